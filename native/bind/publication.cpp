@@ -1,0 +1,296 @@
+// Python's handle for a publication on a log: send, offer, offer_many, claim.
+#include "handle.hpp"
+
+#include "../core/log_writer.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+
+#include <vector>
+
+namespace penstock::bind {
+
+namespace {
+
+constexpr size_t copy_without_interpreter = 256 * 1024;
+
+class WriterEnd : public LogWriter {
+  public:
+    using LogWriter::LogWriter;
+    using Owner = class Publication;
+};
+
+class Publication : public Handle<WriterEnd> {
+  public:
+    Publication(int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock) {
+        log_ = std::make_shared<TermLog>(fd, std::move(path));
+        end_ = std::make_unique<WriterEnd>(log_, exclusive, std::move(clock));
+    }
+    void rejoin() {
+        log_->forget_slot();
+        log_->return_after_fork();
+        end_->join();
+    }
+
+    int64_t send(const BytesArgument &data, PyObject *timeout) {
+        WriterEnd &writer = ready();
+        if (data.size() < copy_without_interpreter) { // the path that has to be short
+            if (data.size() <= writer.payload_max()) {
+                const int64_t position = writer.offer(data.data(), data.size());
+                if (position != no_room) return position;
+            }
+        }
+        return send_patiently(data, timeout_ns(timeout));
+    }
+
+  private:
+    int64_t send_patiently(const BytesArgument &data, int64_t timeout) {
+        if (data.size() > message_limit)
+            throw Error(Code::too_large, log_->path() + ": a message of " + std::to_string(data.size()) + " bytes; the largest is " +
+                                             std::to_string(message_limit));
+        const Busy busy(*this);
+        LogWriter::Sending sending{data.data(), data.size()};
+        auto attempt = [&] { return advance(ready(), sending); };
+        bool done = false;
+        try {
+            done = wait_until(log_->control().space.value, timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
+        } catch (...) {
+            if (!closed_ && !log_->forked()) end_->give_up(sending);
+            throw;
+        }
+        if (!done) {
+            end_->give_up(sending);
+            return no_room;
+        }
+        return sending.position;
+    }
+
+    // Copies large frames without the interpreter, each under a claim word of its own.
+    static bool advance(WriterEnd &writer, LogWriter::Sending &sending) {
+        while (sending.position == no_room) {
+            const size_t left = sending.length - sending.done;
+            if (left < copy_without_interpreter) return writer.send_some(sending);
+            LogWriter::Reservation place;
+            if (!writer.next_fragment(sending, place, writer.open_index())) return false;
+            without_interpreter([&] { std::memcpy(place.payload, sending.data + sending.done, place.length); });
+            writer.finish_fragment(sending, place);
+        }
+        return true;
+    }
+
+    static constexpr size_t message_limit = size_t{1} << 30;
+};
+
+PyObject *publication_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    try {
+        PyObject *timeout = count == 1 && names == nullptr ? nullptr : optional_argument("send", args, count, names, 1, "timeout");
+        const BytesArgument data(args[0]);
+        auto *publication = nb::inst_ptr<Publication>(self);
+        const int64_t position = publication->send(data, timeout);
+        if (position != no_room) return PyLong_FromLongLong(position);
+        PyErr_Format(timeout_error(), "%s: no room within the timeout: a subscription is behind by the whole window",
+                     publication->log().path().c_str());
+        return nullptr;
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyObject *publication_offer(PyObject *self, PyObject *data) {
+    try {
+        const BytesArgument bytes(data);
+        const int64_t position = nb::inst_ptr<Publication>(self)->ready().offer(bytes.data(), bytes.size());
+        if (position == no_room) Py_RETURN_NONE;
+        return PyLong_FromLongLong(position);
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+// A list or tuple of messages, each bytes or a buffer; or one 2-D buffer whose rows are messages.
+PyObject *publication_offer_many(PyObject *self, PyObject *messages) {
+    try {
+        WriterEnd &writer = nb::inst_ptr<Publication>(self)->ready();
+        std::vector<LogWriter::Piece> pieces;
+        std::vector<Py_buffer> views;
+        struct Release {
+            std::vector<Py_buffer> &views;
+            ~Release() {
+                for (Py_buffer &view : views) PyBuffer_Release(&view);
+            }
+        } release{views};
+        nb::object sequence;
+        if (PyObject_CheckBuffer(messages) != 0 && !PyBytes_Check(messages)) {
+            views.emplace_back();
+            if (PyObject_GetBuffer(messages, &views.back(), PyBUF_C_CONTIGUOUS) != 0) {
+                views.pop_back();
+                return nullptr;
+            }
+            const Py_buffer &view = views.back();
+            if (view.ndim < 1) throw Error(Code::invalid, "offer_many takes a list of messages or an array whose rows are messages");
+            const auto rows = static_cast<size_t>(view.shape[0]);
+            const size_t row = rows == 0 ? 0 : static_cast<size_t>(view.len) / rows;
+            for (size_t i = 0; i < rows; ++i) pieces.push_back({static_cast<const uint8_t *>(view.buf) + i * row, row});
+        } else {
+            if (PyBytes_Check(messages) || PyUnicode_Check(messages))
+                throw Error(Code::invalid, "offer_many takes a list of messages, not one message: use offer");
+            sequence = nb::steal(PySequence_Fast(messages, "offer_many takes a list of messages"));
+            if (!sequence.is_valid()) return nullptr;
+            const Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence.ptr());
+            PyObject **items = PySequence_Fast_ITEMS(sequence.ptr());
+            pieces.reserve(static_cast<size_t>(count));
+            for (Py_ssize_t i = 0; i < count; ++i) {
+                if (PyBytes_CheckExact(items[i])) {
+                    pieces.push_back({PyBytes_AS_STRING(items[i]), static_cast<size_t>(PyBytes_GET_SIZE(items[i]))});
+                    continue;
+                }
+                views.emplace_back();
+                if (PyObject_GetBuffer(items[i], &views.back(), PyBUF_SIMPLE) != 0) {
+                    views.pop_back();
+                    return nullptr;
+                }
+                pieces.push_back({views.back().buf, static_cast<size_t>(views.back().len)});
+            }
+        }
+        return PyLong_FromSize_t(writer.offer_many(pieces.data(), pieces.size()));
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+// A frame being written in place.
+class ClaimView {
+  public:
+    ClaimView(nb::object owner, Publication &publication, uint32_t length, int64_t timeout)
+        : owner_(std::move(owner)), publication_(publication), map_(publication.log().mapping()) {
+        const Publication::Busy busy(publication);
+        auto attempt = [&] {
+            WriterEnd &writer = publication.ready();
+            if (length > writer.payload_max())
+                throw Error(Code::too_large, publication.log().path() + ": claim takes up to " + std::to_string(writer.payload_max()) +
+                                                 " bytes here, not " + std::to_string(length));
+            return !writer.sending_fragments() && writer.reserve(length, writer.open_index(), place_);
+        };
+        if (!wait_until(publication.log().control().space.value, timeout, 0, 1'000'000, attempt, [] { return true; }, [] {})) {
+            PyErr_Format(timeout_error(), "%s: no room for the claim within the timeout", publication.log().path().c_str());
+            throw nb::python_error();
+        }
+        open_ = true;
+        generation_ = ForkGuard::generation();
+        lent = {place_.payload, length, 0, {}};
+    }
+    ~ClaimView() {
+        if (usable()) publication_.ready().abort(place_);
+    }
+
+    int64_t commit() {
+        if (!usable()) throw Error(Code::closed, publication_.log().path() + ": the claim has ended already");
+        open_ = false;
+        return publication_.ready().commit(place_);
+    }
+    void abort() {
+        if (!usable()) return;
+        open_ = false;
+        publication_.ready().abort(place_);
+    }
+    bool lent_now() const { return open_; }
+    void returned() {}
+    uint64_t position() const { return place_.position; }
+
+    Lent lent;
+
+  private:
+    // Closing the publication, or a fork, ended the claim elsewhere.
+    bool usable() const { return open_ && !publication_.closed() && generation_ == ForkGuard::generation(); }
+
+    nb::object owner_;
+    Publication &publication_;
+    std::shared_ptr<Mapping> map_;
+    LogWriter::Reservation place_;
+    uint32_t generation_ = 0;
+    bool open_ = false;
+};
+
+PyMethodDef send_method = {"send", as_method(publication_send), METH_FASTCALL | METH_KEYWORDS,
+                           "send(data, timeout=None)\n--\n\n"
+                           "Publishes one message (bytes or any contiguous buffer) and returns the stream position after it.\n"
+                           "Waits while the slowest subscription is a whole window behind; TimeoutError after `timeout`\n"
+                           "seconds (None: for ever, 0: now or never). Messages above max_payload go out in fragments."};
+PyMethodDef offer_method = {"offer", as_method(publication_offer), METH_O,
+                            "offer(data)\n--\n\n"
+                            "Publishes one message of at most max_payload bytes without ever blocking: the stream position\n"
+                            "after it, or None if there is no room."};
+PyMethodDef offer_many_method = {"offer_many", as_method(publication_offer_many), METH_O,
+                                 "offer_many(messages)\n--\n\n"
+                                 "Publishes messages in order until there is no room, without blocking, and returns how many.\n"
+                                 "Takes a sequence of buffers, or one C-contiguous array whose rows are the messages."};
+
+} // namespace
+
+void bind_publication(nb::module_ &m) {
+    nb::class_<ManualClock>(m, "ManualClock", "A wall clock for tests: stands still until it is set. Nanoseconds since the epoch.")
+        .def(
+            "__init__",
+            [](ManualClock *self, int64_t now_ns) {
+                new (self) ManualClock();
+                self->now.relaxed(now_ns);
+            },
+            nb::arg("now_ns") = 0)
+        .def_prop_rw(
+            "now_ns", [](const ManualClock &self) { return self.now.relaxed(); },
+            [](ManualClock &self, int64_t now_ns) { self.now.relaxed(now_ns); });
+
+    PyType_Slot claim_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void *>(get_buffer<ClaimView, true>)},
+                                 {Py_bf_releasebuffer, reinterpret_cast<void *>(release_buffer<ClaimView>)},
+                                 {0, nullptr}};
+    nb::class_<ClaimView>(m, "Claim", nb::type_slots(claim_slots),
+                          "A message being written in place. As a context manager it gives a writable memoryview, commits at the end\n"
+                          "of the block and aborts if the block raises. Writing after the block is undefined for readers.")
+        .def("__enter__", [](nb::handle self) { return nb::inst_ptr<ClaimView>(self)->lent.enter(self); })
+        .def(
+            "__exit__",
+            [](ClaimView &self, nb::handle type, nb::handle, nb::handle) {
+                self.lent.exit();
+                if (type.is_none()) self.commit();
+                else self.abort();
+                return false;
+            },
+            nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
+        .def("commit", &ClaimView::commit, "Makes the message visible; returns the stream position after it.")
+        .def("abort", &ClaimView::abort, "Gives the claim up; readers skip it.")
+        .def_prop_ro("position", &ClaimView::position, "Where the message's frame begins.");
+
+    auto type =
+        nb::class_<Publication>(m, "LogPublication")
+            .def(nb::init<int, std::string, bool, std::shared_ptr<ManualClock>>(), nb::arg("fd"), nb::arg("path"), nb::arg("exclusive"),
+                 nb::arg("clock").none())
+            .def(
+                "claim",
+                [](nb::object self, int64_t length, nb::object timeout) {
+                    if (length < 0) throw Error(Code::invalid, "claim takes a length from 0 on");
+                    auto &publication = nb::cast<Publication &>(self);
+                    if (static_cast<uint64_t>(length) > publication.ready().payload_max())
+                        throw Error(Code::too_large, publication.log().path() + ": claim takes up to " +
+                                                         std::to_string(publication.ready().payload_max()) + " bytes here, not " +
+                                                         std::to_string(length));
+                    return new ClaimView(self, publication, static_cast<uint32_t>(length), timeout_ns(timeout.ptr()));
+                },
+                nb::arg("length"), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
+                "Room for one message of `length` bytes, to be written in place; waits for room like send.")
+            .def("close", &Publication::close, "Gives the slot back and aborts open claims. Safe to call twice.")
+            .def_prop_ro("closed", &Publication::closed)
+            .def_prop_ro(
+                "session", [](Publication &self) { return self.ready().session(); }, "This publication's id in every frame it writes.")
+            .def_prop_ro(
+                "position", [](Publication &self) { return self.ready().position(); }, "The log's tail: where the next message goes.")
+            .def_prop_ro(
+                "max_payload", [](Publication &self) { return self.ready().payload_max(); },
+                "Bytes that offer and claim take at most; send takes up to 1 GiB.")
+            .def_prop_ro(
+                "connected", [](Publication &self) { return self.ready().log().somebody_subscribed(); },
+                "Whether anybody subscribes at this moment.");
+    add_method(type, &send_method);
+    add_method(type, &offer_method);
+    add_method(type, &offer_many_method);
+}
+
+} // namespace penstock::bind

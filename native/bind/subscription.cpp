@@ -1,0 +1,223 @@
+// Python's handle for a subscription to a log: recv, try_recv, poll, iteration, borrow, Arrow batches, fileno, wait.
+#include "subscription.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace penstock::bind {
+
+namespace {
+
+PyObject *receive_within(Subscription &subscription, int64_t timeout) {
+    for (;;) {
+        PyObject *bytes = subscription.receive();
+        if (bytes != nullptr) return bytes;
+        if (timeout == 0 || !subscription.wait_for_message(timeout)) {
+            PyErr_Format(timeout_error(), "%s: no message within the timeout", subscription.log().path().c_str());
+            return nullptr;
+        } // another thread may have taken it: then wait again
+    }
+}
+
+PyObject *subscription_recv(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    try {
+        auto *subscription = nb::inst_ptr<Subscription>(self);
+        PyObject *bytes = subscription->receive();
+        if (bytes != nullptr) return bytes;
+        return receive_within(*subscription, timeout_ns(optional_argument("recv", args, count, names, 0, "timeout")));
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyObject *subscription_try_recv(PyObject *self, PyObject *) {
+    try {
+        PyObject *bytes = nb::inst_ptr<Subscription>(self)->receive();
+        if (bytes != nullptr) return bytes;
+        Py_RETURN_NONE;
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyObject *subscription_next(PyObject *self) {
+    try {
+        auto *subscription = nb::inst_ptr<Subscription>(self);
+        if (subscription->closed()) return nullptr;
+        return receive_within(*subscription, for_ever);
+    } catch (const Error &error) {
+        if (error.code == Code::closed) return nullptr; // the loop ends
+        return raise_current();
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+// A message read in place. What it shows stays readable while any view of it lives.
+class BorrowView {
+  public:
+    BorrowView(nb::object owner, Subscription &subscription, int64_t timeout) : owner_(std::move(owner)), subscription_(subscription) {
+        ReaderEnd *reader = &subscription.ready();
+        const Message *message = reader->look();
+        while (message == nullptr) {
+            if (!subscription.wait_for_message(timeout)) {
+                PyErr_Format(timeout_error(), "%s: no message within the timeout", subscription.log().path().c_str());
+                throw nb::python_error();
+            }
+            message = reader->look();
+        }
+        position_ = message->position;
+        map_ = subscription.log().mapping();
+        generation_ = ForkGuard::generation();
+        if (message->assembled) {
+            copy_.assign(message->data, message->data + message->length);
+            lent = {copy_.data(), copy_.size(), 0, {}};
+        } else {
+            lent = {const_cast<uint8_t *>(message->data), message->length, 0, {}};
+            reader->hold(position_);
+            holding_ = true;
+        }
+        subscription.taken(*reader, *message);
+    }
+    ~BorrowView() { end(); }
+    bool lent_now() const { return open_; }
+    void returned() {
+        if (!open_) let_go();
+    }
+    void end() {
+        open_ = false;
+        if (lent.exports == 0) let_go();
+    }
+    // Says if writers went over the message while it was borrowed (only with drop_after).
+    void check() {
+        if (!subscription_.closed() && subscription_.ready().droppable() && copy_.empty()) subscription_.ready().still_mine();
+    }
+    Lent lent;
+
+  private:
+    void let_go() {
+        if (!holding_) return;
+        holding_ = false;
+        if (!subscription_.closed() && generation_ == ForkGuard::generation()) subscription_.ready().let_go(position_);
+    }
+    nb::object owner_;
+    Subscription &subscription_;
+    std::shared_ptr<Mapping> map_;
+    std::vector<uint8_t> copy_;
+    uint64_t position_ = 0;
+    uint32_t generation_ = 0;
+    bool holding_ = false, open_ = true;
+};
+
+PyMethodDef recv_method = {"recv", as_method(subscription_recv), METH_FASTCALL | METH_KEYWORDS,
+                           "recv(timeout=None)\n--\n\n"
+                           "The next message as bytes. Waits for it; TimeoutError after `timeout` seconds (None: for ever,\n"
+                           "0: now or never)."};
+PyMethodDef try_recv_method = {"try_recv", as_method(subscription_try_recv), METH_NOARGS,
+                               "try_recv()\n--\n\nThe next message as bytes, or None if there is none yet. Never blocks."};
+
+Start parse_start(const std::string &from, uint64_t position) {
+    if (from == "newest") return {Start::From::newest, 0};
+    if (from == "earliest") return {Start::From::earliest, 0};
+    return {Start::From::position, position};
+}
+
+// Which of several subscriptions have something to read; waits until one has, or the timeout.
+std::vector<size_t> wait_any(const std::vector<Subscription *> &subscriptions, int64_t timeout) {
+    const int64_t begun = now_monotonic();
+    const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
+    std::vector<size_t> found;
+    std::vector<WaitEntry> entries;
+    for (;;) {
+        entries.clear();
+        for (size_t i = 0; i < subscriptions.size(); ++i) {
+            ReaderEnd &reader = subscriptions[i]->ready();
+            Atomic<uint32_t> &event = subscriptions[i]->log().control().data.value;
+            const uint32_t expected = event_prepare(event);
+            if (reader.look() != nullptr) found.push_back(i);
+            else if (entries.size() < wait_many_max) entries.push_back(wait_entry(event, expected));
+        }
+        const int64_t now = now_monotonic();
+        if (!found.empty() || now >= deadline) return found;
+        const int64_t slice = subscriptions.size() > wait_many_max ? 1'000'000 : slice_ns_max;
+        without_interpreter([&] { event_sleep_many(entries.data(), entries.size(), std::min(slice, deadline - now)); });
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        for (Subscription *subscription : subscriptions) subscription->ready().unblock();
+    }
+}
+
+} // namespace
+
+void bind_subscription(nb::module_ &m) {
+    PyType_Slot borrow_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void *>(get_buffer<BorrowView, false>)},
+                                  {Py_bf_releasebuffer, reinterpret_cast<void *>(release_buffer<BorrowView>)},
+                                  {0, nullptr}};
+    nb::class_<BorrowView>(m, "Borrow", nb::type_slots(borrow_slots),
+                           "A message read in place: as a context manager it gives a read-only memoryview. The log keeps the bytes\n"
+                           "until the block has ended and every view of them (a NumPy array, say) is gone.")
+        .def("__enter__", [](nb::handle self) { return nb::inst_ptr<BorrowView>(self)->lent.enter(self); })
+        .def(
+            "__exit__",
+            [](BorrowView &self, nb::handle type, nb::handle, nb::handle) {
+                self.lent.exit();
+                self.end();
+                if (type.is_none()) self.check();
+                return false;
+            },
+            nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
+
+    PyType_Slot slots[] = {{Py_tp_iter, reinterpret_cast<void *>(PyObject_SelfIter)},
+                           {Py_tp_iternext, reinterpret_cast<void *>(subscription_next)},
+                           {0, nullptr}};
+    auto type =
+        nb::class_<Subscription>(m, "LogSubscription", nb::type_slots(slots))
+            .def(
+                "__init__",
+                [](Subscription *self, int fd, std::string path, const std::string &from, uint64_t position, double drop_after,
+                   double spin) { new (self) Subscription(fd, std::move(path), parse_start(from, position), drop_after, spin); },
+                nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("spin"))
+            .def("poll", &Subscription::poll, nb::arg("limit") = 1000,
+                 "What is there now, at most `limit` messages, as a list of bytes. Never blocks.")
+            .def("poll_arrow_capsules", &Subscription::poll_arrow, nb::arg("limit"), nb::arg("max_bytes"))
+            .def(
+                "borrow",
+                [](nb::object self, nb::object timeout) {
+                    return new BorrowView(self, nb::cast<Subscription &>(self), timeout_ns(timeout.ptr()));
+                },
+                nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
+                "The next message without a copy, as a context manager; waits like recv. Messages that came in fragments are\n"
+                "copied.")
+            .def("fileno", &Subscription::fileno,
+                 "A descriptor that is readable while there is something to receive, for selectors. Starts the process's one\n"
+                 "bridge thread on first use.")
+            .def("close", &Subscription::close, "Gives the slot back; writers no longer wait for it. Safe to call twice.")
+            .def_prop_ro("closed", &Subscription::closed)
+            .def_prop_ro(
+                "position", [](Subscription &self) { return self.ready().position(); }, "Where reading goes on.")
+            .def_prop_ro("lag", [](Subscription &self) { return self.ready().lag(); }, "Bytes of the log between here and its tail.")
+            .def_prop_ro("lost", [](Subscription &self) { return self.ready().lost(); },
+                         "Bytes of the log skipped because this subscription was dropped.")
+            .def_prop_ro("incomplete", [](Subscription &self) { return self.ready().incomplete(); },
+                         "Messages of which only some fragments came: their sender died or gave up.")
+            .def_prop_ro(
+                "last",
+                [](Subscription &self) {
+                    const Message &message = self.last();
+                    return std::make_tuple(message.position, message.time_ns, message.session);
+                },
+                "(position, time_ns, session) of the message received last.");
+    add_method(type, &recv_method);
+    add_method(type, &try_recv_method);
+
+    m.def(
+        "wait_any",
+        [](const std::vector<Subscription *> &subscriptions, nb::object timeout) { return wait_any(subscriptions, timeout_ns(timeout.ptr())); },
+        nb::arg("subscriptions"), nb::arg("timeout").none());
+}
+
+} // namespace penstock::bind

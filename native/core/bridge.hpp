@@ -1,0 +1,136 @@
+// Makes futex events visible to selectors: one thread per process sleeps on the events of all armed watches and signals
+// each one's eventfd. It starts when the first fileno() is asked for, and touches no interpreter.
+#pragma once
+
+#include "liveness.hpp"
+#include "log_reader.hpp"
+
+#include <memory>
+#include <mutex>
+#include <sys/eventfd.h>
+#include <thread>
+#include <vector>
+
+namespace penstock {
+
+class Bridge {
+  public:
+    // One subscription's readiness as a descriptor. Level-triggered: it stays readable until arm() is called again.
+    class Watch {
+      public:
+        explicit Watch(std::shared_ptr<TermLog> log) : log_(std::move(log)), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+            if (fd_ < 0) fail_system("cannot make an eventfd");
+        }
+        ~Watch() { ::close(fd_); }
+        Watch(const Watch &) = delete;
+        Watch &operator=(const Watch &) = delete;
+        int fd() const { return fd_; }
+        bool armed() const { return armed_; }
+
+      private:
+        friend class Bridge;
+        void signal() {
+            armed_ = false;
+            const uint64_t one = 1;
+            [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
+        }
+        bool readable() const { return frame_length(log_->frame(position_)->word0.acquire()) > 0; } // SYNC 1
+
+        std::shared_ptr<TermLog> log_;
+        uint64_t position_ = 0;
+        int fd_;
+        std::atomic<bool> armed_{false};
+        bool closed_ = false;
+    };
+
+    static Bridge &instance() { // after a fork the child makes a thread of its own; the old object is left alone
+        static Bridge *bridge = nullptr;
+        static uint32_t generation = 0;
+        if (bridge == nullptr || generation != ForkGuard::generation()) {
+            bridge = new Bridge;
+            generation = ForkGuard::generation();
+        }
+        return *bridge;
+    }
+
+    std::shared_ptr<Watch> watch(std::shared_ptr<TermLog> log) {
+        auto made = std::make_shared<Watch>(std::move(log));
+        const std::lock_guard hold(mutex_);
+        watches_.push_back(made);
+        return made;
+    }
+    // Nothing to read at `position`: the descriptor becomes unreadable until there is.
+    void arm(Watch &watch, uint64_t position) {
+        {
+            const std::lock_guard hold(mutex_);
+            uint64_t count;
+            [[maybe_unused]] const auto got = ::read(watch.fd_, &count, sizeof count);
+            watch.position_ = position;
+            watch.armed_ = true;
+        }
+        kick();
+    }
+    void signal(Watch &watch) {
+        const std::lock_guard hold(mutex_);
+        watch.signal();
+    }
+    void forget(const std::shared_ptr<Watch> &watch) {
+        {
+            const std::lock_guard hold(mutex_);
+            std::erase(watches_, watch);
+            watch->signal(); // whoever selects on it looks, and learns that it is closed
+        }
+        kick();
+    }
+
+  private:
+    Bridge() {
+        control_.relaxed(0);
+        std::thread([this] { run(); }).detach();
+    }
+
+    void kick() {
+        control_.add(2);
+        event_notify(control_);
+    }
+
+    void run() {
+        for (;;) {
+            std::vector<WaitEntry> entries;
+            std::vector<std::shared_ptr<Watch>> pinned; // keeps what we sleep on mapped
+            entries.push_back(wait_entry(control_, event_prepare(control_)));
+            int64_t slice = slice_ns_max;
+            {
+                const std::lock_guard hold(mutex_);
+                for (const std::shared_ptr<Watch> &watch : watches_) {
+                    if (!watch->armed_) continue;
+                    Atomic<uint32_t> &event = watch->log_->control().data.value;
+                    const uint32_t expected = event_prepare(event);
+                    if (watch->readable()) {
+                        watch->signal();
+                    } else if (entries.size() < wait_many_max) {
+                        entries.push_back(wait_entry(event, expected));
+                        pinned.push_back(watch);
+                    } else {
+                        slice = 1'000'000; // more than one call can sleep on: look at the others soon
+                    }
+                }
+            }
+            event_sleep_many(entries.data(), entries.size(), slice);
+            wake_stalled();
+        }
+    }
+
+    // A claim that stays open for a slice may have lost its owner: the subscription must look and repair it.
+    void wake_stalled() {
+        const std::lock_guard hold(mutex_);
+        for (const std::shared_ptr<Watch> &watch : watches_)
+            if (watch->armed_ && watch->log_->tail() > watch->position_) watch->signal();
+    }
+
+    std::mutex mutex_;
+    std::vector<std::shared_ptr<Watch>> watches_;
+    Atomic<uint32_t> control_;
+};
+
+} // namespace penstock

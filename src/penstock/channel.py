@@ -1,0 +1,47 @@
+"""Channel names: `kind:NAME`. Knows the grammar, and which kinds this version has; opens nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from penstock.errors import Invalid
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+KINDS = ("log",)
+PLANNED = ("ring", "sync", "pipe", "frames", "udp", "zmq+tcp", "zmq+ipc", "fake")
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A parsed channel URI."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+def check_name(name: str) -> str:
+    """`name`, or `Invalid` if it is not a channel's or recording's name."""
+    if not NAME.fullmatch(name) or name in (".", ".."):
+        raise Invalid(f"{name!r} is no channel name: use 1 to 128 of the characters A-Z a-z 0-9 . _ -")
+    return name
+
+
+def parse(uri: str) -> Channel:
+    """The channel that a URI such as `log:imu` names.
+
+    Raises `Invalid` for a kind that does not exist or a name with other characters than `[A-Za-z0-9._-]`.
+    """
+    if not isinstance(uri, str):
+        raise Invalid(f"a channel is named by a string such as 'log:imu', not by {type(uri).__name__}")
+    kind, colon, name = uri.partition(":")
+    if not colon:
+        raise Invalid(f"{uri!r} names no kind of channel: write 'log:{uri}'")
+    if kind in PLANNED:
+        raise Invalid(f"{uri!r}: channels of kind {kind!r} are planned; this version has {', '.join(KINDS)}")
+    if kind not in KINDS:
+        raise Invalid(f"{uri!r}: there is no kind {kind!r}; this version has {', '.join(KINDS)}")
+    return Channel(kind, check_name(name))

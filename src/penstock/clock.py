@@ -1,0 +1,42 @@
+"""Clocks that may be injected. Knows the system's clocks and one for tests; nobody else asks for the time."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from penstock._native import ManualClock
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """What archives and replays need of time."""
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the epoch."""
+        return time.time_ns()
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        time.sleep(seconds)

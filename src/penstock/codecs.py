@@ -1,0 +1,151 @@
+"""Codecs: how a channel's messages become Python objects and typed columns.
+
+A codec is described by plain JSON that is kept in the channel and in its recordings, so that readers and Spark decode
+without being told. Never pickle: an unpickling receiver runs whatever code the sender likes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from penstock.errors import Corrupt, Invalid
+
+Encode = Callable[[Any], Any]
+Decode = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Codec:
+    """`encode` gives a buffer, `decode` takes one; `spec` is the codec as JSON-ready data."""
+
+    spec: dict[str, Any]
+    encode: Encode
+    decode: Decode
+
+    @property
+    def kind(self) -> str:
+        """bytes, json, msgpack, struct or array."""
+        return str(self.spec["kind"])
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+BYTES = Codec({"kind": "bytes"}, _same, _same)
+
+
+def _struct(spec: dict[str, Any]) -> Codec:
+    import numpy as np
+
+    dtype = _dtype(spec["dtype"])
+
+    def encode(value: Any) -> memoryview:
+        record = np.asarray(value, dtype=dtype)
+        return memoryview(np.ascontiguousarray(record).reshape(-1)).cast("B")
+
+    def decode(data: Any) -> Any:
+        records = np.frombuffer(data, dtype=dtype)
+        return records[0] if len(records) == 1 else records
+
+    return Codec(spec, encode, decode)
+
+
+def _array(spec: dict[str, Any]) -> Codec:
+    import numpy as np
+
+    dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
+
+    def encode(value: Any) -> memoryview:
+        array = np.ascontiguousarray(value, dtype=dtype)
+        if shape.count(-1) == 0 and array.shape != shape:
+            raise Invalid(f"this channel carries arrays of shape {shape}, not {array.shape}")
+        return memoryview(array.reshape(-1)).cast("B")
+
+    def decode(data: Any) -> Any:
+        return np.frombuffer(data, dtype=dtype).reshape(shape)
+
+    return Codec(spec, encode, decode)
+
+
+def _dtype(description: Any) -> Any:
+    """A NumPy dtype from JSON, refusing object columns (they are pickles)."""
+    import numpy as np
+
+    fields = [tuple(map(_tuples, field)) for field in description] if isinstance(description, list) else description
+    dtype = np.dtype(fields)
+    if dtype.hasobject:
+        raise Invalid(f"dtype {dtype} holds Python objects; messages carry plain numbers, strings and arrays of them")
+    return dtype
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) and all(isinstance(v, int) for v in value) else value
+
+
+def from_spec(spec: dict[str, Any]) -> Codec:
+    """The codec that a channel's or recording's metadata describes. `Invalid` if it is none of ours."""
+    kind = spec.get("kind")
+    try:
+        if kind == "bytes":
+            return BYTES
+        if kind == "json":
+            return Codec(spec, msgspec.json.encode, msgspec.json.decode)
+        if kind == "msgpack":
+            return Codec(spec, msgspec.msgpack.encode, msgspec.msgpack.decode)
+        if kind == "struct":
+            return _struct(spec)
+        if kind == "array":
+            return _array(spec)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Invalid(f"a damaged codec description {spec!r}: {error}") from error
+    raise Invalid(f"there is no codec {kind!r}: use 'bytes', 'json', 'msgpack', a NumPy structured dtype, or array(dtype, shape)")
+
+
+def array(dtype: Any, shape: tuple[int, ...] | int = (-1,)) -> Codec:
+    """A codec for NumPy arrays of one dtype and shape; one dimension may be -1 (any length)."""
+    import numpy as np
+
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if sizes.count(-1) > 1 or any(size < -1 for size in sizes):
+        raise Invalid(f"shape {sizes}: at most one dimension may be -1")
+    return from_spec({"kind": "array", "dtype": np.dtype(dtype).str, "shape": list(sizes)})
+
+
+def resolve(codec: Any) -> Codec:
+    """A codec from what a user writes: None, 'bytes', 'json', 'msgpack', a structured dtype, or a `Codec`."""
+    if codec is None:
+        return BYTES
+    if isinstance(codec, Codec):
+        return codec
+    if isinstance(codec, str) and codec in ("bytes", "json", "msgpack"):
+        return from_spec({"kind": codec})
+    if isinstance(codec, dict):
+        return from_spec(codec)
+    import numpy as np
+
+    try:
+        dtype = np.dtype(codec)
+    except TypeError as error:
+        raise Invalid(f"{codec!r} is no codec: use 'bytes', 'json', 'msgpack', a structured dtype, or array(dtype, shape)") from error
+    if dtype.names is None:
+        raise Invalid(f"dtype {dtype} has no fields: use penstock.array({dtype.str!r}) for plain arrays")
+    return from_spec({"kind": "struct", "dtype": json.loads(json.dumps(dtype.descr))})
+
+
+def metadata(codec: Codec) -> bytes:
+    """What a channel's header keeps."""
+    return json.dumps({"codec": codec.spec}, separators=(",", ":")).encode()
+
+
+def from_metadata(data: bytes, where: str) -> Codec:
+    """The codec in a channel's header; `Corrupt` if the header holds no such thing."""
+    try:
+        return from_spec(json.loads(data)["codec"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Corrupt(f"{where}: its metadata is damaged: {error}") from error

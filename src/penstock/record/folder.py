@@ -1,0 +1,194 @@
+"""A recording's folder: one description, segments, their indexes.
+
+Knows names and bytes on disk; knows nothing of channels or of who reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock import _native
+from penstock.errors import Busy, Corrupt, NotFound
+
+DESCRIPTION = "recording.json"
+ENTRY = np.dtype(
+    [
+        ("position", "<i8"),
+        ("length", "<u4"),
+        ("block_crc", "<u4"),
+        ("time_min", "<i8"),
+        ("time_max", "<i8"),
+        ("recorded_ns", "<i8"),
+        ("messages_before", "<u8"),
+        ("begins", "<u4"),
+        ("kind", "<u2"),
+        ("spare", "<u2"),
+        ("payload", "<u4"),
+        ("crc", "<u4"),
+    ]
+)
+BLOCK, GAP, SEAL = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Description:
+    """What never changes about a recording."""
+
+    id: int
+    channel: str
+    epoch: int
+    start_position: int
+    term_length: int
+    initial_term_id: int
+    stream_id: int
+    created_ns: int
+    codec: dict[str, Any] = field(default_factory=lambda: {"kind": "bytes"})
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Two files; `base` is the position of the segment's first byte."""
+
+    base: int
+    data: Path
+    index: Path
+
+
+def fsync_folder(path: Path) -> None:
+    """Makes the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replaces a file's content: after a crash it is the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    fsync_folder(path.parent)
+
+
+def _sum(content: dict[str, Any]) -> int:
+    return _native.crc32c(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+class RecordingFolder:
+    """One recording on disk. Reading is free of locks and sees what the recorder has published."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, description: Description) -> RecordingFolder:
+        """A new folder with its description, durable before this returns."""
+        path.mkdir(parents=True)
+        content = asdict(description)
+        write_atomically(path / DESCRIPTION, json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n")
+        fsync_folder(path.parent)
+        return cls(path)
+
+    def describe(self) -> Description:
+        """The description, checked. `NotFound` or `Corrupt`."""
+        try:
+            raw = (self.path / DESCRIPTION).read_bytes()
+        except FileNotFoundError as error:
+            raise NotFound(f"no recording at {self.path}: it has no {DESCRIPTION}") from error
+        try:
+            content = json.loads(raw)
+            stated = content.pop("crc32c")
+            canonical = json.dumps({**content, "crc32c": stated}, indent=1) + "\n"
+            if stated != _sum(content) or canonical.encode() != raw:
+                raise ValueError("its checksum is wrong")
+            return Description(**content)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Corrupt(f"{self.path / DESCRIPTION} is damaged: {error}") from error
+
+    def segments(self) -> list[Segment]:
+        """The segments in order. A segment without an index has published nothing and is left out."""
+        names = sorted(name for name in os.listdir(self.path) if name.endswith(".idx"))
+        return [Segment(int(name[:-4]), self.path / (name[:-4] + ".seg"), self.path / name) for name in names if name[:-4].isdigit()]
+
+    def segment_paths(self, base: int) -> Segment:
+        """Where the segment that begins at `base` lies."""
+        stem = f"{base:020d}"
+        return Segment(base, self.path / f"{stem}.seg", self.path / f"{stem}.idx")
+
+    def index(self, segment: Segment) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+        """A segment's intact index entries as an array of `ENTRY`, and what else the index says."""
+        about = _native.read_index(str(segment.index))
+        return np.frombuffer(about["entries"], dtype=ENTRY), about
+
+    def lock(self) -> int:
+        """A descriptor that marks this recording as being written. `Busy` if somebody does already."""
+        fd = os.open(self.path / DESCRIPTION, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise Busy(f"{self.path} is being recorded by another process") from error
+        return fd
+
+    def is_live(self) -> bool:
+        """Whether a recorder writes here at this moment."""
+        with contextlib.suppress(FileNotFoundError):
+            fd = os.open(self.path / DESCRIPTION, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(fd)
+        return False
+
+
+@dataclass
+class Extent:
+    """How much a recording holds. Positions in bytes, times in nanoseconds since the epoch."""
+
+    end_position: int
+    messages: int = 0
+    bytes: int = 0
+    time_min: int = 0
+    time_max: int = 0
+    gaps: int = 0
+    lost_bytes: int = 0
+    segments: int = 0
+    sealed: bool = False
+    damaged: bool = False
+
+
+def extent(folder: RecordingFolder, start_position: int) -> Extent:
+    """What the indexes of a recording add up to."""
+    found = Extent(end_position=start_position)
+    times: list[tuple[int, int]] = []
+    for segment in folder.segments():
+        entries, about = folder.index(segment)
+        found.segments += 1
+        found.damaged = found.damaged or bool(about["problems"])
+        blocks, gaps = entries[entries["kind"] == BLOCK], entries[entries["kind"] == GAP]
+        found.end_position = segment.base + about["data_length"]
+        found.messages += int(blocks["begins"].sum())
+        found.bytes += about["data_length"]
+        found.gaps += len(gaps)
+        found.lost_bytes += int(gaps["time_min"].sum())
+        timed = blocks[blocks["begins"] > 0]
+        if len(timed):
+            times.append((int(timed["time_min"].min()), int(timed["time_max"].max())))
+        found.sealed = about["sealed"]
+    if times:
+        found.time_min, found.time_max = min(low for low, _ in times), max(high for _, high in times)
+    return found

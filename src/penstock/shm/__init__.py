@@ -1,0 +1,1 @@
+"""The workshop of channels in shared memory: files, and handles on logs."""
