@@ -18,8 +18,10 @@ inline nanobind::tuple arrow_capsules(BatchBuilder &&batch) {
     auto *schema = new ArrowSchema{};
     auto *array = new ArrowArray{};
     std::move(batch).finish(schema, array);
-    auto first = nanobind::steal(PyCapsule_New(schema, "arrow_schema", [](PyObject *c) { delete_unconsumed<ArrowSchema>(c, "arrow_schema"); }));
-    auto second = nanobind::steal(PyCapsule_New(array, "arrow_array", [](PyObject *c) { delete_unconsumed<ArrowArray>(c, "arrow_array"); }));
+    auto first = nanobind::steal(
+        PyCapsule_New(schema, "arrow_schema", [](PyObject *c) { delete_unconsumed<ArrowSchema>(c, "arrow_schema"); }));
+    auto second = nanobind::steal(
+        PyCapsule_New(array, "arrow_array", [](PyObject *c) { delete_unconsumed<ArrowArray>(c, "arrow_array"); }));
     return nanobind::make_tuple(first, second);
 }
 

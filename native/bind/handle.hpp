@@ -79,7 +79,8 @@ template <class Lender, bool writable> int get_buffer(PyObject *self, Py_buffer 
         PyErr_SetString(PyExc_BufferError, "this view has ended: use it inside its with block");
         return -1;
     }
-    if (PyBuffer_FillInfo(view, self, lender->lent.data, static_cast<Py_ssize_t>(lender->lent.length), writable ? 0 : 1, flags) != 0)
+    if (PyBuffer_FillInfo(view, self, lender->lent.data, static_cast<Py_ssize_t>(lender->lent.length), writable ? 0 : 1, flags) !=
+        0)
         return -1;
     ++lender->lent.exports;
     return 0;

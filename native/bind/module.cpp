@@ -84,8 +84,8 @@ nb::dict inspect(int fd, const std::string &path) {
 void bind_log(nb::module_ &m) {
     m.def(
         "format_log",
-        [](int fd, uint32_t term_length, uint32_t window, uint32_t slots, int32_t initial_term_id, int32_t stream_id, uint64_t start_position,
-           uint64_t epoch, nb::bytes metadata, nb::bytes boot_id) {
+        [](int fd, uint32_t term_length, uint32_t window, uint32_t slots, int32_t initial_term_id, int32_t stream_id,
+           uint64_t start_position, uint64_t epoch, nb::bytes metadata, nb::bytes boot_id) {
             LogGeometry g;
             g.term_length = term_length;
             g.window = window;
@@ -101,7 +101,8 @@ void bind_log(nb::module_ &m) {
         nb::kw_only(), nb::arg("fd"), nb::arg("term_length"), nb::arg("window"), nb::arg("slots"), nb::arg("initial_term_id"),
         nb::arg("stream_id"), nb::arg("start_position"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"));
     m.def("log_file_size", &log_file_size, nb::arg("slots"), nb::arg("term_length"), "Bytes that a log channel's file takes.");
-    m.def("inspect_log", &inspect, nb::arg("fd"), nb::arg("path"), "Header, counters and members, read without disturbing anyone.");
+    m.def("inspect_log", &inspect, nb::arg("fd"), nb::arg("path"),
+          "Header, counters and members, read without disturbing anyone.");
     m.def(
         "check_log_options",
         [](uint32_t term_length, uint32_t window, uint32_t slots, uint64_t start_position) {
@@ -114,8 +115,9 @@ void bind_log(nb::module_ &m) {
         },
         nb::arg("term_length"), nb::arg("window"), nb::arg("slots"), nb::arg("start_position"));
     m.def("monotonic_ns", &monotonic_ns);
-    m.def("crc32c", [](nb::bytes data, uint32_t before) { return crc32c(data.data(), data.size(), before); }, nb::arg("data"),
-          nb::arg("before") = 0);
+    m.def(
+        "crc32c", [](nb::bytes data, uint32_t before) { return crc32c(data.data(), data.size(), before); }, nb::arg("data"),
+        nb::arg("before") = 0);
 }
 
 } // namespace penstock::bind

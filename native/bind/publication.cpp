@@ -45,8 +45,8 @@ class Publication : public Handle<WriterEnd> {
   private:
     int64_t send_patiently(const BytesArgument &data, int64_t timeout) {
         if (data.size() > message_limit)
-            throw Error(Code::too_large, log_->path() + ": a message of " + std::to_string(data.size()) + " bytes; the largest is " +
-                                             std::to_string(message_limit));
+            throw Error(Code::too_large, log_->path() + ": a message of " + std::to_string(data.size()) +
+                                             " bytes; the largest is " + std::to_string(message_limit));
         const Busy busy(*this);
         LogWriter::Sending sending{data.data(), data.size()};
         auto attempt = [&] { return advance(ready(), sending); };
@@ -82,7 +82,8 @@ class Publication : public Handle<WriterEnd> {
 
 PyObject *publication_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
-        PyObject *timeout = count == 1 && names == nullptr ? nullptr : optional_argument("send", args, count, names, 1, "timeout");
+        PyObject *timeout =
+            count == 1 && names == nullptr ? nullptr : optional_argument("send", args, count, names, 1, "timeout");
         const BytesArgument data(args[0]);
         auto *publication = nb::inst_ptr<Publication>(self);
         const int64_t position = publication->send(data, timeout);
@@ -126,7 +127,8 @@ PyObject *publication_offer_many(PyObject *self, PyObject *messages) {
                 return nullptr;
             }
             const Py_buffer &view = views.back();
-            if (view.ndim < 1) throw Error(Code::invalid, "offer_many takes a list of messages or an array whose rows are messages");
+            if (view.ndim < 1)
+                throw Error(Code::invalid, "offer_many takes a list of messages or an array whose rows are messages");
             const auto rows = static_cast<size_t>(view.shape[0]);
             const size_t row = rows == 0 ? 0 : static_cast<size_t>(view.len) / rows;
             for (size_t i = 0; i < rows; ++i) pieces.push_back({static_cast<const uint8_t *>(view.buf) + i * row, row});
@@ -166,8 +168,9 @@ class ClaimView {
         auto attempt = [&] {
             WriterEnd &writer = publication.ready();
             if (length > writer.payload_max())
-                throw Error(Code::too_large, publication.log().path() + ": claim takes up to " + std::to_string(writer.payload_max()) +
-                                                 " bytes here, not " + std::to_string(length));
+                throw Error(Code::too_large, publication.log().path() + ": claim takes up to " +
+                                                 std::to_string(writer.payload_max()) + " bytes here, not " +
+                                                 std::to_string(length));
             return !writer.sending_fragments() && writer.reserve(length, writer.open_index(), place_);
         };
         if (!wait_until(publication.log().control().space.value, timeout, 0, 1'000'000, attempt, [] { return true; }, [] {})) {
@@ -227,7 +230,8 @@ PyMethodDef offer_many_method = {"offer_many", as_method(publication_offer_many)
 } // namespace
 
 void bind_publication(nb::module_ &m) {
-    nb::class_<ManualClock>(m, "ManualClock", "A wall clock for tests: stands still until it is set. Nanoseconds since the epoch.")
+    nb::class_<ManualClock>(m, "ManualClock",
+                            "A wall clock for tests: stands still until it is set. Nanoseconds since the epoch.")
         .def(
             "__init__",
             [](ManualClock *self, int64_t now_ns) {
@@ -242,9 +246,10 @@ void bind_publication(nb::module_ &m) {
     PyType_Slot claim_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void *>(get_buffer<ClaimView, true>)},
                                  {Py_bf_releasebuffer, reinterpret_cast<void *>(release_buffer<ClaimView>)},
                                  {0, nullptr}};
-    nb::class_<ClaimView>(m, "Claim", nb::type_slots(claim_slots),
-                          "A message being written in place. As a context manager it gives a writable memoryview, commits at the end\n"
-                          "of the block and aborts if the block raises. Writing after the block is undefined for readers.")
+    nb::class_<ClaimView>(
+        m, "Claim", nb::type_slots(claim_slots),
+        "A message being written in place. As a context manager it gives a writable memoryview, commits at the end\n"
+        "of the block and aborts if the block raises. Writing after the block is undefined for readers.")
         .def("__enter__", [](nb::handle self) { return nb::inst_ptr<ClaimView>(self)->lent.enter(self); })
         .def(
             "__exit__",
@@ -259,35 +264,36 @@ void bind_publication(nb::module_ &m) {
         .def("abort", &ClaimView::abort, "Gives the claim up; readers skip it.")
         .def_prop_ro("position", &ClaimView::position, "Where the message's frame begins.");
 
-    auto type =
-        nb::class_<Publication>(m, "LogPublication")
-            .def(nb::init<int, std::string, bool, std::shared_ptr<ManualClock>>(), nb::arg("fd"), nb::arg("path"), nb::arg("exclusive"),
-                 nb::arg("clock").none())
-            .def(
-                "claim",
-                [](nb::object self, int64_t length, nb::object timeout) {
-                    if (length < 0) throw Error(Code::invalid, "claim takes a length from 0 on");
-                    auto &publication = nb::cast<Publication &>(self);
-                    if (static_cast<uint64_t>(length) > publication.ready().payload_max())
-                        throw Error(Code::too_large, publication.log().path() + ": claim takes up to " +
-                                                         std::to_string(publication.ready().payload_max()) + " bytes here, not " +
-                                                         std::to_string(length));
-                    return new ClaimView(self, publication, static_cast<uint32_t>(length), timeout_ns(timeout.ptr()));
-                },
-                nb::arg("length"), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
-                "Room for one message of `length` bytes, to be written in place; waits for room like send.")
-            .def("close", &Publication::close, "Gives the slot back and aborts open claims. Safe to call twice.")
-            .def_prop_ro("closed", &Publication::closed)
-            .def_prop_ro(
-                "session", [](Publication &self) { return self.ready().session(); }, "This publication's id in every frame it writes.")
-            .def_prop_ro(
-                "position", [](Publication &self) { return self.ready().position(); }, "The log's tail: where the next message goes.")
-            .def_prop_ro(
-                "max_payload", [](Publication &self) { return self.ready().payload_max(); },
-                "Bytes that offer and claim take at most; send takes up to 1 GiB.")
-            .def_prop_ro(
-                "connected", [](Publication &self) { return self.ready().log().somebody_subscribed(); },
-                "Whether anybody subscribes at this moment.");
+    auto type = nb::class_<Publication>(m, "LogPublication")
+                    .def(nb::init<int, std::string, bool, std::shared_ptr<ManualClock>>(), nb::arg("fd"), nb::arg("path"),
+                         nb::arg("exclusive"), nb::arg("clock").none())
+                    .def(
+                        "claim",
+                        [](nb::object self, int64_t length, nb::object timeout) {
+                            if (length < 0) throw Error(Code::invalid, "claim takes a length from 0 on");
+                            auto &publication = nb::cast<Publication &>(self);
+                            if (static_cast<uint64_t>(length) > publication.ready().payload_max())
+                                throw Error(Code::too_large, publication.log().path() + ": claim takes up to " +
+                                                                 std::to_string(publication.ready().payload_max()) +
+                                                                 " bytes here, not " + std::to_string(length));
+                            return new ClaimView(self, publication, static_cast<uint32_t>(length), timeout_ns(timeout.ptr()));
+                        },
+                        nb::arg("length"), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
+                        "Room for one message of `length` bytes, to be written in place; waits for room like send.")
+                    .def("close", &Publication::close, "Gives the slot back and aborts open claims. Safe to call twice.")
+                    .def_prop_ro("closed", &Publication::closed)
+                    .def_prop_ro(
+                        "session", [](Publication &self) { return self.ready().session(); },
+                        "This publication's id in every frame it writes.")
+                    .def_prop_ro(
+                        "position", [](Publication &self) { return self.ready().position(); },
+                        "The log's tail: where the next message goes.")
+                    .def_prop_ro(
+                        "max_payload", [](Publication &self) { return self.ready().payload_max(); },
+                        "Bytes that offer and claim take at most; send takes up to 1 GiB.")
+                    .def_prop_ro(
+                        "connected", [](Publication &self) { return self.ready().log().somebody_subscribed(); },
+                        "Whether anybody subscribes at this moment.");
     add_method(type, &send_method);
     add_method(type, &offer_method);
     add_method(type, &offer_many_method);

@@ -13,9 +13,9 @@ namespace {
 
 class RecordingSegment {
   public:
-    RecordingSegment(int data_fd, std::string data_path, int index_fd, std::string index_path, uint64_t base, uint32_t term_length,
-                     int32_t initial_term_id, int32_t stream, uint64_t recording, uint64_t messages_before, uint64_t entries,
-                     uint64_t data_length) {
+    RecordingSegment(int data_fd, std::string data_path, int index_fd, std::string index_path, uint64_t base,
+                     uint32_t term_length, int32_t initial_term_id, int32_t stream, uint64_t recording, uint64_t messages_before,
+                     uint64_t entries, uint64_t data_length) {
         IndexHeader header;
         header.base = static_cast<int64_t>(base);
         header.term_length = term_length;
@@ -84,10 +84,11 @@ nb::dict index_of(const std::string &path) {
 
 void bind_recording(nb::module_ &m) {
     nb::class_<RecordingSegment>(m, "RecordingSegment", "A segment being written. One thread at a time.")
-        .def(nb::init<int, std::string, int, std::string, uint64_t, uint32_t, int32_t, int32_t, uint64_t, uint64_t, uint64_t, uint64_t>(),
+        .def(nb::init<int, std::string, int, std::string, uint64_t, uint32_t, int32_t, int32_t, uint64_t, uint64_t, uint64_t,
+                      uint64_t>(),
              nb::kw_only(), nb::arg("data_fd"), nb::arg("data_path"), nb::arg("index_fd"), nb::arg("index_path"), nb::arg("base"),
-             nb::arg("term_length"), nb::arg("initial_term_id"), nb::arg("stream_id"), nb::arg("recording"), nb::arg("messages_before"),
-             nb::arg("entries"), nb::arg("data_length"))
+             nb::arg("term_length"), nb::arg("initial_term_id"), nb::arg("stream_id"), nb::arg("recording"),
+             nb::arg("messages_before"), nb::arg("entries"), nb::arg("data_length"))
         .def("record", &RecordingSegment::record, nb::arg("subscription"), nb::arg("max_bytes"))
         .def("sync", &RecordingSegment::sync)
         .def("seal", &RecordingSegment::seal)
@@ -112,11 +113,19 @@ void bind_recording(nb::module_ &m) {
     nb::class_<Scan>(m, "Scan", "Messages of a range of a recording as Arrow batches. One thread at a time.")
         .def(
             "__init__",
-            [](Scan *self, const std::vector<std::pair<std::string, std::string>> &segments, uint64_t start, uint64_t end, int64_t time_min,
-               int64_t time_max, uint32_t columns, std::string stream, uint64_t batch_rows, uint64_t batch_bytes, bool frames) {
+            [](Scan *self, const std::vector<std::pair<std::string, std::string>> &segments, uint64_t start, uint64_t end,
+               int64_t time_min, int64_t time_max, uint32_t columns, std::string stream, uint64_t batch_rows,
+               uint64_t batch_bytes, bool frames) {
                 std::vector<Scan::Segment> list;
                 for (const auto &[data, index] : segments) list.push_back({data, index});
-                ScanOptions options{start, end, time_min, time_max, columns, std::move(stream), frames, std::max<uint64_t>(batch_rows, 1),
+                ScanOptions options{start,
+                                    end,
+                                    time_min,
+                                    time_max,
+                                    columns,
+                                    std::move(stream),
+                                    frames,
+                                    std::max<uint64_t>(batch_rows, 1),
                                     std::clamp<uint64_t>(batch_bytes, 1, 1 << 30)};
                 new (self) Scan(std::move(list), std::move(options));
             },
@@ -133,7 +142,8 @@ void bind_recording(nb::module_ &m) {
             },
             nb::arg("columns"), nb::arg("stream"))
         .def(
-            "empty_batch", [](Scan &, uint32_t columns, const std::string &stream) { return arrow_capsules(BatchBuilder(columns, stream)); },
+            "empty_batch",
+            [](Scan &, uint32_t columns, const std::string &stream) { return arrow_capsules(BatchBuilder(columns, stream)); },
             nb::arg("columns"), nb::arg("stream"))
         .def_prop_ro("resume", &Scan::resume);
 }

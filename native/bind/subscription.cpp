@@ -61,7 +61,8 @@ PyObject *subscription_next(PyObject *self) {
 // A message read in place. What it shows stays readable while any view of it lives.
 class BorrowView {
   public:
-    BorrowView(nb::object owner, Subscription &subscription, int64_t timeout) : owner_(std::move(owner)), subscription_(subscription) {
+    BorrowView(nb::object owner, Subscription &subscription, int64_t timeout)
+        : owner_(std::move(owner)), subscription_(subscription) {
         ReaderEnd *reader = &subscription.ready();
         const Message *message = reader->look();
         while (message == nullptr) {
@@ -158,9 +159,10 @@ void bind_subscription(nb::module_ &m) {
     PyType_Slot borrow_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void *>(get_buffer<BorrowView, false>)},
                                   {Py_bf_releasebuffer, reinterpret_cast<void *>(release_buffer<BorrowView>)},
                                   {0, nullptr}};
-    nb::class_<BorrowView>(m, "Borrow", nb::type_slots(borrow_slots),
-                           "A message read in place: as a context manager it gives a read-only memoryview. The log keeps the bytes\n"
-                           "until the block has ended and every view of them (a NumPy array, say) is gone.")
+    nb::class_<BorrowView>(
+        m, "Borrow", nb::type_slots(borrow_slots),
+        "A message read in place: as a context manager it gives a read-only memoryview. The log keeps the bytes\n"
+        "until the block has ended and every view of them (a NumPy array, say) is gone.")
         .def("__enter__", [](nb::handle self) { return nb::inst_ptr<BorrowView>(self)->lent.enter(self); })
         .def(
             "__exit__",
@@ -200,11 +202,14 @@ void bind_subscription(nb::module_ &m) {
             .def_prop_ro("closed", &Subscription::closed)
             .def_prop_ro(
                 "position", [](Subscription &self) { return self.ready().position(); }, "Where reading goes on.")
-            .def_prop_ro("lag", [](Subscription &self) { return self.ready().lag(); }, "Bytes of the log between here and its tail.")
-            .def_prop_ro("lost", [](Subscription &self) { return self.ready().lost(); },
-                         "Bytes of the log skipped because this subscription was dropped.")
-            .def_prop_ro("incomplete", [](Subscription &self) { return self.ready().incomplete(); },
-                         "Messages of which only some fragments came: their sender died or gave up.")
+            .def_prop_ro(
+                "lag", [](Subscription &self) { return self.ready().lag(); }, "Bytes of the log between here and its tail.")
+            .def_prop_ro(
+                "lost", [](Subscription &self) { return self.ready().lost(); },
+                "Bytes of the log skipped because this subscription was dropped.")
+            .def_prop_ro(
+                "incomplete", [](Subscription &self) { return self.ready().incomplete(); },
+                "Messages of which only some fragments came: their sender died or gave up.")
             .def_prop_ro(
                 "last",
                 [](Subscription &self) {

@@ -48,7 +48,8 @@ class Subscription : public Handle<ReaderEnd> {
             return nullptr;
         }
         if (message->length >= copy_without_interpreter && !message->assembled) return receive_large(reader, *message);
-        PyObject *bytes = PyBytes_FromStringAndSize(reinterpret_cast<const char *>(message->data), static_cast<Py_ssize_t>(message->length));
+        PyObject *bytes =
+            PyBytes_FromStringAndSize(reinterpret_cast<const char *>(message->data), static_cast<Py_ssize_t>(message->length));
         if (bytes == nullptr) throw nb::python_error();
         taken(reader, *message);
         return bytes;

@@ -65,11 +65,12 @@ void bind_errors(nb::module_ &m) {
         nullptr);
     m.def(
         "register_errors",
-        [](nb::type_object corrupt, nb::type_object mismatch, nb::type_object busy, nb::type_object closed, nb::type_object dropped,
-           nb::type_object too_large, nb::type_object invalid, nb::type_object system, nb::type_object timeout) {
-            const std::pair<Code, nb::handle> pairs[] = {{Code::corrupt, corrupt}, {Code::mismatch, mismatch}, {Code::busy, busy},
-                                                         {Code::closed, closed},   {Code::dropped, dropped},   {Code::too_large, too_large},
-                                                         {Code::invalid, invalid}, {Code::system, system}};
+        [](nb::type_object corrupt, nb::type_object mismatch, nb::type_object busy, nb::type_object closed,
+           nb::type_object dropped, nb::type_object too_large, nb::type_object invalid, nb::type_object system,
+           nb::type_object timeout) {
+            const std::pair<Code, nb::handle> pairs[] = {
+                {Code::corrupt, corrupt}, {Code::mismatch, mismatch},   {Code::busy, busy},       {Code::closed, closed},
+                {Code::dropped, dropped}, {Code::too_large, too_large}, {Code::invalid, invalid}, {Code::system, system}};
             for (const auto &[code, type] : pairs) error_types()[static_cast<int>(code)] = type.inc_ref().ptr();
             error_types()[-1] = timeout.inc_ref().ptr();
         },
@@ -105,7 +106,8 @@ BytesArgument::BytesArgument(PyObject *object) {
         return;
     }
     if (PyUnicode_Check(object)) {
-        PyErr_SetString(PyExc_TypeError, "a message is bytes or a buffer, not str: encode it, or give the channel codec=\"json\"");
+        PyErr_SetString(PyExc_TypeError,
+                        "a message is bytes or a buffer, not str: encode it, or give the channel codec=\"json\"");
         throw nb::python_error();
     }
     if (PyObject_GetBuffer(object, &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();

@@ -75,16 +75,16 @@ class Buffer {
 
 // Which columns a batch has; the order of the bits is the order of the columns.
 enum BatchColumn : uint32_t {
-    column_stream = 1,       // utf8: the channel, the same in every row
-    column_session = 2,      // int32
-    column_position = 4,     // int64, of the first frame
-    column_time = 8,         // timestamp[us, UTC]: send time
+    column_stream = 1,        // utf8: the channel, the same in every row
+    column_session = 2,       // int32
+    column_position = 4,      // int64, of the first frame
+    column_time = 8,          // timestamp[us, UTC]: send time
     column_timestamp_ns = 16, // int64: send time
-    column_recorded_ns = 32, // int64: when the recorder saw it
-    column_flags = 64,       // int32: frame flags
-    column_lost = 128,       // int64: bytes missing right before this row
-    column_payload = 256,    // binary
-    column_time_ns = 512,    // timestamp[ns, UTC]: send time
+    column_recorded_ns = 32,  // int64: when the recorder saw it
+    column_flags = 64,        // int32: frame flags
+    column_lost = 128,        // int64: bytes missing right before this row
+    column_payload = 256,     // binary
+    column_time_ns = 512,     // timestamp[ns, UTC]: send time
 };
 
 struct BatchRow {
@@ -166,8 +166,16 @@ inline ArrowArray make_array(size_t rows, std::vector<Buffer> buffers) {
     owned->buffers = std::move(buffers);
     owned->pointers.push_back(nullptr); // no validity bitmap: nothing is null
     for (const Buffer &buffer : owned->buffers) owned->pointers.push_back(buffer.data());
-    return {static_cast<int64_t>(rows), 0, 0, static_cast<int64_t>(owned->pointers.size()), 0, owned->pointers.data(), nullptr,
-            nullptr, release_array, owned};
+    return {static_cast<int64_t>(rows),
+            0,
+            0,
+            static_cast<int64_t>(owned->pointers.size()),
+            0,
+            owned->pointers.data(),
+            nullptr,
+            nullptr,
+            release_array,
+            owned};
 }
 inline ArrowSchema make_schema(const char *name, const char *format) {
     return {format, name, nullptr, 0, 0, nullptr, nullptr, release_schema, new OwnedSchema};
@@ -211,7 +219,16 @@ inline void BatchBuilder::finish(ArrowSchema *schema, ArrowArray *array) && {
     for (ArrowSchema &child : schemas->children) schemas->links.push_back(&child);
     arrays->pointers.push_back(nullptr);
     const auto count = static_cast<int64_t>(arrays->links.size());
-    *array = {static_cast<int64_t>(rows_), 0, 0, 1, count, arrays->pointers.data(), arrays->links.data(), nullptr, release_array, arrays};
+    *array = {static_cast<int64_t>(rows_),
+              0,
+              0,
+              1,
+              count,
+              arrays->pointers.data(),
+              arrays->links.data(),
+              nullptr,
+              release_array,
+              arrays};
     *schema = {"+s", "", nullptr, 0, count, schemas->links.data(), nullptr, release_schema, schemas};
 }
 

@@ -21,8 +21,7 @@ enum class Code {
 
 class Error : public std::runtime_error {
   public:
-    Error(Code code, const std::string &what, int number = 0)
-        : std::runtime_error(what), code(code), number(number) {}
+    Error(Code code, const std::string &what, int number = 0) : std::runtime_error(what), code(code), number(number) {}
     Code code;
     int number;
 };

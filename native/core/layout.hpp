@@ -9,8 +9,8 @@
 
 namespace penstock {
 
-inline constexpr size_t cache_line = 64;   // fixed by the format: files outlive the compiler's opinion
-inline constexpr size_t cache_pair = 128;  // the adjacent-line prefetcher moves pairs
+inline constexpr size_t cache_line = 64;              // fixed by the format: files outlive the compiler's opinion
+inline constexpr size_t cache_pair = 128;             // the adjacent-line prefetcher moves pairs
 inline constexpr uint64_t magic = 0x4b434f54534e4550; // "PENSTOCK", little-endian
 inline constexpr uint32_t layout_version = 1;
 
@@ -18,12 +18,12 @@ enum class Kind : uint32_t { log = 1, ring = 2, sync = 3, pipe = 4, frames = 5 }
 
 // ---- frame header: 32 bytes, the same in the log, on the wire and in a recording (Aeron's data frame) ----
 struct FrameHeader {
-    Atomic<uint64_t> word0;  // 0: i32 length | 4: u8 version | 5: u8 flags | 6: i16 type; the commit word
-    uint32_t term_offset;    // 8
-    int32_t session;         // 12
-    int32_t stream;          // 16
-    int32_t term_id;         // 20
-    int64_t reserved;        // 24: send time, nanoseconds since the epoch
+    Atomic<uint64_t> word0; // 0: i32 length | 4: u8 version | 5: u8 flags | 6: i16 type; the commit word
+    uint32_t term_offset;   // 8
+    int32_t session;        // 12
+    int32_t stream;         // 16
+    int32_t term_id;        // 20
+    int64_t reserved;       // 24: send time, nanoseconds since the epoch
 };
 static_assert(sizeof(FrameHeader) == 32 && offsetof(FrameHeader, session) == 12);
 static_assert(offsetof(FrameHeader, term_id) == 20 && offsetof(FrameHeader, reserved) == 24);
@@ -75,12 +75,12 @@ template <class T> struct alignas(cache_pair) Paired {
 
 // ---- page 1: the words that everybody shares, a line pair each ----
 struct Control {
-    Paired<Atomic<uint64_t>> tail;     // 0: next free position; publications, by compare-and-swap
-    Paired<Atomic<uint64_t>> limit;    // 128: claims end here; the holder of `lock`
-    Paired<Atomic<uint64_t>> lock;     // 256: generation << 32 | slot + 1 of its holder, or 0
-    Paired<Atomic<uint32_t>> data;     // 384: event: something was committed
-    Paired<Atomic<uint32_t>> space;    // 512: event: a subscription moved on
-    Paired<Atomic<uint32_t>> sessions; // 640: next session id
+    Paired<Atomic<uint64_t>> tail;      // 0: next free position; publications, by compare-and-swap
+    Paired<Atomic<uint64_t>> limit;     // 128: claims end here; the holder of `lock`
+    Paired<Atomic<uint64_t>> lock;      // 256: generation << 32 | slot + 1 of its holder, or 0
+    Paired<Atomic<uint32_t>> data;      // 384: event: something was committed
+    Paired<Atomic<uint32_t>> space;     // 512: event: a subscription moved on
+    Paired<Atomic<uint32_t>> sessions;  // 640: next session id
     struct alignas(cache_pair) Totals { // 768: of slots already given back; the holder of `lock`
         Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, bytes_lost, repaired,
             dropped, reaped;
@@ -93,7 +93,7 @@ static_assert(offsetof(Control, totals) == 768);
 // ---- one participant: whoever holds the kernel lock on this slot's byte owns the slot ----
 inline constexpr size_t claims_per_slot = 8;
 inline constexpr uint64_t claim_idle = 0;
-inline constexpr uint64_t claiming = 1;   // between deciding to claim and knowing where
+inline constexpr uint64_t claiming = 1;    // between deciding to claim and knowing where
 inline constexpr uint64_t claim_taken = 2; // | position
 
 enum class Role : uint32_t { none = 0, publication = 1, exclusive = 2, subscription = 3 };
@@ -113,9 +113,9 @@ struct Slot {
         Atomic<uint32_t> session;
         Atomic<uint32_t> unused;
         Atomic<uint64_t> joined_ns;
-        Atomic<uint64_t> drop_after_ns;  // 0: writers wait for this subscription
-        Atomic<uint64_t> blocked_since;  // the holder of `lock`: since when writers wait for it, ns
-        Atomic<uint64_t> blocked_at;     // the holder of `lock`: its position then
+        Atomic<uint64_t> drop_after_ns; // 0: writers wait for this subscription
+        Atomic<uint64_t> blocked_since; // the holder of `lock`: since when writers wait for it, ns
+        Atomic<uint64_t> blocked_at;    // the holder of `lock`: its position then
     } identity;
     struct alignas(cache_pair) Reader { // 128: the owner
         Atomic<uint64_t> position;      // everything below may be cleaned

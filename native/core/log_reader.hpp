@@ -27,7 +27,8 @@ struct Start {
 
 class LogReader {
   public:
-    LogReader(std::shared_ptr<TermLog> log, Start start, uint64_t drop_after_ns) : log_(std::move(log)), drop_after_ns_(drop_after_ns) {
+    LogReader(std::shared_ptr<TermLog> log, Start start, uint64_t drop_after_ns)
+        : log_(std::move(log)), drop_after_ns_(drop_after_ns) {
         join(start);
     }
 
@@ -112,7 +113,8 @@ class LogReader {
         const uint64_t gone = position_ - before;
         lost_ += gone;
         counters_->bytes_lost.bump(gone);
-        throw Error(Code::dropped, log_->path() + ": this subscription was too slow for its drop_after and was let go at position " +
+        throw Error(Code::dropped, log_->path() +
+                                       ": this subscription was too slow for its drop_after and was let go at position " +
                                        std::to_string(before) + "; " + std::to_string(gone) +
                                        " bytes of the log were lost, reading goes on at " + std::to_string(position_));
     }
@@ -225,7 +227,8 @@ class LogReader {
         while (at < wanted) {
             const uint64_t word0 = log_->frame(at)->word0.acquire(); // SYNC 1
             if (frame_length(word0) <= 0)
-                throw Error(Code::busy, log_->path() + ": a frame before position " + std::to_string(wanted) + " is still being written");
+                throw Error(Code::busy,
+                            log_->path() + ": a frame before position " + std::to_string(wanted) + " is still being written");
             at += check_frame_at(word0, at);
         }
         if (at != wanted)

@@ -19,34 +19,34 @@ inline constexpr uint32_t index_version = 1;
 inline constexpr uint64_t block_max = 1 << 20;
 
 struct IndexHeader {
-    uint64_t magic = index_magic;   // 0
+    uint64_t magic = index_magic;     // 0
     uint32_t version = index_version; // 8
-    uint32_t term_length = 0;       // 12
-    int64_t base = 0;               // 16: position of the segment's first byte
-    int32_t initial_term_id = 0;    // 24
-    int32_t stream = 0;             // 28
-    uint64_t messages_before = 0;   // 32: messages begun in earlier segments
-    uint64_t recording = 0;         // 40
-    uint8_t spare[12] = {};         // 48
-    uint32_t crc = 0;               // 60: of the bytes before it
+    uint32_t term_length = 0;         // 12
+    int64_t base = 0;                 // 16: position of the segment's first byte
+    int32_t initial_term_id = 0;      // 24
+    int32_t stream = 0;               // 28
+    uint64_t messages_before = 0;     // 32: messages begun in earlier segments
+    uint64_t recording = 0;           // 40
+    uint8_t spare[12] = {};           // 48
+    uint32_t crc = 0;                 // 60: of the bytes before it
 };
 static_assert(sizeof(IndexHeader) == 64 && offsetof(IndexHeader, crc) == 60);
 
 enum class EntryKind : uint16_t { block = 0, gap = 1, seal = 2 };
 
 struct IndexEntry {
-    int64_t position = 0;      // 0: of the block's first frame; of the first byte missing; of the segment's end
-    uint32_t length = 0;       // 8: bytes of the block
-    uint32_t block_crc = 0;    // 12: CRC32C of those bytes
-    int64_t time_min = 0;      // 16: of its messages' send times, ns; of a gap: the bytes missing
-    int64_t time_max = 0;      // 24
-    int64_t recorded_ns = 0;   // 32: when the recorder saw it
+    int64_t position = 0;         // 0: of the block's first frame; of the first byte missing; of the segment's end
+    uint32_t length = 0;          // 8: bytes of the block
+    uint32_t block_crc = 0;       // 12: CRC32C of those bytes
+    int64_t time_min = 0;         // 16: of its messages' send times, ns; of a gap: the bytes missing
+    int64_t time_max = 0;         // 24
+    int64_t recorded_ns = 0;      // 32: when the recorder saw it
     uint64_t messages_before = 0; // 40: messages begun earlier in this recording
-    uint32_t begins = 0;       // 48: messages that begin here
-    uint16_t kind = 0;         // 52
-    uint16_t spare = 0;        // 54
-    uint32_t payload = 0;      // 56: payload bytes
-    uint32_t crc = 0;          // 60: of the bytes before it
+    uint32_t begins = 0;          // 48: messages that begin here
+    uint16_t kind = 0;            // 52
+    uint16_t spare = 0;           // 54
+    uint32_t payload = 0;         // 56: payload bytes
+    uint32_t crc = 0;             // 60: of the bytes before it
 };
 static_assert(sizeof(IndexEntry) == 64 && offsetof(IndexEntry, messages_before) == 40 && offsetof(IndexEntry, crc) == 60);
 
@@ -93,8 +93,9 @@ class SegmentWriter {
     // Begins a segment, or, with `entries` > 0, goes on after that many index entries.
     SegmentWriter(std::unique_ptr<ByteSink> data, std::unique_ptr<ByteSink> index, const IndexHeader &header, uint64_t entries,
                   uint64_t data_length, uint64_t messages_before)
-        : data_(std::move(data)), index_(std::move(index)), header_(header), index_end_(sizeof(IndexHeader) + entries * sizeof(IndexEntry)),
-          length_(data_length), messages_(messages_before), position_(static_cast<uint64_t>(header.base) + data_length) {
+        : data_(std::move(data)), index_(std::move(index)), header_(header),
+          index_end_(sizeof(IndexHeader) + entries * sizeof(IndexEntry)), length_(data_length), messages_(messages_before),
+          position_(static_cast<uint64_t>(header.base) + data_length) {
         if (entries != 0) return;
         seal_record(header_);
         index_->write_at(0, &header_, sizeof header_);

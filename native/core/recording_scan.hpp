@@ -99,7 +99,8 @@ inline SegmentIndex read_index(const std::string &path) {
 
 // Walks the frames of a block whose checksum was right. `visit(word0, header, payload, position)`.
 template <class Visit>
-void walk_block(const uint8_t *bytes, const IndexEntry &entry, uint32_t term_length, const std::string &path, uint64_t offset, Visit &&visit) {
+void walk_block(const uint8_t *bytes, const IndexEntry &entry, uint32_t term_length, const std::string &path, uint64_t offset,
+                Visit &&visit) {
     uint64_t at = 0;
     while (at < entry.length) {
         uint64_t word0;
@@ -155,7 +156,8 @@ inline std::vector<Problem> verify_segment(const std::string &data_path, const s
             }
         } else {
             try {
-                walk_block(block.data(), entry, index.header.term_length, data_path, offset, [](uint64_t, const uint8_t *, uint64_t) {});
+                walk_block(block.data(), entry, index.header.term_length, data_path, offset,
+                           [](uint64_t, const uint8_t *, uint64_t) {});
             } catch (const Error &wrong) {
                 what = wrong.what();
             }
@@ -172,7 +174,7 @@ inline std::vector<Problem> verify_segment(const std::string &data_path, const s
 }
 
 struct ScanOptions {
-    uint64_t start = 0, end = UINT64_MAX; // messages that begin in here; both ends of blocks or of the recording
+    uint64_t start = 0, end = UINT64_MAX;               // messages that begin in here; both ends of blocks or of the recording
     int64_t time_min = INT64_MIN, time_max = INT64_MAX; // and were sent in here, inclusive
     uint32_t columns = 0;
     std::string stream;
@@ -257,7 +259,8 @@ class Scan {
         block_ = cache_.data() + (offset - cached_from_);
         const uint32_t found = crc32c(block_, entry.length);
         if (found != entry.block_crc)
-            throw Error(Code::corrupt, data_->path() + ": " + describe_damage(block_, entry, found, offset) + ". Run verify, then repair");
+            throw Error(Code::corrupt,
+                        data_->path() + ": " + describe_damage(block_, entry, found, offset) + ". Run verify, then repair");
         walk_block(block_, entry, index_->header.term_length, data_->path(), offset, [](uint64_t, const uint8_t *, uint64_t) {});
         position_ = static_cast<uint64_t>(entry.position);
         recorded_ns_ = entry.recorded_ns;

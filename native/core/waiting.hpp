@@ -32,9 +32,7 @@ inline bool event_sleep(Atomic<uint32_t> &event, uint32_t expected, int64_t ns) 
     return result == 0 || errno == EAGAIN;
 }
 
-inline void event_wake(Atomic<uint32_t> &event) {
-    syscall(SYS_futex, event.address(), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
+inline void event_wake(Atomic<uint32_t> &event) { syscall(SYS_futex, event.address(), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
 // Call after the store that the sleeper waits for.
 inline void event_notify(Atomic<uint32_t> &event) {

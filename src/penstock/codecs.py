@@ -45,9 +45,8 @@ def _struct(spec: dict[str, Any]) -> Codec:
 
     dtype = _dtype(spec["dtype"])
 
-    def encode(value: Any) -> memoryview:
-        record = np.asarray(value, dtype=dtype)
-        return memoryview(np.ascontiguousarray(record).reshape(-1)).cast("B")
+    def encode(value: Any) -> Any:
+        return np.ascontiguousarray(value, dtype=dtype).reshape(-1).view(np.uint8).data
 
     def decode(data: Any) -> Any:
         records = np.frombuffer(data, dtype=dtype)
@@ -61,11 +60,11 @@ def _array(spec: dict[str, Any]) -> Codec:
 
     dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
 
-    def encode(value: Any) -> memoryview:
+    def encode(value: Any) -> Any:
         array = np.ascontiguousarray(value, dtype=dtype)
         if shape.count(-1) == 0 and array.shape != shape:
             raise Invalid(f"this channel carries arrays of shape {shape}, not {array.shape}")
-        return memoryview(array.reshape(-1)).cast("B")
+        return array.reshape(-1).view(np.uint8).data
 
     def decode(data: Any) -> Any:
         return np.frombuffer(data, dtype=dtype).reshape(shape)
@@ -104,7 +103,9 @@ def from_spec(spec: dict[str, Any]) -> Codec:
             return _array(spec)
     except (KeyError, TypeError, ValueError) as error:
         raise Invalid(f"a damaged codec description {spec!r}: {error}") from error
-    raise Invalid(f"there is no codec {kind!r}: use 'bytes', 'json', 'msgpack', a NumPy structured dtype, or array(dtype, shape)")
+    raise Invalid(
+        f"there is no codec {kind!r}: use 'bytes', 'json', 'msgpack', a NumPy structured dtype, or array(dtype, shape)"
+    )
 
 
 def array(dtype: Any, shape: tuple[int, ...] | int = (-1,)) -> Codec:
@@ -132,7 +133,9 @@ def resolve(codec: Any) -> Codec:
     try:
         dtype = np.dtype(codec)
     except TypeError as error:
-        raise Invalid(f"{codec!r} is no codec: use 'bytes', 'json', 'msgpack', a structured dtype, or array(dtype, shape)") from error
+        raise Invalid(
+            f"{codec!r} is no codec: use 'bytes', 'json', 'msgpack', a structured dtype, or array(dtype, shape)"
+        ) from error
     if dtype.names is None:
         raise Invalid(f"dtype {dtype} has no fields: use penstock.array({dtype.str!r}) for plain arrays")
     return from_spec({"kind": "struct", "dtype": json.loads(json.dumps(dtype.descr))})

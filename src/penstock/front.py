@@ -104,7 +104,10 @@ class _Channels:
         finally:
             os.close(fd)
         codec = json.loads(about["metadata"])["codec"]
-        return {**{name: about[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")}, "codec": codec}
+        return {
+            **{name: about[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")},
+            "codec": codec,
+        }
 
     def record_in_process(self, archive: Path, names: Sequence[str], options: dict[str, Any]) -> Any:
         from penstock.recorder_process import ProcessRecorder

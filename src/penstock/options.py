@@ -36,7 +36,11 @@ class LogOptions:
         for name in ("stream_id", "initial_term_id"):
             if not -(1 << 31) <= getattr(self, name) < 1 << 31:
                 raise Invalid(f"{name} is {getattr(self, name)}: it must fit in 32 bits with a sign")
-        for name, value in (("term_length", self.term_length), ("window", self.effective_window), ("slots", self.slots)):
+        for name, value in (
+            ("term_length", self.term_length),
+            ("window", self.effective_window),
+            ("slots", self.slots),
+        ):
             if not isinstance(value, int) or not 0 <= value < 1 << 32:
                 raise Invalid(f"{name} is {value!r}: it must be a whole number that fits in 32 bits")
         if not 0 <= self.start_position < 1 << 63:

@@ -24,7 +24,10 @@ class ProcessRecorder:
     def __init__(self, archive: Path, channels: Sequence[str], options: dict[str, Any]) -> None:
         job = json.dumps({"archive": str(archive), "channels": list(channels), "options": options})
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "penstock.recorder_process", job], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "penstock.recorder_process", job],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.error: BaseException | None = None
         self._progress = self._answer()
@@ -39,7 +42,9 @@ class ProcessRecorder:
         line = self._child.stdout.readline()
         if not line:
             self._child.wait()
-            self.error = errors.SystemFailure(self._child.returncode, f"the recorder's process ended with status {self._child.returncode}")
+            self.error = errors.SystemFailure(
+                self._child.returncode, f"the recorder's process ended with status {self._child.returncode}"
+            )
             raise self.error
         answer = json.loads(line)
         if "error" in answer:

@@ -61,4 +61,6 @@ class ChannelStatus:
     @property
     def lag(self) -> int:
         """Bytes by which the slowest subscription is behind."""
-        return max((self.tail - m.position for m in self.members if m.position is not None and not m.dropped), default=0)
+        return max(
+            (self.tail - m.position for m in self.members if m.position is not None and not m.dropped), default=0
+        )

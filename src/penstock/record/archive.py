@@ -5,6 +5,7 @@ Knows folders and the compiled scanner. Channels come from `Connector`, which th
 
 from __future__ import annotations
 
+import builtins
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -104,7 +105,9 @@ class Archive:
     `recording` arguments are a recording's id, or a channel's URI, which means its newest recording.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, connector: Connector, create: bool = True, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, connector: Connector, create: bool = True, clock: Clock | None = None
+    ) -> None:
         self.path = Path(path)
         self._connector, self._clock = connector, clock or SystemClock()
         if create:
@@ -158,7 +161,9 @@ class Archive:
             raise
         return Recorder(tracks, self.catalog, sync_interval=sync_interval, clock=self._clock).start()
 
-    def _track(self, channel: str, start: str | int, extend: bool, segment_length: int, drop_after: float | None) -> Track:
+    def _track(
+        self, channel: str, start: str | int, extend: bool, segment_length: int, drop_after: float | None
+    ) -> Track:
         if extend:
             found = self._extendable(channel)
             if found is not None:
@@ -265,7 +270,17 @@ class Archive:
         """
         info = self.find(recording)
         segments = self._folder(info.id).segments()
-        return Scanner([(str(s.data), str(s.index)) for s in segments if s.base < end], info.channel, columns, start=start, end=end, since=since, until=until, batch_rows=batch_rows, frames=frames)
+        return Scanner(
+            [(str(s.data), str(s.index)) for s in segments if s.base < end],
+            info.channel,
+            columns,
+            start=start,
+            end=end,
+            since=since,
+            until=until,
+            batch_rows=batch_rows,
+            frames=frames,
+        )
 
     def read(self, recording: int | str, **options: Any) -> pa.Table:
         """A recording, or a part of it, as one Arrow table; options as in `scan`."""
@@ -305,7 +320,15 @@ class Archive:
                         self._clock.sleep(ahead)
                 yield message
 
-    def replay_onto(self, channel: str, recording: int | str, *, speed: float | None = None, timeout: float | None = None, **options: Any) -> int:
+    def replay_onto(
+        self,
+        channel: str,
+        recording: int | str,
+        *,
+        speed: float | None = None,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> int:
         """Publishes a recording onto a channel, encoded as it was; how many messages. Options as in `replay`."""
         info = self.find(recording)
         count = 0
@@ -316,7 +339,9 @@ class Archive:
                 count += 1
         return count
 
-    def follow(self, recording: int | str, *, start: int | None = None, timeout: float | None = None) -> Iterator[Recorded]:
+    def follow(
+        self, recording: int | str, *, start: int | None = None, timeout: float | None = None
+    ) -> Iterator[Recorded]:
         """The recording from `start` (default: its beginning), then its channel live: no gap, no duplicate.
 
         Ends when the recording is closed and its channel gone, or raises TimeoutError when nothing came for `timeout`
@@ -329,11 +354,11 @@ class Archive:
 
     # ---- keeping ----
 
-    def verify(self, recording: int | str | None = None) -> list[verification.Damage]:
+    def verify(self, recording: int | str | None = None) -> builtins.list[verification.Damage]:
         """Checks every byte; what is wrong and where. An empty list: everything is as it was written."""
         return verification.verify(self, None if recording is None else self.find(recording).id)
 
-    def repair(self, recording: int | str | None = None) -> list[verification.Repair]:
+    def repair(self, recording: int | str | None = None) -> builtins.list[verification.Repair]:
         """Cuts damaged recordings back to their longest valid prefix and rebuilds the catalog.
 
         Nothing is deleted: what is cut off is moved into the recording's folder `damaged`.

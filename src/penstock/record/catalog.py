@@ -43,7 +43,9 @@ class Catalog:
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
                 raise
-            raise Corrupt(f"the catalog {self.path} is damaged ({error}): run repair, which rebuilds it from the recordings") from error
+            raise Corrupt(
+                f"the catalog {self.path} is damaged ({error}): run repair, which rebuilds it from the recordings"
+            ) from error
 
     def reserve(self, channel: str, epoch: int, created_ns: int, start_position: int) -> int:
         """A new recording's id."""
@@ -57,7 +59,10 @@ class Catalog:
     def add(self, recording: int, channel: str, epoch: int, created_ns: int, start_position: int, synced: int) -> None:
         """Puts a recording back; for rebuilding."""
         with self._open() as db:
-            db.execute("INSERT OR REPLACE INTO recordings VALUES (?, ?, ?, ?, ?, ?)", (recording, channel, epoch, created_ns, start_position, synced))
+            db.execute(
+                "INSERT OR REPLACE INTO recordings VALUES (?, ?, ?, ?, ?, ?)",
+                (recording, channel, epoch, created_ns, start_position, synced),
+            )
 
     def synced(self, recording: int, position: int) -> None:
         """Notes that everything below `position` is durable. Call it only once it is."""
@@ -67,7 +72,9 @@ class Catalog:
     def rows(self) -> dict[int, tuple[str, int, int, int, int]]:
         """id → (channel, epoch, created_ns, start_position, synced_position)."""
         with self._open() as db:
-            found = db.execute("SELECT id, channel, epoch, created_ns, start_position, synced_position FROM recordings").fetchall()
+            found = db.execute(
+                "SELECT id, channel, epoch, created_ns, start_position, synced_position FROM recordings"
+            ).fetchall()
         return {row[0]: row[1:] for row in found}
 
     def remove(self, recording: int) -> None:

@@ -120,7 +120,11 @@ class RecordingFolder:
     def segments(self) -> list[Segment]:
         """The segments in order. A segment without an index has published nothing and is left out."""
         names = sorted(name for name in os.listdir(self.path) if name.endswith(".idx"))
-        return [Segment(int(name[:-4]), self.path / (name[:-4] + ".seg"), self.path / name) for name in names if name[:-4].isdigit()]
+        return [
+            Segment(int(name[:-4]), self.path / (name[:-4] + ".seg"), self.path / name)
+            for name in names
+            if name[:-4].isdigit()
+        ]
 
     def segment_paths(self, base: int) -> Segment:
         """Where the segment that begins at `base` lies."""

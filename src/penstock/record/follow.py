@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from penstock.record.archive import Archive, Connector, Recorded, RecordingInfo
 
 
-def follow(archive: Archive, connector: Connector, info: RecordingInfo, start: int, timeout: float | None) -> Iterator[Recorded]:
+def follow(
+    archive: Archive, connector: Connector, info: RecordingInfo, start: int, timeout: float | None
+) -> Iterator[Recorded]:
     """See `Archive.follow`."""
     from penstock.record.archive import _rows
 

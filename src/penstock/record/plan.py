@@ -87,7 +87,7 @@ def _stretches(folder: RecordingFolder) -> list[tuple[int, int, Any]]:
     found: list[tuple[int, int, Any]] = []
     blocks: list[Any] = []
     for segment in folder.segments():
-        entries, about = folder.index(segment)
+        entries, _about = folder.index(segment)
         if len(entries) == 0:
             continue
         blocks.append(entries[entries["kind"] == BLOCK])
@@ -104,7 +104,9 @@ def _close(found: list[tuple[int, int, Any]], blocks: list[Any]) -> None:
         found.append((int(joined["position"][0]), int(joined["position"][-1]) + int(joined["length"][-1]), joined))
 
 
-def _cut(info: RecordingInfo, part: Interval, blocks: Any, range_bytes: int, since: int | None, until: int | None) -> list[Range]:
+def _cut(
+    info: RecordingInfo, part: Interval, blocks: Any, range_bytes: int, since: int | None, until: int | None
+) -> list[Range]:
     """Cuts an interval into ranges at block boundaries, leaving out ranges that no wanted time touches."""
     low, high = part
     ends = blocks["position"] + blocks["length"]
@@ -117,12 +119,16 @@ def _cut(info: RecordingInfo, part: Interval, blocks: Any, range_bytes: int, sin
     starts = np.maximum(touched["position"], low)
     number = (np.minimum(ends, high) - low - 1) // max(range_bytes, 1)
     cuts = np.flatnonzero(np.diff(number)) + 1
-    segments = [(segment.base, str(segment.data), str(segment.index)) for segment in RecordingFolder(info.path).segments()]
+    segments = [
+        (segment.base, str(segment.data), str(segment.index)) for segment in RecordingFolder(info.path).segments()
+    ]
     ranges = []
     for group in np.split(np.arange(len(touched)), cuts):
         rows = touched[group]
         range_start, range_end = int(starts[group[0]]), int(min(ends[group[-1]], high))
-        inside = (since is None or int(rows["time_max"].max()) >= since) and (until is None or int(rows["time_min"].min()) <= until)
+        inside = (since is None or int(rows["time_max"].max()) >= since) and (
+            until is None or int(rows["time_min"].min()) <= until
+        )
         if inside:
             useful = max((i for i, s in enumerate(segments) if s[0] <= range_start), default=0)
             # A gap right before this range is noted at the end of the segment in front of it.

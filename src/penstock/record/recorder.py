@@ -43,7 +43,9 @@ class Progress:
 class Track:
     """One channel's way into its recording's segments."""
 
-    def __init__(self, folder: RecordingFolder, description: Description, subscription: Any, segment_length: int, messages: int) -> None:
+    def __init__(
+        self, folder: RecordingFolder, description: Description, subscription: Any, segment_length: int, messages: int
+    ) -> None:
         self.folder, self.description, self.subscription = folder, description, subscription
         self.segment_length = segment_length
         self.synced = subscription.position
@@ -150,7 +152,9 @@ class Recorder:
     what was synced stays.
     """
 
-    def __init__(self, tracks: list[Track], catalog: Catalog, *, sync_interval: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self, tracks: list[Track], catalog: Catalog, *, sync_interval: float, clock: Clock | None = None
+    ) -> None:
         if not tracks:
             raise Invalid("record at least one channel")
         self._tracks, self._catalog, self._interval = tracks, catalog, sync_interval

@@ -72,13 +72,24 @@ def verify_folder(folder: RecordingFolder) -> list[Damage]:
         found += [Damage(Path(path), offset, length, what) for path, offset, length, what in problems]
         entries, about_index = folder.index(segment)
         if not problems and about_index["base"] != segment.base:
-            found.append(Damage(segment.index, 16, 8, f"its base is {about_index['base']}, its name says {segment.base}"))
+            found.append(
+                Damage(segment.index, 16, 8, f"its base is {about_index['base']}, its name says {segment.base}")
+            )
         if start is not None and segment.base != start:
-            found.append(Damage(segment.index, 0, 0, f"the recording goes on at position {start}, this segment begins at {segment.base}"))
+            found.append(
+                Damage(
+                    segment.index,
+                    0,
+                    0,
+                    f"the recording goes on at position {start}, this segment begins at {segment.base}",
+                )
+            )
         gaps = entries[entries["kind"] == GAP]
         start = segment.base + about_index["data_length"] + int(gaps["time_min"].sum())
         if number + 1 < len(segments) and not about_index["sealed"] and not problems:
-            found.append(Damage(segment.index, _size(segment.index), 0, "the segment is not sealed but another follows"))
+            found.append(
+                Damage(segment.index, _size(segment.index), 0, "the segment is not sealed but another follows")
+            )
     return found
 
 
@@ -102,7 +113,9 @@ def _verify_catalog(archive: Archive, folders: list[RecordingFolder]) -> list[Da
             found.append(Damage(path, 0, 0, f"the catalog's row of recording {about.id} differs from its folder"))
         holds = extent(folder, about.start_position)
         if not about.start_position <= row[4] <= holds.end_position and not holds.damaged:
-            found.append(Damage(path, 0, 0, f"recording {about.id} was synced up to {row[4]} but ends at {holds.end_position}"))
+            found.append(
+                Damage(path, 0, 0, f"recording {about.id} was synced up to {row[4]} but ends at {holds.end_position}")
+            )
     found += [Damage(path, 0, 0, f"recording {number} is in the catalog and has no folder") for number in rows]
     return found
 
@@ -149,7 +162,9 @@ def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
     for segment in folder.segments():
         if broken or segment.base != start or not segment.data.exists():
             broken = True
-            done += [_set_aside(folder, path, "it follows damage") for path in (segment.data, segment.index) if path.exists()]
+            done += [
+                _set_aside(folder, path, "it follows damage") for path in (segment.data, segment.index) if path.exists()
+            ]
             continue
         problems, valid = _native.verify_segment(str(segment.data), str(segment.index))
         entries, about = folder.index(segment)
@@ -162,7 +177,11 @@ def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
             entries, about = folder.index(segment)
             broken = not about["sealed"]
         elif not about["sealed"]:
-            done += _cut(folder, segment, int(valid), "the end of a recorder that died") if _has_tail(segment, int(valid), about) else []
+            done += (
+                _cut(folder, segment, int(valid), "the end of a recorder that died")
+                if _has_tail(segment, int(valid), about)
+                else []
+            )
         gaps = entries[entries["kind"] == GAP]
         start = segment.base + about["data_length"] + int(gaps["time_min"].sum())
     indexed = {s.data.stem for s in folder.segments()}

@@ -42,7 +42,10 @@ def opened_folder(*, create: bool) -> Iterator[int]:
         except FileExistsError:
             pass
         except OSError as error:
-            raise SystemFailure(error.errno, f"cannot make the channel folder {path}: {error.strerror}. Set PENSTOCK_DIR to a folder on a memory file system") from error
+            raise SystemFailure(
+                error.errno,
+                f"cannot make the channel folder {path}: {error.strerror}. Set PENSTOCK_DIR to a folder on a memory file system",
+            ) from error
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError as error:
@@ -52,7 +55,9 @@ def opened_folder(*, create: bool) -> Iterator[int]:
     try:
         about = os.fstat(fd)
         if about.st_uid != os.getuid():
-            raise SystemFailure(errno.EPERM, f"the channel folder {path} belongs to user {about.st_uid}, not to you ({os.getuid()})")
+            raise SystemFailure(
+                errno.EPERM, f"the channel folder {path} belongs to user {about.st_uid}, not to you ({os.getuid()})"
+            )
         if about.st_mode & 0o077:
             raise SystemFailure(errno.EPERM, f"others may enter the channel folder {path}: run chmod 700 {path}")
         yield fd

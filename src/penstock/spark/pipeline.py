@@ -6,7 +6,9 @@ Spark plans, spreads and retries; tasks read and write with Arrow; the manifest 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -14,36 +16,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from penstock.errors import Corrupt, Invalid
 from penstock.front import Archive
 from penstock.record.archive import Scanner
 from penstock.record.plan import Range, plan
+from penstock.spark import tasks as work
 from penstock.spark.decode import SAMPLE, typed_schema
 from penstock.spark.tables import Manifest, locked, table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
+
+__all__ = ["Outcome", "main", "run", "table"]
 
 Progress = Callable[[str, int, int], None]
-STATS = """
-SELECT stream, window_start,
-       count(*) AS messages, sum(length(payload)) AS bytes, count(*) / {seconds} AS rate,
-       percentile_approx(interval_ns, 0.5) AS interval_p50_ns, percentile_approx(interval_ns, 0.99) AS interval_p99_ns,
-       percentile_approx(recorded_ns - timestamp_ns, 0.5) AS latency_p50_ns,
-       percentile_approx(recorded_ns - timestamp_ns, 0.99) AS latency_p99_ns,
-       sum(lost) AS lost_bytes, count(decode_error) AS decode_errors
-FROM (SELECT *, timestamp_seconds(floor(timestamp_ns / {width}) * {seconds}) AS window_start FROM {{messages}})
-GROUP BY stream, window_start
-ORDER BY stream, window_start
-"""
+LOCAL_BYTES = 64 << 20
+STATS_ROWS = 16_000_000
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did. rows: of *messages*, new in this run; total_rows: in the table now."""
+    """What a run did. rows: of *messages*, new in this run; total_rows: in the table now; engine: spark or local."""
 
     ranges: int
     rows: int
@@ -51,10 +44,11 @@ class Outcome:
     streams: tuple[str, ...]
     seconds: float
     strays_removed: int
+    engine: str
 
 
 def run(
-    spark: SparkSession,
+    spark: SparkSession | None,
     archive: str | Path,
     out: str | Path,
     *,
@@ -66,10 +60,12 @@ def run(
 ) -> Outcome:
     """Brings the tables in `out` up to date with an archive.
 
-    window: seconds per row of *stats*. compression: as pyarrow names it, "none" for the fastest scans. progress is called
-    with (what, done, all). Raises `Corrupt` if the archive is damaged; the tables stay as they were then.
+    spark: a session to spread the work with. None: what is new is done right here if it is less than 64 MiB, which
+    spares the start of a JVM; above that a session is started. window: seconds per row of *stats*. compression: as
+    pyarrow names it, "none" for the fastest scans. progress is called with (what, done, all). Raises `Corrupt` if the
+    archive is damaged; the tables stay as they were then.
     """
-    if window <= 0:
+    if not window > 0:
         raise Invalid(f"window is {window}: it must be more than 0 seconds")
     if not set(tables) <= {"raw", "messages", "stats"} or "messages" not in tables:
         raise Invalid("tables are raw, messages and stats; messages is always among them")
@@ -79,22 +75,35 @@ def run(
     with locked(folder):
         manifest = Manifest.load(folder)
         ranges = plan(opened, done=manifest.intervals(), range_bytes=range_bytes)
-        tasks = _tasks(opened, manifest, ranges, folder, compression, tables)
-        answers = _run_tasks(spark, tasks, progress or (lambda what, done, count: None))
-        rows = 0
-        for answer in answers:
-            for name, entry in answer["files"].items():
-                manifest.files[name].append({"stream": answer["stream"], **entry})
-            manifest.done.append(answer["done"])
-            rows += answer["rows"]
+        engine = _Engine(spark, sum(planned.bytes for planned in ranges), progress or (lambda what, done, count: None))
+        fresh = _keep(manifest, engine.do("writing", _range_tasks(manifest, ranges, folder, compression, tables)))
+        if "stats" in tables:
+            stats = _stats_tasks(manifest, fresh, folder, window, compression)
+            replaced = {task["stream"] for task in stats}
+            answers = engine.do("summing up", stats)
+            manifest.files["stats"] = [row for row in manifest.files["stats"] if row["stream"] not in replaced]
+            _keep(manifest, answers)
         manifest.done = merged(manifest.done)
-        if "stats" in tables and (rows or not manifest.files["stats"]):
-            manifest.files["stats"] = _stats(spark, manifest, folder, window)
         manifest.save(folder)
         strays = manifest.remove_strays(folder)
     total = sum(row["rows"] for row in manifest.files["messages"])
     streams = tuple(sorted({row["stream"] for row in manifest.files["messages"]}))
-    return Outcome(len(ranges), rows, total, streams, time.monotonic() - begun, strays)
+    rows = sum(row["rows"] for row in fresh)
+    return Outcome(len(ranges), rows, total, streams, time.monotonic() - begun, strays, engine.name)
+
+
+def _keep(manifest: Manifest, answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Puts what tasks wrote into the manifest; the new files of *messages*."""
+    fresh = []
+    for answer in answers:
+        for name, entry in answer["files"].items():
+            row = {"stream": answer["stream"], **entry}
+            manifest.files[name].append(row)
+            if name == "messages":
+                fresh.append(row)
+        if answer["done"] is not None:
+            manifest.done.append(answer["done"])
+    return fresh
 
 
 def merged(done: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -109,25 +118,24 @@ def merged(done: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _tasks(archive: Archive, manifest: Manifest, ranges: list[Range], out: Path, compression: str, tables: tuple[str, ...]) -> list[dict[str, Any]]:
+def _range_tasks(
+    manifest: Manifest, ranges: list[Range], out: Path, compression: str, tables: tuple[str, ...]
+) -> list[dict[str, Any]]:
     by_channel: dict[str, list[Range]] = {}
     for planned in ranges:
-        by_channel.setdefault(planned.channel, []).append(planned)
-    for channel, planned_ranges in by_channel.items():
-        key = f"{channel}|{sorted(planned_ranges[0].codec.items())}"
-        if key not in manifest.schemas:
+        by_channel.setdefault(_schema_key(planned), []).append(planned)
+    for key, planned_ranges in by_channel.items():
+        if key not in manifest.schemas:  # typed once, so that all files of a stream agree
             schema = typed_schema(planned_ranges[0].codec, sample(planned_ranges))
             manifest.schemas[key] = schema.serialize().to_pybytes().hex()
+    shared = {"kind": "range", "out": str(out), "compression": compression, "tables": list(tables)}
     return [
-        {
-            "range": asdict(planned),
-            "out": str(out),
-            "compression": compression,
-            "tables": list(tables),
-            "schema": manifest.schemas[f"{planned.channel}|{sorted(planned.codec.items())}"],
-        }
-        for planned in ranges
+        {**shared, "range": asdict(planned), "schema": manifest.schemas[_schema_key(planned)]} for planned in ranges
     ]
+
+
+def _schema_key(planned: Range) -> str:
+    return f"{planned.channel}|{json.dumps(planned.codec, sort_keys=True)}"
 
 
 def sample(ranges: list[Range]) -> list[bytes]:
@@ -136,50 +144,113 @@ def sample(ranges: list[Range]) -> list[bytes]:
         return []
     found: list[bytes] = []
     for planned in (ranges[i] for i in sorted({0, len(ranges) // 2, len(ranges) - 1})):
-        scanner = Scanner(list(planned.segments), planned.channel, ["payload"], start=planned.start, end=planned.end, batch_rows=SAMPLE)
+        scanner = Scanner(
+            list(planned.segments),
+            planned.channel,
+            ["payload"],
+            start=planned.start,
+            end=planned.end,
+            batch_rows=SAMPLE,
+        )
         batch = next(scanner, None)
         if batch is not None:
             found += batch.column("payload").to_pylist()
     return found
 
 
-def _run_tasks(spark: SparkSession, tasks: list[dict[str, Any]], progress: Progress) -> list[dict[str, Any]]:
-    from pyspark.errors import PySparkException
+def _stats_tasks(
+    manifest: Manifest, fresh: list[dict[str, Any]], out: Path, window: float, compression: str
+) -> list[dict[str, Any]]:
+    """Tasks that sum up the streams that got new messages, each over so much time as a task can hold."""
+    width = int(window * 1e9)
+    key = f"window|{width}"
+    touched = {row["stream"] for row in (fresh if key in manifest.schemas else manifest.files["messages"])}
+    manifest.schemas = {k: v for k, v in manifest.schemas.items() if not k.startswith("window|")} | {key: ""}
+    found = []
+    for stream in sorted(touched):
+        files = [row for row in manifest.files["messages"] if row["stream"] == stream]
+        low = min(row["time_min"] for row in files) // width * width
+        high = max(row["time_max"] for row in files) + 1
+        parts = max(1, sum(row["rows"] for row in files) // STATS_ROWS)
+        step = -(-(high - low) // parts // width) * width
+        for since in range(low, high, max(step, width)):
+            until = min(since + max(step, width), high)
+            inside = [row["path"] for row in files if row["time_max"] >= since and row["time_min"] < until]
+            digest = hashlib.sha256(json.dumps([inside, width]).encode()).hexdigest()[:12]
+            stem = f"{re.sub(r'[^A-Za-z0-9._-]', '_', stream)}-{since:020d}-{digest}"
+            found.append(
+                {
+                    "kind": "stats",
+                    "stream": stream,
+                    "files": inside,
+                    "since": since,
+                    "until": until,
+                    "window_ns": width,
+                    "out": str(out),
+                    "stem": stem,
+                    "compression": compression,
+                }
+            )
+    return found
 
-    from penstock.spark.task_source import TaskSource
 
-    if not tasks:
-        return []
-    spark.dataSource.register(TaskSource)
-    answers = spark.read.format("penstock_tasks").option("tasks", json.dumps(tasks)).load()
-    with _Watched(spark, len(tasks), progress):
-        try:
-            return [json.loads(row.answer) for row in answers.collect()]
-        except PySparkException as error:
-            text = str(error)
-            if "Corrupt:" in text:  # the task's own words, without the stack around them
-                line = next(line for line in text.splitlines() if "Corrupt:" in line)
-                raise Corrupt(line.split("Corrupt:", 1)[1].strip()) from error
-            raise
+class _Engine:
+    """Does tasks: by Spark, or here where a JVM would cost more than the work."""
+
+    def __init__(self, spark: SparkSession | None, size: int, progress: Progress) -> None:
+        self.spark, self.progress = spark, progress
+        self.name = "local" if spark is None and size < LOCAL_BYTES else "spark"
+
+    def do(self, what: str, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The tasks' answers, in any order."""
+        if not tasks:
+            return []
+        if self.name == "spark":
+            return self._by_spark(what, tasks)
+        answers = []
+        for number, task in enumerate(tasks):
+            self.progress(what, number, len(tasks))
+            answers.append(work.run(task))
+        self.progress(what, len(tasks), len(tasks))
+        return answers
+
+    def _by_spark(self, what: str, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        from pyspark.errors import PySparkException
+
+        from penstock.spark import session
+        from penstock.spark.task_source import TaskSource
+
+        if self.spark is None:
+            self.spark = session("penstock-pipeline")
+        self.spark.dataSource.register(TaskSource)
+        frame = self.spark.read.format("penstock_tasks").option("tasks", json.dumps(tasks)).load()
+        with _Watched(self.spark, what, len(tasks), self.progress):
+            try:
+                return [json.loads(row.answer) for row in frame.collect()]
+            except PySparkException as error:
+                found = re.search(r"penstock\.errors\.Corrupt: (.*)", str(error))
+                if found:  # the task's own words, without the stack around them
+                    raise Corrupt(found.group(1).strip()) from error
+                raise
 
 
 class _Watched:
     """Reports how many tasks are done while a job runs, where the session lets one look."""
 
-    def __init__(self, spark: SparkSession, count: int, progress: Progress) -> None:
-        self.spark, self.count, self.progress = spark, count, progress
+    def __init__(self, spark: SparkSession, what: str, count: int, progress: Progress) -> None:
+        self.spark, self.what, self.count, self.progress = spark, what, count, progress
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._watch, name="penstock-progress", daemon=True)
 
     def __enter__(self) -> None:
-        self.progress("writing", 0, self.count)
+        self.progress(self.what, 0, self.count)
         self.thread.start()
 
     def __exit__(self, kind: object, *_: object) -> None:
         self.done.set()
         self.thread.join()
         if kind is None:
-            self.progress("writing", self.count, self.count)
+            self.progress(self.what, self.count, self.count)
 
     def _watch(self) -> None:
         try:
@@ -190,26 +261,7 @@ class _Watched:
             infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             finished = sum(info.numCompletedTasks for info in infos if info is not None)
             if finished:
-                self.progress("writing", min(finished, self.count), self.count)
-
-
-def _stats(spark: SparkSession, manifest: Manifest, out: Path, window: float) -> list[dict[str, Any]]:
-    files = [str(out / row["path"]) for row in manifest.files["messages"]]
-    query = STATS.format(width=int(window * 1_000_000_000), seconds=window)
-    frame = _messages(spark, files)
-    result: pa.Table = spark.sql(query, messages=frame).toArrow() if files else pa.table({})
-    if result.num_rows == 0:
-        return []
-    name = f"stats/stats-{time.time_ns()}.parquet"
-    (out / "stats").mkdir(exist_ok=True)
-    pq.write_table(result, out / name)
-    return [{"stream": None, "path": name, "rows": result.num_rows, "bytes": (out / name).stat().st_size}]
-
-
-def _messages(spark: SparkSession, files: list[str]) -> DataFrame:
-    from penstock.spark.tasks import COMMON
-
-    return spark.read.schema(COMMON).parquet(*files) if files else spark.createDataFrame([], COMMON)
+                self.progress(self.what, min(finished, self.count), self.count)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -225,11 +277,11 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     spark = session("penstock-pipeline")
     outcome = run(spark, given.archive, given.out, window=given.window)
-    print(f"{outcome.rows} new messages, {outcome.total_rows} in all, of {len(outcome.streams)} streams, in {outcome.seconds:.1f} s")
+    print(
+        f"{outcome.rows} new messages, {outcome.total_rows} in all, of {len(outcome.streams)} streams, in {outcome.seconds:.1f} s"
+    )
     spark.stop()
 
-
-__all__ = ["Outcome", "main", "run", "table"]
 
 if __name__ == "__main__":
     main()

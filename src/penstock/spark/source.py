@@ -9,7 +9,6 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -127,7 +126,9 @@ class PenstockReader(DataSourceReader):
     """Plans on the driver, reads in tasks."""
 
     def __init__(self, schema: StructType, options: dict[str, str]) -> None:
-        unknown = [field.name for field in schema.fields if field.name not in COLUMNS and field.name not in ("sender", "type")]
+        unknown = [
+            field.name for field in schema.fields if field.name not in COLUMNS and field.name not in ("sender", "type")
+        ]
         if unknown:
             raise Invalid(f"recordings have no column {', '.join(unknown)}; they have {SCHEMA}")
         if not options.get("path"):
@@ -152,7 +153,15 @@ class PenstockReader(DataSourceReader):
         archive = Archive(self.path, create=False)
         since, until = (w.since if w.since > TIME_MIN else None), (w.until if w.until < TIME_MAX else None)
         size = self.range_bytes or _range_bytes(archive)
-        ranges = plan(archive, channels=w.channels, since=since, until=until, start=max(w.start, 0), end=max(w.end, 0), range_bytes=size)
+        ranges = plan(
+            archive,
+            channels=w.channels,
+            since=since,
+            until=until,
+            start=max(w.start, 0),
+            end=max(w.end, 0),
+            range_bytes=size,
+        )
         return [RangePartition(planned, w.since, w.until) for planned in ranges] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -178,7 +187,9 @@ class PenstockReader(DataSourceReader):
 
 def arrange(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     """The columns in the order asked for; those that a log does not have (sender, type) are null."""
-    arrays = [batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string()) for name in columns]
+    arrays = [
+        batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string()) for name in columns
+    ]
     fields = [
         batch.schema.field(name) if name in batch.schema.names else pa.field(name, pa.string()) for name in columns
     ]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.record.archive import Scanner
@@ -21,7 +22,7 @@ from penstock.spark.decode import decode
 
 COMMON = (
     "stream STRING, session INT, position BIGINT, time TIMESTAMP, timestamp_ns BIGINT, recorded_ns BIGINT, "
-    "interval_ns BIGINT, lost BIGINT, payload BINARY, decode_error STRING"
+    "interval_ns BIGINT, lost BIGINT, bytes INT, payload BINARY, decode_error STRING"
 )
 MESSAGE_COLUMNS = ("stream", "session", "position", "time", "timestamp_ns", "recorded_ns", "lost", "payload")
 RAW_COLUMNS = ("stream", "session", "position", "time", "timestamp_ns", "recorded_ns", "flags", "payload")
@@ -31,7 +32,9 @@ BATCH_ROWS = 65536
 def file_stem(task: dict[str, Any]) -> str:
     """A name for a range's files: readable, unique, the same in every run."""
     planned = task["range"]
-    digest = hashlib.sha256(json.dumps([planned["channel"], planned["epoch"], planned["recording"]]).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(
+        json.dumps([planned["channel"], planned["epoch"], planned["recording"]]).encode()
+    ).hexdigest()[:8]
     clean = re.sub(r"[^A-Za-z0-9._-]", "_", planned["channel"])
     return f"{clean}-{digest}-{planned['start']:020d}-{planned['end']:020d}"
 
@@ -44,12 +47,17 @@ class _Writer:
         self.path = out / self.relative
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
-        self.compression, self.writer, self.rows = compression, None, 0
+        self.compression, self.rows = compression, 0
+        self.writer: Any = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self.writer is None:
             self.writer = pq.ParquetWriter(
-                self.temporary, batch.schema, compression=self.compression, use_dictionary=["stream"], write_statistics=True
+                self.temporary,
+                batch.schema,
+                compression=self.compression,
+                use_dictionary=["stream"],
+                write_statistics=True,
             )
         self.writer.write_batch(batch)
         self.rows += batch.num_rows
@@ -63,7 +71,12 @@ class _Writer:
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Writes one range into *raw* and *messages*; what was written."""
+    """Does one task and says what was written."""
+    return _write_stats(task) if task["kind"] == "stats" else _write_range(task)
+
+
+def _write_range(task: dict[str, Any]) -> dict[str, Any]:
+    """One range of a recording into *raw* and *messages*."""
     planned, out, stem = task["range"], Path(task["out"]), file_stem(task)
     segments = [tuple(pair) for pair in planned["segments"]]
     span = {"start": planned["start"], "end": planned["end"], "batch_rows": BATCH_ROWS}
@@ -78,11 +91,15 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         messages = _Writer(out, "messages", stem, task["compression"])
         scanner = Scanner(segments, planned["channel"], MESSAGE_COLUMNS, **span)
         before = planned["before_ns"]
+        low, high = (1 << 63) - 1, -(1 << 63)
         schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(task["schema"])))
         for batch in scanner:
             messages.write(enrich(batch, planned["codec"], schema, before))
-            before = batch.column("timestamp_ns")[-1].as_py()
+            times = batch.column("timestamp_ns").to_numpy()
+            before, low, high = int(times[-1]), min(low, int(times.min())), max(high, int(times.max()))
         files["messages"] = messages.close()
+        if files["messages"]:
+            files["messages"] |= {"time_min": low, "time_max": high}
         if planned["open_end"]:
             end = min(end, scanner.resume)  # a message not complete yet belongs to the next run
     rows = files.get("messages") or files.get("raw") or {"rows": 0}
@@ -100,6 +117,72 @@ def enrich(batch: pa.RecordBatch, codec: dict[str, Any], schema: pa.Schema, befo
     earlier = np.concatenate([[before_ns if before_ns else times[0]], times[:-1]]) if len(times) else times
     interval = pa.array(times - earlier, pa.int64())
     typed, errors = decode(codec, schema, batch.column("payload"))
-    names = [*MESSAGE_COLUMNS[:6], "interval_ns", "lost", "payload", "decode_error"]
-    arrays = [interval if n == "interval_ns" else errors if n == "decode_error" else batch.column(n) for n in names]
+    made = {"interval_ns": interval, "decode_error": errors, "bytes": pc.binary_length(batch.column("payload"))}
+    names = [*MESSAGE_COLUMNS[:6], "interval_ns", "lost", "bytes", "payload", "decode_error"]
+    arrays = [made[name] if name in made else batch.column(name) for name in names]
     return pa.RecordBatch.from_arrays([*arrays, *typed], names=[*names, *schema.names])
+
+
+# ---- the table stats ----
+
+STATS = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("window_start", pa.timestamp("us", "UTC")),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+        ("rate", pa.float64()),
+        ("interval_p50_ns", pa.float64()),
+        ("interval_p99_ns", pa.float64()),
+        ("latency_p50_ns", pa.float64()),
+        ("latency_p99_ns", pa.float64()),
+        ("lost_bytes", pa.int64()),
+        ("decode_errors", pa.int64()),
+    ]
+)
+STATS_COLUMNS = ["timestamp_ns", "interval_ns", "recorded_ns", "lost", "bytes", "decode_error"]
+
+
+def _write_stats(task: dict[str, Any]) -> dict[str, Any]:
+    """One stream's windows in [since, until): exact counts and percentiles from the table *messages*."""
+    out, width = Path(task["out"]), task["window_ns"]
+    wanted = [("timestamp_ns", ">=", task["since"]), ("timestamp_ns", "<", task["until"])]
+    tables = [pq.read_table(out / path, columns=STATS_COLUMNS, filters=wanted) for path in task["files"]]
+    rows = pa.concat_tables(tables)
+    writer = _Writer(out, "stats", task["stem"], task["compression"])
+    if rows.num_rows:
+        writer.write(summarize(task["stream"], rows, width))
+    entry = writer.close()
+    return {"stream": task["stream"], "rows": 0, "files": {"stats": entry} if entry else {}, "done": None}
+
+
+def summarize(stream: str, rows: pa.Table, width: int) -> pa.RecordBatch:
+    """One row of *stats* per window of `width` nanoseconds that has messages."""
+    times = rows["timestamp_ns"].to_numpy()
+    order = np.argsort(times // width, kind="stable")
+    windows = (times // width)[order]
+    starts = np.flatnonzero(np.diff(windows, prepend=windows[0] - 1))
+    counts = np.diff(np.append(starts, len(windows)))
+    column = {name: rows[name].to_numpy()[order] for name in ("interval_ns", "recorded_ns", "lost", "bytes")}
+    failed = rows["decode_error"].is_valid().to_numpy()[order]
+    interval = _percentiles(column["interval_ns"], starts)
+    latency = _percentiles(column["recorded_ns"] - times[order], starts)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([stream] * len(starts)),
+            pa.array(windows[starts] * width // 1000, pa.int64()).cast(pa.timestamp("us", "UTC")),
+            pa.array(counts, pa.int64()),
+            pa.array(np.add.reduceat(column["bytes"].astype(np.int64), starts)),
+            pa.array(counts / (width / 1e9)),
+            *[pa.array(values) for values in (*interval, *latency)],
+            pa.array(np.add.reduceat(column["lost"], starts)),
+            pa.array(np.add.reduceat(failed.astype(np.int64), starts)),
+        ],
+        schema=STATS,
+    )
+
+
+def _percentiles(values: Any, starts: Any) -> tuple[Any, Any]:
+    groups = np.split(values, starts[1:])
+    both = np.array([np.percentile(group, (50, 99)) for group in groups])
+    return both[:, 0], both[:, 1]

@@ -1,0 +1,233 @@
+"""Made by tools/stubs.py from the compiled module; `make stubs` writes it anew."""
+
+"""
+Penstock's compiled core: shared bytes, atomics, recordings. Private: use penstock.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from typing_extensions import Buffer
+
+
+def register_errors(*, corrupt: type[Exception], mismatch: type[Exception], busy: type[Exception], closed: type[Exception], dropped: type[Exception], too_large: type[Exception], invalid: type[Exception], system: type[Exception], timeout: type[Exception]) -> None:
+    """
+    Says which exception class stands for each kind of failure. Called once, by penstock.errors.
+    """
+
+def format_log(*, fd: int, term_length: int, window: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
+
+def log_file_size(slots: int, term_length: int) -> int:
+    """Bytes that a log channel's file takes."""
+
+def inspect_log(fd: int, path: str) -> dict[str, Any]:
+    """Header, counters and members, read without disturbing anyone."""
+
+def check_log_options(term_length: int, window: int, slots: int, start_position: int) -> None: ...
+
+def monotonic_ns() -> int: ...
+
+def crc32c(data: bytes, before: int = 0) -> int: ...
+
+class ManualClock:
+    """
+    A wall clock for tests: stands still until it is set. Nanoseconds since the epoch.
+    """
+
+    def __init__(self, now_ns: int = 0) -> None: ...
+
+    @property
+    def now_ns(self) -> int: ...
+
+    @now_ns.setter
+    def now_ns(self, arg: int, /) -> None: ...
+
+class Claim:
+    """
+    A message being written in place. As a context manager it gives a writable memoryview, commits at the end
+    of the block and aborts if the block raises. Writing after the block is undefined for readers.
+    """
+
+    def __enter__(self) -> memoryview: ...
+
+    def __exit__(self, type: object | None, value: object | None, traceback: object | None) -> bool: ...
+
+    def commit(self) -> int:
+        """Makes the message visible; returns the stream position after it."""
+
+    def abort(self) -> None:
+        """Gives the claim up; readers skip it."""
+
+    @property
+    def position(self) -> int:
+        """Where the message's frame begins."""
+
+class LogPublication:
+    def __init__(self, fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> None: ...
+
+    def claim(self, length: int, timeout: float | None = None) -> Claim:
+        """
+        Room for one message of `length` bytes, to be written in place; waits for room like send.
+        """
+
+    def close(self) -> None:
+        """Gives the slot back and aborts open claims. Safe to call twice."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def session(self) -> int:
+        """This publication's id in every frame it writes."""
+
+    @property
+    def position(self) -> int:
+        """The log's tail: where the next message goes."""
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes that offer and claim take at most; send takes up to 1 GiB."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether anybody subscribes at this moment."""
+
+    def send(self, data: Buffer, timeout: float | None = None) -> int:
+        """
+        Publishes one message (bytes or any contiguous buffer) and returns the stream position after it.
+        Waits while the slowest subscription is a whole window behind; TimeoutError after `timeout`
+        seconds (None: for ever, 0: now or never). Messages above max_payload go out in fragments.
+        """
+
+    def offer(self, data: Buffer) -> int | None:
+        """
+        Publishes one message of at most max_payload bytes without ever blocking: the stream position
+        after it, or None if there is no room.
+        """
+
+    def offer_many(self, messages: Iterable[Buffer] | Buffer) -> int:
+        """
+        Publishes messages in order until there is no room, without blocking, and returns how many.
+        Takes a sequence of buffers, or one C-contiguous array whose rows are the messages.
+        """
+
+class Borrow:
+    """
+    A message read in place: as a context manager it gives a read-only memoryview. The log keeps the bytes
+    until the block has ended and every view of them (a NumPy array, say) is gone.
+    """
+
+    def __enter__(self) -> memoryview: ...
+
+    def __exit__(self, type: object | None, value: object | None, traceback: object | None) -> bool: ...
+
+class LogSubscription:
+    def __iter__(self) -> Self:
+        """Implement iter(self)."""
+
+    def __next__(self) -> Any:
+        """Implement next(self)."""
+
+    def __init__(self, fd: int, path: str, start: str, position: int, drop_after: float, spin: float) -> None: ...
+
+    def poll(self, limit: int = 1000) -> list[Any]:
+        """
+        What is there now, at most `limit` messages, as a list of bytes. Never blocks.
+        """
+
+    def poll_arrow_capsules(self, limit: int, max_bytes: int) -> tuple[Any, Any]: ...
+
+    def borrow(self, timeout: float | None = None) -> Borrow:
+        """
+        The next message without a copy, as a context manager; waits like recv. Messages that came in fragments are
+        copied.
+        """
+
+    def fileno(self) -> int:
+        """
+        A descriptor that is readable while there is something to receive, for selectors. Starts the process's one
+        bridge thread on first use.
+        """
+
+    def close(self) -> None:
+        """
+        Gives the slot back; writers no longer wait for it. Safe to call twice.
+        """
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def position(self) -> int:
+        """Where reading goes on."""
+
+    @property
+    def lag(self) -> int:
+        """Bytes of the log between here and its tail."""
+
+    @property
+    def lost(self) -> int:
+        """Bytes of the log skipped because this subscription was dropped."""
+
+    @property
+    def incomplete(self) -> int:
+        """
+        Messages of which only some fragments came: their sender died or gave up.
+        """
+
+    @property
+    def last(self) -> tuple[int, int, int]:
+        """(position, time_ns, session) of the message received last."""
+
+    def recv(self, timeout: float | None = None) -> bytes:
+        """
+        The next message as bytes. Waits for it; TimeoutError after `timeout` seconds (None: for ever,
+        0: now or never).
+        """
+
+    def try_recv(self) -> bytes | None:
+        """
+        The next message as bytes, or None if there is none yet. Never blocks.
+        """
+
+def wait_any(subscriptions: Sequence[LogSubscription], timeout: float | None, raw: bool = False) -> list[int]: ...
+
+class RecordingSegment:
+    """A segment being written. One thread at a time."""
+
+    def __init__(self, *, data_fd: int, data_path: str, index_fd: int, index_path: str, base: int, term_length: int, initial_term_id: int, stream_id: int, recording: int, messages_before: int, entries: int, data_length: int) -> None: ...
+
+    def record(self, subscription: LogSubscription, max_bytes: int) -> int: ...
+
+    def sync(self) -> None: ...
+
+    def seal(self) -> None: ...
+
+    def gap(self, bytes: int) -> None: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def messages(self) -> int: ...
+
+def read_index(path: str) -> dict[str, Any]: ...
+
+def verify_segment(data_path: str, index_path: str) -> tuple[Any, Any]: ...
+
+class Scan:
+    """
+    Messages of a range of a recording as Arrow batches. One thread at a time.
+    """
+
+    def __init__(self, segments: Sequence[tuple[str, str]], *, start: int, end: int, time_min: int, time_max: int, columns: int, stream: str, batch_rows: int, batch_bytes: int, frames: bool = False) -> None: ...
+
+    def next_batch(self, columns: int, stream: str) -> tuple[Any, Any] | None: ...
+
+    def empty_batch(self, columns: int, stream: str) -> tuple[Any, Any]: ...
+
+    @property
+    def resume(self) -> int: ...

@@ -1,0 +1,77 @@
+"""Writes src/penstock/_native.pyi from the built module, or checks that the committed one is fresh (--check)."""
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+from nanobind.stubgen import StubGen
+
+import penstock._native as native
+
+STUB = Path(__file__).parent.parent / "src" / "penstock" / "_native.pyi"
+HEADER = '"""Made by tools/stubs.py from the compiled module; `make stubs` writes it anew."""\n\n'
+# What the generator cannot know: types behind Python objects, and methods that bypass nanobind's dispatch.
+TYPES = [
+    ("timeout: object | None", "timeout: float | None"),
+    ("def __enter__(self) -> object", "def __enter__(self) -> memoryview"),
+    ("-> dict:", "-> dict[str, Any]:"),
+    ("-> list:", "-> list[Any]:"),
+    ("-> tuple:", "-> tuple[Any, Any]:"),
+    ("-> object: ...", "-> tuple[Any, Any] | None: ..."),
+    ("def __iter__(self, /):", "def __iter__(self) -> Self:"),
+    ("def __next__(self, /):", "def __next__(self) -> Any:"),
+    (": type,", ": type[Exception],"),
+    (": type)", ": type[Exception])"),
+    (
+        "from collections.abc import Sequence\nimport types\n",
+        "from collections.abc import Buffer, Iterable, Sequence\nfrom typing import Any, Self\n",
+    ),
+]
+SIGNATURES = {
+    "send": "def send(self, data: Buffer, timeout: float | None = None) -> int:",
+    "offer": "def offer(self, data: Buffer) -> int | None:",
+    "offer_many": "def offer_many(self, messages: Iterable[Buffer] | Buffer) -> int:",
+    "recv": "def recv(self, timeout: float | None = None) -> bytes:",
+    "try_recv": "def try_recv(self) -> bytes | None:",
+}
+
+
+def _method(match: re.Match[str]) -> str:
+    owner = native.LogPublication if hasattr(native.LogPublication, match[1]) else native.LogSubscription
+    doc = inspect.getdoc(getattr(owner, match[1])) or ""
+    lines = "\n".join(f"        {line}".rstrip() for line in doc.splitlines())
+    return f'    {SIGNATURES[match[1]]}\n        """\n{lines}\n        """\n'
+
+
+def generate() -> str:
+    """The stub's text."""
+    maker = StubGen(native, quiet=True)
+    maker.put(native)
+    text = maker.get()
+    for found, meant in TYPES:
+        text = text.replace(found, meant)
+    text = re.sub(r"    (\w+): types\.MethodDescriptorType = \.\.\.\n", _method, text)
+    text = text.replace(
+        "from collections.abc import Buffer, Iterable, Sequence\n", "from collections.abc import Iterable, Sequence\n"
+    )
+    text = text.replace(
+        "from typing import Any, Self\n", "from typing import Any, Self\n\nfrom typing_extensions import Buffer\n"
+    )
+    return HEADER + text
+
+
+def main() -> int:
+    """0 if the stub is, or now is, what the module says."""
+    text = generate()
+    if "--check" not in sys.argv:
+        STUB.write_text(text)
+        return 0
+    if not STUB.exists() or STUB.read_text() != text:
+        print("src/penstock/_native.pyi is not what the compiled module says: run make stubs", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
