@@ -1,4 +1,4 @@
-"""Writes src/penstock/_native.pyi from the built module, or checks that the committed one is fresh (--check)."""
+"""Writes src/penstock/_native/core.pyi from the built module, or checks that the committed one is fresh (--check)."""
 
 import inspect
 import re
@@ -7,9 +7,9 @@ from pathlib import Path
 
 from nanobind.stubgen import StubGen
 
-import penstock._native as native
+import penstock._native.core as native
 
-STUB = Path(__file__).parent.parent / "src" / "penstock" / "_native.pyi"
+STUB = Path(__file__).parent.parent / "src" / "penstock" / "_native" / "core.pyi"
 HEADER = '"""Made by tools/stubs.py from the compiled module; `make stubs` writes it anew."""\n\n'
 # What the generator cannot know: types behind Python objects, and methods that bypass nanobind's dispatch.
 TYPES = [
@@ -68,7 +68,7 @@ def main() -> int:
         STUB.write_text(text)
         return 0
     if not STUB.exists() or STUB.read_text() != text:
-        print("src/penstock/_native.pyi is not what the compiled module says: run make stubs", file=sys.stderr)
+        print("src/penstock/_native/core.pyi is not what the compiled module says: run make stubs", file=sys.stderr)
         return 1
     return 0
 

@@ -122,7 +122,7 @@ void bind_log(nb::module_ &m) {
 
 } // namespace penstock::bind
 
-NB_MODULE(_native, m) {
+NB_MODULE(core, m) {
     using namespace penstock::bind;
     m.doc() = "Penstock's compiled core: shared bytes, atomics, recordings. Private: use penstock.";
     bind_errors(m);

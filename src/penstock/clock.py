@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from penstock._native import ManualClock
+from penstock._native import core
 
 __all__ = ["Clock", "ManualClock", "SystemClock"]
+
+ManualClock = core.ManualClock
 
 
 class Clock(Protocol):

@@ -6,7 +6,7 @@ works. Knows the compiled core's error codes; must never know a channel kind.
 
 from __future__ import annotations
 
-from penstock import _native
+from penstock._native import core as _native
 
 __all__ = [
     "Busy",

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock import _native
+from penstock._native import core as _native
 from penstock.channel import Channel, parse
 from penstock.clock import Clock, ManualClock
 from penstock.errors import NotFound
 from penstock.record.archive import Archive as _Archive
+from penstock.record.process import ProcessRecorder
 from penstock.shm import files, log
 from penstock.shm.log import Publication, Subscription
 from penstock.status import ChannelStatus
@@ -110,8 +111,6 @@ class _Channels:
         }
 
     def record_in_process(self, archive: Path, names: Sequence[str], options: dict[str, Any]) -> Any:
-        from penstock.recorder_process import ProcessRecorder
-
         return ProcessRecorder(archive, names, options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock import _native
+from penstock._native import core as _native
 from penstock.errors import Invalid
 
 MIB = 1 << 20

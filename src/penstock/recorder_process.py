@@ -1,94 +1,15 @@
-"""A recorder in a process of its own: the child's main, and the parent's handle on it.
-
-The parent holds the child's standard input; when it closes, by `stop()` or by the parent's death, the child finishes.
-"""
+"""The main of a recorder in a process of its own. Its parent's handle is `record.process`."""
 
 from __future__ import annotations
 
 import json
-import subprocess
+import signal
 import sys
-import threading
-from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from penstock import errors
-from penstock.record.recorder import Progress
-
-
-class ProcessRecorder:
-    """`Recorder`'s methods, for a recorder that runs in another process."""
-
-    def __init__(self, archive: Path, channels: Sequence[str], options: dict[str, Any]) -> None:
-        job = json.dumps({"archive": str(archive), "channels": list(channels), "options": options})
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "penstock.recorder_process", job],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.error: BaseException | None = None
-        self._progress = self._answer()
-
-    @property
-    def pid(self) -> int:
-        """The recorder's process."""
-        return self._child.pid
-
-    def _answer(self) -> list[Progress]:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            self._child.wait()
-            self.error = errors.SystemFailure(
-                self._child.returncode, f"the recorder's process ended with status {self._child.returncode}"
-            )
-            raise self.error
-        answer = json.loads(line)
-        if "error" in answer:
-            self._child.wait()
-            kind = getattr(errors, answer["error"], errors.PenstockError)
-            self.error = kind(answer["what"])
-            raise self.error
-        return [Progress(**row) for row in answer["progress"]]
-
-    def progress(self) -> list[Progress]:
-        """How far each channel is now; after `stop`, how far it came."""
-        if self._child.poll() is None and self._child.stdin is not None and not self._child.stdin.closed:
-            self._child.stdin.write("progress\n")
-            self._child.stdin.flush()
-            self._progress = self._answer()
-        return self._progress
-
-    @property
-    def recordings(self) -> dict[str, int]:
-        """Channel → id of its recording."""
-        return {row.channel: row.recording for row in self._progress}
-
-    def stop(self) -> list[Progress]:
-        """Records what is published already, seals, syncs, ends. Safe to call twice."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        if not self._child.stdin.closed:
-            try:
-                self._child.stdin.close()
-                self._progress = self._answer()
-            finally:
-                self._child.wait()
-                self._child.stdout.close()
-        return self._progress
-
-    def __enter__(self) -> ProcessRecorder:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            self.stop()
-        except (errors.PenstockError, OSError):
-            if kind is None:
-                raise
+from penstock.front import Archive
 
 
 def _say(answer: dict[str, Any]) -> None:
@@ -97,19 +18,13 @@ def _say(answer: dict[str, Any]) -> None:
 
 def main(job: str) -> int:
     """The child: records until its standard input ends."""
-    import signal
-
-    from penstock.front import Archive
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it then closes our input
     work = json.loads(job)
     try:
         recorder = Archive(work["archive"]).record(work["channels"], **work["options"])
         _say({"progress": [asdict(row) for row in recorder.progress()]})
-        done = threading.Event()
         for _ in sys.stdin:
             _say({"progress": [asdict(row) for row in recorder.progress()]})
-        done.set()
         _say({"progress": [asdict(row) for row in recorder.stop()]})
     except (errors.PenstockError, OSError) as error:
         _say({"error": type(error).__name__, "what": str(error)})

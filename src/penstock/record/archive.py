@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock import _native, codecs
+from penstock import codecs
+from penstock._native import core as _native
 from penstock.clock import Clock, SystemClock
 from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.record import verify as verification

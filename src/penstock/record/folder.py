@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock import _native
+from penstock._native import core as _native
 from penstock.errors import Busy, Corrupt, NotFound
 
 DESCRIPTION = "recording.json"

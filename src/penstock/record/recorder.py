@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import _native
+from penstock._native import core as _native
 from penstock.clock import Clock, SystemClock
 from penstock.errors import Closed, Dropped, Invalid, PenstockError
 from penstock.record.catalog import Catalog

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock import _native
+from penstock._native import core as _native
 from penstock.errors import Busy, Corrupt, NotFound
 from penstock.record.folder import BLOCK, DESCRIPTION, GAP, RecordingFolder, Segment, extent, fsync_folder
 

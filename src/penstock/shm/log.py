@@ -12,7 +12,8 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from penstock import _native, codecs
+from penstock import codecs
+from penstock._native import core as _native
 from penstock.channel import Channel, parse
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, Mismatch, NotFound

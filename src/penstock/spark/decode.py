@@ -84,7 +84,7 @@ def _arrow_type(dtype: np.dtype[Any]) -> pa.DataType:
 def _struct_fields(dtype: np.dtype[Any], prefix: str = "") -> list[pa.Field]:
     fields = []
     for name in dtype.names or ():
-        part = (dtype.fields or {})[name][0]
+        part = dtype[name]
         if part.names:
             fields += _struct_fields(part, f"{prefix}{name}_")
         elif part.subdtype:

@@ -1,0 +1,1 @@
+"""The cellar: Penstock's compiled core, `core`. Private; it is C++ below `native/`."""
