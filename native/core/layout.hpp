@@ -111,7 +111,7 @@ struct Slot {
         Atomic<uint32_t> generation; // grows with each owner, never goes down
         Atomic<uint32_t> pid;
         Atomic<uint32_t> session;
-        Atomic<uint32_t> unused;
+        Atomic<uint32_t> departed; // the owner in abandon(): stands for the order that the kernel's lock gives
         Atomic<uint64_t> joined_ns;
         Atomic<uint64_t> drop_after_ns; // 0: writers wait for this subscription
         Atomic<uint64_t> blocked_since; // the holder of `lock`: since when writers wait for it, ns

@@ -17,8 +17,9 @@ inline constexpr int64_t reap_interval_ns = 1'000'000;
 
 class TermLog {
   public:
-    TermLog(int fd, std::string path)
-        : seat_(fd, std::move(path)), map_(std::make_shared<Mapping>(fd, size_of_file(fd), true)),
+    // `map`: a mapping to share with other handles of this process, instead of one of its own.
+    TermLog(int fd, std::string path, std::shared_ptr<Mapping> map = nullptr)
+        : seat_(fd, std::move(path)), map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
           opened_(read_header(map_->bytes(), map_->size(), seat_.path())), geometry_(opened_.geometry),
           control_(reinterpret_cast<Control *>(map_->bytes() + control_offset)),
           terms_(map_->bytes() + terms_offset(geometry_.slot_count)), mask_(geometry_.term_length - 1),
@@ -137,6 +138,13 @@ class TermLog {
         event_notify(control_->space.value);
     }
 
+    // Leaves as a killed process would: the kernel lock goes, everything else stays for the living to repair.
+    void abandon() {
+        attached_ = false;
+        me().identity.departed.release(my_generation_);
+        seat_.leave();
+    }
+
     void forget_slot() { attached_ = false; } // in a forked child: the slot stays its parent's
     void return_after_fork() { seat_.return_after_fork(); }
 
@@ -209,6 +217,7 @@ class TermLog {
     // Under the lock, and with the slot's byte held: pads what its last owner claimed, keeps its counts, frees it.
     void clear_slot(uint32_t index) {
         Slot &s = slot(index);
+        s.identity.departed.acquire();
         for (Claim &claim : s.writer.claims) {
             const uint64_t where = claim.where.acquire(), length = claim.length.relaxed();
             if ((where & claim_taken) != 0) {

@@ -1,0 +1,90 @@
+// What native tests share: a channel file in memory, random numbers from a seed, checks that name the place.
+#pragma once
+
+#include "log_reader.hpp"
+#include "log_writer.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define CHECK(what, ...)                                                                                                         \
+    do {                                                                                                                         \
+        if (!(what)) {                                                                                                           \
+            std::fprintf(stderr, "%s:%d: CHECK(%s) failed. ", __FILE__, __LINE__, #what);                                        \
+            std::fprintf(stderr, "" __VA_ARGS__);                                                                                \
+            std::fprintf(stderr, "\n");                                                                                          \
+            std::abort();                                                                                                        \
+        }                                                                                                                        \
+    } while (0)
+
+namespace penstock::test {
+
+// A log in anonymous memory. Handles share one mapping, so that sanitizers see all accesses at the same addresses.
+class Channel {
+  public:
+    explicit Channel(LogGeometry g = {}) : geometry(g) {
+        fd_ = memfd_create("penstock-test", MFD_CLOEXEC);
+        CHECK(fd_ >= 0);
+        const uint64_t size = log_file_size(g.slot_count, g.term_length);
+        CHECK(posix_fallocate(fd_, 0, static_cast<off_t>(size)) == 0);
+        const uint8_t boot[16] = {};
+        format_log(fd_, g, "{}", boot, 0);
+        map = std::make_shared<Mapping>(fd_, size, true);
+    }
+    ~Channel() { ::close(fd_); }
+    std::shared_ptr<TermLog> open() const {
+        const std::string path = "/proc/self/fd/" + std::to_string(fd_);
+        return std::make_shared<TermLog>(::open(path.c_str(), O_RDWR | O_CLOEXEC), "test", map);
+    }
+    std::shared_ptr<LogWriter> writer(bool exclusive = false) const {
+        return std::make_shared<LogWriter>(open(), exclusive, nullptr);
+    }
+    std::shared_ptr<LogReader> reader(Start start = {}, uint64_t drop_after_ns = 0) const {
+        return std::make_shared<LogReader>(open(), start, drop_after_ns);
+    }
+    LogGeometry geometry;
+    std::shared_ptr<Mapping> map;
+
+  private:
+    int fd_;
+};
+
+inline uint64_t argument(int argc, char **argv, const char *name, uint64_t otherwise) {
+    for (int i = 1; i + 1 < argc; ++i)
+        if (std::string(argv[i]) == name) return std::strtoull(argv[i + 1], nullptr, 0);
+    return otherwise;
+}
+
+// A message that proves itself: who, which, and a sum over the filler.
+struct Proof {
+    uint32_t writer;
+    uint32_t length;
+    uint64_t number;
+    uint64_t sum;
+};
+inline uint64_t sum_of(const uint8_t *bytes, size_t length, uint64_t start) {
+    uint64_t sum = start * 0x9e3779b97f4a7c15ull + length;
+    for (size_t i = 0; i < length; ++i) sum = (sum ^ bytes[i]) * 0x100000001b3ull;
+    return sum;
+}
+inline void fill(uint8_t *to, uint32_t writer, uint64_t number, uint32_t length) {
+    uint8_t *rest = to + sizeof(Proof);
+    for (uint32_t i = 0; i < length - sizeof(Proof); ++i) rest[i] = static_cast<uint8_t>(number + i);
+    const Proof proof{writer, length, number, sum_of(rest, length - sizeof(Proof), number)};
+    std::memcpy(to, &proof, sizeof proof);
+}
+inline Proof check_message(const uint8_t *data, size_t length) {
+    CHECK(length >= sizeof(Proof));
+    Proof proof;
+    std::memcpy(&proof, data, sizeof proof);
+    CHECK(proof.length == length, "length %zu, says %u", length, proof.length);
+    CHECK(proof.sum == sum_of(data + sizeof proof, length - sizeof proof, proof.number), "writer %u number %lu", proof.writer,
+          static_cast<unsigned long>(proof.number));
+    return proof;
+}
+
+} // namespace penstock::test
