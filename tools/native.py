@@ -35,13 +35,22 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=3, help="of each stress run")
     parser.add_argument("--only", choices=[*BUILDS], help="one kind of build")
     given = parser.parse_args()
-    environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
+    environment = {
+        **os.environ,
+        "TSAN_OPTIONS": "halt_on_error=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    }
     failed = 0
     for name in [given.only] if given.only else BUILDS:
         folder = build(name)
         for program in PROGRAMS:
-            arguments = {"log_stress": ["--seconds", str(given.seconds)], "recording_check": ["--rounds", str(100 * given.seconds)]}
-            done = subprocess.run([folder / program, *arguments.get(program, [])], env=environment, capture_output=True, text=True)
+            arguments = {
+                "log_stress": ["--seconds", str(given.seconds)],
+                "recording_check": ["--rounds", str(100 * given.seconds)],
+            }
+            done = subprocess.run(
+                [folder / program, *arguments.get(program, [])], env=environment, capture_output=True, text=True
+            )
             verdict = "passed" if done.returncode == 0 else f"FAILED ({done.returncode})"
             print(f"{name:6} {program:16} {verdict}: {' '.join(done.stdout.split())}")
             if done.returncode != 0:

@@ -125,6 +125,7 @@ void bind_log(nb::module_ &m) {
 NB_MODULE(core, m) {
     using namespace penstock::bind;
     m.doc() = "Penstock's compiled core: shared bytes, atomics, recordings. Private: use penstock.";
+    nb::set_leak_warnings(false); // threads parked at the exit gate keep their handles, rightly
     bind_errors(m);
     bind_gate(m);
     bind_log(m);

@@ -41,8 +41,9 @@ class ForkGuard {
 
 class Seat {
   public:
-    // Takes over the descriptor, which must be an open file description of its own.
-    Seat(int fd, std::string path) : fd_(fd), path_(std::move(path)) {
+    // Opens the file of `fd` once more. The lock must be on a description that no mapping refers to: a forked child
+    // inherits mappings, and would keep the lock of a dead parent alive by them.
+    Seat(int fd, std::string path) : fd_(reopen(fd, path)), path_(std::move(path)) {
         struct stat about;
         if (fstat(fd_, &about) != 0) fail_system("cannot read " + path_);
         device_ = about.st_dev;
@@ -73,8 +74,7 @@ class Seat {
     // After a fork: a new open file description of the same file, or an error that says that it is gone.
     void return_after_fork() {
         leave();
-        const int fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-        if (fd < 0) fail_system("cannot open " + path_ + " again after fork");
+        const int fd = open_path(path_);
         struct stat about;
         if (fstat(fd, &about) != 0 || about.st_dev != device_ || about.st_ino != inode_) {
             ::close(fd);
@@ -92,6 +92,16 @@ class Seat {
         range.l_start = static_cast<off_t>(byte);
         range.l_len = 1;
         return range;
+    }
+    static int open_path(const std::string &path) {
+        const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0) fail_system("cannot open " + path + " again");
+        return fd;
+    }
+    static int reopen(int fd, const std::string &path) {
+        const std::string same = "/proc/self/fd/" + std::to_string(fd);
+        const int again = ::open(same.c_str(), O_RDWR | O_CLOEXEC);
+        return again >= 0 ? again : open_path(path); // without /proc
     }
     int lock(uint64_t byte, short type) {
         struct flock range = whole(byte, type);

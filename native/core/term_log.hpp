@@ -17,7 +17,7 @@ inline constexpr int64_t reap_interval_ns = 1'000'000;
 
 class TermLog {
   public:
-    // `map`: a mapping to share with other handles of this process, instead of one of its own.
+    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
     TermLog(int fd, std::string path, std::shared_ptr<Mapping> map = nullptr)
         : seat_(fd, std::move(path)), map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
           opened_(read_header(map_->bytes(), map_->size(), seat_.path())), geometry_(opened_.geometry),

@@ -380,7 +380,7 @@ class Archive:
             shutil.rmtree(folder.path)
             self.catalog.remove(info.id)
         finally:
-            os.close(lock)
+            folder.unlock(lock)
 
 
 class Scanner:

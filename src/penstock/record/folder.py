@@ -86,6 +86,19 @@ def _sum(content: dict[str, Any]) -> int:
     return _native.crc32c(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
+_held: set[int] = set()
+
+
+def _let_go_in_child() -> None:
+    """A forked child must not keep a dead parent's locks."""
+    for fd in _held:
+        os.close(fd)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
 class RecordingFolder:
     """One recording on disk. Reading is free of locks and sees what the recorder has published."""
 
@@ -144,7 +157,15 @@ class RecordingFolder:
         except OSError as error:
             os.close(fd)
             raise Busy(f"{self.path} is being recorded by another process") from error
+        _held.add(fd)
         return fd
+
+    @staticmethod
+    def unlock(fd: int) -> None:
+        """Gives back what `lock` gave."""
+        if fd in _held:
+            _held.remove(fd)
+            os.close(fd)
 
     def is_live(self) -> bool:
         """Whether a recorder writes here at this moment."""

@@ -128,7 +128,7 @@ class Track:
         """Lets go of channel and folder without sealing."""
         self.subscription.close()
         if self._lock >= 0:
-            os.close(self._lock)
+            self.folder.unlock(self._lock)
             self._lock = -1
 
     @property

@@ -141,8 +141,7 @@ def repair(archive: Archive, recording: int | None) -> list[Repair]:
         try:
             done += repair_folder(archive, folder)
         finally:
-            if lock >= 0:
-                os.close(lock)
+            folder.unlock(lock)
     if recording is None:
         done += _rebuild_catalog(archive)
     return done
@@ -188,6 +187,8 @@ def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
     for data in sorted(folder.path.glob("*.seg")):
         if data.stem not in indexed:
             done.append(_set_aside(folder, data, "a segment without an index"))
+    if seal_last(folder):
+        done.append(Repair(folder.segments()[-1].index, "sealed: its recorder did not come to it"))
     return done
 
 
@@ -274,6 +275,36 @@ def close_crashed(folder: RecordingFolder) -> None:
     _, about = folder.index(last)
     if _has_tail(last, int(valid), about):
         _cut(folder, last, int(valid), "the end of a recorder that died")
+    seal_last(folder)
+
+
+def seal_last(folder: RecordingFolder) -> bool:
+    """Seals the last segment of a recording that nobody writes and whose end is clean; whether that was needed."""
+    segments = folder.segments()
+    if not segments:
+        return False
+    last = segments[-1]
+    entries, about = folder.index(last)
+    if about["sealed"]:
+        return False
+    description = folder.describe()
+    segment = _native.RecordingSegment(
+        data_fd=os.open(last.data, os.O_RDWR | os.O_CLOEXEC),
+        data_path=str(last.data),
+        index_fd=os.open(last.index, os.O_RDWR | os.O_CLOEXEC),
+        index_path=str(last.index),
+        base=last.base,
+        term_length=description.term_length,
+        initial_term_id=description.initial_term_id,
+        stream_id=description.stream_id,
+        recording=description.id,
+        messages_before=about["messages_before"] + int(entries["begins"].sum()),
+        entries=len(entries),
+        data_length=about["data_length"],
+    )
+    segment.seal()
+    segment.sync()
+    return True
 
 
 def truncate(folder: RecordingFolder, position: int) -> int:
@@ -297,4 +328,4 @@ def truncate(folder: RecordingFolder, position: int) -> int:
         fsync_folder(folder.path)
         return end
     finally:
-        os.close(lock)
+        folder.unlock(lock)

@@ -98,7 +98,10 @@ class Publication(_native.LogPublication):
     def __init__(
         self, channel: Channel, fd: int, codec: Codec, *, exclusive: bool, clock: _native.ManualClock | None
     ) -> None:
-        super().__init__(fd, str(files.folder() / files.file_name(channel)), exclusive, clock)
+        try:
+            super().__init__(fd, str(files.folder() / files.file_name(channel)), exclusive, clock)
+        finally:
+            os.close(fd)
         self._channel, self._codec, self._exclusive = channel, codec, exclusive
 
     @property
@@ -155,7 +158,10 @@ class Subscription(_native.LogSubscription):
         start = arguments["start"]
         name, position = (start, 0) if isinstance(start, str) else ("position", start)
         drop_after, spin = arguments["drop_after"], arguments["spin"]
-        super().__init__(fd, str(files.folder() / files.file_name(channel)), name, position, drop_after, spin)
+        try:
+            super().__init__(fd, str(files.folder() / files.file_name(channel)), name, position, drop_after, spin)
+        finally:
+            os.close(fd)
         self._channel, self._codec, self._arguments = channel, codec, arguments
 
     @property
