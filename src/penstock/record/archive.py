@@ -245,11 +245,22 @@ class Archive:
                 known = ", ".join(str(int(f.path.name)) for f in self.folders()) or "none"
                 raise NotFound(f"{self.path} has no recording {recording}; it has {known}")
             return self._info(folder, self.catalog.rows())
-        matching = [folder for folder in self.folders() if folder.describe().channel == recording]
+        channels = {folder: self._channel_of(folder) for folder in self.folders()}
+        matching = [folder for folder, channel in channels.items() if channel == recording]
         if not matching:
-            known = ", ".join(sorted({f.describe().channel for f in self.folders()})) or "none"
+            known = ", ".join(sorted({channel for channel in channels.values() if channel})) or "none"
             raise NotFound(f"{self.path} has no recording of {recording}; it has {known}")
         return self._info(matching[-1], self.catalog.rows())
+
+    @staticmethod
+    def _channel_of(folder: RecordingFolder) -> str | None:
+        try:
+            return folder.describe().channel
+        except (Corrupt, NotFound):
+            return None  # damage to one recording is no reason to lose sight of the others
+
+    def _number(self, recording: int | str | None) -> int | None:
+        return recording if recording is None or isinstance(recording, int) else self.find(recording).id
 
     # ---- reading ----
 
@@ -357,14 +368,14 @@ class Archive:
 
     def verify(self, recording: int | str | None = None) -> builtins.list[verification.Damage]:
         """Checks every byte; what is wrong and where. An empty list: everything is as it was written."""
-        return verification.verify(self, None if recording is None else self.find(recording).id)
+        return verification.verify(self, self._number(recording))
 
     def repair(self, recording: int | str | None = None) -> builtins.list[verification.Repair]:
         """Cuts damaged recordings back to their longest valid prefix and rebuilds the catalog.
 
         Nothing is deleted: what is cut off is moved into the recording's folder `damaged`.
         """
-        return verification.repair(self, None if recording is None else self.find(recording).id)
+        return verification.repair(self, self._number(recording))
 
     def truncate(self, recording: int | str, position: int) -> int:
         """Cuts a closed recording at the last block that ends at or before `position`; where it ends now."""

@@ -39,18 +39,25 @@ class ProcessRecorder:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line:
-            self._child.wait()
+            self._end()
             self.error = errors.SystemFailure(
                 self._child.returncode, f"the recorder's process ended with status {self._child.returncode}"
             )
             raise self.error
         answer = json.loads(line)
         if "error" in answer:
-            self._child.wait()
+            self._end()
             kind = getattr(errors, answer["error"], errors.PenstockError)
             self.error = kind(answer["what"])
             raise self.error
         return [Progress(**row) for row in answer["progress"]]
+
+    def _end(self) -> None:
+        """The child is done: its pipes and itself are given back."""
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._child.wait()
 
     def progress(self) -> list[Progress]:
         """How far each channel is now; after `stop`, how far it came."""
@@ -74,8 +81,7 @@ class ProcessRecorder:
                 self._child.stdin.close()
                 self._progress = self._answer()
             finally:
-                self._child.wait()
-                self._child.stdout.close()
+                self._end()
         return self._progress
 
     def __enter__(self) -> ProcessRecorder:
