@@ -7,9 +7,9 @@ import time
 import zlib
 
 import pytest
+from conftest import LONG
 
 import penstock
-from conftest import LONG
 
 T = 1 << 16
 ROUNDS = 300 if LONG else 25
@@ -150,7 +150,8 @@ def test_what_a_killed_recorder_reported_as_synced_is_there(archive, rng):
             with archive.record(name, extend=True):
                 pub.send(message(1, len(positions), 10))
         except penstock.Invalid as error:
-            assert "not kept" in str(error)
+            if "not kept" not in str(error):
+                raise
         else:
             assert [check(m.data)[1] for m in archive.replay(name)] == list(range(len(positions) + 1))
             assert archive.verify(name) == []

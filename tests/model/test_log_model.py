@@ -1,12 +1,12 @@
 """The log against a plain model: any sequence of sends, claims, joins, reads and leaves gives what a list would."""
 
 import numpy as np
+from conftest import LONG
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 import penstock
-from conftest import LONG
 
 T = 1 << 16
 sizes = st.one_of(st.integers(0, 200), st.sampled_from([0, 31, 32, 33, T // 8, T // 4 - 32, T // 4 - 31, T // 3]))

@@ -4,9 +4,9 @@ import multiprocessing
 import zlib
 
 import pytest
+from conftest import LONG
 
 import penstock
-from conftest import LONG
 
 MESSAGES = 20_000 if LONG else 2_000
 

