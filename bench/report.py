@@ -1,0 +1,117 @@
+"""Results and aims of one question: collects, compares, prints. Knows no library that is measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measured number: a median over runs."""
+
+    case: str
+    who: str
+    metric: str
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What was hoped for, what was measured, whether that is enough. value and met are None where a rival is missing."""
+
+    case: str
+    metric: str
+    aim: str
+    value: float | None
+    met: bool | None
+
+
+class Report:
+    """What a question found."""
+
+    def __init__(self, question: str, *, quick: bool) -> None:
+        self.question, self.quick = question, quick
+        self.results: list[Result] = []
+        self.aims: list[Aim] = []
+        self.missing: dict[str, str] = {}
+
+    def add(self, case: str, who: str, metric: str, values: float | list[float], unit: str) -> float:
+        """Notes a result; of several runs, the median."""
+        value = statistics.median(values) if isinstance(values, list) else values
+        self.results.append(Result(case, who, metric, value, unit))
+        return value
+
+    def get(self, case: str, who: str, metric: str) -> float | None:
+        """A result noted before."""
+        return next((r.value for r in self.results if (r.case, r.who, r.metric) == (case, who, metric)), None)
+
+    def at_most(self, case: str, metric: str, limit: float, unit: str, value: float | None) -> None:
+        """An aim that is met by a value up to `limit`."""
+        self.aims.append(Aim(case, metric, f"<= {limit:g} {unit}", value, None if value is None else value <= limit))
+
+    def at_least(self, case: str, metric: str, limit: float, unit: str, value: float | None) -> None:
+        """An aim that is met by a value from `limit` on."""
+        self.aims.append(Aim(case, metric, f">= {limit:g} {unit}", value, None if value is None else value >= limit))
+
+    def ratio(self, case: str, metric: str, who: str, rival: str) -> float | None:
+        """How many times the rival's value ours is; None if the rival is missing."""
+        ours, theirs = self.get(case, who, metric), self.get(case, rival, metric)
+        return None if ours is None or not theirs else ours / theirs
+
+    def as_json(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "question": self.question,
+            "quick": self.quick,
+            "machine": machine(),
+            "missing": self.missing,
+            "results": [asdict(r) for r in self.results],
+            "aims": [asdict(a) for a in self.aims],
+        }
+
+    def print(self) -> None:
+        """For people."""
+        console = Console(soft_wrap=True, width=120 if not os.isatty(1) else None)
+        console.print(f"[bold]{self.question}[/]{' (quick: tiny inputs)' if self.quick else ''} on {machine()}")
+        for case in dict.fromkeys(r.case for r in self.results):
+            table = Table(title=case, title_justify="left", box=None, padding=(0, 2, 0, 0))
+            table.add_column("who")
+            metrics = dict.fromkeys((r.metric, r.unit) for r in self.results if r.case == case)
+            for metric, unit in metrics:
+                table.add_column(f"{metric}, {unit}", justify="right")
+            for who in dict.fromkeys(r.who for r in self.results if r.case == case):
+                cells = [self.get(case, who, metric) for metric, _ in metrics]
+                table.add_row(
+                    who, *["–" if cell is None else f"{cell:,.4g}" if cell < 1e4 else f"{cell:,.0f}" for cell in cells]
+                )
+            console.print(table)
+        for name, why in self.missing.items():
+            console.print(f"missing: {name} ({why})")
+        if self.aims:
+            table = Table(title="aims", title_justify="left", box=None, padding=(0, 2, 0, 0))
+            for name in ("case", "metric", "aim", "measured", "met"):
+                table.add_column(name)
+            for aim in self.aims:
+                value = "–" if aim.value is None else f"{aim.value:,.3g}"
+                table.add_row(
+                    aim.case, aim.metric, aim.aim, value, {True: "yes", False: "no", None: "no rival"}[aim.met]
+                )
+            console.print(table)
+
+
+def machine() -> str:
+    """The processor and its cores, the kernel, Python."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return (
+        f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}"
+    )

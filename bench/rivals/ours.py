@@ -1,0 +1,27 @@
+"""Penstock's log, one message at a time."""
+
+from __future__ import annotations
+
+import penstock
+
+TERM = {64: 1 << 20, 1024: 1 << 22, 65536: 1 << 24, 1 << 20: 1 << 24}
+
+
+def prepare(name: str, readers: int, size: int) -> None:
+    """Makes the channel."""
+    penstock.publish(f"log:{name}", term_length=TERM.get(size, 1 << 24)).close()
+
+
+def sender(name: str, readers: int, size: int) -> penstock.Publication:
+    """A publication."""
+    return penstock.publish(f"log:{name}")
+
+
+def receiver(name: str, number: int, size: int, **options: float) -> penstock.Subscription:
+    """A subscription."""
+    return penstock.subscribe(f"log:{name}", start="earliest", **options)
+
+
+def clean(name: str) -> None:
+    """Removes the channel."""
+    penstock.remove(f"log:{name}")
