@@ -114,6 +114,7 @@ class TermLog {
             identity.blocked_since.relaxed(0);
             start();
             identity.role.release(static_cast<uint32_t>(role));
+            // SYNC 4: pairs with is_active; forbids using the slot's words before they are its new owner's
             identity.state.release(static_cast<uint32_t>(State::active));
         } catch (...) {
             release_lock();
@@ -175,6 +176,7 @@ class TermLog {
 
   private:
     static bool is_active(const Slot &s, Role role) {
+        // SYNC 4: pairs with attach and clear_slot
         return s.identity.state.acquire() == static_cast<uint32_t>(State::active) &&
                s.identity.role.acquire() == static_cast<uint32_t>(role);
     }
