@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 context = multiprocessing.get_context("fork")
-TIMEOUT = 120
+TIMEOUT = 40
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,8 @@ class _Queue:
         self.queue.put(value)
 
     def get(self) -> Any:
+        if not self.queue._reader.poll(TIMEOUT):
+            raise RuntimeError(f"no result within {TIMEOUT} seconds")
         return self.queue.get()
 
     def get_ack(self) -> None:
@@ -107,15 +109,21 @@ def flow(rival: ModuleType, size: int, count: int, readers: int) -> Flow:
             raise RuntimeError("a receiver did not start")
     time.sleep(getattr(rival, "SETTLE", 0.05))
     go.set()
-    cpu_send = sent.get()
-    results = [received.get() for _ in receivers]
-    sent.done.set()
-    for process in (sender, *receivers):
-        process.join(10)
-        if process.is_alive():
+    try:
+        cpu_send = sent.get()
+        results = [received.get() for _ in receivers]
+    except RuntimeError:
+        for process in (sender, *receivers):
             process.kill()
-    if hasattr(rival, "clean"):
-        rival.clean(name)
+        raise
+    finally:
+        sent.done.set()
+        for process in (sender, *receivers):
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+        if hasattr(rival, "clean"):
+            rival.clean(name)
     slowest = max(wall for wall, _ in results)
     return Flow(count / (slowest / 1e9), cpu_send / count, sum(cpu for _, cpu in results) / len(results) / count)
 

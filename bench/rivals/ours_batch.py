@@ -25,14 +25,15 @@ class _Sender:
 
 
 class _Receiver:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, size: int) -> None:
         self.sub = penstock.subscribe(f"log:{name}", start="earliest")
         self.close = self.sub.close
         self.recv = self.sub.recv
+        self.limit = max(8, min(4_000, (1 << 19) // size))  # batches that stay in the caches
         self.sub.poll_arrow(0)  # loads pyarrow
 
     def receive_many(self) -> int:
-        got = self.sub.poll_arrow(20_000).num_rows
+        got = self.sub.poll_arrow(self.limit).num_rows
         if not got:
             penstock.wait([self.sub])
         return got
@@ -45,4 +46,4 @@ def sender(name: str, readers: int, size: int) -> _Sender:
 
 def receiver(name: str, number: int, size: int) -> _Receiver:
     """A subscription."""
-    return _Receiver(name)
+    return _Receiver(name, size)

@@ -44,6 +44,11 @@ template <class End> class Handle {
         if (busy_ == 0) log_->detach();
     }
 
+    // The bridge may keep the log mapped a little longer; the slot goes now.
+    ~Handle() {
+        if (log_) log_->detach();
+    }
+
   protected:
     std::shared_ptr<TermLog> log_;
     std::unique_ptr<End> end_;

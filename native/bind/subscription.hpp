@@ -84,6 +84,8 @@ class Subscription : public Handle<ReaderEnd> {
         ReaderEnd &reader = ready();
         BatchBuilder batch(column_position | column_session | column_payload | column_time_ns);
         const auto most = static_cast<size_t>(std::clamp<int64_t>(max_bytes, 1, INT32_MAX - static_cast<int64_t>(1)));
+        batch.reserve(std::min<size_t>(rows_before_, static_cast<size_t>(std::max<int64_t>(limit, 0))),
+                      std::min(bytes_before_, most));
         for (int64_t i = 0; i < limit; ++i) {
             const Message *message = reader.look();
             if (message == nullptr) {
@@ -98,6 +100,8 @@ class Subscription : public Handle<ReaderEnd> {
             batch.add(row, message->data, message->length, !message->assembled);
             taken(reader, *message);
         }
+        rows_before_ = batch.rows();
+        bytes_before_ = batch.payload_bytes();
         return arrow_capsules(std::move(batch));
     }
 
@@ -165,6 +169,7 @@ class Subscription : public Handle<ReaderEnd> {
     const uint64_t drop_after_ns_;
     const int64_t spin_ns_;
     int64_t checked_ns_ = 0;
+    size_t rows_before_ = 0, bytes_before_ = 0;
     uint32_t empties_ = 0;
 };
 

@@ -60,6 +60,9 @@ class Buffer {
         }
         return bytes_ + size_;
     }
+    void reserve(size_t bytes) {
+        grow(bytes / 2); // which makes room for twice as much
+    }
     void add(size_t more) { size_ += more; }
     template <class T> void push(T value) {
         std::memcpy(grow(sizeof(T)), &value, sizeof(T));
@@ -98,6 +101,16 @@ class BatchBuilder {
   public:
     explicit BatchBuilder(uint32_t columns, std::string stream = {}) : columns_(columns), stream_(std::move(stream)) {
         if (columns_ & column_payload) offsets_.push<int32_t>(0);
+    }
+    // Room for about as much as the batch before held, so that buffers need not be moved while they grow.
+    void reserve(size_t rows, size_t bytes) {
+        if (columns_ & column_position) position_.reserve(rows * 8);
+        if (columns_ & (column_timestamp_ns | column_time_ns)) timestamp_ns_.reserve(rows * 8);
+        if (columns_ & column_session) session_.reserve(rows * 4);
+        if (columns_ & column_payload) {
+            offsets_.reserve(rows * 4 + 4);
+            payload_.reserve(bytes);
+        }
     }
     size_t rows() const { return rows_; }
     size_t payload_bytes() const { return payload_.size(); }

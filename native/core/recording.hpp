@@ -16,7 +16,7 @@ namespace penstock {
 
 inline constexpr uint64_t index_magic = 0x3158444954534e50; // "PNSTIDX1", little-endian
 inline constexpr uint32_t index_version = 1;
-inline constexpr uint64_t block_max = 1 << 20;
+inline constexpr uint64_t block_max = 256 << 10; // summed, then written: the second pass finds it in the cache
 
 struct IndexHeader {
     uint64_t magic = index_magic;     // 0
@@ -106,8 +106,8 @@ class SegmentWriter {
         IndexEntry entry;
         entry.position = static_cast<int64_t>(position_);
         entry.length = static_cast<uint32_t>(run.length);
-        data_->write_at(length_, run.data, run.length);
         entry.block_crc = crc32c(run.data, run.length);
+        data_->write_at(length_, run.data, run.length);
         intact();
         entry.time_min = run.time_min == INT64_MAX ? 0 : run.time_min;
         entry.time_max = run.time_max == INT64_MIN ? 0 : run.time_max;

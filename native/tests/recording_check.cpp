@@ -19,6 +19,10 @@ void checksum() {
     const uint32_t sum = crc32c(bytes.data(), bytes.size());
     CHECK(sum == ~crc_detail::by_table(~0u, bytes.data(), bytes.size()));
     CHECK(sum == crc32c(bytes.data() + 100, 900, crc32c(bytes.data(), 100)));
+    std::vector<uint8_t> large(20'000);
+    for (uint8_t &byte : large) byte = static_cast<uint8_t>(random());
+    for (size_t length = 0; length <= large.size(); length += 1 + random() % 500)
+        CHECK(crc32c(large.data(), length) == ~crc_detail::by_table(~0u, large.data(), length), "length %zu", length);
     for (size_t i = 0; i < bytes.size(); ++i) {
         const auto change = static_cast<uint8_t>(1 + random() % 255);
         bytes[i] ^= change;
