@@ -28,7 +28,11 @@ def main(source: Path) -> None:
     import matplotlib.pyplot as plt
 
     content = json.loads(source.read_text())
-    rows = [r for r in content["results"] if r["case"] == "64 B, 1 subscriber" and r["metric"] == "throughput" and r["who"] in NAMES]
+    rows = [
+        r
+        for r in content["results"]
+        if r["case"] == "64 B, 1 subscriber" and r["metric"] == "throughput" and r["who"] in NAMES
+    ]
     rows.sort(key=lambda r: r["value"])
     figure, axes = plt.subplots(figsize=(7.6, 0.7 + 0.34 * len(rows)))
     colors = ["#2563eb" if r["who"].startswith("penstock") else "#9ca3af" for r in rows]
