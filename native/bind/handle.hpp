@@ -17,7 +17,6 @@ template <class End> class Handle {
         return *end_;
     }
     TermLog &log() { return *log_; }
-    const std::shared_ptr<TermLog> &log_pointer() const { return log_; }
     bool closed() const { return closed_; }
 
     class Busy { // while one of these lives, close() leaves the slot to it

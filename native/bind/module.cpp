@@ -114,7 +114,6 @@ void bind_log(nb::module_ &m) {
             check_geometry(g, Code::invalid);
         },
         nb::arg("term_length"), nb::arg("window"), nb::arg("slots"), nb::arg("start_position"));
-    m.def("monotonic_ns", &monotonic_ns);
     m.def(
         "crc32c", [](nb::bytes data, uint32_t before) { return crc32c(data.data(), data.size(), before); }, nb::arg("data"),
         nb::arg("before") = 0);

@@ -47,7 +47,6 @@ class Assembler {
         parts_.erase(found);
         return &done_;
     }
-    bool unfinished(int32_t session) const { return parts_.find(session) != parts_.end(); }
     // The first position of any unfinished message, or the largest number there is.
     uint64_t oldest() const {
         uint64_t oldest = UINT64_MAX;

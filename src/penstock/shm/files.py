@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.channel import Channel
-from penstock.errors import Invalid, NotFound, SystemFailure
+from penstock.errors import NotFound, SystemFailure
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
@@ -174,9 +174,3 @@ def boot_id() -> bytes:
         return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
     except (OSError, ValueError):
         return bytes(16)
-
-
-def check_regular(path: Path) -> None:
-    """`Invalid` unless `path` may be a folder of channels."""
-    if path.exists() and not path.is_dir():
-        raise Invalid(f"PENSTOCK_DIR is {path}, which is not a folder")
