@@ -158,7 +158,8 @@ def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
         return [Repair(kept, f"moved here whole: {error}")]
     done: list[Repair] = []
     broken = False
-    for segment in folder.segments():
+    segments = folder.segments()
+    for number, segment in enumerate(segments):
         if broken or segment.base != start or not segment.data.exists():
             broken = True
             done += [
@@ -174,7 +175,6 @@ def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
         if problems:
             done += _cut(folder, segment, int(valid), problems[0][3])
             entries, about = folder.index(segment)
-            broken = not about["sealed"]
         elif not about["sealed"]:
             done += (
                 _cut(folder, segment, int(valid), "the end of a recorder that died")
@@ -183,6 +183,10 @@ def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
             )
         gaps = entries[entries["kind"] == GAP]
         start = segment.base + about["data_length"] + int(gaps["time_min"].sum())
+        if not about["sealed"] and number + 1 < len(segments):
+            broken = segments[number + 1].base != start or segments[number + 1].base == segment.base
+            if not broken and seal(folder, segment):  # only its seal was lost: what follows fits
+                done.append(Repair(segment.index, "sealed again"))
     indexed = {s.data.stem for s in folder.segments()}
     for data in sorted(folder.path.glob("*.seg")):
         if data.stem not in indexed:
@@ -281,9 +285,11 @@ def close_crashed(folder: RecordingFolder) -> None:
 def seal_last(folder: RecordingFolder) -> bool:
     """Seals the last segment of a recording that nobody writes and whose end is clean; whether that was needed."""
     segments = folder.segments()
-    if not segments:
-        return False
-    last = segments[-1]
+    return bool(segments) and seal(folder, segments[-1])
+
+
+def seal(folder: RecordingFolder, last: Segment) -> bool:
+    """Seals a segment whose end is clean; whether that was needed."""
     entries, about = folder.index(last)
     if about["sealed"]:
         return False
