@@ -94,7 +94,7 @@ def _scans(report: Report, spark: Any, folder: Path, rounds: int, span: tuple[in
     width = (span[1] - span[0]) // 100
 
     def full(frame: Any) -> None:  # every value of every row is looked at
-        frame.selectExpr(f"sum(xxhash64({', '.join(FIELDS)}))").collect()
+        frame.selectExpr(f"bit_xor(xxhash64({', '.join(FIELDS)}))").collect()
 
     def grouped(frame: Any) -> None:
         frame.groupBy("stream").count().collect()
