@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,11 @@ import pytest
 import penstock
 
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
+
+
+def heed_interrupts() -> None:
+    """For a child before it runs: Ctrl-C works even where this process was started in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -12,12 +12,17 @@ import time
 import pytest
 
 import penstock
+from conftest import heed_interrupts
 
 
 def run_program(text: str, *, stop_after_line: str | None = None, timeout: float = 60) -> tuple[int, str, str]:
     """A Python program's (status, output, errors). It gets SIGINT once it printed `stop_after_line`."""
     child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(text)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(text)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
     )
     first = ""
     if stop_after_line is not None:
