@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 import pytest
+from conftest import heed_interrupts
 
 import penstock
-from conftest import heed_interrupts
 
 
 def run(*arguments, stdin=None, timeout=120):

@@ -10,9 +10,9 @@ import threading
 import time
 
 import pytest
+from conftest import heed_interrupts
 
 import penstock
-from conftest import heed_interrupts
 
 
 def run_program(text: str, *, stop_after_line: str | None = None, timeout: float = 60) -> tuple[int, str, str]:
