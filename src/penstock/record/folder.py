@@ -61,6 +61,11 @@ class Segment:
     data: Path
     index: Path
 
+    @property
+    def unnamed_index(self) -> Path:
+        """Where the index is until its header is durable."""
+        return self.index.with_suffix(".new")
+
 
 def fsync_folder(path: Path) -> None:
     """Makes the names in a folder durable."""
@@ -138,6 +143,19 @@ class RecordingFolder:
             for name in names
             if name[:-4].isdigit()
         ]
+
+    def data_without_index(self) -> list[Path]:
+        """Segment files that no index speaks of. An empty one is what a recorder leaves that dies as it begins one."""
+        known = {segment.data.name for segment in self.segments()}
+        return sorted(path for path in self.path.glob("*.seg") if path.name not in known)
+
+    def sweep(self) -> None:
+        """Removes what a recorder left that died as it began a segment: files that hold no message."""
+        for path in self.data_without_index():
+            if path.stat().st_size == 0:
+                path.unlink()
+        for path in self.path.glob("*.new"):
+            path.unlink()
 
     def segment_paths(self, base: int) -> Segment:
         """Where the segment that begins at `base` lies."""

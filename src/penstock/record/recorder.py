@@ -57,8 +57,9 @@ class Track:
 
     def _new_segment(self, base: int, messages: int) -> _native.RecordingSegment:
         paths = self.folder.segment_paths(base)
+        unnamed = paths.unnamed_index
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        data, index = os.open(paths.data, flags, 0o600), os.open(paths.index, flags, 0o600)
+        data, index = os.open(paths.data, flags, 0o600), os.open(unnamed, flags, 0o600)
         about = self.description
         segment = _native.RecordingSegment(
             data_fd=data,
@@ -74,6 +75,8 @@ class Track:
             entries=0,
             data_length=0,
         )
+        segment.sync()
+        os.replace(unnamed, paths.index)  # an index never has its name without its header
         fsync_folder(self.folder.path)
         return segment
 

@@ -62,8 +62,9 @@ def verify_folder(folder: RecordingFolder) -> list[Damage]:
     except (Corrupt, NotFound) as error:
         found.append(Damage(folder.path / DESCRIPTION, 0, _size(folder.path / DESCRIPTION), str(error)))
     segments = folder.segments()
-    orphans = {p.stem for p in folder.path.glob("*.seg")} - {s.data.stem for s in segments}
-    found += [Damage(folder.path / f"{stem}.seg", 0, 0, "a segment without an index") for stem in sorted(orphans)]
+    found += [
+        Damage(path, 0, 0, "a segment without an index") for path in folder.data_without_index() if _size(path) != 0
+    ]
     for number, segment in enumerate(segments):
         if not segment.data.exists():
             found.append(Damage(segment.data, 0, 0, "the segment is missing"))
@@ -157,6 +158,7 @@ def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
         shutil.move(folder.path, kept)
         return [Repair(kept, f"moved here whole: {error}")]
     done: list[Repair] = []
+    folder.sweep()
     broken = False
     segments = folder.segments()
     for number, segment in enumerate(segments):
@@ -175,22 +177,15 @@ def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
         if problems:
             done += _cut(folder, segment, int(valid), problems[0][3])
             entries, about = folder.index(segment)
-        elif not about["sealed"]:
-            done += (
-                _cut(folder, segment, int(valid), "the end of a recorder that died")
-                if _has_tail(segment, int(valid), about)
-                else []
-            )
+        elif not about["sealed"] and _has_tail(segment, int(valid), about):
+            done += _cut(folder, segment, int(valid), "the end of a recorder that died")
         gaps = entries[entries["kind"] == GAP]
         start = segment.base + about["data_length"] + int(gaps["time_min"].sum())
         if not about["sealed"] and number + 1 < len(segments):
             broken = segments[number + 1].base != start or segments[number + 1].base == segment.base
             if not broken and seal(folder, segment):  # only its seal was lost: what follows fits
                 done.append(Repair(segment.index, "sealed again"))
-    indexed = {s.data.stem for s in folder.segments()}
-    for data in sorted(folder.path.glob("*.seg")):
-        if data.stem not in indexed:
-            done.append(_set_aside(folder, data, "a segment without an index"))
+    done += [_set_aside(folder, path, "a segment without an index") for path in folder.data_without_index()]
     if seal_last(folder):
         done.append(Repair(folder.segments()[-1].index, "sealed: its recorder did not come to it"))
     return done
@@ -269,6 +264,7 @@ def _rebuild_catalog(archive: Archive) -> list[Repair]:
 
 def close_crashed(folder: RecordingFolder) -> None:
     """Before a recording is extended: cuts the unpublished end of a recorder that died. `Corrupt` if more is wrong."""
+    folder.sweep()
     segments = folder.segments()
     if not segments:
         return
@@ -317,19 +313,19 @@ def truncate(folder: RecordingFolder, position: int) -> int:
     """Cuts a recording at the last block that ends at or before `position`."""
     lock = folder.lock()
     try:
-        end = folder.describe().start_position
-        for segment in folder.segments():
+        start = end = folder.describe().start_position
+        kept = [s for s in folder.segments() if s.base < position or s.base == start]
+        for segment in reversed(folder.segments()[len(kept) :]):  # from the end: whatever a kill leaves is a prefix
+            segment.index.unlink()
+            segment.data.unlink()
+        for segment in kept:
             entries, about = folder.index(segment)
-            if segment.base >= position and segment.base > end:
-                for path in (segment.data, segment.index):
-                    path.unlink()
-                continue
             ends = entries["position"] + entries["length"]
             keep = int((ends <= position).sum()) if segment.base + about["data_length"] > position else len(entries)
             blocks = entries[:keep]
             length = int(blocks["length"][blocks["kind"] == BLOCK].sum())
-            os.truncate(segment.data, length)
             os.truncate(segment.index, INDEX_HEADER + keep * INDEX_ENTRY)
+            os.truncate(segment.data, length)
             end = segment.base + length
         fsync_folder(folder.path)
         return end
