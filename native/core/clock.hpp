@@ -21,7 +21,7 @@ inline int64_t system_ns(clockid_t which) {
     clock_gettime(which, &now);
     return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
-inline int64_t monotonic_ns() { return system_ns(CLOCK_MONOTONIC); }
+inline int64_t monotonic_ns() { return platform::monotonic_ns(); }
 
 // A clock that stands still until a test moves it; shared by all handles it is given to.
 struct ManualClock {

@@ -132,7 +132,7 @@ static_assert(offsetof(Slot, counters) == 384 && sizeof(Slot::Writer) == 128);
 
 inline constexpr size_t control_offset = sizeof(Header);
 inline constexpr size_t slots_offset = control_offset + sizeof(Control);
-inline constexpr uint32_t term_length_min = 64 * 1024;
+inline constexpr uint32_t term_length_min = platform::term_length_min;
 inline constexpr uint32_t term_length_max = 1u << 30;
 inline constexpr uint32_t slot_count_max = 1024;
 inline constexpr uint32_t terms = 3;

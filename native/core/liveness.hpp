@@ -2,6 +2,10 @@
 // releases it when the process ends in whatever way. Knows descriptors and fork; knows nothing of what a slot contains.
 #pragma once
 
+#ifdef PENSTOCK_LIVENESS
+#include PENSTOCK_LIVENESS
+#else
+
 #include "error.hpp"
 
 #include <cstdint>
@@ -136,3 +140,5 @@ inline void ForkGuard::in_child() {
 }
 
 } // namespace penstock
+
+#endif

@@ -63,6 +63,7 @@ class LogReader {
                 move_to(position_ + step);
                 continue;
             }
+            read(&frame->term_offset, header_length - sizeof(frame->word0));
             message_.session = frame->session;
             message_.time_ns = frame->reserved;
             message_.next = position_ + step;
@@ -147,6 +148,7 @@ class LogReader {
             const uint64_t step = check_frame_at(word0, at);
             if (at + step > end && at != position_) break;
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::data)) {
+                read(&frame->term_offset, header_length - sizeof(frame->word0));
                 run.time_min = std::min(run.time_min, frame->reserved);
                 run.time_max = std::max(run.time_max, frame->reserved);
                 run.begins += (frame_flags(word0) & flag_begin) != 0;
@@ -196,6 +198,7 @@ class LogReader {
 
     bool add_fragment(uint8_t flags, const uint8_t *payload, size_t size) {
         if (assembled_waits_) return true; // looked at before, not taken yet
+        read(payload, size);
         const Assembler::Part *whole = assembler_.add(message_.session, flags, position_, payload, size);
         if (whole == nullptr) {
             move_to(message_.next); // the fragment is copied: its room may go

@@ -57,7 +57,7 @@ class LogWriter {
         if (fragments_owner_ != nullptr) return refuse();
         Reservation place;
         if (!reserve(static_cast<uint32_t>(length), 0, place)) return refuse();
-        std::memcpy(place.payload, data, length);
+        copy_in(place.payload, data, length);
         return commit(place);
     }
 
@@ -86,7 +86,7 @@ class LogWriter {
         do {
             Reservation place;
             if (!next_fragment(sending, place)) return false;
-            std::memcpy(place.payload, sending.data + sending.done, place.length);
+            copy_in(place.payload, sending.data + sending.done, place.length);
             finish_fragment(sending, place);
         } while (sending.position == no_room);
         return true;
@@ -259,7 +259,7 @@ class LogWriter {
         for (size_t i = 0; i < count; ++i) {
             auto *frame = reinterpret_cast<FrameHeader *>(to);
             log_->write_header(frame, position, session_, now);
-            std::memcpy(to + header_length, pieces[i].data, pieces[i].length);
+            copy_in(to + header_length, pieces[i].data, pieces[i].length);
             const auto length = static_cast<uint32_t>(pieces[i].length + header_length);
             if (i != 0) frame->word0.relaxed(pack_word0(length, flags_whole, FrameType::data));
             bytes += pieces[i].length;

@@ -58,6 +58,7 @@ class TermLog {
         at->stream = geometry_.stream;
         at->term_id = geometry_.term_id(position);
         at->reserved = time_ns;
+        wrote(&at->term_offset, header_length - sizeof(at->word0));
     }
 
     // ---- the lock for rare work: members come and go, the limit moves, holes are filled ----
@@ -70,7 +71,7 @@ class TermLog {
         for (uint32_t turn = 0;; ++turn) {
             uint64_t holder = 0;
             if (lock.cas(holder, id)) return true; // SYNC 6: pairs with release_lock
-            if (turn < 200) {
+            if (turn < platform::lock_spins) {
                 spin_pause();
                 continue;
             }
@@ -79,7 +80,7 @@ class TermLog {
             const int64_t now = monotonic_ns();
             if (deadline == 0) deadline = now + patience_ns;
             if (now >= deadline) return false;
-            sched_yield();
+            platform::yield();
         }
     }
     void release_lock() { control_->lock.value.release(0); } // SYNC 6: pairs with acquire_lock
@@ -327,7 +328,7 @@ class TermLog {
     void clean(uint64_t from, uint64_t to) {
         while (from < to) {
             const uint64_t length = std::min(to - from, left_in_term(from));
-            std::memset(static_cast<void *>(frame(from)), 0, length);
+            zero(frame(from), length);
             from += length;
         }
     }

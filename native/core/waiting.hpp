@@ -27,12 +27,10 @@ inline uint32_t event_prepare(Atomic<uint32_t> &event) {
 }
 
 inline bool event_sleep(Atomic<uint32_t> &event, uint32_t expected, int64_t ns) {
-    timespec timeout{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-    const long result = syscall(SYS_futex, event.address(), FUTEX_WAIT, expected, &timeout, nullptr, 0);
-    return result == 0 || errno == EAGAIN;
+    return platform::futex_wait(event.address(), expected, ns);
 }
 
-inline void event_wake(Atomic<uint32_t> &event) { syscall(SYS_futex, event.address(), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+inline void event_wake(Atomic<uint32_t> &event) { platform::futex_wake(event.address()); }
 
 // Call after the store that the sleeper waits for.
 inline void event_notify(Atomic<uint32_t> &event) {

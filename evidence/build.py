@@ -1,0 +1,37 @@
+"""Builds the native programs that the rooms run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def tool(name: str) -> str:
+    """A program from this virtual environment, else from PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else shutil.which(name) or name
+
+
+def build(name: str = "plain", *, definitions: tuple[str, ...] = (), compiler: str | None = None) -> Path:
+    """Configures and builds `build/evidence-NAME`; the folder."""
+    folder = ROOT / "build" / f"evidence-{name}"
+    options = ["-DPENSTOCK_PYTHON=OFF", "-DPENSTOCK_EVIDENCE=ON", *(f"-D{d}" for d in definitions)]
+    if compiler is not None:
+        options.append(f"-DCMAKE_CXX_COMPILER={compiler}")
+    generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
+    run([tool("cmake"), "-S", str(ROOT), "-B", str(folder), *generator, *options])
+    run([tool("cmake"), "--build", str(folder)])
+    return folder / "native"
+
+
+def run(command: list[str]) -> None:
+    """Runs a build step; what it printed is shown only if it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "NINJA_STATUS": ""})
+    if done.returncode != 0:
+        print(done.stdout[-4000:], done.stderr[-4000:], file=sys.stderr)
+        raise SystemExit(f"could not build: {' '.join(command[:4])} …")

@@ -1,0 +1,204 @@
+"""The model checker's rooms: scenarios exhausted, random walks, order mutants."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence.build import ROOT, build
+from evidence.room import Row
+
+CORE = ROOT / "native" / "core"
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One of the checker's scenarios."""
+
+    name: str
+    heavy: bool
+
+
+def scenarios(program: Path) -> list[Scenario]:
+    """What the checker knows."""
+    lines = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [Scenario(parts[0], parts[1] == "heavy") for parts in (line.split("\t") for line in lines)]
+
+
+def _run(program: Path, arguments: list[str]) -> list[dict[str, object]]:
+    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode not in (0, 1) or not rows:
+        rows.append({"scenario": "?", "executions": 0, "failure": f"the checker died: {done.stderr[-300:]}"})
+    return rows
+
+
+def exhaust(*, long: bool) -> list[Row]:
+    """Every scenario, depth-first, within the budget."""
+    program = build() / "model" / "log_model"
+    plan: list[tuple[int, list[Scenario]]] = []
+    known = scenarios(program)
+    if long:
+        plan.append((3, known))
+    else:
+        plan += [(3, [s for s in known if not s.heavy]), (2, [s for s in known if s.heavy])]
+    rows = []
+    for budget, chosen in plan:
+        begun = time.monotonic()
+        arguments = ["--preemptions", str(budget), "--stale", str(budget)]
+        with ThreadPoolExecutor(WORKERS) as pool:
+            found = list(pool.map(lambda s, a=arguments: _run(program, ["--scenario", s.name, *a]), chosen))
+        answers = [row for rows_ in found for row in rows_]
+        failed = [a for a in answers if a["failure"] or not a["exhausted"]]
+        row = Row(
+            "model",
+            f"executions, {len(chosen)} scenarios exhausted at {budget} preemptions, {budget} stale",
+            sum(int(str(a["executions"])) for a in answers),
+            len(failed),
+            time.monotonic() - begun,
+            details={str(a["scenario"]): a for a in answers},
+        )
+        if failed:
+            first = failed[0]
+            row.failure = f"{program} --scenario {first['scenario']} {' '.join(arguments)}   # {first['failure']}"
+        rows.append(row)
+    return rows
+
+
+def wander(*, long: bool, seed: int) -> Row:
+    """Random walks without a budget."""
+    program = build() / "model" / "log_model"
+    each = 2_000_000 if long else 20_000
+    begun = time.monotonic()
+    known = scenarios(program)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        arguments = ["--random", str(each), "--seed", str(seed)]
+        found = list(pool.map(lambda s: _run(program, ["--scenario", s.name, *arguments]), known))
+    answers = [row for rows in found for row in rows]
+    failed = [a for a in answers if a["failure"]]
+    row = Row(
+        "model",
+        f"executions at random, {len(known)} scenarios",
+        sum(int(str(a["executions"])) for a in answers),
+        len(failed),
+        time.monotonic() - begun,
+    )
+    if failed:
+        row.failure = f"{program} --scenario {failed[0]['scenario']} {' '.join(arguments)}   # {failed[0]['failure']}"
+    return row
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One operation of the core, made weaker."""
+
+    site: str  # file:line:column
+    half: str
+
+    @property
+    def line(self) -> str:
+        """The source line that it is on."""
+        file, line, _ = self.site.split(":")
+        return (CORE / file).read_text().splitlines()[int(line) - 1].strip()
+
+
+HALVES = {
+    "acquire": ("acquire",),
+    "release": ("release",),
+    "cas": ("acquire", "release", "failure"),
+    "update": ("acquire", "release"),
+    "full fence": ("fence",),
+    "acquire fence": ("fence",),
+}
+
+# Why a weaker order is still right, or is looked at by another room. Matched against the source line and the half.
+EXPLAINED: list[tuple[str, str, str]] = []
+
+
+def mutants(program: Path) -> list[Mutant]:
+    """Every weakening of every operation that the scenarios come by."""
+    out = subprocess.run(
+        [program, "--sites", "--preemptions", "1", "--stale", "0"], capture_output=True, text=True, check=True
+    ).stdout
+    found = []
+    for line in out.splitlines():
+        if line.startswith("site "):
+            file, row, column, kind = line[5:].split(":")
+            if (CORE / file).exists():
+                found += [Mutant(f"{file}:{row}:{column}", half) for half in HALVES[kind]]
+    return found
+
+
+def unreached(program: Path, met: list[Mutant]) -> list[str]:
+    """Lines of the core that spell an ordered operation which no scenario comes by."""
+    lines = {(m.site.split(":")[0], int(m.site.split(":")[1])) for m in met}
+    found = []
+    for path in sorted(CORE.glob("*.hpp")):
+        if path.name in ("atomics.hpp", "platform.hpp"):
+            continue
+        for number, text in enumerate(path.read_text().splitlines(), 1):
+            code = text.split("//")[0]
+            if re.search(r"\.(acquire|release|cas|set_bits)\(|\.add\(1\)|(full|acquire)_fence\(\)", code) and (
+                path.name,
+                number,
+            ) not in lines:
+                found.append(f"{path.name}:{number}: {code.strip()}")
+    return found
+
+
+def _kill(program: Path, mutant: Mutant, names: list[str], budget: int) -> str:
+    """The scenario that notices, or nothing."""
+    for name in names:
+        done = subprocess.run(
+            [program, "--scenario", name, "--preemptions", str(budget), "--stale", str(budget)]
+            + ["--weaken", f"{mutant.site}:{mutant.half}", "--most", "150000"],
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            return name
+    return ""
+
+
+def weaken(*, long: bool) -> Row:
+    """Each order of the core taken away, one at a time: the checker must notice, or the survivor is explained."""
+    program = build() / "model" / "log_model"
+    begun = time.monotonic()
+    found = mutants(program)
+    known = scenarios(program)
+    names = [s.name for s in known if not s.heavy] + [s.name for s in known if s.heavy]
+    if not long:
+        names = [s.name for s in known if not s.heavy or s.name in ("whole_lap", "slow_is_dropped", "two_publish")]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        killers = list(pool.map(lambda m: _kill(program, m, names, 2), found))
+    survivors = [m for m, killer in zip(found, killers, strict=True) if not killer]
+    unexplained = [m for m in survivors if not explanation(m)]
+    killed = len(found) - len(survivors)
+    return Row(
+        "mutants",
+        f"orders weakened: {killed} noticed, {len(survivors) - len(unexplained)} explained, of",
+        len(found),
+        len(unexplained),
+        time.monotonic() - begun,
+        failure=f"{program} --weaken {unexplained[0].site}:{unexplained[0].half}" if unexplained else "",
+        details={
+            "killed": {f"{m.site}:{m.half}": k for m, k in zip(found, killers, strict=True) if k},
+            "explained": {f"{m.site}:{m.half}": explanation(m) for m in survivors if explanation(m)},
+            "unexplained": {f"{m.site}:{m.half}": m.line for m in unexplained},
+            "no scenario": unreached(program, found),
+        },
+    )
+
+
+def explanation(mutant: Mutant) -> str:
+    """Why a survivor is harmless, or nothing."""
+    for text, half, why in EXPLAINED:
+        if text in mutant.line and half in ("*", mutant.half):
+            return why
+    return ""

@@ -1,0 +1,41 @@
+"""What a room reports, and the table of all of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Row:
+    """One line of the table. `count` says how many of what; `failure` reproduces the first failure."""
+
+    room: str
+    what: str
+    count: int
+    failures: int = 0
+    seconds: float = 0.0
+    failure: str = ""
+    skipped: str = ""
+    details: dict[str, object] = field(default_factory=dict)
+
+
+def show(rows: list[Row]) -> None:
+    """Prints the table."""
+    print(f"\n{'room':10} {'what':52} {'count':>15} {'failures':>8} {'seconds':>8}")
+    for row in rows:
+        if row.skipped:
+            print(f"{row.room:10} {row.what:52} {'skipped':>15} {'':8} {'':8}  {row.skipped}")
+            continue
+        print(f"{row.room:10} {row.what:52} {row.count:15,} {row.failures:8,} {row.seconds:8.1f}")
+        if row.failure:
+            print(f"{'':10} reproduce: {row.failure}")
+    total = sum(row.failures for row in rows)
+    print(f"{'':10} {'all rooms':52} {'':15} {total:8,} {sum(row.seconds for row in rows):8.1f}")
+
+
+def save(rows: list[Row], path: Path) -> None:
+    """Writes the rows as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

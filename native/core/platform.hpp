@@ -1,0 +1,72 @@
+// What the core asks of the machine and the kernel: atomic words, fences, futexes, rest. A model checker replaces this
+// file (PENSTOCK_PLATFORM names its header) and so explores the very headers that the library is built from.
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace penstock::platform {
+
+using order = std::memory_order;
+inline constexpr order relaxed = std::memory_order_relaxed;
+inline constexpr order acquire = std::memory_order_acquire;
+inline constexpr order release = std::memory_order_release;
+inline constexpr order acq_rel = std::memory_order_acq_rel;
+inline constexpr order seq_cst = std::memory_order_seq_cst;
+
+struct site {
+    static constexpr site here() { return {}; }
+};
+
+template <class T> class atomic {
+  public:
+    T load(order how, site) const { return word_.load(how); }
+    void store(T value, order how, site) { word_.store(value, how); }
+    bool compare_exchange(T &expected, T desired, order success, order failure, site) {
+        return word_.compare_exchange_strong(expected, desired, success, failure);
+    }
+    T fetch_add(T amount, order how, site) { return word_.fetch_add(amount, how); }
+    T fetch_or(T bits, order how, site) { return word_.fetch_or(bits, how); }
+
+  private:
+    std::atomic<T> word_;
+};
+
+inline void fence(order how, site) { std::atomic_thread_fence(how); }
+
+// A hint to the core that this is a spin loop; it orders nothing.
+inline void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+inline void yield() { sched_yield(); }
+inline constexpr uint32_t lock_spins = 200;            // before asking whether a lock's holder lives
+inline constexpr uint32_t term_length_min = 64 * 1024; // the checker works on tiny terms
+
+inline void wrote(const void *, size_t) {}
+inline void read(const void *, size_t) {}
+
+// False when it slept for the whole time.
+inline bool futex_wait(uint32_t *word, uint32_t expected, int64_t ns) {
+    const timespec timeout{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    const long result = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
+    return result == 0 || errno == EAGAIN;
+}
+inline void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+
+inline int64_t monotonic_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+} // namespace penstock::platform

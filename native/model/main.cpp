@@ -1,0 +1,99 @@
+// The checker's command: explores scenarios and prints one JSON object a line.
+//   log_model [--scenario NAME] [--preemptions N] [--stale N] [--most EXECUTIONS] [--random EXECUTIONS] [--seed S]
+//             [--weaken FILE:LINE:COLUMN:HALF] [--replay CHOICES] [--list] [--sites]
+#include "explorer.hpp"
+#include "scenarios.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+using namespace penstock::model;
+
+namespace {
+
+const char *option(int argc, char **argv, const char *name) {
+    for (int i = 1; i < argc; ++i)
+        if (std::strcmp(argv[i], name) == 0) return i + 1 < argc ? argv[i + 1] : "";
+    return nullptr;
+}
+uint64_t number(int argc, char **argv, const char *name, uint64_t otherwise) {
+    const char *text = option(argc, argv, name);
+    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+Mutant parse_mutant(const char *text) {
+    Mutant mutant;
+    if (text == nullptr) return mutant;
+    const std::string all = text;
+    const size_t a = all.find(':'), b = all.find(':', a + 1), c = all.find(':', b + 1);
+    if (c == std::string::npos) {
+        std::fprintf(stderr, "--weaken takes FILE:LINE:COLUMN:HALF\n");
+        std::exit(2);
+    }
+    mutant.file = all.substr(0, a);
+    mutant.line = static_cast<uint32_t>(std::strtoul(all.c_str() + a + 1, nullptr, 10));
+    mutant.column = static_cast<uint32_t>(std::strtoul(all.c_str() + b + 1, nullptr, 10));
+    mutant.what = all.substr(c + 1);
+    return mutant;
+}
+
+std::string escaped(const std::string &text) {
+    std::string out;
+    for (const char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        out += c == '\n' ? ' ' : c;
+    }
+    return out;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const char *only = option(argc, argv, "--scenario");
+    if (option(argc, argv, "--list") != nullptr) {
+        for (const Scenario &scenario : log_scenarios()) std::printf("%s\t%s\t%s\n", scenario.name, scenario.heavy ? "heavy" : "light", scenario.what);
+        return 0;
+    }
+    Budget budget;
+    budget.preemptions = static_cast<int>(number(argc, argv, "--preemptions", 3));
+    budget.stale = static_cast<int>(number(argc, argv, "--stale", 3));
+    budget.executions = number(argc, argv, "--most", UINT64_MAX);
+    const uint64_t random = number(argc, argv, "--random", 0), seed = number(argc, argv, "--seed", 1);
+    const Mutant mutant = parse_mutant(option(argc, argv, "--weaken"));
+    const char *choices = option(argc, argv, "--replay");
+    int failures = 0;
+    bool found = false;
+    for (const Scenario &scenario : log_scenarios()) {
+        if (only != nullptr && std::strcmp(only, scenario.name) != 0) continue;
+        found = true;
+        const auto begun = std::chrono::steady_clock::now();
+        Outcome outcome;
+        if (choices != nullptr) {
+            if (random != 0) budget.preemptions = budget.stale = 1 << 20;
+            outcome = replay(scenario.build, budget, choices, mutant);
+        } else if (random != 0) outcome = wander(scenario.build, random, seed, mutant);
+        else outcome = explore(scenario.build, budget, mutant);
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+        std::printf("{\"scenario\": \"%s\", \"executions\": %llu, \"pruned\": %llu, \"steps\": %llu, \"exhausted\": %s, "
+                    "\"seconds\": %.2f, \"failure\": \"%s\", \"choices\": \"%s\"}\n",
+                    scenario.name, static_cast<unsigned long long>(outcome.executions),
+                    static_cast<unsigned long long>(outcome.pruned), static_cast<unsigned long long>(outcome.steps),
+                    outcome.exhausted ? "true" : "false", seconds, escaped(outcome.failure).c_str(), outcome.choices.c_str());
+        std::fflush(stdout);
+        if (!outcome.failure.empty()) {
+            ++failures;
+            if (!mutant.active() || choices != nullptr)
+                for (const std::string &line : outcome.trace) std::fprintf(stderr, "    %s\n", line.c_str());
+            if (mutant.active()) break; // killed
+        }
+    }
+    if (!found) {
+        std::fprintf(stderr, "no scenario is called %s; --list names them\n", only);
+        return 2;
+    }
+    if (option(argc, argv, "--sites") != nullptr)
+        for (const std::string &site : sites_met()) std::printf("site %s\n", site.c_str());
+    return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,31 @@
+// A structure's scenarios. To add a structure: write a file like log_scenarios.cpp and list it in main.cpp.
+#pragma once
+
+#include "explorer.hpp"
+
+#include <vector>
+
+namespace penstock::model {
+
+struct Scenario {
+    const char *name;
+    const char *what;
+    Build build;
+    bool heavy = false; // too many executions to exhaust at three preemptions within minutes
+};
+
+const std::vector<Scenario> &log_scenarios();
+
+// While it lives, what is allocated outlives the execution.
+class HeapOff {
+  public:
+    HeapOff();
+    ~HeapOff();
+    HeapOff(const HeapOff &) = delete;
+    HeapOff &operator=(const HeapOff &) = delete;
+
+  private:
+    bool before_;
+};
+
+} // namespace penstock::model
