@@ -15,6 +15,7 @@ from evidence.room import Row
 
 CORE = ROOT / "native" / "core"
 WORKERS = 2
+KILLERS = Path(__file__).parent / "mutants.json"
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,11 @@ class Mutant:
     half: str
 
     @property
+    def name(self) -> str:
+        """A name that survives edits elsewhere in the file: its line's text and its half."""
+        return f"{self.site.split(':')[0]}: {self.line} [{self.half}]"
+
+    @property
     def line(self) -> str:
         """The source line that it is on."""
         file, line, _ = self.site.split(":")
@@ -124,7 +130,7 @@ EXPLAINED: list[tuple[str, str, str]] = []
 def mutants(program: Path) -> list[Mutant]:
     """Every weakening of every operation that the scenarios come by."""
     out = subprocess.run(
-        [program, "--sites", "--preemptions", "1", "--stale", "0"], capture_output=True, text=True, check=True
+        [program, "--sites", "--preemptions", "2", "--stale", "1", "--most", "20000"], capture_output=True, text=True, check=True
     ).stdout
     found = []
     for line in out.splitlines():
@@ -152,12 +158,13 @@ def unreached(program: Path, met: list[Mutant]) -> list[str]:
     return found
 
 
-def _kill(program: Path, mutant: Mutant, names: list[str], budget: int) -> str:
+def _kill(program: Path, mutant: Mutant, chosen: list[Scenario]) -> str:
     """The scenario that notices, or nothing."""
-    for name in names:
+    for scenario in chosen:
+        name, budget = scenario.name, "2" if scenario.heavy else "3"
         done = subprocess.run(
-            [program, "--scenario", name, "--preemptions", str(budget), "--stale", str(budget)]
-            + ["--weaken", f"{mutant.site}:{mutant.half}", "--most", "150000"],
+            [program, "--scenario", name, "--preemptions", budget, "--stale", budget]
+            + ["--weaken", f"{mutant.site}:{mutant.half}", "--most", "400000"],
             capture_output=True,
             text=True,
         )
@@ -172,11 +179,21 @@ def weaken(*, long: bool) -> Row:
     begun = time.monotonic()
     found = mutants(program)
     known = scenarios(program)
-    names = [s.name for s in known if not s.heavy] + [s.name for s in known if s.heavy]
-    if not long:
-        names = [s.name for s in known if not s.heavy or s.name in ("whole_lap", "slow_is_dropped", "two_publish")]
+    light, heavy = [s for s in known if not s.heavy], [s for s in known if s.heavy]
+
+    def judge(mutant: Mutant) -> str:
+        hint = known_killers.get(mutant.name)
+        first = [s for s in known if s.name == hint]
+        if not long and (first or explanation(mutant)):
+            return _kill(program, mutant, first)  # the long mode finds and writes the hints
+        return _kill(program, mutant, [*first, *light, *heavy])
+
+    known_killers = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
     with ThreadPoolExecutor(WORKERS) as pool:
-        killers = list(pool.map(lambda m: _kill(program, m, names, 2), found))
+        killers = list(pool.map(judge, found))
+    if long:
+        noticed = {m.name: killer for m, killer in zip(found, killers, strict=True) if killer}
+        KILLERS.write_text(json.dumps(noticed, indent=1, sort_keys=True) + "\n")
     survivors = [m for m, killer in zip(found, killers, strict=True) if not killer]
     unexplained = [m for m in survivors if not explanation(m)]
     killed = len(found) - len(survivors)

@@ -44,7 +44,7 @@ class LogReader {
     void join(Start start) {
         log_->attach(Role::subscription, drop_after_ns_, [&] { place(start); });
         counters_ = &log_->me().counters;
-        show_step_ = std::max<uint64_t>(log_->geometry().window / 16, frame_alignment);
+        show_step_ = std::max<uint64_t>(log_->geometry().window / platform::shows_per_window, frame_alignment);
     }
 
     // The next message, or null. The frame stays readable until take(); an assembled one until the next look().

@@ -286,7 +286,7 @@ class TermLog {
         if (lim >= end) return true;
         uint64_t allowed = bound();
         if (allowed < end && relieve(end)) allowed = bound();
-        const uint64_t step = std::min<uint64_t>(32 * 1024, geometry_.term_length / 8);
+        const uint64_t step = std::min<uint64_t>(32 * 1024, geometry_.term_length / platform::cleans_per_term);
         while (lim < end && lim < allowed) {
             const uint64_t next = std::min(lim + step, allowed);
             clean(lim + header_length, next + header_length);

@@ -126,6 +126,7 @@ constexpr size_t stack_size = 256 * 1024;
 constexpr uint64_t steps_max = 20'000;
 constexpr int idle_max = 60;
 constexpr uint8_t nobody = 255;
+constexpr int fences_max = 64;
 
 uint64_t mix(uint64_t a, uint64_t b) {
     uint64_t x = a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2));
@@ -171,7 +172,7 @@ struct Location {
 struct Granule {
     uint64_t execution;
     uint16_t write_epoch;
-    uint8_t writer;
+    uint8_t writer, fences; // `fences`: release fences of the writer before it
     uint16_t read_epoch[threads_max];
 };
 
@@ -187,6 +188,8 @@ struct Thread {
     View cur, acq, rel;
     uint64_t hash = 0;
     int64_t now = 0;
+    int fences = 0;
+    View fenced[fences_max]; // what it had seen at each of its release fences
     uint64_t exceptions[2] = {};
     void *stack_pointer = nullptr;
     uint8_t *stack = nullptr;
@@ -741,6 +744,8 @@ void begin_execution(Build build) {
         t.status = Status::ready;
         t.tolerant = t.torn = false;
         t.now = 0;
+        t.fences = 0;
+        t.fenced[0].clear();
         t.exceptions[0] = t.exceptions[1] = 0;
         t.cur.clear();
         t.acq.clear();
@@ -927,7 +932,8 @@ uint64_t do_load(const void *word, size_t size, order how, const site &at) {
     t.cur.at[id] = std::max<uint16_t>(t.cur.at[id], static_cast<uint16_t>(newest - back));
     t.acq.at[id] = std::max(t.acq.at[id], t.cur.at[id]);
     t.hash = mix(t.hash, mix(static_cast<uint64_t>(id) * 4 + 1, static_cast<uint64_t>(newest - back)));
-    place.read_epoch[m.current] = ++t.cur.epoch[m.current];
+    ++t.cur.epoch[m.current];
+    if (!t.tolerant) place.read_epoch[m.current] = t.cur.epoch[m.current];
     t.acq.epoch[m.current] = t.cur.epoch[m.current];
     observe(message, how);
     if (message.plain && !before_me(message.writer, message.epoch)) race("loads a word that another one writes plainly", word);
@@ -1030,7 +1036,11 @@ void fence(order how, const site &at) {
         m.sc_hash = mix(m.sc_hash, t.hash);
         t.hash = mix(t.hash, m.sc_hash);
     }
-    if (how != order::acquire) t.rel = t.cur;
+    if (how != order::acquire) {
+        t.rel = t.cur;
+        if (++t.fences == fences_max) fail("too many fences in one thread");
+        t.fenced[t.fences] = t.cur;
+    }
     note("fence", nullptr, 0, at);
 }
 
@@ -1065,6 +1075,7 @@ void wrote(const void *at, size_t length) {
             if (i != m.current && t.cur.epoch[i] < g.read_epoch[i]) race("writes bytes that another one reads", byte);
         g.writer = static_cast<uint8_t>(m.current);
         g.write_epoch = t.cur.epoch[m.current];
+        g.fences = static_cast<uint8_t>(t.fences);
     }
 }
 
@@ -1074,6 +1085,7 @@ void read(const void *at, size_t length) {
     const uint8_t *end = byte + length;
     byte = m.base + (static_cast<size_t>(byte - m.base) & ~size_t{7});
     Thread &t = me();
+    if (t.tolerant) schedule(); // others may be free: what is read may change at any moment
     ++t.cur.epoch[m.current];
     t.acq.epoch[m.current] = t.cur.epoch[m.current];
     t.hash = mix(t.hash, static_cast<uint64_t>(byte - m.base) * 2 + 0x78);
@@ -1083,12 +1095,18 @@ void read(const void *at, size_t length) {
             int id;
             Location &place = locate(byte, 8, id);
             const Message &last = place.messages[place.count - 1];
-            if (!before_me(last.writer, last.epoch)) race("reads a word that another one writes", byte);
+            if (!before_me(last.writer, last.epoch)) {
+                race("reads a word that another one writes", byte);
+                t.acq.join(last.view, static_cast<int>(m.locations.size())); // what an acquire fence makes of it
+            }
             if (!t.tolerant) place.read_epoch[m.current] = t.cur.epoch[m.current];
             continue;
         }
         Granule &g = granule_at(byte);
-        if (!before_me(g.writer, g.write_epoch)) race("reads bytes that another one writes", byte);
+        if (!before_me(g.writer, g.write_epoch)) {
+            race("reads bytes that another one writes", byte);
+            t.acq.join(m.threads[g.writer].fenced[g.fences], static_cast<int>(m.locations.size()));
+        }
         if (!t.tolerant) g.read_epoch[m.current] = t.cur.epoch[m.current];
     }
 }

@@ -40,6 +40,8 @@ void futex_wake(uint32_t *word);
 int64_t monotonic_ns();
 
 inline constexpr uint32_t lock_spins = 1;
+inline constexpr uint32_t shows_per_window = 2;
+inline constexpr uint32_t cleans_per_term = 2;
 inline constexpr uint32_t term_length_min = 256;
 
 template <class T> class atomic {
