@@ -15,6 +15,7 @@ from evidence.room import Row
 
 CORE = ROOT / "native" / "core"
 WORKERS = 2
+MOST = "400000"  # executions for one mutant in one scenario
 KILLERS = Path(__file__).parent / "mutants.json"
 
 
@@ -130,7 +131,10 @@ EXPLAINED: list[tuple[str, str, str]] = []
 def mutants(program: Path) -> list[Mutant]:
     """Every weakening of every operation that the scenarios come by."""
     out = subprocess.run(
-        [program, "--sites", "--preemptions", "2", "--stale", "1", "--most", "20000"], capture_output=True, text=True, check=True
+        [program, "--sites", "--preemptions", "2", "--stale", "1", "--most", "20000"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     found = []
     for line in out.splitlines():
@@ -150,10 +154,14 @@ def unreached(program: Path, met: list[Mutant]) -> list[str]:
             continue
         for number, text in enumerate(path.read_text().splitlines(), 1):
             code = text.split("//")[0]
-            if re.search(r"\.(acquire|release|cas|set_bits)\(|\.add\(1\)|(full|acquire)_fence\(\)", code) and (
-                path.name,
-                number,
-            ) not in lines:
+            if (
+                re.search(r"\.(acquire|release|cas|set_bits)\(|\.add\(1\)|(full|acquire)_fence\(\)", code)
+                and (
+                    path.name,
+                    number,
+                )
+                not in lines
+            ):
                 found.append(f"{path.name}:{number}: {code.strip()}")
     return found
 
@@ -162,9 +170,9 @@ def _kill(program: Path, mutant: Mutant, chosen: list[Scenario]) -> str:
     """The scenario that notices, or nothing."""
     for scenario in chosen:
         name, budget = scenario.name, "2" if scenario.heavy else "3"
+        weaker = ["--weaken", f"{mutant.site}:{mutant.half}"]
         done = subprocess.run(
-            [program, "--scenario", name, "--preemptions", budget, "--stale", budget]
-            + ["--weaken", f"{mutant.site}:{mutant.half}", "--most", "400000"],
+            [program, "--scenario", name, "--preemptions", budget, "--stale", budget, "--most", MOST, *weaker],
             capture_output=True,
             text=True,
         )

@@ -187,6 +187,7 @@ class LogWriter {
         note.where.release(claiming);
         at = tail.acquire();
         for (;;) {
+            log_->sound(at);
             const uint64_t left = log_->left_in_term(at);
             const bool fits = need <= left;
             const uint64_t end = at + (fits ? need : left);

@@ -12,20 +12,30 @@
 
 namespace penstock {
 
+// Pages that nobody may touch lie before and after it: what runs out of it stops there, and in nobody else's memory.
 class Mapping {
   public:
     Mapping(int fd, uint64_t size, bool writable) : size_(size) {
-        void *at = mmap(nullptr, size, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
-        if (at == MAP_FAILED) fail_system("cannot map " + std::to_string(size) + " bytes");
-        bytes_ = static_cast<uint8_t *>(at);
+        void *around = mmap(nullptr, reserved(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (around == MAP_FAILED) fail_system("cannot reserve " + std::to_string(size) + " bytes of address space");
+        bytes_ = static_cast<uint8_t *>(around) + guard;
+        const int allowed = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+        if (mmap(bytes_, size, allowed, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+            const int number = errno;
+            munmap(around, reserved());
+            fail_system("cannot map " + std::to_string(size) + " bytes", number);
+        }
     }
-    ~Mapping() { munmap(bytes_, size_); }
+    ~Mapping() { munmap(bytes_ - guard, reserved()); }
     Mapping(const Mapping &) = delete;
     Mapping &operator=(const Mapping &) = delete;
     uint8_t *bytes() const { return bytes_; }
     uint64_t size() const { return size_; }
 
   private:
+    static constexpr uint64_t guard = 64 * 1024; // a page of any machine
+    uint64_t reserved() const { return ((size_ + guard - 1) & ~(guard - 1)) + 2 * guard; }
+
     uint8_t *bytes_;
     uint64_t size_;
 };

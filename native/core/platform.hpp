@@ -52,7 +52,10 @@ inline void yield() { sched_yield(); }
 inline constexpr uint32_t lock_spins = 200;            // before asking whether a lock's holder lives
 inline constexpr uint32_t shows_per_window = 16;       // how often a subscription shows its position
 inline constexpr uint32_t cleans_per_term = 8;         // at least so many steps to clean a term
-inline constexpr uint32_t term_length_min = 64 * 1024; // the checker works on tiny terms
+#ifndef PENSTOCK_TERM_LENGTH_MIN // checker and fuzzers work on tiny terms
+#define PENSTOCK_TERM_LENGTH_MIN (64 * 1024)
+#endif
+inline constexpr uint32_t term_length_min = PENSTOCK_TERM_LENGTH_MIN;
 
 inline void wrote(const void *, size_t) {}
 inline void read(const void *, size_t) {}

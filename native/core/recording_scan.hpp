@@ -103,8 +103,8 @@ void walk_block(const uint8_t *bytes, const IndexEntry &entry, uint32_t term_len
                 Visit &&visit) {
     uint64_t at = 0;
     while (at < entry.length) {
-        uint64_t word0;
-        std::memcpy(&word0, bytes + at, sizeof word0);
+        uint64_t word0 = 0;
+        if (entry.length - at >= header_length) std::memcpy(&word0, bytes + at, sizeof word0);
         const int32_t length = frame_length(word0);
         const uint64_t position = static_cast<uint64_t>(entry.position) + at;
         const uint64_t step = align_frame(static_cast<uint32_t>(length));
@@ -133,13 +133,15 @@ inline std::vector<Problem> verify_segment(const std::string &data_path, const s
     std::vector<Problem> problems = index.problems;
     valid_entries = index.entries.size();
     const ReadFile data(data_path);
+    const uint64_t size = data.size();
     std::vector<uint8_t> block;
     uint64_t offset = 0;
     for (size_t i = 0; i < index.entries.size(); ++i) {
         const IndexEntry &entry = index.entries[i];
         if (entry.kind != static_cast<uint16_t>(EntryKind::block)) continue;
-        block.resize(entry.length);
-        const size_t got = data.read_at(offset, block.data(), entry.length);
+        // No more than there is: a length is believed only as far as the file goes.
+        block.resize(std::min<uint64_t>(entry.length, size > offset ? size - offset : 0));
+        const size_t got = data.read_at(offset, block.data(), block.size());
         std::string what;
         ByteError error;
         uint64_t at = offset, length = entry.length;
@@ -219,7 +221,7 @@ class Scan {
             // Past the range only what began in it is still wanted, and no further than a message can be long.
             if (late && (assembler_.empty() || position - options_.end > 2 * message_max)) return false;
             if (entry.kind == static_cast<uint16_t>(EntryKind::gap)) {
-                if (position >= options_.start && !late) lost_ += entry.time_min;
+                if (position >= options_.start && !late) lost_ = static_cast<int64_t>(static_cast<uint64_t>(lost_) + static_cast<uint64_t>(entry.time_min));
                 assembler_.clear();
                 continue;
             }
@@ -249,9 +251,10 @@ class Scan {
         if (offset < cached_from_ || offset + entry.length > cached_to_) {
             constexpr uint64_t ahead = 4 << 20;
             const uint64_t want = std::max<uint64_t>(entry.length, std::min(ahead, index_->data_length - offset));
-            cache_.resize(want);
+            const uint64_t size = data_->size(); // a length is believed only as far as the file goes
+            cache_.resize(std::min(want, size > offset ? size - offset : 0));
             cached_from_ = offset;
-            cached_to_ = offset + data_->read_at(offset, cache_.data(), want);
+            cached_to_ = offset + data_->read_at(offset, cache_.data(), cache_.size());
         }
         if (offset + entry.length > cached_to_)
             throw Error(Code::corrupt, data_->path() + ": the file ends at byte " + std::to_string(cached_to_) +

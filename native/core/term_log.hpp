@@ -31,7 +31,12 @@ class TermLog {
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
     const std::string &path() const { return seat_.path(); }
     Control &control() { return *control_; }
-    uint64_t tail() const { return control_->tail.value.acquire(); }
+    uint64_t tail() const { return sound(control_->tail.value.acquire()); }
+    // Positions come from shared memory: a frame is only ever looked for, or written, where one can begin.
+    uint64_t sound(uint64_t position) const {
+        if (position % frame_alignment != 0) throw_unsound(position);
+        return position;
+    }
     uint64_t limit() const { return control_->limit.value.acquire(); } // SYNC 2: pairs with make_room
     Slot &slot(uint32_t index) const {
         return *reinterpret_cast<Slot *>(map_->bytes() + slots_offset + size_t{index} * sizeof(Slot));
@@ -84,15 +89,25 @@ class TermLog {
         }
     }
     void release_lock() { control_->lock.value.release(0); } // SYNC 6: pairs with acquire_lock
+    // Gives the lock back, however its holder leaves.
+    class Held {
+      public:
+        explicit Held(TermLog &log) : log_(log) {}
+        ~Held() { log_.release_lock(); }
+        Held(const Held &) = delete;
+        Held &operator=(const Held &) = delete;
+
+      private:
+        TermLog &log_;
+    };
 
     // ---- room: whoever needs it moves the limit and cleans ahead, at most one step beyond its need ----
 
     // Makes claims up to `end` possible if the slowest subscription allows it. Never blocks for long.
     bool make_room(uint64_t end) {
         if (!acquire_lock(50'000)) return limit() >= end;
-        const bool done = make_room_locked(end);
-        release_lock();
-        return done;
+        const Held held(*this);
+        return make_room_locked(end);
     }
 
     // ---- members ----
@@ -156,17 +171,15 @@ class TermLog {
         if (now - last_reap_ns_ < reap_interval_ns) return false;
         last_reap_ns_ = now;
         if (!acquire_lock(50'000)) return false;
-        const bool found = reap_locked();
-        release_lock();
-        return found;
+        const Held held(*this);
+        return reap_locked();
     }
 
     // Fills the hole at `position` if whoever claimed it is dead. True when the frame there is complete now.
     bool unblock(uint64_t position) {
         if (!acquire_lock(50'000)) return false;
-        const bool done = unblock_locked(position);
-        release_lock();
-        return done;
+        const Held held(*this);
+        return unblock_locked(position);
     }
 
     bool somebody_subscribed() const {
@@ -176,6 +189,10 @@ class TermLog {
     }
 
   private:
+    [[noreturn]] void throw_unsound(uint64_t position) const {
+        throw Error(Code::corrupt, path() + ": no frame can begin at position " + std::to_string(position) +
+                                       ": the shared memory was overwritten by something else");
+    }
     static bool is_active(const Slot &s, Role role) {
         // SYNC 4: pairs with attach and clear_slot
         return s.identity.state.acquire() == static_cast<uint32_t>(State::active) &&
@@ -286,6 +303,8 @@ class TermLog {
         if (lim >= end) return true;
         uint64_t allowed = bound();
         if (allowed < end && relieve(end)) allowed = bound();
+        // The limit is never further than a window behind; what says so was overwritten, and cleaning would not end.
+        if (allowed > lim && allowed - lim > uint64_t{terms + 1} * geometry_.term_length) throw_unsound(lim);
         const uint64_t step = std::min<uint64_t>(32 * 1024, geometry_.term_length / platform::cleans_per_term);
         while (lim < end && lim < allowed) {
             const uint64_t next = std::min(lim + step, allowed);

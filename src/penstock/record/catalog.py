@@ -6,11 +6,12 @@ A cache of what the folders say, but for `synced_position`, which only the recor
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.errors import Corrupt
+from penstock.errors import Busy, Corrupt, SystemFailure
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS recordings (
@@ -40,9 +41,11 @@ class Catalog:
                     yield connection
             finally:
                 connection.close()
+        except sqlite3.OperationalError as error:  # the file system, or somebody who keeps the catalog locked
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise Busy(f"the catalog {self.path} is locked by another process: {error}") from error
+            raise SystemFailure(errno.EIO, f"cannot use the catalog {self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
             raise Corrupt(
                 f"the catalog {self.path} is damaged ({error}): run repair, which rebuilds it from the recordings"
             ) from error
@@ -83,10 +86,13 @@ class Catalog:
             db.execute("DELETE FROM recordings WHERE id = ?", (recording,))
 
     def check(self) -> str | None:
-        """What SQLite finds wrong, or None."""
+        """What SQLite finds wrong, or None. A fault of the file system may look like damage: it is looked at twice."""
+        return self._check() and self._check()
+
+    def _check(self) -> str | None:
         try:
             with self._open() as db:
                 answer = db.execute("PRAGMA integrity_check").fetchone()[0]
-        except (Corrupt, sqlite3.OperationalError) as error:
+        except Corrupt as error:
             return str(error)
         return None if answer == "ok" else str(answer)

@@ -9,6 +9,8 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
+import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,9 +115,15 @@ class RecordingFolder:
     @classmethod
     def create(cls, path: Path, description: Description) -> RecordingFolder:
         """A new folder with its description, durable before this returns."""
-        path.mkdir(parents=True)
-        content = asdict(description)
-        write_atomically(path / DESCRIPTION, json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unnamed = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            content = asdict(description)
+            write_atomically(unnamed / DESCRIPTION, json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n")
+            os.replace(unnamed, path)  # a folder never has its name without its description
+        except BaseException:
+            shutil.rmtree(unnamed, ignore_errors=True)
+            raise
         fsync_folder(path.parent)
         return cls(path)
 

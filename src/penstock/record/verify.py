@@ -117,7 +117,12 @@ def _verify_catalog(archive: Archive, folders: list[RecordingFolder]) -> list[Da
             found.append(
                 Damage(path, 0, 0, f"recording {about.id} was synced up to {row[4]} but ends at {holds.end_position}")
             )
-    found += [Damage(path, 0, 0, f"recording {number} is in the catalog and has no folder") for number in rows]
+    # A number without a folder is what a recorder leaves that dies as it begins; one that had synced is a loss.
+    found += [
+        Damage(path, 0, 0, f"recording {number} is in the catalog and has no folder")
+        for number, row in rows.items()
+        if row[4] > row[3]
+    ]
     return found
 
 

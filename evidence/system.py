@@ -1,0 +1,214 @@
+"""Faults of the system: every system call of an operation fails once, in every way; every one is the last of its process."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import penstock
+from evidence.ptrace import Child, supported
+from evidence.room import Row
+
+ERRORS = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.EIO, errno.EACCES, errno.EINTR)
+MESSAGES = [b"message %d " % n + b"x" * (n * 37 % 900) for n in range(60)]
+
+
+@dataclass
+class Ground:
+    """Where an operation works: channels and an archive of its own."""
+
+    folder: Path
+
+    @property
+    def archive(self) -> penstock.Archive:
+        """The archive."""
+        return penstock.Archive(self.folder / "archive")
+
+
+Step = Callable[[Ground], None]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What is done before, what is done under attack, and what must be true afterwards."""
+
+    name: str
+    prepare: Step
+    act: Step
+    check: Step
+
+
+def _fill(ground: Ground) -> None:
+    with penstock.publish("log:subject", term_length=1 << 16) as pub:
+        for message in MESSAGES:
+            pub.send(message)
+
+
+def _usable(ground: Ground) -> None:
+    """Whatever happened: the channel can be made or joined, and carries messages."""
+    with penstock.subscribe("log:subject", term_length=1 << 16) as sub, penstock.publish("log:subject") as pub:
+        pub.send(b"after")
+        deadline = time.monotonic() + 5
+        while sub.recv(timeout=1) != b"after":
+            assert time.monotonic() < deadline
+    leftovers = [p.name for p in Path(os.environ["PENSTOCK_DIR"]).iterdir() if "subject" not in p.name]
+    assert not leftovers, f"left behind: {leftovers}"
+
+
+def _record(ground: Ground) -> None:
+    """Records what the channel keeps, by hand: one thread, so that every call is seen."""
+    archive = ground.archive
+    track = archive._track("log:subject", "earliest", False, 1 << 14, None)
+    try:
+        for _ in range(4):
+            track.turn()
+            track.sync(archive.catalog)
+        track.finish(archive.catalog)
+    finally:
+        track.release()
+
+
+def _recorded(ground: Ground) -> None:
+    """A valid prefix is there, all of what was said to be synced, and recording goes on."""
+    archive = ground.archive
+    for damage in archive.verify():
+        raise AssertionError(f"damage after a fault: {damage}")
+    for info in archive.list():
+        got = [m.data for m in archive.replay(info.id)]
+        assert got == MESSAGES[: len(got)], f"recording {info.id} holds something else"
+        assert info.synced_position <= info.end_position
+    archive.repair()
+    assert archive.verify() == []
+    fresh = archive.record("log:subject", start="earliest")
+    fresh.stop()
+    newest = archive.list()[-1]
+    assert [m.data for m in archive.replay(newest.id)] == MESSAGES
+
+
+def _replay(ground: Ground) -> None:
+    archive = ground.archive
+    assert [m.data for m in archive.replay(1)] == MESSAGES
+    assert archive.verify() == []
+
+
+def _recorded_before(ground: Ground) -> None:
+    _fill(ground)
+    ground.archive.record("log:subject", start="earliest", segment_length=1 << 16).stop()
+
+
+def _nothing(ground: Ground) -> None:
+    pass
+
+
+def _publish_more(ground: Ground) -> None:
+    with penstock.publish("log:subject") as pub:
+        for message in MESSAGES[:5]:
+            pub.send(message, timeout=1)
+
+
+OPERATIONS = [
+    Operation("create", _nothing, _fill, _usable),
+    Operation("attach and publish", _fill, _publish_more, _usable),
+    Operation("subscribe", _fill, lambda g: penstock.subscribe("log:subject", start="earliest").close(), _usable),
+    Operation("record and seal", _fill, _record, _recorded),
+    Operation("replay and verify", _recorded_before, _replay, _recorded),
+]
+
+
+@contextlib.contextmanager
+def _ground() -> Iterator[Ground]:
+    folder = Path(tempfile.mkdtemp(prefix="penstock-evidence-", dir="/dev/shm"))
+    before = os.environ.get("PENSTOCK_DIR")
+    channels = folder / "channels"
+    channels.mkdir(mode=0o700)
+    os.environ["PENSTOCK_DIR"] = str(channels)
+    try:
+        yield Ground(folder)
+    finally:
+        if before is None:
+            del os.environ["PENSTOCK_DIR"]
+        else:
+            os.environ["PENSTOCK_DIR"] = before
+        shutil.rmtree(folder)
+
+
+def _under_attack(operation: Operation, **attack: int) -> tuple[str, int]:
+    """What is wrong afterwards, or nothing; and how many calls there were."""
+
+    def act() -> None:
+        with contextlib.suppress(penstock.PenstockError, OSError, MemoryError):
+            operation.act(ground)
+
+    with _ground() as ground:
+        operation.prepare(ground)
+        with Child(act) as child:
+            calls = child.run(**attack)
+            child.kill()
+            wrong = "" if "kill_at" in attack else child.verdict
+        if not wrong:
+            try:
+                operation.check(ground)
+            except BaseException as error:
+                wrong = f"{type(error).__name__}: {error}"
+        return wrong, len(calls)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One fault or one kill."""
+
+    operation: int
+    at: int
+    number: int  # 0: kill
+
+
+def attack(given: Attack) -> str:
+    """Runs one; says what went wrong."""
+    operation = OPERATIONS[given.operation]
+    how = {"kill_at": given.at} if given.number == 0 else {"fail_at": given.at, "number": given.number}
+    return _under_attack(operation, **how)[0]
+
+
+def faults(*, long: bool, seed: int) -> list[Row]:
+    """Two rows: calls that failed, processes killed at a call."""
+    why = supported()
+    if why:
+        return [Row("system", "system calls made to fail", 0, skipped=why)]
+    plan: list[Attack] = []
+    kills: list[Attack] = []
+    for index, operation in enumerate(OPERATIONS):
+        wrong, count = _under_attack(operation)
+        assert not wrong, f"{operation.name} without any fault: {wrong}"
+        plan += [Attack(index, at, number) for at in range(count) for number in ERRORS]
+        kills += [Attack(index, at, 0) for at in range(count)]
+    rng = random.Random(seed)
+    rng.shuffle(plan)
+    times = 12 if long else 1
+    if not long:
+        plan = plan[:2200]
+    rows = []
+    for what, chosen in (
+        ("system calls made to fail", plan * times),
+        ("recorders, writers, readers killed at a call", kills * times),
+    ):
+        begun = time.monotonic()
+        with ProcessPoolExecutor(2, get_context("fork")) as pool:
+            answers = list(pool.map(attack, chosen, chunksize=20))
+        failed = [(a, wrong) for a, wrong in zip(chosen, answers, strict=True) if wrong]
+        row = Row("system", what, len(chosen), len(failed), time.monotonic() - begun)
+        if failed:
+            first, wrong = failed[0]
+            row.failure = f"python -m evidence system --operation {first.operation} --at {first.at} --errno {first.number}   # {wrong}"
+            row.details = {f"{OPERATIONS[a.operation].name} call {a.at} errno {a.number}": w for a, w in failed[:40]}
+        rows.append(row)
+    return rows

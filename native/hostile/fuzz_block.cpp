@@ -1,0 +1,28 @@
+// Any bytes as a recorded block: its frames are walked, or refused.
+#include "fuzz.hpp"
+#include "recording_scan.hpp"
+
+using namespace penstock;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    hostile::Input input(data, size);
+    IndexEntry entry;
+    entry.position = static_cast<int64_t>(uint64_t{input.take<uint8_t>()} * 32);
+    size_t length = input.left();
+    const auto block = input.block(length);
+    entry.length = static_cast<uint32_t>(length);
+    uint64_t sum = 0;
+    try {
+        walk_block(block.get(), entry, 256, "fuzzed", 0, [&](uint64_t word0, const uint8_t *frame, uint64_t) {
+            const int32_t bytes = frame_length(word0);
+            for (int32_t i = 0; i < bytes; ++i) sum += frame[i];
+#ifdef PENSTOCK_CANARY // a planted fault that every run must find
+            if (bytes == 40) sum += block[length + static_cast<size_t>(bytes)];
+#endif
+        });
+    } catch (const Error &) {
+    }
+    ByteError error;
+    find_byte_error(crc32c(block.get(), length), static_cast<uint32_t>(sum), length, error);
+    return 0;
+}

@@ -1,0 +1,93 @@
+// A channel's memory overwritten with any bytes, under handles that go on working: right data, nothing, or an error.
+#include "fuzz.hpp"
+#include "log_reader.hpp"
+#include "log_writer.hpp"
+
+#include <sys/mman.h>
+
+using namespace penstock;
+
+namespace {
+
+struct Ground {
+    Ground() {
+        geometry.term_length = geometry.window = 256;
+        geometry.slot_count = 4;
+        fd = memfd_create("fuzz", MFD_CLOEXEC);
+        size = log_file_size(4, 256);
+        const uint8_t boot[16] = {};
+        if (ftruncate(fd, static_cast<off_t>(size)) != 0) __builtin_trap();
+        format_log(fd, geometry, "{}", boot, 0);
+        map = std::make_shared<Mapping>(fd, size, true);
+        pristine = std::make_unique<uint8_t[]>(size);
+        std::memcpy(pristine.get(), map->bytes(), size);
+    }
+    LogGeometry geometry;
+    int fd;
+    uint64_t size;
+    std::shared_ptr<Mapping> map;
+    std::unique_ptr<uint8_t[]> pristine;
+};
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const Ground ground;
+    std::memcpy(ground.map->bytes(), ground.pristine.get(), ground.size);
+    hostile::Input input(data, size);
+    static const uint8_t payload[128] = {1};
+    uint64_t sum = 0;
+    try {
+        LogReader reader(std::make_shared<TermLog>(ground.fd, "fuzzed", ground.map), {}, input.take<uint8_t>() % 2);
+        LogWriter writer(std::make_shared<TermLog>(ground.fd, "fuzzed", ground.map), false, nullptr);
+        while (input.left() > 0) {
+            const auto what = input.take<uint8_t>();
+            try {
+                switch (what % 8) {
+                case 0:
+                case 1: { // a word anywhere behind the header
+                    const uint64_t words = (ground.size - sizeof(Header)) / 8;
+                    const uint64_t at = sizeof(Header) + input.take<uint16_t>() % words * 8;
+                    const auto value = input.take<uint64_t>();
+                    std::memcpy(ground.map->bytes() + at, &value, sizeof value);
+                    break;
+                }
+                case 2: { // a frame's first word
+                    const uint64_t at = terms_offset(4) + input.take<uint8_t>() % 24 * 32;
+                    const uint64_t value = pack_word0(input.take<uint16_t>(), input.take<uint8_t>(), static_cast<FrameType>(what >> 3 & 1));
+                    std::memcpy(ground.map->bytes() + at, &value, sizeof value);
+                    break;
+                }
+                case 3: writer.offer(payload, what >> 3); break;
+                case 4: {
+                    LogWriter::Sending sending{payload, 100};
+                    for (int i = 0; i < 4 && !writer.send_some(sending); ++i) {}
+                    writer.give_up(sending);
+                    break;
+                }
+                case 5:
+                case 6:
+                    for (int i = 0; i < 8; ++i) {
+                        const Message *message = reader.look();
+                        if (message == nullptr) break;
+                        for (size_t byte = 0; byte < message->length; ++byte) sum += message->data[byte];
+                        reader.take();
+                    }
+                    break;
+                default: {
+                    reader.unblock();
+                    const LogReader::Run run = reader.run(1 << 12);
+                    for (uint64_t byte = 0; byte < run.length; ++byte) sum += run.data[byte];
+                    break;
+                }
+                }
+            } catch (const Error &) {
+            }
+        }
+        reader.log().abandon(); // the lock may be anybody's now: do not wait for it
+        writer.log().abandon();
+    } catch (const Error &) {
+    }
+    if (sum == 0x5bd1e995) std::abort(); // the bytes are really read
+    return 0;
+}

@@ -1,0 +1,150 @@
+// One peer writes random words all over a channel's memory while others publish, read, come and go in processes of their
+// own. Each of them may meet an error; none may crash or hang. The memory has guard pages around it.
+#include "../tests/support.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+using namespace penstock;
+using namespace penstock::test;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What happened in one process: done, and refused with an error.
+struct Tally {
+    uint64_t done = 0, errors = 0;
+};
+
+template <class Act> void guarded(Tally &tally, Act act) {
+    try {
+        act();
+        ++tally.done;
+    } catch (const Error &) {
+        ++tally.errors;
+    }
+}
+
+void publish(const Channel &channel, std::mt19937_64 &random, Clock::time_point until, Tally &tally) {
+    std::vector<uint8_t> bytes(20'000);
+    while (Clock::now() < until)
+        guarded(tally, [&] {
+            auto writer = channel.writer();
+            for (int i = 0; i < 200 && Clock::now() < until; ++i)
+                guarded(tally, [&] {
+                    LogWriter::Reservation place;
+                    const auto length = static_cast<uint32_t>(random() % 16'000);
+                    switch (random() % 4) {
+                    case 0: writer->offer(bytes.data(), length); break;
+                    case 1: {
+                        LogWriter::Piece pieces[4];
+                        for (auto &piece : pieces) piece = {bytes.data(), random() % 500};
+                        writer->offer_many(pieces, 4);
+                        break;
+                    }
+                    case 2:
+                        if (writer->reserve(length, writer->open_index(), place)) {
+                            std::memset(place.payload, 1, length);
+                            if (random() % 2) writer->commit(place);
+                            else writer->abort(place);
+                        }
+                        break;
+                    default: {
+                        LogWriter::Sending sending{bytes.data(), 20'000};
+                        for (int part = 0; part < 3 && !writer->send_some(sending); ++part) {}
+                        writer->give_up(sending);
+                    }
+                    }
+                });
+            writer->log().abandon();
+        });
+}
+
+void subscribe(const Channel &channel, std::mt19937_64 &random, Clock::time_point until, Tally &tally) {
+    while (Clock::now() < until)
+        guarded(tally, [&] {
+            auto reader = channel.reader({random() % 2 ? Start::From::earliest : Start::From::newest, 0}, random() % 2);
+            uint64_t sum = 0;
+            for (int i = 0; i < 500 && Clock::now() < until; ++i)
+                guarded(tally, [&] {
+                    if (random() % 8 == 0) {
+                        const LogReader::Run run = reader->run(1 << 16);
+                        for (uint64_t b = 0; b < run.length; b += 8) sum += run.data[b];
+                        reader->take_run(run);
+                        return;
+                    }
+                    const Message *message = reader->look();
+                    if (message == nullptr) {
+                        reader->unblock();
+                        return;
+                    }
+                    for (size_t b = 0; b < message->length; ++b) sum += message->data[b];
+                    reader->take();
+                });
+            reader->log().abandon();
+        });
+}
+
+void scribble(const Channel &channel, std::mt19937_64 &random, Clock::time_point until, Tally &tally) {
+    const uint64_t words = (channel.map->size() - sizeof(Header)) / 8;
+    const uint64_t interesting[] = {0, 1, 2, 31, 32, 33, 0x7fffffff, 0x80000000, 0xffffffff, UINT64_MAX, uint64_t{1} << 63};
+    auto *memory = channel.map->bytes() + sizeof(Header);
+    while (Clock::now() < until) {
+        // Control words and slots are few: they get half of it.
+        const uint64_t at = random() % 2 ? random() % words : random() % ((terms_offset(8) - sizeof(Header)) / 8);
+        uint64_t value = random() % 3 == 0 ? interesting[random() % std::size(interesting)] : random();
+        if (random() % 4 == 0) value = pack_word0(static_cast<uint32_t>(random() % 70'000), flags_whole, static_cast<FrameType>(random() % 2));
+        __atomic_store_n(reinterpret_cast<uint64_t *>(memory) + at, value, __ATOMIC_RELAXED);
+        ++tally.done;
+        if (tally.done % 64 == 0) usleep(50);
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const uint64_t seed = argument(argc, argv, "--seed", 1), rounds = argument(argc, argv, "--rounds", 4);
+    const uint64_t milliseconds = argument(argc, argv, "--milliseconds", 1500);
+    uint64_t done = 0, errors = 0, failures = 0;
+    std::string first;
+    for (uint64_t round = 0; round < rounds; ++round) {
+        LogGeometry g;
+        g.term_length = g.window = 64 * 1024;
+        g.slot_count = 8;
+        const Channel channel(g);
+        auto *tallies = static_cast<Tally *>(
+            mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        const auto until = Clock::now() + std::chrono::milliseconds(milliseconds);
+        pid_t children[4];
+        for (int i = 0; i < 4; ++i) {
+            children[i] = fork();
+            if (children[i] != 0) continue;
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            alarm(static_cast<unsigned>(milliseconds / 1000 + 20)); // a hang ends by a signal, and counts
+            std::mt19937_64 random(seed * 1000 + round * 10 + static_cast<uint64_t>(i));
+            if (i == 0) scribble(channel, random, until, tallies[i]);
+            else if (i == 1) publish(channel, random, until, tallies[i]);
+            else subscribe(channel, random, until, tallies[i]);
+            _exit(0);
+        }
+        for (int i = 0; i < 4; ++i) {
+            int status = 0;
+            waitpid(children[i], &status, 0);
+            if (status == 0) continue;
+            if (failures++ == 0)
+                first = "scribble --seed " + std::to_string(seed) + " --rounds " + std::to_string(round + 1) + "   # process " +
+                        std::to_string(i) + (WIFSIGNALED(status) ? " died by signal " + std::to_string(WTERMSIG(status)) : " failed");
+        }
+        for (int i = 1; i < 4; ++i) {
+            done += tallies[i].done;
+            errors += tallies[i].errors;
+        }
+        munmap(tallies, 4096);
+    }
+    std::printf("{\"done\": %lu, \"errors\": %lu, \"failures\": %lu, \"first\": \"%s\"}\n", (unsigned long)done, (unsigned long)errors,
+                (unsigned long)failures, first.c_str());
+    return failures == 0 ? 0 : 1;
+}
