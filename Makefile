@@ -6,9 +6,11 @@ STAMP := $(VENV)/.ready
 NATIVE := $(wildcard native/*/*.hpp native/*/*.cpp) CMakeLists.txt pyproject.toml
 SOURCES := $(shell find src -name '*.py' -o -name '*.properties' -o -name '*.pyi')
 QUESTIONS := log_ipc record spark_scan
+MODE := short
+SEED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix native stress crash bench docs stubs ci clean
+.PHONY: help setup demo test check fix native stress crash bench docs stubs evidence sim ci clean
 
 help: ## Show what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -62,9 +64,15 @@ docs: ## Build the documentation into docs/_build
 	$(BIN)/python -m pip install -q '.[docs]'
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build
 
+evidence: $(STAMP) ## The evidence rooms: model checker, mutants, kills, hostile bytes, faults (MODE=long for all)
+	$(BIN)/python -m evidence --mode $(MODE) --json out/evidence.json
+
+sim: $(STAMP) ## One life in the simulated world: make sim SEED=n
+	$(BIN)/python tests/sim/recording.py --seed $(SEED)
+
 ci: $(STAMP) ## What CI runs
 	$(MAKE) check
-	$(MAKE) native
+	$(MAKE) evidence
 	$(MAKE) docs
 	for question in $(QUESTIONS); do $(BIN)/python -m bench $$question --quick || exit 1; done
 	$(MAKE) test

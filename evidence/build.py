@@ -17,15 +17,20 @@ def tool(name: str) -> str:
     return str(beside) if beside.exists() else shutil.which(name) or name
 
 
-def build(name: str = "plain", *, definitions: tuple[str, ...] = (), compiler: str | None = None) -> Path:
-    """Configures and builds `build/evidence-NAME`; the folder."""
+def build(name: str, targets: tuple[str, ...], *, sanitize: str = "", compiler: str | None = None) -> Path:
+    """Configures `build/evidence-NAME` and builds these targets there; the folder of native programs."""
     folder = ROOT / "build" / f"evidence-{name}"
-    options = ["-DPENSTOCK_PYTHON=OFF", "-DPENSTOCK_EVIDENCE=ON", *(f"-D{d}" for d in definitions)]
+    options = [
+        "-DPENSTOCK_PYTHON=OFF",
+        "-DPENSTOCK_EVIDENCE=ON",
+        "-DPENSTOCK_NATIVE_TESTS=ON",
+        f"-DPENSTOCK_SANITIZE={sanitize}",
+    ]
     if compiler is not None:
         options.append(f"-DCMAKE_CXX_COMPILER={compiler}")
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
     run([tool("cmake"), "-S", str(ROOT), "-B", str(folder), *generator, *options])
-    run([tool("cmake"), "--build", str(folder)])
+    run([tool("cmake"), "--build", str(folder), "--target", *targets])
     return folder / "native"
 
 

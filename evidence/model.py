@@ -43,7 +43,7 @@ def _run(program: Path, arguments: list[str]) -> list[dict[str, object]]:
 
 def exhaust(*, long: bool) -> list[Row]:
     """Every scenario, depth-first, within the budget."""
-    program = build() / "model" / "log_model"
+    program = build("plain", ("log_model",)) / "model" / "log_model"
     plan: list[tuple[int, list[Scenario]]] = []
     known = scenarios(program)
     if long:
@@ -75,7 +75,7 @@ def exhaust(*, long: bool) -> list[Row]:
 
 def wander(*, long: bool, seed: int) -> Row:
     """Random walks without a budget."""
-    program = build() / "model" / "log_model"
+    program = build("plain", ("log_model",)) / "model" / "log_model"
     each = 2_000_000 if long else 20_000
     begun = time.monotonic()
     known = scenarios(program)
@@ -183,7 +183,7 @@ def _kill(program: Path, mutant: Mutant, chosen: list[Scenario]) -> str:
 
 def weaken(*, long: bool) -> Row:
     """Each order of the core taken away, one at a time: the checker must notice, or the survivor is explained."""
-    program = build() / "model" / "log_model"
+    program = build("plain", ("log_model",)) / "model" / "log_model"
     begun = time.monotonic()
     found = mutants(program)
     known = scenarios(program)

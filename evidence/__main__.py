@@ -1,0 +1,58 @@
+"""Runs the rooms and prints one table. `--mode long` for the full counts."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from evidence import model, native, sim, system
+from evidence.room import Row, save, show
+
+
+def rooms(*, long: bool, seed: int) -> dict[str, Callable[[], list[Row]]]:
+    """Every room by name, in the order of the table."""
+    return {
+        "model": lambda: [*model.exhaust(long=long), model.wander(long=long, seed=seed)],
+        "mutants": lambda: [model.weaken(long=long)],
+        "kill": lambda: native.kill(long=long, seed=seed),
+        "hostile": lambda: [*native.fuzz(long=long, seed=seed), native.scribble(long=long, seed=seed)],
+        "system": lambda: system.faults(long=long, seed=seed),
+        "recording": lambda: [native.corrupt(long=long, seed=seed)],
+        "simulator": lambda: [sim.recordings(long=long, seed=seed)],
+        "sanitizer": lambda: [native.sanitizers(long=long, seed=seed)],
+    }
+
+
+def main() -> int:
+    """0 if no room found a failure."""
+    parser = argparse.ArgumentParser(prog="python -m evidence", description=__doc__)
+    parser.add_argument("rooms", nargs="*", help="only these")
+    parser.add_argument("--mode", choices=("short", "long"), default="short")
+    parser.add_argument("--seed", type=int, default=0, help="0: a fresh one, printed")
+    parser.add_argument("--json", type=Path, help="write the rows here too")
+    given = parser.parse_args()
+    seed = given.seed or random.SystemRandom().randrange(1, 1 << 31)
+    print(f"evidence, {given.mode}, --seed {seed}", flush=True)
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # Python warns of forks beside threads; these children do not live on
+    every = rooms(long=given.mode == "long", seed=seed)
+    unknown = [name for name in given.rooms if name not in every]
+    if unknown:
+        parser.error(f"no room is called {unknown[0]}; there are {', '.join(every)}")
+    rows: list[Row] = []
+    for name in given.rooms or every:
+        print(f"  {name} …", flush=True)
+        rows += every[name]()
+    show(rows)
+    if given.json:
+        save(rows, given.json)
+    return 1 if any(row.failures for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

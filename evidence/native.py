@@ -1,0 +1,206 @@
+"""Rooms that are native programs: kills at every instruction, hostile memory, damaged recordings, stress under sanitizers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from evidence.build import ROOT, build
+from evidence.room import Row
+
+WORKERS = 2
+SANITIZED = {
+    **os.environ,
+    "ASAN_OPTIONS": "detect_leaks=0",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1",
+}
+
+
+def _lines(command: list[str]) -> tuple[list[dict[str, object]], str]:
+    """A program's JSON lines; what went wrong with the program itself."""
+    done = subprocess.run(command, capture_output=True, text=True, env=SANITIZED)
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    broken = "" if done.returncode in (0, 1) and rows else f"exit status {done.returncode}: {done.stderr[-300:]}"
+    return rows, broken
+
+
+def kill(*, long: bool, seed: int) -> list[Row]:
+    """Operations on log and recording, stepped through by instruction, and killed for good."""
+    if platform.machine() != "x86_64":
+        return [Row("kill", "instructions stepped", 0, skipped="stepping to a place is written for x86-64")]
+    folder = build("plain", ("log_kill", "recording_kill")) / "kill"
+    rounds, kills, steps_of_recordings = (8, 250, 60) if long else (1, 30, 4)
+    commands = [
+        [
+            str(folder / "log_kill"),
+            *f"--seed {seed} --rounds {rounds} --kills {kills} --parts {WORKERS} --part {part}".split(),
+        ]
+        for part in range(WORKERS)
+    ]
+    commands.append([str(folder / "recording_kill"), "--seed", str(seed), "--rounds", str(steps_of_recordings)])
+    begun = time.monotonic()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        answers = list(pool.map(_lines, commands))
+    seconds = time.monotonic() - begun
+    found = [row for rows, _ in answers for row in rows]
+    broken = [f"{' '.join(c)}   # {b}" for c, (_, b) in zip(commands, answers, strict=True) if b]
+    failed = [str(row["first"]) for row in found if row["failures"]] + broken
+    count = {key: sum(int(str(row[key])) for row in found) for key in ("steps", "states", "kills", "failures")}
+    failures = count["failures"] + len(broken)
+    failure = f"{folder}/log_kill --seed {seed} --rounds {rounds}   # {failed[0]}" if failed else ""
+    return [
+        Row("kill", "instructions stepped through", count["steps"], failures, seconds, failure),
+        Row("kill", "states recovered from a copy", count["states"]),
+        Row("kill", "processes killed there, the living went on", count["kills"]),
+    ]
+
+
+def compiler() -> str:
+    """A clang++ that has libFuzzer, or nothing."""
+    for name in ("clang++", *(f"clang++-{n}" for n in range(22, 12, -1))):
+        if shutil.which(name) is None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder) / "f.cpp"
+            source.write_text(
+                'extern "C" int LLVMFuzzerTestOneInput(const unsigned char *, unsigned long) { return 0; }\n'
+            )
+            made = subprocess.run([name, "-fsanitize=fuzzer,address", source, "-o", f"{folder}/f"], capture_output=True)
+            if made.returncode == 0:
+                return name
+    return ""
+
+
+# Target → executions, short and long; longest input.
+FUZZ = {
+    "block": (4_000_000, 420_000_000, 256),
+    "header": (3_500_000, 250_000_000, 256),
+    "assembler": (2_500_000, 330_000_000, 256),
+    "log": (250_000, 20_000_000, 512),
+    "recording": (120_000, 8_000_000, 1024),
+}
+
+
+def fuzz(*, long: bool, seed: int) -> list[Row]:
+    """Every parser of foreign bytes under libFuzzer with ASan and UBSan; a canary that must be found."""
+    clang = compiler()
+    if not clang:
+        return [
+            Row("hostile", "fuzz executions", 0, skipped="needs clang++ with libFuzzer (Debian: apt install clang)")
+        ]
+    targets = tuple(f"fuzz_{name}" for name in (*FUZZ, "canary"))
+    folder = build("fuzz", targets, compiler=clang) / "hostile"
+
+    def one(target: str) -> tuple[int, str]:
+        short, much, longest = FUZZ[target]
+        with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as corpus:
+            command = [str(folder / f"fuzz_{target}"), f"-seed={seed}", f"-runs={much if long else short}"]
+            command += [
+                f"-max_len={longest}",
+                "-print_final_stats=1",
+                f"-artifact_prefix={ROOT}/out/fuzz-{target}-",
+                corpus,
+            ]
+            (ROOT / "out").mkdir(exist_ok=True)
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", env=SANITIZED)
+        runs = re.search(r"number_of_executed_units: (\d+)", done.stderr)
+        summary = re.search(r"SUMMARY: .*|runtime error: .*", done.stderr)
+        wrong = (
+            ""
+            if done.returncode == 0
+            else f"{' '.join(command[:4])}   # {summary.group(0) if summary else done.stderr[-200:]}"
+        )
+        return int(runs.group(1)) if runs else 0, wrong
+
+    begun = time.monotonic()
+    canary = subprocess.run(
+        [
+            folder / "fuzz_canary",
+            f"-seed={seed}",
+            "-runs=2000000",
+            "-max_len=256",
+            f"-artifact_prefix={ROOT}/out/canary-",
+        ],
+        capture_output=True,
+        env=SANITIZED,
+        cwd=ROOT,
+    )
+    with ThreadPoolExecutor(WORKERS) as pool:
+        answers = list(pool.map(one, FUZZ))
+    failed = [wrong for _, wrong in answers if wrong]
+    if canary.returncode == 0:
+        failed.insert(0, f"{folder}/fuzz_canary   # the planted fault was not found: this room is blind")
+    row = Row("hostile", f"fuzz executions of {len(FUZZ)} targets", sum(n for n, _ in answers), len(failed))
+    row.seconds = time.monotonic() - begun
+    row.failure = failed[0] if failed else ""
+    return [row]
+
+
+def scribble(*, long: bool, seed: int) -> Row:
+    """A peer writes random words into a channel's memory while others work in it."""
+    program = build("asan", ("scribble",), sanitize="address,undefined") / "hostile" / "scribble"
+    begun = time.monotonic()
+    command = [str(program), "--seed", str(seed), "--rounds", "120" if long else "6"]
+    rows, broken = _lines(command)
+    done = rows[0] if rows else {"done": 0, "errors": 0, "failures": 0, "first": ""}
+    failures = int(str(done["failures"])) + bool(broken)
+    count = int(str(done["done"])) + int(str(done["errors"]))
+    failure = f"{' '.join(command)}   # {done['first'] or broken}" if failures else ""
+    return Row("hostile", "operations beside a scribbling peer", count, failures, time.monotonic() - begun, failure)
+
+
+def corrupt(*, long: bool, seed: int) -> Row:
+    """Recordings with flipped bytes and cut ends: found, located, never read as something else."""
+    program = build("plain", ("recording_check",)) / "tests" / "recording_check"
+    each = 2_500_000 if long else 55_000
+    begun = time.monotonic()
+    commands = [[str(program), "--seed", str(seed + part), "--rounds", str(each)] for part in range(WORKERS)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        done = list(pool.map(lambda c: subprocess.run(c, capture_output=True, text=True), commands))
+    failed = [f"{' '.join(c)}   # {d.stderr[-200:]}" for c, d in zip(commands, done, strict=True) if d.returncode]
+    return Row(
+        "recording",
+        "damaged recordings",
+        each * WORKERS,
+        len(failed),
+        time.monotonic() - begun,
+        failed[0] if failed else "",
+    )
+
+
+def sanitizers(*, long: bool, seed: int) -> Row:
+    """Native stress under ThreadSanitizer and under AddressSanitizer with UBSan."""
+    begun = time.monotonic()
+    seconds = 120 if long else 4
+    plan = []
+    for name, kinds in (("tsan", "thread"), ("asan", "address,undefined")):
+        folder = build(name, ("log_stress", "log_crash", "recording_check"), sanitize=kinds) / "tests"
+        plan += [
+            [str(folder / "log_stress"), "--seed", str(seed), "--seconds", str(seconds)],
+            [str(folder / "log_crash")],
+            [str(folder / "recording_check"), "--seed", str(seed), "--rounds", str(200 * seconds)],
+        ]
+    failed, messages = [], 0
+    for command in plan:
+        done = subprocess.run(command, capture_output=True, text=True, env=SANITIZED)
+        count = re.search(r"(\d+) messages", done.stdout)
+        messages += int(count.group(1)) if count else 0
+        if done.returncode != 0:
+            failed.append(f"{' '.join(command)}   # {done.stderr[-200:]}")
+    return Row(
+        "sanitizer",
+        "messages under TSan and ASan+UBSan",
+        messages,
+        len(failed),
+        time.monotonic() - begun,
+        failed[0] if failed else "",
+    )

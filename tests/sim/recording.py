@@ -1,0 +1,264 @@
+"""Recording and follow in a simulated world: writers, a recorder that is restarted, power cuts, a follower.
+
+`python tests/sim/recording.py --seed N` replays one; `--count K` runs K seeds from N on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):
+    sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from sim.world import Disk, World
+
+import penstock
+from penstock.record import folder as folder_module
+from penstock.record import recorder as recorder_module
+from penstock.record import verify as verify_module
+from penstock.record.recorder import Track
+
+CHANNEL = "log:sim"
+DISKS: list[Disk] = []  # the machine's, the present one last
+
+
+class _Segment:
+    """A segment whose syncs the disk hears of."""
+
+    def __init__(self, real: Any, disk: Disk, data: Path, index: Path) -> None:
+        self._real, self._disk, self._paths = real, disk, (data, index)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def sync(self) -> None:
+        self._real.sync()
+        for path in self._paths:
+            if path.exists():
+                self._disk.synced(path)
+
+
+class Life:
+    """One seed: from an empty archive through crashes to the end. `problems` is empty if all promises were kept."""
+
+    def __init__(self, seed: int, root: Path) -> None:
+        self.world = World(seed)
+        self.dice = self.world.random
+        self.root = root
+        self.generation = 0
+        self.sent: list[bytes] = []
+        self.begun = 0  # number of the first message of the present recording
+        self.followed: list[bytes] = []
+        self.follow_from: int | None = None
+        self.track: Track | None = None
+        self._open()
+
+    def _open(self) -> None:
+        self.folder = self.root / f"archive{self.generation}"
+        self.disk = Disk(self.world, self.folder)
+        DISKS.append(self.disk)
+        self.archive = penstock.Archive(self.folder)
+        self.archive._clock = self.world  # type: ignore[assignment]
+
+    # ---- what happens ----
+
+    def publish(self) -> None:
+        """A burst of messages; some are refused when the recorder is far behind."""
+        for _ in range(self.dice.randint(1, 12)):
+            size = self.dice.choice((0, 10, 200, 900, 3000))
+            message = len(self.sent).to_bytes(4, "little") + bytes([len(self.sent) % 251]) * size
+            if self.pub.offer(message) is not None:
+                self.sent.append(message)
+
+    def start(self, *, extend: bool) -> None:
+        """A recorder begins, or goes on."""
+        segment = self.dice.choice((1 << 12, 1 << 14, 1 << 16))
+        self.track = self.archive._track(CHANNEL, "earliest", extend, segment, None)
+        self.world.note(f"recorder starts at {self.track.synced}")
+
+    def turn(self) -> None:
+        """The recorder takes what is there."""
+        if self.track is not None:
+            self.track.turn()
+
+    def sync(self) -> None:
+        """And makes it durable."""
+        if self.track is not None:
+            self.track.sync(self.archive.catalog)
+
+    def crash(self) -> None:
+        """The recorder is killed; its files stay as they are."""
+        if self.track is None:
+            return
+        self.track.release()
+        self.track = None
+        self.world.note("recorder killed")
+        self._check_recording()
+        self.start(extend=True)
+
+    def follow(self) -> None:
+        """A follower reads on until nothing more comes."""
+        recorded = self.archive.list()
+        if not recorded:
+            return
+        try:
+            for message in self.archive.follow(recorded[-1].id, start=self.follow_from, timeout=0):
+                self.followed.append(message.data)
+                self.follow_from = message.position + 1
+        except TimeoutError:
+            pass
+        expected = self.sent[self.begun : self.begun + len(self.followed)]
+        assert self.followed == expected, f"the follower saw {len(self.followed)} messages, not those that were sent"
+
+    def power_cut(self) -> None:
+        """Everything that was not synced is in danger; shared memory is gone. Then the machine starts again."""
+        progress = self.track.synced if self.track is not None else 0
+        if self.track is not None:
+            self.track.release()
+            self.track = None
+        self.pub.close()
+        penstock.remove(CHANNEL)
+        promised = {info.id: info.synced_position for info in self.archive.list()}
+        self.world.note(f"power cut, {progress} was synced")
+        self.generation += 1
+        after = self.root / f"archive{self.generation}"
+        self.disk.cut_power(after, sure=("catalog.sqlite",))
+        (after / "recordings").mkdir(parents=True, exist_ok=True)
+        self._open()
+        self.disk.settle()
+        self.archive.repair()
+        self.disk.settle()
+        damage = self.archive.verify()
+        assert not damage, f"damage after repair: {damage[0]}"
+        for info in self.archive.list():
+            assert info.end_position >= promised.get(info.id, 0), (
+                f"recording {info.id}: {promised[info.id]} was synced, {info.end_position} is left"
+            )
+        self._check_recording()
+        self.begun, self.followed, self.follow_from = len(self.sent), [], None
+        self._channel()
+        self.start(extend=False)
+
+    def _check_recording(self) -> None:
+        for damage in self.archive.verify():
+            raise AssertionError(f"damage: {damage}")
+        recorded = self.archive.list()
+        if recorded:
+            got = [m.data for m in self.archive.replay(recorded[-1].id)]
+            assert got == self.sent[self.begun : self.begun + len(got)], (
+                "the recording holds something else than was sent"
+            )
+
+    def _channel(self) -> None:
+        self.pub = penstock.publish(CHANNEL, term_length=1 << 16)
+
+    def live(self) -> None:
+        """The whole life."""
+        self._channel()
+        self.start(extend=False)
+        acts = [self.publish] * 6 + [self.turn] * 5 + [self.sync] * 2 + [self.follow, self.crash, self.power_cut]
+        for _ in range(self.dice.randint(10, 30)):
+            act = self.dice.choice(acts)
+            self.world.now += self.dice.expovariate(100)
+            self.world.note(act.__name__)
+            act()
+        assert self.track is not None
+        while self.track.turn() > 0:
+            pass
+        self.track.finish(self.archive.catalog)
+        newest = self.archive.list()[-1]
+        got = [m.data for m in self.archive.replay(newest.id)]
+        assert got == self.sent[self.begun :], f"{len(got)} messages recorded, {len(self.sent) - self.begun} sent"
+        self.world.note(f"{len(self.sent)} sent, {newest.end_position} bytes recorded last")
+        self.pub.close()
+        penstock.remove(CHANNEL)
+
+
+def simulate(seed: int) -> list[str]:
+    """One life; its history. Raises AssertionError, with the seed, if a promise was broken."""
+    root = Path(tempfile.mkdtemp(prefix="penstock-sim-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    channels = root / "channels"
+    channels.mkdir(mode=0o700)
+    before = os.environ.get("PENSTOCK_DIR")
+    os.environ["PENSTOCK_DIR"] = str(channels)
+    DISKS.clear()
+    plain_new, plain_sync = Track._new_segment, folder_module.fsync_folder
+    plain_seal, plain_cut = verify_module.seal, verify_module._cut
+    life: Life | None = None
+
+    def new_segment(track: Track, base: int, messages: int) -> Any:
+        paths = track.folder.segment_paths(base)
+        made = plain_new(track, base, messages)
+        disk = DISKS[-1]
+        for path in (paths.data, paths.index):
+            disk.synced(path)
+        return _Segment(made, disk, paths.data, paths.index)
+
+    def fsync_folder(path: Path) -> None:
+        DISKS[-1].folder_synced(path)
+        for entry in path.iterdir():
+            if entry.name == folder_module.DESCRIPTION:
+                DISKS[-1].synced(entry)
+
+    def seal(folder: Any, last: Any) -> bool:
+        sealed = plain_seal(folder, last)
+        if sealed:  # it was synced, data and index
+            DISKS[-1].synced(last.data)
+            DISKS[-1].synced(last.index)
+        return sealed
+
+    def cut(folder: Any, segment: Any, valid: int, why: str) -> Any:
+        done = plain_cut(folder, segment, valid, why)
+        for repaired in done:
+            DISKS[-1].synced(repaired.path)
+        return done
+
+    verify_module.seal, verify_module._cut = seal, cut
+    Track._new_segment = new_segment  # type: ignore[method-assign]
+    folder_module.fsync_folder = recorder_module.fsync_folder = verify_module.fsync_folder = fsync_folder
+    try:
+        life = Life(seed, root)
+        life.live()
+        return life.world.log
+    except (AssertionError, penstock.PenstockError, OSError) as error:
+        history = "\n".join(life.world.log[-12:]) if life is not None else ""
+        raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{history}") from error
+    finally:
+        Track._new_segment, folder_module.fsync_folder = plain_new, plain_sync  # type: ignore[method-assign]
+        recorder_module.fsync_folder = verify_module.fsync_folder = plain_sync
+        verify_module.seal, verify_module._cut = plain_seal, plain_cut
+        if before is None:
+            del os.environ["PENSTOCK_DIR"]
+        else:
+            os.environ["PENSTOCK_DIR"] = before
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def main() -> int:
+    """Runs seeds; 1 if one failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=1)
+    given = parser.parse_args()
+    begun = time.monotonic()
+    for seed in range(given.seed, given.seed + given.count):
+        try:
+            history = simulate(seed)
+        except AssertionError as error:
+            print(error)
+            return 1
+        if given.count == 1:
+            print("\n".join(history))
+    print(f"{given.count} seeds, {time.monotonic() - begun:.1f} s, no promise broken")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
