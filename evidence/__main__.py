@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from evidence import model, native, sim, system
+from evidence import bugs, model, native, sim, system
 from evidence.room import Row, save, show
 
 
@@ -23,6 +23,7 @@ def rooms(*, long: bool, seed: int) -> dict[str, Callable[[], list[Row]]]:
         "system": lambda: system.faults(long=long, seed=seed),
         "recording": lambda: [native.corrupt(long=long, seed=seed)],
         "simulator": lambda: [sim.recordings(long=long, seed=seed)],
+        "bugs": lambda: [bugs.kill_all()],
         "sanitizer": lambda: [native.sanitizers(long=long, seed=seed)],
     }
 

@@ -125,7 +125,88 @@ HALVES = {
 }
 
 # Why a weaker order is still right, or is looked at by another room. Matched against the source line and the half.
-EXPLAINED: list[tuple[str, str, str]] = []
+LOCKED = "looked at under the lock, which orders it (SYNC 6)"
+KERNEL = "the kernel's lock on the slot's byte has just ordered its last owner before us"
+NO_DATA = "the event word carries no data; the full fences on both sides order the looks (SYNC 7)"
+EXPLAINED: list[tuple[str, str, str]] = [
+    ("event.set_bits(event_has_sleeper)", "*", NO_DATA),
+    ("event.cas(seen, seen + 1)", "*", NO_DATA),
+    ("!holder_lives(holder) && lock.cas", "*", KERNEL),
+    ("identity.generation.acquire() + 1", "*", KERNEL),
+    ("const uint64_t where = claim.where.acquire(), length", "*", KERNEL),
+    ("sane_claim(position, length) ? frame(position)->word0.acquire()", "*", KERNEL),
+    ("identity.role.release(static_cast<uint32_t>(role))", "*", LOCKED),
+    ("identity.state.release(static_cast<uint32_t>(State::active))", "*", LOCKED),
+    ("identity.state.acquire() == static_cast<uint32_t>(State::active) &&", "*", LOCKED),
+    ("identity.role.acquire() == static_cast<uint32_t>(role)", "*", LOCKED),
+    ("claim.where.release(claim_idle);", "*", LOCKED),
+    ("identity.role.release(static_cast<uint32_t>(Role::none))", "*", LOCKED),
+    ("identity.state.release(static_cast<uint32_t>(State::free))", "*", LOCKED),
+    ("slot(i).identity.state.acquire() == static_cast<uint32_t>(State::free)", "*", LOCKED),
+    ("log_->me().reader.position.release(position_);", "*", LOCKED),
+    (
+        "const uint64_t position = s.reader.position.acquire();",
+        "*",
+        "whom to let go is only guessed from it; bound() reads it again",
+    ),
+    (
+        "log_->me().reader.position.release(safe);",
+        "release",
+        "a full fence follows at once (SYNC 7), and cleaning stays two terms behind",
+    ),
+    (
+        "note.where.release(claiming);",
+        "*",
+        "the swap of the tail that follows releases it, and no note is looked at before the tail shows its claim",
+    ),
+    ("at = tail.acquire();", "*", "the swap that follows acquires; an exclusive publication reads its own stores"),
+    (
+        "at = exclusive_ ? end : tail.acquire();",
+        "*",
+        "the swap that follows acquires; an exclusive publication reads its own stores",
+    ),
+    (
+        "else if (!tail.cas(at, end)) continue;",
+        "acquire",
+        "a claimant reads nothing of the one before it; the limit has an acquire of its own",
+    ),
+    ("else if (!tail.cas(at, end)) continue;", "failure", "the value is only tried again"),
+    ("note.where.release(claim_idle);", "*", "it says only that nothing is claimed"),
+    ("at->word0.cas(seen, pack_word0", "acquire", "nothing is read after it"),
+    ("at->word0.cas(seen, pack_word0", "failure", "nothing is read after it"),
+    (
+        "if (frame_length(at->word0.acquire()) > 0) return true;",
+        "*",
+        "only asks whether a frame is there; who reads it acquires it",
+    ),
+    (
+        "const uint64_t word0 = at->word0.acquire();",
+        "*",
+        "the notes' acquires before it make it see the commit; nothing is read after it",
+    ),
+    (
+        "note.where.release(at | claim_taken);",
+        "*",
+        "the swap before it released the claim; padding has nothing else to show",
+    ),
+    ("frame(end)->word0.acquire() == 0", "*", "only compared with zero, up to the next noted claim"),
+    (
+        "identity.state.release(static_cast<uint32_t>(State::dropped))",
+        "*",
+        "a full fence follows before anything is cleaned (SYNC 8)",
+    ),
+    ("full_fence();", "fence", "relieve ends with event_notify, whose fence (SYNC 7) also stands before the cleaning"),
+    (
+        "identity.state.acquire() == static_cast<uint32_t>(State::active)) return;",
+        "*",
+        "the fence before it orders what was read; the value decides",
+    ),
+    (
+        "header->magic.acquire() != magic",
+        "*",
+        "a file has its name only when it is complete; the room `kill` steps through `create`",
+    ),
+]
 
 
 def mutants(program: Path) -> list[Mutant]:

@@ -49,10 +49,10 @@ inline void pause() {
 #endif
 }
 inline void yield() { sched_yield(); }
-inline constexpr uint32_t lock_spins = 200;            // before asking whether a lock's holder lives
-inline constexpr uint32_t shows_per_window = 16;       // how often a subscription shows its position
-inline constexpr uint32_t cleans_per_term = 8;         // at least so many steps to clean a term
-#ifndef PENSTOCK_TERM_LENGTH_MIN // checker and fuzzers work on tiny terms
+inline constexpr uint32_t lock_spins = 200;      // before asking whether a lock's holder lives
+inline constexpr uint32_t shows_per_window = 16; // how often a subscription shows its position
+inline constexpr uint32_t cleans_per_term = 8;   // at least so many steps to clean a term
+#ifndef PENSTOCK_TERM_LENGTH_MIN                 // checker and fuzzers work on tiny terms
 #define PENSTOCK_TERM_LENGTH_MIN (64 * 1024)
 #endif
 inline constexpr uint32_t term_length_min = PENSTOCK_TERM_LENGTH_MIN;

@@ -221,7 +221,8 @@ class Scan {
             // Past the range only what began in it is still wanted, and no further than a message can be long.
             if (late && (assembler_.empty() || position - options_.end > 2 * message_max)) return false;
             if (entry.kind == static_cast<uint16_t>(EntryKind::gap)) {
-                if (position >= options_.start && !late) lost_ = static_cast<int64_t>(static_cast<uint64_t>(lost_) + static_cast<uint64_t>(entry.time_min));
+                if (position >= options_.start && !late)
+                    lost_ = static_cast<int64_t>(static_cast<uint64_t>(lost_) + static_cast<uint64_t>(entry.time_min));
                 assembler_.clear();
                 continue;
             }

@@ -151,7 +151,6 @@ class TermLog {
             release_lock();
         } // else the kernel frees the byte and the living repair the slot
         seat_.leave();
-        full_fence();
         event_notify(control_->space.value);
     }
 

@@ -54,14 +54,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                 }
                 case 2: { // a frame's first word
                     const uint64_t at = terms_offset(4) + input.take<uint8_t>() % 24 * 32;
-                    const uint64_t value = pack_word0(input.take<uint16_t>(), input.take<uint8_t>(), static_cast<FrameType>(what >> 3 & 1));
+                    const uint64_t value =
+                        pack_word0(input.take<uint16_t>(), input.take<uint8_t>(), static_cast<FrameType>(what >> 3 & 1));
                     std::memcpy(ground.map->bytes() + at, &value, sizeof value);
                     break;
                 }
-                case 3: writer.offer(payload, what >> 3); break;
+                case 3:
+                    writer.offer(payload, what >> 3);
+                    break;
                 case 4: {
                     LogWriter::Sending sending{payload, 100};
-                    for (int i = 0; i < 4 && !writer.send_some(sending); ++i) {}
+                    for (int i = 0; i < 4 && !writer.send_some(sending); ++i) {
+                    }
                     writer.give_up(sending);
                     break;
                 }

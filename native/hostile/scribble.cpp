@@ -38,7 +38,9 @@ void publish(const Channel &channel, std::mt19937_64 &random, Clock::time_point 
                     LogWriter::Reservation place;
                     const auto length = static_cast<uint32_t>(random() % 16'000);
                     switch (random() % 4) {
-                    case 0: writer->offer(bytes.data(), length); break;
+                    case 0:
+                        writer->offer(bytes.data(), length);
+                        break;
                     case 1: {
                         LogWriter::Piece pieces[4];
                         for (auto &piece : pieces) piece = {bytes.data(), random() % 500};
@@ -54,7 +56,8 @@ void publish(const Channel &channel, std::mt19937_64 &random, Clock::time_point 
                         break;
                     default: {
                         LogWriter::Sending sending{bytes.data(), 20'000};
-                        for (int part = 0; part < 3 && !writer->send_some(sending); ++part) {}
+                        for (int part = 0; part < 3 && !writer->send_some(sending); ++part) {
+                        }
                         writer->give_up(sending);
                     }
                     }
@@ -96,7 +99,8 @@ void scribble(const Channel &channel, std::mt19937_64 &random, Clock::time_point
         // Control words and slots are few: they get half of it.
         const uint64_t at = random() % 2 ? random() % words : random() % ((terms_offset(8) - sizeof(Header)) / 8);
         uint64_t value = random() % 3 == 0 ? interesting[random() % std::size(interesting)] : random();
-        if (random() % 4 == 0) value = pack_word0(static_cast<uint32_t>(random() % 70'000), flags_whole, static_cast<FrameType>(random() % 2));
+        if (random() % 4 == 0)
+            value = pack_word0(static_cast<uint32_t>(random() % 70'000), flags_whole, static_cast<FrameType>(random() % 2));
         __atomic_store_n(reinterpret_cast<uint64_t *>(memory) + at, value, __ATOMIC_RELAXED);
         ++tally.done;
         if (tally.done % 64 == 0) usleep(50);
@@ -115,8 +119,7 @@ int main(int argc, char **argv) {
         g.term_length = g.window = 64 * 1024;
         g.slot_count = 8;
         const Channel channel(g);
-        auto *tallies = static_cast<Tally *>(
-            mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        auto *tallies = static_cast<Tally *>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
         const auto until = Clock::now() + std::chrono::milliseconds(milliseconds);
         pid_t children[4];
         for (int i = 0; i < 4; ++i) {
@@ -136,7 +139,8 @@ int main(int argc, char **argv) {
             if (status == 0) continue;
             if (failures++ == 0)
                 first = "scribble --seed " + std::to_string(seed) + " --rounds " + std::to_string(round + 1) + "   # process " +
-                        std::to_string(i) + (WIFSIGNALED(status) ? " died by signal " + std::to_string(WTERMSIG(status)) : " failed");
+                        std::to_string(i) +
+                        (WIFSIGNALED(status) ? " died by signal " + std::to_string(WTERMSIG(status)) : " failed");
         }
         for (int i = 1; i < 4; ++i) {
             done += tallies[i].done;
@@ -144,7 +148,7 @@ int main(int argc, char **argv) {
         }
         munmap(tallies, 4096);
     }
-    std::printf("{\"done\": %lu, \"errors\": %lu, \"failures\": %lu, \"first\": \"%s\"}\n", (unsigned long)done, (unsigned long)errors,
-                (unsigned long)failures, first.c_str());
+    std::printf("{\"done\": %lu, \"errors\": %lu, \"failures\": %lu, \"first\": \"%s\"}\n", (unsigned long)done,
+                (unsigned long)errors, (unsigned long)failures, first.c_str());
     return failures == 0 ? 0 : 1;
 }

@@ -46,8 +46,8 @@ struct Case {
     bool near_end = false; // the next frame does not fit into its term
     bool full = false;     // the window is used up: room must be made
     std::string describe(const std::string &op) const {
-        return op + " --start " + std::to_string(start) + " --length " + std::to_string(length) + (exclusive ? " --exclusive 1" : "") +
-               (near_end ? " --near-end 1" : "") + (full ? " --full 1" : "");
+        return op + " --start " + std::to_string(start) + " --length " + std::to_string(length) +
+               (exclusive ? " --exclusive 1" : "") + (near_end ? " --near-end 1" : "") + (full ? " --full 1" : "");
     }
 };
 
@@ -83,8 +83,7 @@ void dig_hole(Hands &h) { // a hole left by one who died between its claim and t
 
 const Operation operations[] = {
     {"publish", [](Hands &h) { h.make_writer(); }, [](Hands &h) { h.offer(0); }},
-    {"publish two",
-     [](Hands &h) { h.make_writer(); },
+    {"publish two", [](Hands &h) { h.make_writer(); },
      [](Hands &h) {
          h.offer(0);
          h.offer(1);
@@ -100,7 +99,8 @@ const Operation operations[] = {
          for (uint32_t i = 0; i < 3; ++i) pieces[i] = {h.buffer.data() + i * h.at.length, h.at.length};
          h.writer->offer_many(pieces, 3);
      }},
-    {"claim", [](Hands &h) { h.make_writer(); }, [](Hands &h) { h.writer->reserve(h.at.length, h.writer->open_index(), h.place); }},
+    {"claim", [](Hands &h) { h.make_writer(); },
+     [](Hands &h) { h.writer->reserve(h.at.length, h.writer->open_index(), h.place); }},
     {"commit",
      [](Hands &h) {
          h.make_writer();
@@ -130,8 +130,7 @@ const Operation operations[] = {
     {"attach a subscription", [](Hands &) {}, [](Hands &h) { h.make_reader(); }},
     {"detach a publication", [](Hands &h) { h.make_writer(); }, [](Hands &h) { h.writer->log().detach(); }},
     {"detach a subscription", [](Hands &h) { h.make_reader(); }, [](Hands &h) { h.reader->log().detach(); }},
-    {"read",
-     [](Hands &h) { h.make_reader(); },
+    {"read", [](Hands &h) { h.make_reader(); },
      [](Hands &h) {
          while (h.reader->look() != nullptr) h.reader->take();
          h.reader->show_position();
@@ -385,7 +384,8 @@ void step_through_create(Result &result, uint64_t start) {
         try {
             const OpenedLog opened = read_header(map.bytes(), size, "created");
             whole = true;
-            if (opened.geometry.term_length != T || opened.geometry.start_position != start || opened.metadata != "{\"codec\": 1}")
+            if (opened.geometry.term_length != T || opened.geometry.start_position != start ||
+                opened.metadata != "{\"codec\": 1}")
                 fail(result, "create --start " + std::to_string(start), step, "an unfinished file was accepted");
         } catch (const Error &) {
             if (whole) fail(result, "create", step, "a finished file was refused");

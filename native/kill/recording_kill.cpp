@@ -94,7 +94,8 @@ uint64_t rows_of(const MemoryFile &data, const MemoryFile &index) {
 }
 
 // What a stranger finds, and whether it can be gone on with. `least`: bytes that were reported as synced.
-std::string recover(const Plan &plan, const Case &at, const std::vector<uint8_t> &data_bytes, const std::vector<uint8_t> &index_bytes) {
+std::string recover(const Plan &plan, const Case &at, const std::vector<uint8_t> &data_bytes,
+                    const std::vector<uint8_t> &index_bytes) {
     const MemoryFile data, index;
     data.fill(data_bytes);
     index.fill(index_bytes);
@@ -163,7 +164,8 @@ void walk(const Case &at, Result &result, uint64_t kills) {
         const uint64_t place = i < changes.size() ? changes[i] : 1 + random() % step;
         {
             Victim child(prepare, act);
-            for (uint64_t done = 0; done < place && child.step(); ++done) {}
+            for (uint64_t done = 0; done < place && child.step(); ++done) {
+            }
         }
         ++result.kills;
         check(place, "killed");
@@ -191,7 +193,7 @@ int main(int argc, char **argv) {
     std::printf("{\"operation\": \"record and seal\", \"steps\": %lu, \"states\": %lu, \"kills\": %lu, \"failures\": %lu, "
                 "\"seconds\": %.2f, \"first\": \"%s\"}\n",
                 (unsigned long)result.steps, (unsigned long)result.states, (unsigned long)result.kills,
-                (unsigned long)result.failures,
-                std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(), result.first.c_str());
+                (unsigned long)result.failures, std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
+                result.first.c_str());
     return result.failures == 0 ? 0 : 1;
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cerrno>
-#include <cstddef>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -86,7 +86,8 @@ class Victim {
     void end() {
         if (pid_ <= 0) return;
         ::kill(pid_, SIGKILL);
-        while (waitpid(pid_, &status_, 0) == pid_ && !WIFEXITED(status_) && !WIFSIGNALED(status_)) {}
+        while (waitpid(pid_, &status_, 0) == pid_ && !WIFEXITED(status_) && !WIFSIGNALED(status_)) {
+        }
         pid_ = 0;
     }
 

@@ -428,8 +428,7 @@ void fiber_main() {
 
 bool outside(const void *word) {
     const auto *byte = static_cast<const uint8_t *>(word);
-    return !m.running || byte < m.base || byte >= m.base + m.size ||
-           m.quiet[static_cast<size_t>(byte - m.base) / 4];
+    return !m.running || byte < m.base || byte >= m.base + m.size || m.quiet[static_cast<size_t>(byte - m.base) / 4];
 }
 
 uint64_t load_raw(const void *word, size_t size) {
@@ -455,7 +454,7 @@ Location &locate(const void *word, size_t size, int &id) {
         fresh.messages = static_cast<Message *>(std::malloc(sizeof(Message) * messages_max));
         m.locations.push_back(fresh);
         known = static_cast<uint16_t>(m.locations.size());
-        }
+    }
     id = known - 1;
     Location &place = m.locations[static_cast<size_t>(id)];
     if (place.execution != m.execution) {
@@ -807,7 +806,8 @@ void prepare(const Budget &budget, const Mutant &mutant, Mode mode) {
 
 std::string spell(const std::vector<Choice> &choices) {
     std::string text;
-    for (const Choice &choice : choices) text += static_cast<char>(choice.taken < 10 ? '0' + choice.taken : 'a' + choice.taken - 10);
+    for (const Choice &choice : choices)
+        text += static_cast<char>(choice.taken < 10 ? '0' + choice.taken : 'a' + choice.taken - 10);
     while (!text.empty() && text.back() == '0') text.pop_back();
     return text.empty() ? "0" : text;
 }
@@ -893,8 +893,7 @@ Outcome wander(Build build, uint64_t executions, uint64_t seed, const Mutant &mu
 
 Outcome replay(Build build, const Budget &budget, const std::string &choices, const Mutant &mutant) {
     prepare(budget, mutant, Mode::replay);
-    for (const char c : choices)
-        m.choices.push_back({255, static_cast<uint8_t>(c <= '9' ? c - '0' : c - 'a' + 10)});
+    for (const char c : choices) m.choices.push_back({255, static_cast<uint8_t>(c <= '9' ? c - '0' : c - 'a' + 10)});
     Outcome outcome;
     m.tracing = true;
     run_execution(build);

@@ -186,6 +186,22 @@ template <bool commits> void claim_then() {
     });
 }
 
+void abort_at_once() {
+    Stage stage;
+    LogReader &reader = Stage::reader(1);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        LogWriter::Reservation place;
+        while (!writer.reserve(sizeof(Word), 0, place)) spin_pause();
+        writer.abort(place);
+        offer_surely(writer, 1, 0);
+    });
+    World::thread([&] {
+        Seen seen;
+        read_count(reader, seen, 1);
+    });
+}
+
 void batch() {
     Stage stage(256);
     LogReader &reader = Stage::reader(2);
@@ -302,6 +318,26 @@ void trip() { // the last 32 bytes of a term become padding
     });
 }
 
+void trip_without_room() { // room is made for the padding itself
+    Stage stage(224);
+    LogReader &reader = Stage::reader(1);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        for (uint32_t i = 0; i < 3; ++i) offer_surely(writer, 1, i);
+        while (writer.offer(nullptr, 0) == no_room) spin_pause(); // 224: 32 are left
+        offer_surely(writer, 1, 3);
+    });
+    World::thread([&] {
+        Seen seen;
+        while (seen.total < 4) {
+            const Message *message = reader.look();
+            if (message == nullptr) spin_pause();
+            else if (message->length == 0) reader.take();
+            else seen.take(reader, *message);
+        }
+    });
+}
+
 void two_trip() {
     Stage stage;
     Stage::advance(256 - 32);
@@ -367,25 +403,26 @@ void two_make_room() {
 }
 
 void held_bytes_stay() { // a borrowed message's bytes stay while later ones are taken
-    Stage stage(128);
-    LogReader &reader = Stage::reader(1);
+    Stage stage(256);
+    Stage::advance(640, 64); // as in whole_lap: a few messages more, and cleaning comes to the first of them
+    LogReader &reader = Stage::reader(1, {Start::From::earliest, 0});
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
         for (uint32_t i = 0; i < 4; ++i) offer_surely(writer, 1, i);
     });
     World::thread([&] {
         Seen seen;
-        const Message *message = nullptr;
-        while ((message = reader.look()) == nullptr) spin_pause();
+        const Message *message = reader.look();
         const uint8_t *bytes = message->data;
         const uint64_t position = message->position;
         reader.hold(position);
-        seen.take(reader, *message);
-        read_count(reader, seen, 2);
-        Word word;
-        penstock::read(bytes, sizeof word);
-        std::memcpy(&word, bytes, sizeof word);
-        EXPECT(word.number == 0);
+        reader.take();
+        for (uint32_t old = 1; old < 10; ++old) {
+            EXPECT(reader.look() != nullptr);
+            reader.take();
+        }
+        for (int turn = 0; turn < 3; ++turn) spin_pause();
+        penstock::read(bytes, 32);
         reader.let_go(position);
         read_count(reader, seen, 4);
     });
@@ -594,6 +631,23 @@ template <bool exclusive> void nobody_is_dead() {
     });
 }
 
+void nobody_is_dead_in_a_batch() { // run after run, with no fence between them
+    Stage stage;
+    LogReader &reader = Stage::reader(1);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        const Word words[] = {{1, 0}, {1, 1}};
+        LogWriter::Piece pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
+        size_t done = 0;
+        while (done < 2) done += writer.offer_many(pieces + done, 2 - done);
+    });
+    World::thread([&] {
+        Seen seen;
+        read_past_the_dead(reader, seen, 1, 2);
+        EXPECT(reader.log().control().totals.repaired.relaxed() == 0);
+    });
+}
+
 void nobody_is_dead_at_the_trip() {
     Stage stage;
     Stage::advance(256 - 32);
@@ -616,6 +670,11 @@ void dead_seen_by_two() { // one reader fills the hole, the other walks over it
     World::thread([&] { offer_surely(mortal, 1, 0); }, true);
     World::thread([&] {
         Seen seen;
+        for (int turn = 0; turn < 2; ++turn) {
+            const Message *message = one.look();
+            if (message != nullptr) seen.take(one, *message);
+            else one.unblock();
+        }
         offer_surely(living, 2, 0);
         read_past_the_dead(one, seen, 2, 1);
     });
@@ -697,6 +756,27 @@ void dead_open_claim() { // dies with a claim open behind which others have gone
         read_past_the_dead(reader, seen, 2, 1);
         offer_surely(living, 2, 1);
         read_past_the_dead(reader, seen, 2, 2);
+    });
+}
+
+void dead_before_a_living_claim() { // the hole ends where somebody who lives has claimed
+    Stage stage;
+    LogReader &reader = Stage::reader(1);
+    LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
+    World::thread([&] { offer_surely(mortal, 1, 0); }, true);
+    World::thread([&] {
+        LogWriter::Reservation place;
+        while (!living.reserve(sizeof(Word), living.open_index(), place)) spin_pause();
+        Seen seen;
+        for (int turn = 0; turn < 3; ++turn) {
+            const Message *message = reader.look();
+            if (message != nullptr) seen.take(reader, *message);
+            else reader.unblock();
+        }
+        const Word word{2, 0};
+        copy_in(place.payload, &word, sizeof word);
+        living.commit(place);
+        read_past_the_dead(reader, seen, 2, 1);
     });
 }
 
@@ -824,17 +904,19 @@ const std::vector<Scenario> &log_scenarios() {
         {"two_publish", "two publications, one order", two_publish, true},
         {"claim_commit", "a claim stays open while others are sent", claim_then<true>},
         {"claim_abort", "and is given up", claim_then<false>},
+        {"abort_at_once", "before anything else", abort_at_once},
         {"batch", "a batch becomes visible at once, beside another publication", batch, true},
         {"batch_of_empty", "empty frames of one run", batch_of_empty},
         {"fragments", "a large message beside a small one", fragments, true},
         {"recorder_runs", "whole runs, as the recorder takes them", recorder_runs},
         {"trip", "a term's end becomes padding", trip},
+        {"trip_without_room", "room is made for the padding itself", trip_without_room},
         {"two_trip", "two publications at a term's end", two_trip, true},
         {"back_pressure", "a writer waits for its reader", back_pressure},
-        {"whole_lap", "memory is cleaned and used again", whole_lap, true},
+        {"whole_lap", "memory is cleaned and used again", whole_lap},
         {"two_make_room", "two writers move the limit", two_make_room, true},
         {"held_bytes_stay", "borrowed bytes are not cleaned", held_bytes_stay},
-        {"slow_is_dropped", "a slow reader is let go and told", slow_is_dropped, true},
+        {"slow_is_dropped", "a slow reader is let go and told", slow_is_dropped},
         {"attach_newest", "a subscription comes while others write", attach_while_written<Start::From::newest>},
         {"attach_earliest", "and starts at the oldest kept", attach_while_written<Start::From::earliest>},
         {"attach_two", "two publications come at once", attach_two, true},
@@ -846,12 +928,14 @@ const std::vector<Scenario> &log_scenarios() {
         {"writer_sleeps_for_room", "a writer sleeps until there is room", writer_sleeps_for_room},
         {"nobody_is_dead", "a reader that looks for the dead spares the living", nobody_is_dead<false>},
         {"nobody_is_dead_exclusive", "and an exclusive publication", nobody_is_dead<true>},
+        {"nobody_is_dead_in_a_batch", "nor between the runs of a batch", nobody_is_dead_in_a_batch},
         {"nobody_is_dead_at_the_trip", "at a term's end too", nobody_is_dead_at_the_trip},
         {"dead_seen_by_two", "one reader fills a hole, another walks over it", dead_seen_by_two, true},
         {"dead_holder_replaced", "a dead lock holder's slot has a new owner", dead_holder_replaced, true},
         {"dead_claim", "a publication dies anywhere", dead_claim, true},
         {"dead_claim_alone", "and one who lives writes and reads on", dead_claim_alone},
         {"dead_open_claim", "with a claim open", dead_open_claim},
+        {"dead_before_a_living_claim", "its hole ends where the living have claimed", dead_before_a_living_claim},
         {"dead_batch", "within a batch", dead_batch},
         {"dead_at_the_trip", "at a term's end", dead_at_the_trip, true},
         {"dead_making_room", "with the lock, while cleaning", dead_making_room, true},

@@ -53,7 +53,8 @@ std::string escaped(const std::string &text) {
 int main(int argc, char **argv) {
     const char *only = option(argc, argv, "--scenario");
     if (option(argc, argv, "--list") != nullptr) {
-        for (const Scenario &scenario : log_scenarios()) std::printf("%s\t%s\t%s\n", scenario.name, scenario.heavy ? "heavy" : "light", scenario.what);
+        for (const Scenario &scenario : log_scenarios())
+            std::printf("%s\t%s\t%s\n", scenario.name, scenario.heavy ? "heavy" : "light", scenario.what);
         return 0;
     }
     Budget budget;
@@ -86,7 +87,7 @@ int main(int argc, char **argv) {
             ++failures;
             if (!mutant.active() || choices != nullptr)
                 for (const std::string &line : outcome.trace) std::fprintf(stderr, "    %s\n", line.c_str());
-            if (mutant.active()) break; // killed
+            if (mutant.active() || option(argc, argv, "--first") != nullptr) break; // one is enough
         }
     }
     if (!found) {
