@@ -218,15 +218,18 @@ def _compile(folder: Path, room: str, number: int) -> Path:
 
 def _notices(folder: Path, room: str, number: int) -> bool:
     program = _compile(folder, room, number)
-    try:
-        done = subprocess.run(
-            [program, "--seed", "1", *PROGRAMS[room][2].split()], capture_output=True, timeout=90, env=SANITIZED
-        )
+    arguments = PROGRAMS[room][2]
+    attempts = [arguments.replace("2", "1").replace("60000", "2000"), arguments] if room == MODEL else [arguments]
+    try:  # what a shallow look finds needs no deep one
+        for attempt in attempts:
+            command = [program, "--seed", "1", *attempt.split()]
+            if subprocess.run(command, capture_output=True, timeout=90, env=SANITIZED).returncode != 0:
+                return True
+        return False
     except subprocess.TimeoutExpired:
         return True  # it hangs: nobody would overlook that
     finally:
         program.unlink()
-    return done.returncode != 0
 
 
 def _killer(folder: Path, number: int) -> str:

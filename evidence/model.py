@@ -294,7 +294,7 @@ def weaken(*, long: bool) -> Row:
         time.monotonic() - begun,
         failure=f"{program} --weaken {unexplained[0].site}:{unexplained[0].half}" if unexplained else "",
         details={
-            "killed": {f"{m.site}:{m.half}": k for m, k in zip(found, killers, strict=True) if k},
+            "killed": {m.name: k for m, k in zip(found, killers, strict=True) if k},
             "explained": {f"{m.site}:{m.half}": explanation(m) for m in survivors if explanation(m)},
             "unexplained": {f"{m.site}:{m.half}": m.line for m in unexplained},
             "no scenario": unreached(program, found),
