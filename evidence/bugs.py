@@ -193,6 +193,7 @@ def plant() -> Path:
     return folder
 
 
+EXPLORER = ("main", "explorer", "scheduler", "memory", "fibers")  # no bug is planted there
 COMPILER = ["g++", "-std=c++20", "-O1", "-w", "-pthread"]
 PLATFORM = ['-DPENSTOCK_PLATFORM="../model/platform.hpp"', '-DPENSTOCK_LIVENESS="../model/seat.hpp"']
 # Room → source, how to compile it, how to run it.
@@ -211,7 +212,14 @@ def _compile(folder: Path, room: str, number: int) -> Path:
     program = folder / f"{Path(source).stem}.{number}"
     native = folder / "native"
     include = [f"-I{native / 'core'}", f"-I{native / 'model'}"]
-    extra = [str(folder / "explorer.o"), str(folder / "main.o")] if room == MODEL else []
+    extra = (
+        [
+            *(str(native / f"model/log_{name}.cpp") for name in ("members", "deaths")),
+            *(str(folder / f"{name}.o") for name in EXPLORER),
+        ]
+        if room == MODEL
+        else []
+    )
     run([*COMPILER, *flags, *include, f"-DPENSTOCK_BUG={number}", str(native / source), *extra, "-o", str(program)])
     return program
 
@@ -249,7 +257,7 @@ def kill_all() -> Row:
     begun = time.monotonic()
     folder = plant()
     native = folder / "native"
-    for name in ("explorer", "main"):
+    for name in EXPLORER:
         run([*COMPILER, *PLATFORM, f"-I{native / 'core'}", f"-I{native / 'model'}", "-c", str(native / f"model/{name}.cpp"),
              "-o", str(folder / f"{name}.o")])  # fmt: skip
     with ThreadPoolExecutor(WORKERS) as pool:

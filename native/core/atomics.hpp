@@ -1,5 +1,5 @@
-// Words that several processes share, and what is asked of them: acquire, release, full fence. Only this file and
-// platform.hpp spell memory orders. Shared words are lock-free and plain-sized.
+// Words that several processes share, and what is asked of them: acquire, release, full fence. Only
+// platform.hpp spells memory orders. Shared words are lock-free and plain-sized.
 #pragma once
 
 #ifdef PENSTOCK_PLATFORM

@@ -39,6 +39,12 @@ Mutant parse_mutant(const char *text) {
     return mutant;
 }
 
+std::vector<Scenario> all_scenarios() {
+    std::vector<Scenario> all = log_scenarios();
+    for (const auto *more : {&log_members(), &log_deaths()}) all.insert(all.end(), more->begin(), more->end());
+    return all;
+}
+
 std::string escaped(const std::string &text) {
     std::string out;
     for (const char c : text) {
@@ -53,7 +59,7 @@ std::string escaped(const std::string &text) {
 int main(int argc, char **argv) {
     const char *only = option(argc, argv, "--scenario");
     if (option(argc, argv, "--list") != nullptr) {
-        for (const Scenario &scenario : log_scenarios())
+        for (const Scenario &scenario : all_scenarios())
             std::printf("%s\t%s\t%s\n", scenario.name, scenario.heavy ? "heavy" : "light", scenario.what);
         return 0;
     }
@@ -66,7 +72,7 @@ int main(int argc, char **argv) {
     const char *choices = option(argc, argv, "--replay");
     int failures = 0;
     bool found = false;
-    for (const Scenario &scenario : log_scenarios()) {
+    for (const Scenario &scenario : all_scenarios()) {
         if (only != nullptr && std::strcmp(only, scenario.name) != 0) continue;
         found = true;
         const auto begun = std::chrono::steady_clock::now();

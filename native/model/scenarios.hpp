@@ -15,6 +15,8 @@ struct Scenario {
 };
 
 const std::vector<Scenario> &log_scenarios();
+const std::vector<Scenario> &log_members();
+const std::vector<Scenario> &log_deaths();
 
 // While it lives, what is allocated outlives the execution.
 class HeapOff {

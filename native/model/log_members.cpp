@@ -1,0 +1,166 @@
+// The term log's scenarios in which participants come, go, sleep and are woken.
+#include "stage.hpp"
+
+namespace penstock::model {
+namespace {
+
+// ---- members ----
+
+template <Start::From from> void attach_while_written() {
+    Stage stage(128);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        for (uint32_t i = 0; i < 4; ++i) offer_surely(writer, 1, i);
+    });
+    World::thread([&] {
+        LogReader &reader = Stage::reader(1, {from, 0});
+        Seen seen;
+        for (int turn = 0; turn < 4; ++turn) {
+            const Message *message = reader.look();
+            if (message == nullptr) spin_pause();
+            else seen.take(reader, *message, false);
+        }
+        reader.log().detach();
+    });
+}
+
+void attach_two() { // two handles at once get two slots and two sessions
+    Stage stage(256, 3);
+    LogReader &reader = Stage::reader(2);
+    int32_t *sessions = new int32_t[2]{};
+    for (uint32_t i = 0; i < 2; ++i)
+        World::thread([=] {
+            LogWriter &writer = *new LogWriter(Stage::open(), false, nullptr);
+            sessions[i] = writer.session();
+            offer_surely(writer, i + 1, 0);
+            writer.log().detach();
+        });
+    World::thread([&] {
+        Seen seen;
+        read_count(reader, seen, 2);
+    });
+    World::finally([=] { EXPECT(sessions[0] != sessions[1]); });
+}
+
+void exclusive_alone() { // of two who want to be alone, at most one is
+    Stage stage(256, 3);
+    int *inside = new int[2]{};
+    for (int i = 0; i < 2; ++i)
+        World::thread([=] {
+            try {
+                new LogWriter(Stage::open(), i == 0, nullptr);
+                inside[i] = 1;
+            } catch (const Error &error) {
+                EXPECT(error.code == Code::busy);
+            }
+        });
+    World::finally([=] { EXPECT(inside[0] + inside[1] == 1); });
+}
+
+void slot_changes_hands() { // a reader looks for dead claims while a slot's owner goes and another comes
+    Stage stage(256, 3);
+    LogReader &reader = Stage::reader(1);
+    LogWriter &first = Stage::writer(0);
+    World::thread([&] {
+        offer_surely(first, 1, 0);
+        first.log().detach();
+        LogWriter &second = *new LogWriter(Stage::open(), false, nullptr);
+        offer_surely(second, 2, 0);
+    });
+    World::thread([&] {
+        Seen seen;
+        read_past_the_dead(reader, seen, 2, 1);
+        EXPECT(seen.next[1] == 1);
+    });
+}
+
+// ---- sleeping ----
+
+void sleep_for(LogReader &reader, Seen &seen, uint32_t count) {
+    Atomic<uint32_t> &event = reader.log().control().data.value;
+    while (seen.total < count) {
+        const uint32_t expected = event_prepare(event);
+        const Message *message = reader.look();
+        if (message != nullptr) seen.take(reader, *message);
+        else event_sleep(event, expected, 1);
+    }
+}
+
+void wait_wake() {
+    Stage stage;
+    LogReader &reader = Stage::reader(1);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        for (uint32_t i = 0; i < 2; ++i) offer_surely(writer, 1, i);
+    });
+    World::thread([&] {
+        Seen seen;
+        sleep_for(reader, seen, 2);
+    });
+}
+
+void two_sleep() {
+    Stage stage;
+    LogReader &one = Stage::reader(1), &two = Stage::reader(2);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        for (uint32_t i = 0; i < 2; ++i) offer_surely(writer, 1, i);
+    });
+    World::thread([&] {
+        Seen seen;
+        sleep_for(one, seen, 2);
+    });
+    World::thread([&] {
+        Seen seen;
+        sleep_for(two, seen, 2);
+    });
+}
+
+void two_wake() {
+    Stage stage;
+    LogReader &reader = Stage::reader(2);
+    LogWriter &one = Stage::writer(0), &two = Stage::writer(1);
+    World::thread([&] { offer_surely(one, 1, 0); });
+    World::thread([&] { offer_surely(two, 2, 0); });
+    World::thread([&] {
+        Seen seen;
+        sleep_for(reader, seen, 2);
+    });
+}
+
+void writer_sleeps_for_room() {
+    Stage stage(128);
+    LogReader &reader = Stage::reader(1);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        Atomic<uint32_t> &event = writer.log().control().space.value;
+        for (uint32_t i = 0; i < 3;) {
+            const uint32_t expected = event_prepare(event);
+            if (offer(writer, 1, i)) ++i;
+            else event_sleep(event, expected, 1);
+        }
+    });
+    World::thread([&] {
+        Seen seen;
+        read_count(reader, seen, 3);
+    });
+}
+
+} // namespace
+
+const std::vector<Scenario> &log_members() {
+    static const std::vector<Scenario> all = {
+        {"attach_newest", "a subscription comes while others write", attach_while_written<Start::From::newest>},
+        {"attach_earliest", "and starts at the oldest kept", attach_while_written<Start::From::earliest>},
+        {"attach_two", "two publications come at once", attach_two, true},
+        {"exclusive_alone", "at most one is exclusive", exclusive_alone},
+        {"slot_changes_hands", "a slot's owner goes, another comes", slot_changes_hands},
+        {"wait_wake", "no wake-up is lost", wait_wake},
+        {"two_sleep", "two sleepers", two_sleep},
+        {"two_wake", "two wakers", two_wake},
+        {"writer_sleeps_for_room", "a writer sleeps until there is room", writer_sleeps_for_room},
+    };
+    return all;
+}
+
+} // namespace penstock::model

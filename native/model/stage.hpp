@@ -1,0 +1,126 @@
+// What the term log's scenarios share: one channel, messages that say who sent them, readers that check them. Terms are
+// 256 bytes, frames 32 or 64, so that a few messages cross every boundary.
+#pragma once
+
+#include "explorer.hpp"
+#include "scenarios.hpp"
+
+#include "log_reader.hpp"
+#include "log_writer.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace penstock::model {
+
+// One channel for all executions; its bytes are laid out anew before each.
+class Stage {
+  public:
+    explicit Stage(uint32_t window = 256, uint32_t slots = 4) {
+        LogGeometry g;
+        g.term_length = 256;
+        g.window = window;
+        g.slot_count = slots;
+        static std::vector<uint8_t> pristine;
+        static LogGeometry made;
+        if (!mapping || made.window != g.window || made.slot_count != g.slot_count) {
+            const HeapOff off;
+            const int fd = memfd_create("model", MFD_CLOEXEC);
+            const uint64_t size = log_file_size(g.slot_count, g.term_length);
+            const uint8_t boot[16] = {};
+            if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0) std::abort();
+            format_log(fd, g, "{}", boot, 0);
+            mapping = std::make_shared<Mapping>(fd, size, true);
+            ::close(fd);
+            pristine.assign(mapping->bytes(), mapping->bytes() + size);
+            made = g;
+        }
+        std::memcpy(mapping->bytes(), pristine.data(), pristine.size());
+        World::share(mapping->bytes(), mapping->size(), terms_offset(slots));
+        const auto *control = reinterpret_cast<Control *>(mapping->bytes() + control_offset);
+        World::quiet(&control->totals, sizeof control->totals);
+        World::quiet(&control->sessions, sizeof control->sessions);
+        for (uint32_t i = 0; i < slots; ++i) {
+            const auto *slot = reinterpret_cast<Slot *>(mapping->bytes() + slots_offset + i * sizeof(Slot));
+            World::quiet(&slot->counters, sizeof slot->counters);
+            World::quiet(&slot->identity.pid, 12); // pid, session, departed
+            World::quiet(&slot->identity.joined_ns, 8);
+        }
+    }
+    static std::shared_ptr<TermLog> open() { return std::make_shared<TermLog>(-1, "log", mapping); }
+    static LogWriter &writer(int thread, bool exclusive = false) {
+        World::owner(thread);
+        auto &made = *new LogWriter(open(), exclusive, nullptr);
+        World::owner(-1);
+        return made;
+    }
+    static LogReader &reader(int thread, Start start = {}, uint64_t drop_after_ns = 0) {
+        World::owner(thread);
+        auto &made = *new LogReader(open(), start, drop_after_ns);
+        World::owner(-1);
+        return made;
+    }
+    // Moves the tail on by messages of `each` bytes, header included, while nobody else is there yet.
+    static void advance(uint64_t bytes, uint32_t each = 32) {
+        LogWriter writer(open(), false, nullptr);
+        const uint8_t nothing[32] = {};
+        for (uint64_t done = 0; done < bytes; done += each)
+            if (writer.offer(nothing, each - header_length) == no_room) std::abort();
+    }
+
+    static inline std::shared_ptr<Mapping> mapping;
+};
+
+struct Word {
+    uint32_t writer, number;
+};
+
+inline bool offer(LogWriter &writer, uint32_t who, uint32_t number) {
+    const Word word{who, number};
+    return writer.offer(&word, sizeof word) != no_room;
+}
+inline void offer_surely(LogWriter &writer, uint32_t who, uint32_t number) {
+    while (!offer(writer, who, number)) spin_pause();
+}
+
+// What a reader saw: each writer's numbers must come in order and without a hole.
+struct Seen {
+    uint32_t next[threads_max + 1] = {};
+    uint32_t total = 0;
+    uint64_t last_position = 0;
+    bool first = true;
+
+    void take(LogReader &reader, const Message &message, bool from_the_start = true) {
+        EXPECT(message.length == sizeof(Word));
+        penstock::read(message.data, message.length);
+        Word word;
+        std::memcpy(&word, message.data, sizeof word);
+        EXPECT(word.writer <= threads_max);
+        if (!from_the_start && next[word.writer] == 0) next[word.writer] = word.number;
+        EXPECT(word.number == next[word.writer]);
+        EXPECT(first || message.position > last_position);
+        first = false;
+        last_position = message.position;
+        ++next[word.writer];
+        ++total;
+        reader.take();
+    }
+};
+
+inline void read_count(LogReader &reader, Seen &seen, uint32_t count) {
+    while (seen.total < count) {
+        const Message *message = reader.look();
+        if (message == nullptr) spin_pause();
+        else seen.take(reader, *message);
+    }
+}
+// Until `who` was heard to the end, whatever the dead left in between.
+inline void read_past_the_dead(LogReader &reader, Seen &seen, uint32_t who, uint32_t count) {
+    while (seen.next[who] < count) {
+        const Message *message = reader.look();
+        if (message != nullptr) seen.take(reader, *message);
+        else if (!reader.unblock()) spin_pause();
+    }
+}
+
+} // namespace penstock::model
