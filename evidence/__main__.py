@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from evidence import bugs, model, native, sim, system
+from evidence import bugs, model, native, sim, system, tmpfs
 from evidence.room import Row, save, show
 
 
@@ -20,7 +20,7 @@ def rooms(*, long: bool, seed: int) -> dict[str, Callable[[], list[Row]]]:
         "mutants": lambda: [model.weaken(long=long)],
         "kill": lambda: native.kill(long=long, seed=seed),
         "hostile": lambda: [*native.fuzz(long=long, seed=seed), native.scribble(long=long, seed=seed)],
-        "system": lambda: system.faults(long=long, seed=seed),
+        "system": lambda: [*system.faults(long=long, seed=seed), tmpfs.sizes(long=long)],
         "recording": lambda: [native.corrupt(long=long, seed=seed)],
         "simulator": lambda: [sim.recordings(long=long, seed=seed)],
         "bugs": lambda: [bugs.kill_all()],
