@@ -24,7 +24,7 @@ def rooms(*, long: bool, seed: int) -> dict[str, Callable[[], list[Row]]]:
         "recording": lambda: [native.corrupt(long=long, seed=seed)],
         "simulator": lambda: [sim.recordings(long=long, seed=seed)],
         "bugs": lambda: [bugs.kill_all()],
-        "sanitizer": lambda: [native.sanitizers(long=long, seed=seed)],
+        "sanitizer": lambda: [native.sanitizers(long=long, seed=seed), *([native.python_tests()] if long else [])],
     }
 
 

@@ -8,12 +8,13 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from evidence.build import ROOT, build
+from evidence.build import ROOT, build, run
 from evidence.room import Row
 
 WORKERS = 2
@@ -204,3 +205,45 @@ def sanitizers(*, long: bool, seed: int) -> Row:
         time.monotonic() - begun,
         failed[0] if failed else "",
     )
+
+
+def python_tests() -> Row:
+    """The Python tests over an extension with ASan and UBSan, which are preloaded into the interpreter."""
+    begun = time.monotonic()
+    target = ROOT / "build" / "asan-python"
+    run(
+        [
+            *(
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--no-build-isolation",
+                "--no-deps",
+                "--upgrade",
+                str(ROOT),
+            ),
+            *("--target", str(target), "--config-settings=cmake.define.PENSTOCK_SANITIZE=address,undefined"),
+            f"--config-settings=build-dir={ROOT / 'build' / 'asan-wheel'}",
+        ]
+    )
+    libraries = [
+        subprocess.run(
+            ["g++", f"-print-file-name={name}.so"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan", "libubsan")
+    ]
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=--import-mode=importlib", "-q", "-p", "no:cacheprovider"]
+    command += [f"tests/unit/test_{name}.py" for name in ("log", "record", "files", "waiting")]
+    environment = {**SANITIZED, "LD_PRELOAD": " ".join(libraries), "PYTHONPATH": str(target)}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    passed = re.search(r"(\d+) passed", done.stdout)
+    row = Row("sanitizer", "Python tests under preloaded ASan and UBSan", int(passed.group(1)) if passed else 0)
+    row.seconds = time.monotonic() - begun
+    if done.returncode != 0:
+        row.failures = 1
+        row.failure = (
+            f"LD_PRELOAD='{environment['LD_PRELOAD']}' PYTHONPATH={target} {' '.join(command)}   # {done.stdout[-200:]}"
+        )
+    return row

@@ -26,6 +26,8 @@ from penstock.record import verify as verify_module
 from penstock.record.recorder import Track
 
 CHANNEL = "log:sim"
+# Where a channel's counters begin: somewhere harmless, and just before they could overflow.
+EDGES = (0, (1 << 31) - (1 << 16), (1 << 32) - (1 << 16), (1 << 48) - (1 << 16), (1 << 63) - (1 << 34) - (1 << 16))
 DISKS: list[Disk] = []  # the machine's, the present one last
 
 
@@ -157,7 +159,7 @@ class Life:
             )
 
     def _channel(self) -> None:
-        self.pub = penstock.publish(CHANNEL, term_length=1 << 16)
+        self.pub = penstock.publish(CHANNEL, term_length=1 << 16, start_position=self.dice.choice(EDGES))
 
     def live(self) -> None:
         """The whole life."""
