@@ -47,10 +47,10 @@ stubs: $(STAMP) ## Write the compiled module's type stub anew
 	$(BIN)/python tools/stubs.py
 
 native: $(STAMP) ## Native tests: plain, ThreadSanitizer, AddressSanitizer and UBSan
-	$(BIN)/python tools/native.py
+	$(BIN)/python -m evidence sanitizer
 
 stress: $(STAMP) ## The long runs of native stress and of the Python campaigns
-	$(BIN)/python tools/native.py --seconds 120
+	$(BIN)/python -m evidence sanitizer --mode long
 	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/stress tests/crash
 
 crash: $(STAMP) ## Kill campaigns, long

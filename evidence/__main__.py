@@ -19,7 +19,7 @@ def rooms(*, long: bool, seed: int) -> dict[str, Callable[[], list[Row]]]:
         "model": lambda: [*model.exhaust(long=long), model.wander(long=long, seed=seed)],
         "mutants": lambda: [model.weaken(long=long)],
         "kill": lambda: native.kill(long=long, seed=seed),
-        "hostile": lambda: [*native.fuzz(long=long, seed=seed), native.scribble(long=long, seed=seed)],
+        "hostile": lambda: [native.fuzz(long=long, seed=seed), native.scribble(long=long, seed=seed)],
         "system": lambda: [*system.faults(long=long, seed=seed), tmpfs.sizes(long=long)],
         "recording": lambda: [native.corrupt(long=long, seed=seed)],
         "simulator": lambda: [sim.recordings(long=long, seed=seed)],

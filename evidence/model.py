@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.build import ROOT, build
-from evidence.room import Row
+from evidence.room import WORKERS, Row
 
 CORE = ROOT / "native" / "core"
-WORKERS = 2
 MOST = "400000"  # executions for one mutant in one scenario
 KILLERS = Path(__file__).parent / "mutants.json"
 
@@ -41,59 +40,53 @@ def _run(program: Path, arguments: list[str]) -> list[dict[str, object]]:
     return rows
 
 
+def checker() -> Path:
+    """The checker's program, built."""
+    return build("plain", ("log_model",)) / "model" / "log_model"
+
+
+def _judge(program: Path, chosen: list[Scenario], arguments: list[str], what: str) -> Row:
+    """Runs scenarios beside each other; one row of what they found."""
+    begun = time.monotonic()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = pool.map(lambda s: _run(program, ["--scenario", s.name, *arguments]), chosen)
+        answers = [answer for rows in found for answer in rows]
+    searched = "--random" not in arguments
+    failed = [a for a in answers if a["failure"] or (searched and not a["exhausted"])]
+    row = Row("model", what, sum(int(str(a["executions"])) for a in answers), len(failed), time.monotonic() - begun)
+    row.details = {str(a["scenario"]): a for a in answers}
+    if failed:
+        first = failed[0]
+        row.failure = f"{program} --scenario {first['scenario']} {' '.join(arguments)}   # {first['failure']}"
+    return row
+
+
 def exhaust(*, long: bool) -> list[Row]:
     """Every scenario, depth-first, within the budget."""
-    program = build("plain", ("log_model",)) / "model" / "log_model"
+    program = checker()
     plan: list[tuple[int, list[Scenario]]] = []
     known = scenarios(program)
     if long:
         plan.append((3, known))
     else:
         plan += [(3, [s for s in known if not s.heavy]), (2, [s for s in known if s.heavy])]
-    rows = []
-    for budget, chosen in plan:
-        begun = time.monotonic()
-        arguments = ["--preemptions", str(budget), "--stale", str(budget)]
-        with ThreadPoolExecutor(WORKERS) as pool:
-            found = list(pool.map(lambda s, a=arguments: _run(program, ["--scenario", s.name, *a]), chosen))
-        answers = [row for rows_ in found for row in rows_]
-        failed = [a for a in answers if a["failure"] or not a["exhausted"]]
-        row = Row(
-            "model",
+    return [
+        _judge(
+            program,
+            chosen,
+            ["--preemptions", str(budget), "--stale", str(budget)],
             f"executions, {len(chosen)} scenarios exhausted at {budget} preemptions, {budget} stale",
-            sum(int(str(a["executions"])) for a in answers),
-            len(failed),
-            time.monotonic() - begun,
-            details={str(a["scenario"]): a for a in answers},
         )
-        if failed:
-            first = failed[0]
-            row.failure = f"{program} --scenario {first['scenario']} {' '.join(arguments)}   # {first['failure']}"
-        rows.append(row)
-    return rows
+        for budget, chosen in plan
+    ]
 
 
 def wander(*, long: bool, seed: int) -> Row:
     """Random walks without a budget."""
-    program = build("plain", ("log_model",)) / "model" / "log_model"
-    each = 2_000_000 if long else 20_000
-    begun = time.monotonic()
+    program = checker()
     known = scenarios(program)
-    with ThreadPoolExecutor(WORKERS) as pool:
-        arguments = ["--random", str(each), "--seed", str(seed)]
-        found = list(pool.map(lambda s: _run(program, ["--scenario", s.name, *arguments]), known))
-    answers = [row for rows in found for row in rows]
-    failed = [a for a in answers if a["failure"]]
-    row = Row(
-        "model",
-        f"executions at random, {len(known)} scenarios",
-        sum(int(str(a["executions"])) for a in answers),
-        len(failed),
-        time.monotonic() - begun,
-    )
-    if failed:
-        row.failure = f"{program} --scenario {failed[0]['scenario']} {' '.join(arguments)}   # {failed[0]['failure']}"
-    return row
+    arguments = ["--random", "2000000" if long else "20000", "--seed", str(seed)]
+    return _judge(program, known, arguments, f"executions at random, {len(known)} scenarios")
 
 
 @dataclass(frozen=True)
@@ -264,7 +257,7 @@ def _kill(program: Path, mutant: Mutant, chosen: list[Scenario]) -> str:
 
 def weaken(*, long: bool) -> Row:
     """Each order of the core taken away, one at a time: the checker must notice, or the survivor is explained."""
-    program = build("plain", ("log_model",)) / "model" / "log_model"
+    program = checker()
     begun = time.monotonic()
     found = mutants(program)
     known = scenarios(program)

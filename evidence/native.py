@@ -15,12 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evidence.build import ROOT, build, run
-from evidence.room import Row
+from evidence.room import WORKERS, Row
 
-WORKERS = 2
 SANITIZED = {
     **os.environ,
-    "ASAN_OPTIONS": "detect_leaks=0",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1",
 }
@@ -91,13 +89,11 @@ FUZZ = {
 }
 
 
-def fuzz(*, long: bool, seed: int) -> list[Row]:
+def fuzz(*, long: bool, seed: int) -> Row:
     """Every parser of foreign bytes under libFuzzer with ASan and UBSan; a canary that must be found."""
     clang = compiler()
     if not clang:
-        return [
-            Row("hostile", "fuzz executions", 0, skipped="needs clang++ with libFuzzer (Debian: apt install clang)")
-        ]
+        return Row("hostile", "fuzz executions", 0, skipped="needs clang++ with libFuzzer (Debian: apt install clang)")
     targets = tuple(f"fuzz_{name}" for name in (*FUZZ, "canary"))
     folder = build("fuzz", targets, compiler=clang) / "hostile"
 
@@ -143,7 +139,7 @@ def fuzz(*, long: bool, seed: int) -> list[Row]:
     row = Row("hostile", f"fuzz executions of {len(FUZZ)} targets", sum(n for n, _ in answers), len(failed))
     row.seconds = time.monotonic() - begun
     row.failure = failed[0] if failed else ""
-    return [row]
+    return row
 
 
 def scribble(*, long: bool, seed: int) -> Row:
@@ -179,11 +175,11 @@ def corrupt(*, long: bool, seed: int) -> Row:
 
 
 def sanitizers(*, long: bool, seed: int) -> Row:
-    """Native stress under ThreadSanitizer and under AddressSanitizer with UBSan."""
+    """Native stress plain, under ThreadSanitizer, and under AddressSanitizer with UBSan and leak checking."""
     begun = time.monotonic()
     seconds = 120 if long else 4
     plan = []
-    for name, kinds in (("tsan", "thread"), ("asan", "address,undefined")):
+    for name, kinds in (("plain", ""), ("tsan", "thread"), ("asan", "address,undefined")):
         folder = build(name, ("log_stress", "log_crash", "recording_check"), sanitize=kinds) / "tests"
         plan += [
             [str(folder / "log_stress"), "--seed", str(seed), "--seconds", str(seconds)],
@@ -199,7 +195,7 @@ def sanitizers(*, long: bool, seed: int) -> Row:
             failed.append(f"{' '.join(command)}   # {done.stderr[-200:]}")
     return Row(
         "sanitizer",
-        "messages under TSan and ASan+UBSan",
+        "messages plain, under TSan, under ASan+UBSan+LSan",
         messages,
         len(failed),
         time.monotonic() - begun,
@@ -215,13 +211,7 @@ def python_tests() -> Row:
         [
             *(
                 sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "--no-build-isolation",
-                "--no-deps",
-                "--upgrade",
+                *["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps", "--upgrade"],
                 str(ROOT),
             ),
             *("--target", str(target), "--config-settings=cmake.define.PENSTOCK_SANITIZE=address,undefined"),
@@ -236,7 +226,12 @@ def python_tests() -> Row:
     ]
     command = [sys.executable, "-m", "pytest", "-o", "addopts=--import-mode=importlib", "-q", "-p", "no:cacheprovider"]
     command += [f"tests/unit/test_{name}.py" for name in ("log", "record", "files", "waiting")]
-    environment = {**SANITIZED, "LD_PRELOAD": " ".join(libraries), "PYTHONPATH": str(target)}
+    environment = {
+        **SANITIZED,
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "LD_PRELOAD": " ".join(libraries),
+        "PYTHONPATH": str(target),
+    }
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     passed = re.search(r"(\d+) passed", done.stdout)
     row = Row("sanitizer", "Python tests under preloaded ASan and UBSan", int(passed.group(1)) if passed else 0)

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+WORKERS = 2  # what rooms run beside each other: as many as the smallest machine has cores
+
 
 @dataclass
 class Row:

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from evidence.build import ROOT
-from evidence.room import Row
+from evidence.room import WORKERS, Row
 
 BATCH = 50
 
@@ -29,7 +29,7 @@ def recordings(*, long: bool, seed: int) -> Row:
     """Writers, recorders that are killed, followers, power cuts."""
     count = 200_000 if long else 20_000
     begun = time.monotonic()
-    with ProcessPoolExecutor(2, get_context("fork")) as pool:
+    with ProcessPoolExecutor(WORKERS, get_context("fork")) as pool:
         wrong = [w for w in pool.map(_batch, range(seed, seed + count, BATCH)) if w]
     row = Row("simulator", "seeds of recording and following", count, len(wrong), time.monotonic() - begun)
     if wrong:

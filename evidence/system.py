@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import penstock
 from evidence.ptrace import Child, supported
-from evidence.room import Row
+from evidence.room import WORKERS, Row
 
 ERRORS = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.EIO, errno.EACCES, errno.EINTR)
 MESSAGES = [b"message %d " % n + b"x" * (n * 37 % 900) for n in range(60)]
@@ -202,13 +203,17 @@ def faults(*, long: bool, seed: int) -> list[Row]:
         ("recorders, writers, readers killed at a call", kills * times),
     ):
         begun = time.monotonic()
-        with ProcessPoolExecutor(2, get_context("fork")) as pool:
+        with ProcessPoolExecutor(WORKERS, get_context("fork")) as pool:
             answers = list(pool.map(attack, chosen, chunksize=20))
         failed = [(a, wrong) for a, wrong in zip(chosen, answers, strict=True) if wrong]
         row = Row("system", what, len(chosen), len(failed), time.monotonic() - begun)
         if failed:
             first, wrong = failed[0]
-            row.failure = f"python -m evidence system --operation {first.operation} --at {first.at} --errno {first.number}   # {wrong}"
+            row.failure = f"python -m evidence.system {first.operation} {first.at} {first.number}   # {wrong}"
             row.details = {f"{OPERATIONS[a.operation].name} call {a.at} errno {a.number}": w for a, w in failed[:40]}
         rows.append(row)
     return rows
+
+
+if __name__ == "__main__":  # one attack again: number of the operation, of the call, errno (0: kill)
+    print(attack(Attack(*map(int, sys.argv[1:4]))) or "all was well afterwards")

@@ -1,18 +1,45 @@
-// Words that several processes share, and what is asked of them: acquire, release, full fence. Only
-// platform.hpp spells memory orders. Shared words are lock-free and plain-sized.
+// Words that several processes share, and what is asked of them: acquire, release, full fence. The only
+// file that spells memory orders. Shared words are lock-free and plain-sized.
 #pragma once
-
-#ifdef PENSTOCK_PLATFORM
-#include PENSTOCK_PLATFORM
-#else
-#include "platform.hpp"
-#endif
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+
+#ifdef PENSTOCK_PLATFORM
+#include PENSTOCK_PLATFORM
+#else
+#include "platform.hpp"
+
+namespace penstock::platform {
+
+using order = std::memory_order;
+inline constexpr order relaxed = std::memory_order_relaxed;
+inline constexpr order acquire = std::memory_order_acquire;
+inline constexpr order release = std::memory_order_release;
+inline constexpr order acq_rel = std::memory_order_acq_rel;
+inline constexpr order seq_cst = std::memory_order_seq_cst;
+
+template <class T> class atomic {
+  public:
+    T load(order how, site) const { return word_.load(how); }
+    void store(T value, order how, site) { word_.store(value, how); }
+    bool compare_exchange(T &expected, T desired, order success, order failure, site) {
+        return word_.compare_exchange_strong(expected, desired, success, failure);
+    }
+    T fetch_add(T amount, order how, site) { return word_.fetch_add(amount, how); }
+    T fetch_or(T bits, order how, site) { return word_.fetch_or(bits, how); }
+
+  private:
+    std::atomic<T> word_;
+};
+
+inline void fence(order how, site) { std::atomic_thread_fence(how); }
+
+} // namespace penstock::platform
+#endif
 
 namespace penstock {
 

@@ -50,7 +50,7 @@ class LogReader {
     // The next message, or null. The frame stays readable until take(); an assembled one until the next look().
     const Message *look() {
         // Padding alone never fills the log: who would find more of it than that lets its caller breathe.
-        const uint64_t enough = position_ + uint64_t{terms} * log_->geometry().term_length;
+        const uint64_t begun = position_;
         for (;;) {
             if (drop_after_ns_ != 0) still_mine();
             FrameHeader *frame = log_->frame(position_);
@@ -63,7 +63,7 @@ class LogReader {
             const uint64_t step = check_frame(word0);
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) {
                 move_to(position_ + step);
-                if (position_ > enough) return nullptr;
+                if (position_ - begun > uint64_t{terms} * log_->geometry().term_length) return nullptr;
                 continue;
             }
             read(&frame->term_offset, header_length - sizeof(frame->word0));

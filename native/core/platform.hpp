@@ -1,8 +1,7 @@
-// What the core asks of the machine and the kernel: atomic words, fences, futexes, rest. A model checker replaces this
-// file (PENSTOCK_PLATFORM names its header) and so explores the very headers that the library is built from.
+// What the core asks of the machine and the kernel beside atomic words: futexes, rest, time. A model checker replaces this
+// file and the words (PENSTOCK_PLATFORM names its header), and so explores the very headers that the library is built from.
 #pragma once
 
-#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstddef>
@@ -15,32 +14,9 @@
 
 namespace penstock::platform {
 
-using order = std::memory_order;
-inline constexpr order relaxed = std::memory_order_relaxed;
-inline constexpr order acquire = std::memory_order_acquire;
-inline constexpr order release = std::memory_order_release;
-inline constexpr order acq_rel = std::memory_order_acq_rel;
-inline constexpr order seq_cst = std::memory_order_seq_cst;
-
 struct site {
     static constexpr site here() { return {}; }
 };
-
-template <class T> class atomic {
-  public:
-    T load(order how, site) const { return word_.load(how); }
-    void store(T value, order how, site) { word_.store(value, how); }
-    bool compare_exchange(T &expected, T desired, order success, order failure, site) {
-        return word_.compare_exchange_strong(expected, desired, success, failure);
-    }
-    T fetch_add(T amount, order how, site) { return word_.fetch_add(amount, how); }
-    T fetch_or(T bits, order how, site) { return word_.fetch_or(bits, how); }
-
-  private:
-    std::atomic<T> word_;
-};
-
-inline void fence(order how, site) { std::atomic_thread_fence(how); }
 
 // A hint to the core that this is a spin loop; it orders nothing.
 inline void pause() {

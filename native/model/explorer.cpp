@@ -1,4 +1,4 @@
-// Worlds, seats, and the executions of a scenario: depth-first, at random, or one again.
+// Worlds, seats, and the executions of a scenario: depth-first or at random.
 #include "machine.hpp"
 
 #include <algorithm>
@@ -174,7 +174,6 @@ void begin_execution(Build build) {
     }
 }
 
-// One execution; false when it was cut short because its state was met before.
 void run_execution(Build build) {
     begin_execution(build);
     m.running = true;
@@ -214,32 +213,17 @@ void prepare(const Budget &budget, const Mutant &mutant, Mode mode) {
     m.size = 0;
 }
 
-std::string spell(const std::vector<Choice> &choices) {
-    std::string text;
-    for (const Choice &choice : choices)
-        text += static_cast<char>(choice.taken < 10 ? '0' + choice.taken : 'a' + choice.taken - 10);
-    while (!text.empty() && text.back() == '0') text.pop_back();
-    return text.empty() ? "0" : text;
-}
-
+// The execution that failed, once more, and this time every operation is written down.
 void explain(Build build, Outcome &outcome) {
-    const Mode before = m.mode;
-    m.mode = Mode::replay;
+    outcome.failure = m.failure;
+    if (m.mode == Mode::random) m.budget.preemptions = m.budget.stale = 1 << 20;
+    m.mode = Mode::again;
     m.tracing = true;
-    std::vector<Choice> kept = m.choices;
-    if (before == Mode::random) {
-        m.budget.preemptions = m.budget.stale = 1 << 20;
-    }
     run_execution(build);
     outcome.trace = m.trace;
     m.tracing = false;
-    m.mode = before;
-    m.choices = kept;
 }
 
-} // namespace
-
-namespace {
 void begin_again() {
     m.again = false;
     for (Location &place : m.locations) {
@@ -250,6 +234,7 @@ void begin_again() {
     m.table.clear();
     m.table_used = 0;
 }
+
 } // namespace
 
 Outcome explore(Build build, const Budget &budget, const Mutant &mutant) {
@@ -265,8 +250,6 @@ Outcome explore(Build build, const Budget &budget, const Mutant &mutant) {
         if (m.pruned) ++outcome.pruned;
         else ++outcome.executions;
         if (m.failed) {
-            outcome.failure = m.failure;
-            outcome.choices = spell(m.choices);
             explain(build, outcome);
             return outcome;
         }
@@ -292,25 +275,10 @@ Outcome wander(Build build, uint64_t executions, uint64_t seed, const Mutant &mu
         outcome.steps += m.steps;
         ++outcome.executions;
         if (m.failed) {
-            outcome.failure = m.failure;
-            outcome.choices = spell(m.choices);
             explain(build, outcome);
             return outcome;
         }
     }
-    return outcome;
-}
-
-Outcome replay(Build build, const Budget &budget, const std::string &choices, const Mutant &mutant) {
-    prepare(budget, mutant, Mode::replay);
-    for (const char c : choices) m.choices.push_back({255, static_cast<uint8_t>(c <= '9' ? c - '0' : c - 'a' + 10)});
-    Outcome outcome;
-    m.tracing = true;
-    run_execution(build);
-    m.tracing = false;
-    ++outcome.executions;
-    outcome.trace = m.trace;
-    if (m.failed) outcome.failure = m.failure;
     return outcome;
 }
 

@@ -58,7 +58,6 @@ struct Outcome {
     uint64_t steps = 0;
     bool exhausted = false;
     std::string failure; // empty: none
-    std::string choices; // replays the failing execution
     std::vector<std::string> trace;
 };
 
@@ -67,6 +66,5 @@ std::vector<std::string> sites_met();
 
 Outcome explore(Build build, const Budget &budget, const Mutant &mutant);
 Outcome wander(Build build, uint64_t executions, uint64_t seed, const Mutant &mutant);
-Outcome replay(Build build, const Budget &budget, const std::string &choices, const Mutant &mutant);
 
 } // namespace penstock::model

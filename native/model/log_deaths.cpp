@@ -9,9 +9,7 @@ template <bool exclusive> void nobody_is_dead() {
     Stage stage;
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0, exclusive);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 2; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 2);
     World::thread([&] {
         Seen seen;
         read_past_the_dead(reader, seen, 1, 2);
@@ -41,9 +39,7 @@ void nobody_is_dead_at_the_trip() {
     Stage::advance(256 - 32);
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 2; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 2);
     World::thread([&] {
         Seen seen;
         read_past_the_dead(reader, seen, 1, 2);
@@ -55,7 +51,7 @@ void dead_seen_by_two() { // one reader fills the hole, the other walks over it
     Stage stage;
     LogReader &one = Stage::reader(1), &two = Stage::reader(2);
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
-    World::thread([&] { offer_surely(mortal, 1, 0); }, true);
+    offers(mortal, 1, 1, true);
     World::thread([&] {
         Seen seen;
         for (int turn = 0; turn < 2; ++turn) {
@@ -80,7 +76,7 @@ void dead_holder_replaced() { // the slot of a dead lock holder has a new owner 
     Stage stage(128, 3);
     LogReader &reader = Stage::reader(1);
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
-    World::thread([&] { offer_surely(mortal, 1, 0); }, true);
+    offers(mortal, 1, 1, true);
     World::thread([&] {
         Seen seen;
         offer_surely(living, 2, 0);
@@ -99,8 +95,8 @@ void dead_claim() {
     Stage stage;
     LogReader &reader = Stage::reader(2);
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
-    World::thread([&] { offer_surely(mortal, 1, 0); }, true);
-    World::thread([&] { offer_surely(living, 2, 0); });
+    offers(mortal, 1, 1, true);
+    offers(living, 2, 1);
     World::thread([&] {
         Seen seen;
         read_past_the_dead(reader, seen, 2, 1);
@@ -151,7 +147,7 @@ void dead_before_a_living_claim() { // the hole ends where somebody who lives ha
     Stage stage;
     LogReader &reader = Stage::reader(1);
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
-    World::thread([&] { offer_surely(mortal, 1, 0); }, true);
+    offers(mortal, 1, 1, true);
     World::thread([&] {
         LogWriter::Reservation place;
         while (!living.reserve(sizeof(Word), living.open_index(), place)) spin_pause();
@@ -197,7 +193,7 @@ void dead_at_the_trip() {
     LogReader &reader = Stage::reader(2);
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
     World::thread([&] { offer(mortal, 1, 0); }, true);
-    World::thread([&] { offer_surely(living, 2, 0); });
+    offers(living, 2, 1);
     World::thread([&] {
         Seen seen;
         read_past_the_dead(reader, seen, 2, 1);
@@ -236,9 +232,7 @@ void dead_reader() { // its position must not hold writers for ever
             read_count(mortal, seen, 4);
         },
         true);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 4; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 4);
 }
 
 void dead_attaching() { // its slot must come back, whatever it wrote there

@@ -9,9 +9,7 @@ namespace {
 template <Start::From from> void attach_while_written() {
     Stage stage(128);
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 4; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 4);
     World::thread([&] {
         LogReader &reader = Stage::reader(1, {from, 0});
         Seen seen;
@@ -35,10 +33,7 @@ void attach_two() { // two handles at once get two slots and two sessions
             offer_surely(writer, i + 1, 0);
             writer.log().detach();
         });
-    World::thread([&] {
-        Seen seen;
-        read_count(reader, seen, 2);
-    });
+    reads(reader, 2);
     World::finally([=] { EXPECT(sessions[0] != sessions[1]); });
 }
 
@@ -90,9 +85,7 @@ void wait_wake() {
     Stage stage;
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 2; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 2);
     World::thread([&] {
         Seen seen;
         sleep_for(reader, seen, 2);
@@ -103,9 +96,7 @@ void two_sleep() {
     Stage stage;
     LogReader &one = Stage::reader(1), &two = Stage::reader(2);
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 2; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 2);
     World::thread([&] {
         Seen seen;
         sleep_for(one, seen, 2);
@@ -120,8 +111,8 @@ void two_wake() {
     Stage stage;
     LogReader &reader = Stage::reader(2);
     LogWriter &one = Stage::writer(0), &two = Stage::writer(1);
-    World::thread([&] { offer_surely(one, 1, 0); });
-    World::thread([&] { offer_surely(two, 2, 0); });
+    offers(one, 1, 1);
+    offers(two, 2, 1);
     World::thread([&] {
         Seen seen;
         sleep_for(reader, seen, 2);
@@ -140,10 +131,7 @@ void writer_sleeps_for_room() {
             else event_sleep(event, expected, 1);
         }
     });
-    World::thread([&] {
-        Seen seen;
-        read_count(reader, seen, 3);
-    });
+    reads(reader, 3);
 }
 
 } // namespace

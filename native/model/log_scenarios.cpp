@@ -11,9 +11,7 @@ void publish_read() {
     Stage stage;
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 3; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 3);
     World::thread([&] {
         Seen seen;
         read_count(reader, seen, 3);
@@ -25,25 +23,17 @@ void exclusive_publish() {
     Stage stage;
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0, true);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 5; ++i) offer_surely(writer, 1, i); // 5 × 64 of 256: crosses into the next term
-    });
-    World::thread([&] {
-        Seen seen;
-        read_count(reader, seen, 5);
-    });
+    offers(writer, 1, 5); // 5 × 64 of 256: crosses into the next term
+    reads(reader, 5);
 }
 
 void two_publish() {
     Stage stage;
     LogReader &reader = Stage::reader(2);
     LogWriter &one = Stage::writer(0), &two = Stage::writer(1);
-    World::thread([&] { offer_surely(one, 1, 0); });
-    World::thread([&] { offer_surely(two, 2, 0); });
-    World::thread([&] {
-        Seen seen;
-        read_count(reader, seen, 2);
-    });
+    offers(one, 1, 1);
+    offers(two, 2, 1);
+    reads(reader, 2);
 }
 
 template <bool commits> void claim_then() {
@@ -79,10 +69,7 @@ void abort_at_once() {
         writer.abort(place);
         offer_surely(writer, 1, 0);
     });
-    World::thread([&] {
-        Seen seen;
-        read_count(reader, seen, 1);
-    });
+    reads(reader, 1);
 }
 
 void batch() {
@@ -95,11 +82,8 @@ void batch() {
         size_t done = 0;
         while (done < 2) done += one.offer_many(pieces + done, 2 - done);
     });
-    World::thread([&] { offer_surely(two, 2, 0); });
-    World::thread([&] {
-        Seen seen;
-        read_count(reader, seen, 3);
-    });
+    offers(two, 2, 1);
+    reads(reader, 3);
 }
 
 // Frames of one run become reachable by the first one's length alone.
@@ -138,7 +122,7 @@ void fragments() {
         LogWriter::Sending sending{data, sizeof data};
         while (!one.send_some(sending)) spin_pause();
     });
-    World::thread([&] { offer_surely(two, 2, 0); });
+    offers(two, 2, 1);
     World::thread([&] {
         uint32_t got = 0;
         while (got < 2) {
@@ -165,9 +149,7 @@ void recorder_runs() {
     Stage stage;
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 3; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 3);
     World::thread([&] {
         uint32_t begins = 0;
         while (begins < 3) {
@@ -226,8 +208,8 @@ void two_trip() {
     Stage::advance(256 - 32);
     LogReader &reader = Stage::reader(2);
     LogWriter &one = Stage::writer(0), &two = Stage::writer(1);
-    World::thread([&] { offer_surely(one, 1, 0); });
-    World::thread([&] { offer_surely(two, 2, 0); });
+    offers(one, 1, 1);
+    offers(two, 2, 1);
     World::thread([&] {
         Seen seen;
         read_count(reader, seen, 2);
@@ -245,10 +227,7 @@ void back_pressure() { // 128 bytes of window: a writer must wait for its reader
             EXPECT(writer.log().tail() <= writer.log().limit());
         }
     });
-    World::thread([&] {
-        Seen seen;
-        read_count(reader, seen, 4);
-    });
+    reads(reader, 4);
 }
 
 void whole_lap() { // every byte of memory is used twice: cleaning goes where the reader was
@@ -256,9 +235,7 @@ void whole_lap() { // every byte of memory is used twice: cleaning goes where th
     Stage::advance(640, 64); // the memory of the oldest kept, at 0, is used again from 768 on
     LogReader &reader = Stage::reader(1, {Start::From::earliest, 0});
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 4; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 4);
     World::thread([&] {
         Seen seen;
         for (uint32_t old = 0; old < 10; ++old) {
@@ -275,14 +252,9 @@ void two_make_room() {
     Stage stage(128);
     LogReader &reader = Stage::reader(2);
     LogWriter &one = Stage::writer(0), &two = Stage::writer(1);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 2; ++i) offer_surely(one, 1, i);
-    });
-    World::thread([&] { offer_surely(two, 2, 0); });
-    World::thread([&] {
-        Seen seen;
-        read_count(reader, seen, 3);
-    });
+    offers(one, 1, 2);
+    offers(two, 2, 1);
+    reads(reader, 3);
 }
 
 void held_bytes_stay() { // a borrowed message's bytes stay while later ones are taken
@@ -290,9 +262,7 @@ void held_bytes_stay() { // a borrowed message's bytes stay while later ones are
     Stage::advance(640, 64); // as in whole_lap: a few messages more, and cleaning comes to the first of them
     LogReader &reader = Stage::reader(1, {Start::From::earliest, 0});
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 4; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 4);
     World::thread([&] {
         Seen seen;
         const Message *message = reader.look();
@@ -316,9 +286,7 @@ void slow_is_dropped() {
     Stage::advance(640, 64); // as in whole_lap: a few messages more, and cleaning comes to where it reads
     LogReader &reader = Stage::reader(1, {Start::From::earliest, 0}, 1);
     LogWriter &writer = Stage::writer(0);
-    World::thread([&] {
-        for (uint32_t i = 0; i < 7; ++i) offer_surely(writer, 1, i);
-    });
+    offers(writer, 1, 7);
     World::thread([&] {
         World::tolerate();
         uint32_t next = 0;

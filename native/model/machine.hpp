@@ -110,7 +110,7 @@ struct Choice {
     uint8_t count, taken;
 };
 
-enum class Mode { direct, depth_first, random, replay };
+enum class Mode { direct, depth_first, random, again };
 
 struct Machine {
     Mode mode = Mode::direct;

@@ -1,6 +1,6 @@
 // The checker's command: explores scenarios and prints one JSON object a line.
 //   log_model [--scenario NAME] [--preemptions N] [--stale N] [--most EXECUTIONS] [--random EXECUTIONS] [--seed S]
-//             [--weaken FILE:LINE:COLUMN:HALF] [--replay CHOICES] [--list] [--sites]
+//             [--weaken FILE:LINE:COLUMN:HALF] [--list] [--sites]
 #include "explorer.hpp"
 #include "scenarios.hpp"
 
@@ -69,7 +69,6 @@ int main(int argc, char **argv) {
     budget.executions = number(argc, argv, "--most", UINT64_MAX);
     const uint64_t random = number(argc, argv, "--random", 0), seed = number(argc, argv, "--seed", 1);
     const Mutant mutant = parse_mutant(option(argc, argv, "--weaken"));
-    const char *choices = option(argc, argv, "--replay");
     int failures = 0;
     bool found = false;
     for (const Scenario &scenario : all_scenarios()) {
@@ -77,21 +76,18 @@ int main(int argc, char **argv) {
         found = true;
         const auto begun = std::chrono::steady_clock::now();
         Outcome outcome;
-        if (choices != nullptr) {
-            if (random != 0) budget.preemptions = budget.stale = 1 << 20;
-            outcome = replay(scenario.build, budget, choices, mutant);
-        } else if (random != 0) outcome = wander(scenario.build, random, seed, mutant);
+        if (random != 0) outcome = wander(scenario.build, random, seed, mutant);
         else outcome = explore(scenario.build, budget, mutant);
         const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
         std::printf("{\"scenario\": \"%s\", \"executions\": %llu, \"pruned\": %llu, \"steps\": %llu, \"exhausted\": %s, "
-                    "\"seconds\": %.2f, \"failure\": \"%s\", \"choices\": \"%s\"}\n",
+                    "\"seconds\": %.2f, \"failure\": \"%s\"}\n",
                     scenario.name, static_cast<unsigned long long>(outcome.executions),
                     static_cast<unsigned long long>(outcome.pruned), static_cast<unsigned long long>(outcome.steps),
-                    outcome.exhausted ? "true" : "false", seconds, escaped(outcome.failure).c_str(), outcome.choices.c_str());
+                    outcome.exhausted ? "true" : "false", seconds, escaped(outcome.failure).c_str());
         std::fflush(stdout);
         if (!outcome.failure.empty()) {
             ++failures;
-            if (!mutant.active() || choices != nullptr)
+            if (!mutant.active())
                 for (const std::string &line : outcome.trace) std::fprintf(stderr, "    %s\n", line.c_str());
             if (mutant.active() || option(argc, argv, "--first") != nullptr) break; // one is enough
         }

@@ -148,12 +148,11 @@ void hand_over() {
             if (m.threads[i].status == Status::asleep) fail("lost wake-up: everybody left sleeps");
         leave_execution();
     }
-    int alternatives = count;
     if (m.mode == Mode::depth_first && m.depth == m.choices.size() && count > 1 && met_before()) {
         m.pruned = true;
         leave_execution();
     }
-    const int next = able[choose(alternatives, 0)];
+    const int next = able[choose(count, 0)];
     if (m.threads[next].status == Status::paused) m.threads[next].status = Status::ready;
     if (next != m.current) switch_to(next);
 }
@@ -163,8 +162,7 @@ void schedule() {
     if (++m.steps > steps_max) fail("no end in sight");
     int able[threads_max + 1], count = 0;
     able[count++] = m.current;
-    const bool bounded = m.mode != Mode::random;
-    if (!bounded || m.preemptions_left > 0)
+    if (m.preemptions_left > 0)
         for (int i = 0; i < m.thread_count; ++i)
             if (i != m.current && enabled(m.threads[i])) able[count++] = i;
     const bool may_die = me().mortal && m.deaths_left > 0;

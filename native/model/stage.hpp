@@ -114,6 +114,20 @@ inline void read_count(LogReader &reader, Seen &seen, uint32_t count) {
         else seen.take(reader, *message);
     }
 }
+// A thread that sends so many messages as `who`, and one that reads so many.
+inline void offers(LogWriter &writer, uint32_t who, uint32_t count, bool mortal = false) {
+    World::thread(
+        [&writer, who, count] {
+            for (uint32_t i = 0; i < count; ++i) offer_surely(writer, who, i);
+        },
+        mortal);
+}
+inline void reads(LogReader &reader, uint32_t count) {
+    World::thread([&reader, count] {
+        Seen seen;
+        read_count(reader, seen, count);
+    });
+}
 // Until `who` was heard to the end, whatever the dead left in between.
 inline void read_past_the_dead(LogReader &reader, Seen &seen, uint32_t who, uint32_t count) {
     while (seen.next[who] < count) {

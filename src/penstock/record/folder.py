@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,8 +114,8 @@ class RecordingFolder:
     @classmethod
     def create(cls, path: Path, description: Description) -> RecordingFolder:
         """A new folder with its description, durable before this returns."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unnamed = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        unnamed = path.with_name(f".{path.name}.{os.getpid()}.new")
+        unnamed.mkdir(parents=True, exist_ok=True)
         try:
             content = asdict(description)
             write_atomically(unnamed / DESCRIPTION, json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n")

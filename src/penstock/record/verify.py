@@ -319,8 +319,9 @@ def truncate(folder: RecordingFolder, position: int) -> int:
     lock = folder.lock()
     try:
         start = end = folder.describe().start_position
-        kept = [s for s in folder.segments() if s.base < position or s.base == start]
-        for segment in reversed(folder.segments()[len(kept) :]):  # from the end: whatever a kill leaves is a prefix
+        segments = folder.segments()
+        kept = [s for s in segments if s.base < position or s.base == start]
+        for segment in reversed(segments[len(kept) :]):  # from the end: whatever a kill leaves is a prefix
             segment.index.unlink()
             segment.data.unlink()
         for segment in kept:
