@@ -19,6 +19,7 @@ from bench import rivals
 from bench.processes import flow, round_trips
 from bench.report import Report
 from bench.rivals import ours, ours_batch, ours_inplace
+from evidence.build import build
 
 COUNTS = {64: 600_000, 1024: 200_000, 65536: 12_000, 1 << 20: 1_000}
 SLOW = {"mp_queue": 20, "mp_pipe": 8, "iceoryx2": 20, "faster_fifo": 10, "pyzmq": 4}
@@ -82,22 +83,14 @@ def in_one_process(report: Report) -> None:
 
 def native(report: Report) -> None:
     """The C++ core alone, if cmake and a compiler are here."""
-    folder = Path(__file__).parent.parent / "build" / "native-plain" / "native" / "tests"
-    tool = Path(__file__).parent.parent / "tools" / "native.py"
-    if not (folder / "log_bench").exists():
-        sys.path.insert(0, str(tool.parent))
-        try:
-            import native as builder
-
-            builder.build("plain")
-        except (OSError, subprocess.CalledProcessError, ImportError) as error:
-            report.missing["C++ core"] = f"cannot build it: {error}"
-            return
-        finally:
-            sys.path.remove(str(tool.parent))
+    try:
+        program = build("plain", ("log_bench",)) / "tests" / "log_bench"
+    except (OSError, SystemExit) as error:
+        report.missing["C++ core"] = str(error)
+        return
     count = "500000" if report.quick else "10000000"
     runs = [
-        json.loads(subprocess.run([folder / "log_bench", "--count", count], capture_output=True, check=True).stdout)
+        json.loads(subprocess.run([program, "--count", count], capture_output=True, check=True).stdout)
         for _ in range(3)
     ]
     for kind in ("shared", "exclusive"):
