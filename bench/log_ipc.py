@@ -9,10 +9,8 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 
 import penstock
 from bench import rivals
