@@ -19,7 +19,7 @@ def tool(name: str) -> str:
 
 def build(name: str, targets: tuple[str, ...], *, sanitize: str = "", compiler: str | None = None) -> Path:
     """Configures `build/evidence-NAME` and builds these targets there; the folder of native programs."""
-    folder = ROOT / "build" / f"evidence-{name}"
+    folder = ROOT / "build" / f"evidence-{name}{'-' + Path(compiler).name if compiler else ''}"
     options = [
         "-DPENSTOCK_PYTHON=OFF",
         "-DPENSTOCK_EVIDENCE=ON",

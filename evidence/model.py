@@ -85,7 +85,7 @@ def wander(*, long: bool, seed: int) -> Row:
     """Random walks without a budget."""
     program = checker()
     known = scenarios(program)
-    arguments = ["--random", "2000000" if long else "20000", "--seed", str(seed)]
+    arguments = ["--random", "1000000" if long else "20000", "--seed", str(seed)]
     return _judge(program, known, arguments, f"executions at random, {len(known)} scenarios")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-WORKERS = 2  # what rooms run beside each other: as many as the smallest machine has cores
+WORKERS = max(2, len(os.sched_getaffinity(0)))  # what rooms run beside each other
 
 
 @dataclass

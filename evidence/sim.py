@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from evidence.build import ROOT
 from evidence.room import WORKERS, Row
 
-BATCH = 50
+BATCH = 100
 
 
 def _batch(first: int) -> str:
@@ -27,7 +27,7 @@ def _batch(first: int) -> str:
 
 def recordings(*, long: bool, seed: int) -> Row:
     """Writers, recorders that are killed, followers, power cuts."""
-    count = 200_000 if long else 20_000
+    count = 1_000_000 if long else 20_000
     begun = time.monotonic()
     with ProcessPoolExecutor(WORKERS, get_context("fork")) as pool:
         wrong = [w for w in pool.map(_batch, range(seed, seed + count, BATCH)) if w]

@@ -4,7 +4,7 @@
 
 using namespace penstock;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+void penstock::hostile::parse(const uint8_t *data, size_t size) {
     hostile::Input input(data, size);
     Assembler assembler;
     std::unordered_map<int32_t, std::vector<uint8_t>> model;
@@ -26,5 +26,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (whole->bytes != model[session]) __builtin_trap();
         model.erase(session);
     }
-    return 0;
 }

@@ -4,7 +4,7 @@
 
 using namespace penstock;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+void penstock::hostile::parse(const uint8_t *data, size_t size) {
     hostile::Input input(data, size);
     IndexEntry entry;
     entry.position = static_cast<int64_t>(uint64_t{input.take<uint8_t>()} * 32);
@@ -24,5 +24,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     ByteError error;
     find_byte_error(crc32c(block.get(), length), static_cast<uint32_t>(sum), length, error);
-    return 0;
 }

@@ -31,7 +31,7 @@ struct Ground {
 
 } // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+void penstock::hostile::parse(const uint8_t *data, size_t size) {
     static const Ground ground;
     std::memcpy(ground.map->bytes(), ground.pristine.get(), ground.size);
     hostile::Input input(data, size);
@@ -93,5 +93,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     } catch (const Error &) {
     }
     if (sum == 0x5bd1e995) std::abort(); // the bytes are really read
-    return 0;
 }

@@ -20,7 +20,7 @@ struct File {
 
 } // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+void penstock::hostile::parse(const uint8_t *data, size_t size) {
     static const File segment, index;
     hostile::Input input(data, size);
     const auto kind = input.take<uint8_t>();
@@ -69,5 +69,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     } catch (const Error &) {
         if (clean) __builtin_trap(); // what verify finds sound can be read
     }
-    return 0;
 }

@@ -17,7 +17,7 @@ from typing import Any
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from sim.world import Disk, World
+from sim.world import Disk, SureCatalog, World
 
 import penstock
 from penstock.record import folder as folder_module
@@ -55,6 +55,7 @@ class Life:
         self.dice = self.world.random
         self.root = root
         self.generation = 0
+        self.rows: dict[int, tuple[str, int, int, int, int]] = {}  # the catalog's
         self.sent: list[bytes] = []
         self.begun = 0  # number of the first message of the present recording
         self.followed: list[bytes] = []
@@ -68,6 +69,7 @@ class Life:
         DISKS.append(self.disk)
         self.archive = penstock.Archive(self.folder)
         self.archive._clock = self.world  # type: ignore[assignment]
+        self.archive.catalog = SureCatalog(self.archive.catalog.path, self.rows)  # type: ignore[assignment]
 
     # ---- what happens ----
 
@@ -131,7 +133,7 @@ class Life:
         self.world.note(f"power cut, {progress} was synced")
         self.generation += 1
         after = self.root / f"archive{self.generation}"
-        self.disk.cut_power(after, sure=("catalog.sqlite",))
+        self.disk.cut_power(after)
         (after / "recordings").mkdir(parents=True, exist_ok=True)
         self._open()
         self.disk.settle()
@@ -166,7 +168,7 @@ class Life:
         self._channel()
         self.start(extend=False)
         acts = [self.publish] * 6 + [self.turn] * 5 + [self.sync] * 2 + [self.follow, self.crash, self.power_cut]
-        for _ in range(self.dice.randint(10, 30)):
+        for _ in range(self.dice.randint(5, 20)):
             act = self.dice.choice(acts)
             self.world.now += self.dice.expovariate(100)
             self.world.note(act.__name__)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import heapq
 import os
 import random
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 SECTOR = 512
 
@@ -119,8 +119,8 @@ class Disk:
             for file in files:
                 self.synced(Path(name) / file)
 
-    def cut_power(self, target: Path, *, sure: tuple[str, ...] = ()) -> None:
-        """Writes into `target` what is left. Files called as in `sure` are left whole: they look after themselves."""
+    def cut_power(self, target: Path) -> None:
+        """Writes into `target` what is left."""
         dice = self.world.random
         for folder, files in sorted((Path(name), files) for name, _, files in os.walk(self.root)):
             there = target / folder.relative_to(self.root)
@@ -129,10 +129,6 @@ class Disk:
             for name in sorted(files):
                 path = folder / name
                 inode = path.stat().st_ino
-                if name in sure:
-                    there.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, there / name)
-                    continue
                 if durable.get(name) != inode and dice.random() < 0.5:  # its new name was not durable
                     if inode not in by_inode:
                         continue
@@ -149,3 +145,40 @@ class Disk:
                 begin = max(at, durable)
                 left[begin : at + SECTOR] = bytes(len(left[begin : at + SECTOR]))
         return bytes(left)
+
+
+class SureCatalog:
+    """A catalog in memory with `Catalog`'s methods: SQLite keeps what it has committed, so a power cut spares it."""
+
+    def __init__(self, path: Path, kept: dict[int, tuple[str, int, int, int, int]]) -> None:
+        self.path, self.kept = path, kept
+
+    def reserve(self, channel: str, epoch: int, created_ns: int, start_position: int) -> int:
+        """A new recording's id."""
+        number = max(self.kept, default=0) + 1
+        self.kept[number] = (channel, epoch, created_ns, start_position, start_position)
+        return number
+
+    def add(self, recording: int, *row: Any) -> None:
+        """A recording under a number of its own choice."""
+        self.kept[recording] = row  # type: ignore[assignment]
+
+    def synced(self, recording: int, position: int) -> None:
+        """Everything below `position` is durable."""
+        self.kept[recording] = (*self.kept[recording][:4], position)
+
+    def rows(self) -> dict[int, tuple[str, int, int, int, int]]:
+        """id → (channel, epoch, created_ns, start_position, synced_position)."""
+        return dict(self.kept)
+
+    def replace(self, rows: dict[int, tuple[str, int, int, int, int]]) -> None:
+        """Makes these all there are."""
+        self.kept.clear()
+        self.kept.update(rows)
+
+    def remove(self, recording: int) -> None:
+        """Forgets a recording."""
+        self.kept.pop(recording, None)
+
+    def check(self) -> None:
+        """It is never damaged."""

@@ -239,18 +239,21 @@ class Archive:
 
     def find(self, recording: int | str) -> RecordingInfo:
         """One recording by id, or a channel's newest. `NotFound` names what there is."""
+        return self._info(self._locate(recording), self.catalog.rows())
+
+    def _locate(self, recording: int | str) -> RecordingFolder:
         if isinstance(recording, int):
             folder = self._folder(recording)
             if not folder.path.is_dir():
                 known = ", ".join(str(int(f.path.name)) for f in self.folders()) or "none"
                 raise NotFound(f"{self.path} has no recording {recording}; it has {known}")
-            return self._info(folder, self.catalog.rows())
+            return folder
         channels = {folder: self._channel_of(folder) for folder in self.folders()}
         matching = [folder for folder, channel in channels.items() if channel == recording]
         if not matching:
             known = ", ".join(sorted({channel for channel in channels.values() if channel})) or "none"
             raise NotFound(f"{self.path} has no recording of {recording}; it has {known}")
-        return self._info(matching[-1], self.catalog.rows())
+        return matching[-1]
 
     @staticmethod
     def _channel_of(folder: RecordingFolder) -> str | None:
@@ -280,11 +283,10 @@ class Archive:
 
         frames: single frames instead, fragments as they are.
         """
-        info = self.find(recording)
-        segments = self._folder(info.id).segments()
+        folder = self._locate(recording)
         return Scanner(
-            [(str(s.data), str(s.index)) for s in segments if s.base < end],
-            info.channel,
+            [(str(s.data), str(s.index)) for s in folder.segments() if s.base < end],
+            folder.describe().channel,
             columns,
             start=start,
             end=end,
@@ -319,9 +321,9 @@ class Archive:
         """
         if speed is not None and not speed > 0:
             raise Invalid(f"speed is {speed!r}: it must be None or more than 0")
-        info = self.find(recording)
-        decoder = codecs.from_spec(info.codec).decode if decode else codecs.BYTES.decode
-        scanner = self.scan(info.id, start=start, end=end, since=since, until=until, batch_rows=4096)
+        about = self._locate(recording).describe()
+        decoder = codecs.from_spec(about.codec).decode if decode else codecs.BYTES.decode
+        scanner = self.scan(about.id, start=start, end=end, since=since, until=until, batch_rows=4096)
         begun, first = self._clock.monotonic(), None
         for batch in scanner:
             for message in _rows(batch, decoder):

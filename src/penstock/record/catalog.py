@@ -60,7 +60,7 @@ class Catalog:
             return int(cursor.lastrowid or 0)
 
     def add(self, recording: int, channel: str, epoch: int, created_ns: int, start_position: int, synced: int) -> None:
-        """Puts a recording back; for rebuilding."""
+        """A recording under a number of its own choice."""
         with self._open() as db:
             db.execute(
                 "INSERT OR REPLACE INTO recordings VALUES (?, ?, ?, ?, ?, ?)",
@@ -79,6 +79,12 @@ class Catalog:
                 "SELECT id, channel, epoch, created_ns, start_position, synced_position FROM recordings"
             ).fetchall()
         return {row[0]: row[1:] for row in found}
+
+    def replace(self, rows: dict[int, tuple[str, int, int, int, int]]) -> None:
+        """Makes these all there are, at once; for rebuilding."""
+        with self._open() as db:
+            db.execute("DELETE FROM recordings")
+            db.executemany("INSERT INTO recordings VALUES (?, ?, ?, ?, ?, ?)", [(n, *row) for n, row in rows.items()])
 
     def remove(self, recording: int) -> None:
         """Forgets a recording."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import shutil
@@ -92,6 +93,17 @@ def _sum(content: dict[str, Any]) -> int:
     return _native.crc32c(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
+@functools.lru_cache(maxsize=256)
+def _checked(raw: bytes) -> str:
+    """A description's content as JSON, if these bytes are exactly what was written. A recording is described often."""
+    content = json.loads(raw)
+    stated = content.pop("crc32c")
+    canonical = json.dumps({**content, "crc32c": stated}, indent=1) + "\n"
+    if stated != _sum(content) or canonical.encode() != raw:
+        raise ValueError("its checksum is wrong")
+    return json.dumps(content)
+
+
 _held: set[int] = set()
 
 
@@ -133,12 +145,7 @@ class RecordingFolder:
         except FileNotFoundError as error:
             raise NotFound(f"no recording at {self.path}: it has no {DESCRIPTION}") from error
         try:
-            content = json.loads(raw)
-            stated = content.pop("crc32c")
-            canonical = json.dumps({**content, "crc32c": stated}, indent=1) + "\n"
-            if stated != _sum(content) or canonical.encode() != raw:
-                raise ValueError("its checksum is wrong")
-            return Description(**content)
+            return Description(**json.loads(_checked(raw)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupt(f"{self.path / DESCRIPTION} is damaged: {error}") from error
 

@@ -40,7 +40,8 @@ def follow(
         if subscription is not None:
             yield from _live(subscription, given, timeout)
             return
-        if archive.find(info.id).state != "live" and archive.find(info.id).end_position <= position:
+        now = archive.find(info.id)
+        if now.state != "live" and now.end_position <= position:
             return
         if timeout is not None and archive._clock.monotonic() - quiet_since > timeout:
             raise TimedOut(f"{info.channel}: nothing was recorded for {timeout} seconds")

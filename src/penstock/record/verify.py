@@ -252,18 +252,18 @@ def _rebuild_catalog(archive: Archive) -> list[Repair]:
         aside.mkdir(exist_ok=True)
         os.replace(path, aside / _free_name(aside, path.name))
         done.append(Repair(path, "rebuilt from the recordings"))
-    rows = archive.catalog.rows()
+    before = archive.catalog.rows()
+    wanted = {}
     for folder in archive.folders():
         about = folder.describe()
-        row = rows.pop(about.id, None)
+        row = before.get(about.id)
         end = extent(folder, about.start_position).end_position
         synced = min(row[4], end) if row is not None and row[4] >= about.start_position else end
-        if row != (about.channel, about.epoch, about.created_ns, about.start_position, synced):
-            archive.catalog.add(about.id, about.channel, about.epoch, about.created_ns, about.start_position, synced)
-            done.append(Repair(path, f"row of recording {about.id} written"))
-    for number in rows:
-        archive.catalog.remove(number)
-        done.append(Repair(path, f"row of recording {number} removed: it has no folder"))
+        wanted[about.id] = (about.channel, about.epoch, about.created_ns, about.start_position, synced)
+    if before != wanted:
+        archive.catalog.replace(wanted)
+    done += [Repair(path, f"row of recording {n} written") for n, row in wanted.items() if before.get(n) != row]
+    done += [Repair(path, f"row of recording {n} removed: it has no folder") for n in before if n not in wanted]
     return done
 
 

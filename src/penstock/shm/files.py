@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import secrets
 import stat
@@ -168,6 +169,7 @@ def list_names() -> list[tuple[str, str]]:
     return sorted((name, kind) for name, dot, kind in pairs if dot)
 
 
+@functools.cache
 def boot_id() -> bytes:
     """Sixteen bytes that change when the machine starts anew; zeros where the kernel does not tell."""
     try:
