@@ -115,6 +115,7 @@ HALVES = {
     "update": ("acquire", "release"),
     "full fence": ("fence",),
     "acquire fence": ("fence",),
+    "release fence": ("fence",),
 }
 
 # Why a weaker order is still right, or is looked at by another room. Matched against the source line and the half.

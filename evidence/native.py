@@ -37,7 +37,7 @@ def kill(*, long: bool, seed: int) -> list[Row]:
     if platform.machine() != "x86_64":
         return [Row("kill", "instructions stepped", 0, skipped="stepping to a place is written for x86-64")]
     folder = build("plain", ("log_kill", "recording_kill")) / "kill"
-    rounds, kills, steps_of_recordings = (2, 330, 60) if long else (1, 30, 4)
+    rounds, kills, steps_of_recordings = (2, 450, 60) if long else (1, 30, 4)
     commands = [
         [
             str(folder / "log_kill"),

@@ -74,8 +74,38 @@ static_assert(sizeof(Atomic<uint64_t>) == 8 && sizeof(Atomic<uint32_t>) == 4);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 inline void full_fence(Site site = Site::here()) { platform::fence(platform::seq_cst, site); }
+// Stores of this thread before it are seen by whoever reads a store after it and then makes an acquire fence.
+inline void release_fence(Site site = Site::here()) { platform::fence(platform::release, site); }
 inline void acquire_fence(Site site = Site::here()) { platform::fence(platform::acquire, site); }
 inline void spin_pause() { platform::pause(); }
+
+// Bytes that one side may overwrite while the other reads them: copied word by word, so that it is no data race. What was
+// read is worth something only if it proves afterwards that nobody wrote. Whole words are moved: shared memory has room up to
+// the next multiple of 8.
+inline void copy_words_in(void *to, const void *from, size_t length) {
+    auto *words = static_cast<Atomic<uint64_t> *>(to);
+    const auto *bytes = static_cast<const uint8_t *>(from);
+    for (; length >= 8; length -= 8, bytes += 8) {
+        uint64_t word;
+        std::memcpy(&word, bytes, 8);
+        words++->relaxed(word);
+    }
+    if (length == 0) return;
+    uint64_t word = 0;
+    std::memcpy(&word, bytes, length);
+    words->relaxed(word);
+}
+inline void copy_words_out(void *to, const void *from, size_t length) {
+    const auto *words = static_cast<const Atomic<uint64_t> *>(from);
+    auto *bytes = static_cast<uint8_t *>(to);
+    for (; length >= 8; length -= 8, bytes += 8) {
+        const uint64_t word = words++->relaxed();
+        std::memcpy(bytes, &word, 8);
+    }
+    if (length == 0) return;
+    const uint64_t word = words->relaxed();
+    std::memcpy(bytes, &word, length);
+}
 
 // Plain bytes of shared memory. The checker learns of each access here and looks for races.
 inline void copy_in(void *to, const void *from, size_t length) {

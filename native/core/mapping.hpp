@@ -75,49 +75,40 @@ inline void check_geometry(const LogGeometry &g, Code code) {
          "start_position is " + std::to_string(g.start_position) + ": it must be a multiple of the term length below 2^63");
 }
 
-// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
-inline void format_log(int fd, const LogGeometry &g, const std::string &metadata, const uint8_t boot_id[16], int64_t created_ns) {
-    check_geometry(g, Code::invalid);
-    if (metadata.size() > metadata_max)
-        throw Error(Code::invalid, "the channel's metadata takes " + std::to_string(metadata.size()) + " bytes; at most " +
-                                       std::to_string(metadata_max) + " fit");
-    const uint64_t size = log_file_size(g.slot_count, g.term_length);
-    if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
-    const Mapping map(fd, size, true);
-    auto *header = reinterpret_cast<Header *>(map.bytes());
-    auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
-    header->layout_version = layout_version;
-    header->kind = static_cast<uint32_t>(Kind::log);
-    header->file_size = size;
-    header->epoch = g.epoch;
-    std::memcpy(header->boot_id, boot_id, 16);
-    header->term_length = g.term_length;
-    header->window = g.window;
-    header->initial_term_id = g.initial_term_id;
-    header->stream = g.stream;
-    header->slot_count = g.slot_count;
-    header->max_frame = g.max_frame();
-    header->start_position = static_cast<int64_t>(g.start_position);
-    header->created_ns = created_ns;
-    header->creator_pid = static_cast<uint32_t>(getpid());
-    header->metadata_length = static_cast<uint32_t>(metadata.size());
-    std::memcpy(header->metadata, metadata.data(), metadata.size());
-    control->tail.value.relaxed(g.start_position);
-    control->limit.value.relaxed(g.start_position);
-    control->sessions.value.relaxed(static_cast<uint32_t>(g.epoch) | 1);
-    header->magic.release(magic); // SYNC 0: pairs with open_log; forbids seeing the magic before the rest
-}
-
-struct OpenedLog {
-    LogGeometry geometry;
+// What every kind's header says beside its sizes.
+struct OpenedChannel {
     std::string metadata;
     int64_t created_ns;
     uint32_t creator_pid;
     uint8_t boot_id[16];
 };
 
-// Reads each header word once and believes none of it unchecked. Changes nothing.
-inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::string &where) {
+// A new file that nobody else can open yet, with its full, allocated, zeroed size: the words of its header that every kind
+// has, but for the magic, which its caller stores last.
+inline Header *begin_header(const Mapping &map, Kind kind, const std::string &metadata, const uint8_t boot_id[16],
+                            int64_t created_ns) {
+    if (metadata.size() > metadata_max)
+        throw Error(Code::invalid, "the channel's metadata takes " + std::to_string(metadata.size()) + " bytes; at most " +
+                                       std::to_string(metadata_max) + " fit");
+    auto *header = reinterpret_cast<Header *>(map.bytes());
+    header->layout_version = layout_version;
+    header->kind = static_cast<uint32_t>(kind);
+    header->file_size = map.size();
+    std::memcpy(header->boot_id, boot_id, 16);
+    header->created_ns = created_ns;
+    header->creator_pid = static_cast<uint32_t>(getpid());
+    header->metadata_length = static_cast<uint32_t>(metadata.size());
+    std::memcpy(header->metadata, metadata.data(), metadata.size());
+    return header;
+}
+
+inline const char *kind_name(uint32_t kind) {
+    static constexpr const char *names[] = {"unknown", "log", "ring", "sync", "pipe", "frames"};
+    return names[kind < sizeof names / sizeof *names ? kind : 0];
+}
+
+// The header of a channel of this kind, or an error that says what the file is instead.
+inline const Header *find_header(const uint8_t *bytes, uint64_t size, const std::string &where, Kind wanted) {
     if (size < slots_offset)
         throw Error(Code::corrupt, where + " holds " + std::to_string(size) + " bytes: too few for a channel");
     const auto *header = reinterpret_cast<const Header *>(bytes);
@@ -126,8 +117,68 @@ inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::str
     if (version != layout_version)
         throw Error(Code::mismatch, where + " has layout version " + std::to_string(version) + "; this library knows version " +
                                         std::to_string(layout_version));
-    if (kind != static_cast<uint32_t>(Kind::log))
-        throw Error(Code::mismatch, where + " is a channel of kind " + std::to_string(kind) + ", not a log (kind 1)");
+    if (kind != static_cast<uint32_t>(wanted))
+        throw Error(Code::mismatch, where + " is a channel of kind " + std::to_string(kind) + " (" + kind_name(kind) +
+                                        "), not a " + kind_name(static_cast<uint32_t>(wanted)));
+    return header;
+}
+
+inline void check_size(const Header *header, uint64_t expected, uint64_t size, const std::string &where) {
+    const uint64_t stated = header->file_size;
+    if (expected != size || stated != size)
+        throw Error(Code::corrupt, where + " holds " + std::to_string(size) + " bytes; its header means " +
+                                       std::to_string(expected) + " and says " + std::to_string(stated));
+}
+
+inline void read_common(const Header *header, const std::string &where, OpenedChannel &channel) {
+    const uint32_t length = header->metadata_length;
+    if (length > metadata_max) throw Error(Code::corrupt, where + ": its metadata length is " + std::to_string(length));
+    channel.metadata.assign(header->metadata, length);
+    channel.created_ns = header->created_ns;
+    channel.creator_pid = header->creator_pid;
+    std::memcpy(channel.boot_id, header->boot_id, 16);
+}
+
+// `check` throws what it would for its creator; here that means that the header was overwritten.
+template <class Check> void check_header(const std::string &where, Check &&check) {
+    try {
+        check();
+    } catch (const Error &error) {
+        throw Error(Code::corrupt, where + ": its header is damaged: " + error.what());
+    }
+}
+
+// ---- the log's header ----
+
+// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+inline void format_log(int fd, const LogGeometry &g, const std::string &metadata, const uint8_t boot_id[16], int64_t created_ns) {
+    check_geometry(g, Code::invalid);
+    const uint64_t size = log_file_size(g.slot_count, g.term_length);
+    if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
+    const Mapping map(fd, size, true);
+    Header *header = begin_header(map, Kind::log, metadata, boot_id, created_ns);
+    auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
+    header->epoch = g.epoch;
+    header->term_length = g.term_length;
+    header->window = g.window;
+    header->initial_term_id = g.initial_term_id;
+    header->stream = g.stream;
+    header->slot_count = g.slot_count;
+    header->max_frame = g.max_frame();
+    header->start_position = static_cast<int64_t>(g.start_position);
+    control->tail.value.relaxed(g.start_position);
+    control->limit.value.relaxed(g.start_position);
+    control->sessions.value.relaxed(static_cast<uint32_t>(g.epoch) | 1);
+    header->magic.release(magic); // SYNC 0: pairs with find_header; forbids seeing the magic before the rest
+}
+
+struct OpenedLog : OpenedChannel {
+    LogGeometry geometry;
+};
+
+// Reads each header word once and believes none of it unchecked. Changes nothing.
+inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::string &where) {
+    const Header *header = find_header(bytes, size, where, Kind::log);
     OpenedLog log;
     LogGeometry &g = log.geometry;
     g.term_length = header->term_length;
@@ -137,21 +188,9 @@ inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::str
     g.stream = header->stream;
     g.start_position = static_cast<uint64_t>(header->start_position);
     g.epoch = header->epoch;
-    try {
-        check_geometry(g, Code::corrupt);
-    } catch (const Error &error) {
-        throw Error(Code::corrupt, where + ": its header is damaged: " + error.what());
-    }
-    const uint64_t expected = log_file_size(g.slot_count, g.term_length), stated = header->file_size;
-    if (expected != size || stated != size)
-        throw Error(Code::corrupt, where + " holds " + std::to_string(size) + " bytes; its header means " +
-                                       std::to_string(expected) + " and says " + std::to_string(stated));
-    const uint32_t length = header->metadata_length;
-    if (length > metadata_max) throw Error(Code::corrupt, where + ": its metadata length is " + std::to_string(length));
-    log.metadata.assign(header->metadata, length);
-    log.created_ns = header->created_ns;
-    log.creator_pid = header->creator_pid;
-    std::memcpy(log.boot_id, header->boot_id, 16);
+    check_header(where, [&] { check_geometry(g, Code::corrupt); });
+    check_size(header, log_file_size(g.slot_count, g.term_length), size, where);
+    read_common(header, where, log);
     return log;
 }
 

@@ -41,7 +41,7 @@ Mutant parse_mutant(const char *text) {
 
 std::vector<Scenario> all_scenarios() {
     std::vector<Scenario> all = log_scenarios();
-    for (const auto *more : {&log_members(), &log_deaths()}) all.insert(all.end(), more->begin(), more->end());
+    for (const auto *more : {&log_members(), &log_deaths(), &ring_scenarios()}) all.insert(all.end(), more->begin(), more->end());
     return all;
 }
 

@@ -290,7 +290,7 @@ uint64_t do_update(void *word, size_t size, update what, uint64_t operand, order
 void fence(order how, const site &at) {
     if (!m.running) return;
     schedule();
-    meet_fast(at, how == order::seq_cst ? "full fence" : "acquire fence");
+    meet_fast(at, how == order::seq_cst ? "full fence" : how == order::release ? "release fence" : "acquire fence");
     Thread &t = me();
     if (m.mutant.active() && at.line == m.mutant.line && m.mutant.what == "fence" &&
         std::strstr(at.file, m.mutant.file.c_str()) != nullptr)

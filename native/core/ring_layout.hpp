@@ -1,0 +1,128 @@
+// Byte layout of a ring channel's file: header, control words, slots, one circle of frames. docs/design/ring.md draws it.
+#pragma once
+
+#include "mapping.hpp"
+
+namespace penstock {
+
+// ---- frame header: 32 bytes. Every word may be overwritten while it is read, so every word is atomic ----
+struct RingFrame {
+    Atomic<uint64_t> word0;    // 0: as FrameHeader::word0; 0 while nothing stands here; the commit word
+    Atomic<uint64_t> sequence; // 8: messages before this one; written before the frame can be reached
+    Atomic<int64_t> time_ns;   // 16: send time
+    Atomic<uint64_t> origin;   // 24: session << 32 | the low half of position / 32
+};
+static_assert(sizeof(RingFrame) == 32 && offsetof(RingFrame, origin) == 24);
+
+constexpr uint64_t ring_origin(uint32_t session, uint64_t position) {
+    return uint64_t{session} << 32 | static_cast<uint32_t>(position / frame_alignment);
+}
+
+// ---- page 1 ----
+struct RingControl {
+    struct alignas(cache_pair) Writer { // 0: the publication
+        Atomic<uint64_t> write;         // 0: where the next message goes: a lap counter and an offset in one word
+        Atomic<uint64_t> newest;        // 8: where the newest message stands
+        Atomic<uint64_t> bytes_sent;    // 16
+        Atomic<uint64_t> joined_ns;     // 24: of the present publication
+        Atomic<uint32_t> session;       // 32: its number, one more than its predecessor's
+        Atomic<uint32_t> pid;           // 36
+        Atomic<uint32_t> state;         // 40: 1 while it is attached
+    } writer;
+    Paired<Atomic<uint64_t>> claimed; // 128: what lies more than the capacity below this may be overwritten; the publication
+    Paired<Atomic<uint32_t>> data;    // 256: event: something was committed
+    Paired<Atomic<uint32_t>> members; // 384: event: a subscription came
+    Paired<Atomic<uint64_t>> reaped;  // 512: subscriptions that died without closing
+    uint8_t spare[4096 - 640];
+};
+static_assert(sizeof(RingControl) == 4096 && offsetof(RingControl, claimed) == 128 && offsetof(RingControl, reaped) == 512);
+
+// ---- one subscription: whoever holds the kernel lock on this slot's byte owns the slot ----
+struct RingCounts { // they only grow, over all owners: nothing has to be moved when one of them dies
+    Atomic<uint64_t> messages, bytes, lost_messages, lost_bytes, conflated, restarts;
+};
+struct RingSlot {
+    struct alignas(cache_pair) Identity { // 0: the owner as it joins
+        Atomic<uint32_t> state;           // 1 while it is attached
+        Atomic<uint32_t> pid;
+        Atomic<uint64_t> joined_ns;
+        RingCounts before; // the counts of the owners before
+    } identity;
+    struct alignas(cache_pair) Reader { // 128: the owner
+        Atomic<uint64_t> position;      // everything before was read or lost
+        RingCounts counts;
+    } reader;
+};
+static_assert(sizeof(RingSlot) == 256 && offsetof(RingSlot, reader) == 128);
+
+inline constexpr uint32_t ring_capacity_max = 1u << 30;
+
+constexpr uint64_t ring_data_offset(uint64_t slot_count) {
+    return (slots_offset + slot_count * sizeof(RingSlot) + 4095) & ~uint64_t{4095};
+}
+constexpr uint64_t ring_file_size(uint64_t slot_count, uint64_t capacity) { return ring_data_offset(slot_count) + capacity; }
+
+// What the creator chose; also what an opener found, checked.
+struct RingGeometry {
+    uint32_t capacity = 8 << 20;
+    uint32_t slot_count = 64;
+    uint64_t start_position = 0;
+    uint64_t start_sequence = 0;
+    uint64_t epoch = 0;
+    uint32_t max_frame() const { return capacity / 4; }
+};
+
+inline void check_geometry(const RingGeometry &g, Code code) {
+    auto need = [&](bool fine, const std::string &what) {
+        if (!fine) throw Error(code, what);
+    };
+    need(g.capacity >= term_length_min && g.capacity <= ring_capacity_max && (g.capacity & (g.capacity - 1)) == 0,
+         "capacity is " + std::to_string(g.capacity) + ": it must be a power of two from 65536 to 1073741824");
+    need(g.slot_count >= 1 && g.slot_count <= slot_count_max,
+         "slots is " + std::to_string(g.slot_count) + ": it must be from 1 to 1024");
+    need(g.start_position % g.capacity == 0 && g.start_position < (uint64_t{1} << 63) - 16 * uint64_t{ring_capacity_max},
+         "start_position is " + std::to_string(g.start_position) + ": it must be a multiple of the capacity below 2^63");
+}
+
+// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+inline void format_ring(int fd, const RingGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
+                        int64_t created_ns) {
+    check_geometry(g, Code::invalid);
+    const uint64_t size = ring_file_size(g.slot_count, g.capacity);
+    if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
+    const Mapping map(fd, size, true);
+    Header *header = begin_header(map, Kind::ring, metadata, boot_id, created_ns);
+    auto *control = reinterpret_cast<RingControl *>(map.bytes() + control_offset);
+    header->epoch = g.epoch;
+    header->term_length = g.capacity;
+    header->stream = 1;
+    header->slot_count = g.slot_count;
+    header->max_frame = g.max_frame();
+    header->start_position = static_cast<int64_t>(g.start_position);
+    control->writer.write.relaxed(g.start_position);
+    control->writer.newest.relaxed(g.start_position);
+    control->claimed.value.relaxed(g.start_position);
+    reinterpret_cast<RingFrame *>(map.bytes() + ring_data_offset(g.slot_count))->sequence.relaxed(g.start_sequence);
+    header->magic.release(magic); // SYNC 0
+}
+
+struct OpenedRing : OpenedChannel {
+    RingGeometry geometry;
+};
+
+// Reads each header word once and believes none of it unchecked. Changes nothing.
+inline OpenedRing read_ring_header(const uint8_t *bytes, uint64_t size, const std::string &where) {
+    const Header *header = find_header(bytes, size, where, Kind::ring);
+    OpenedRing ring;
+    RingGeometry &g = ring.geometry;
+    g.capacity = header->term_length;
+    g.slot_count = header->slot_count;
+    g.start_position = static_cast<uint64_t>(header->start_position);
+    g.epoch = header->epoch;
+    check_header(where, [&] { check_geometry(g, Code::corrupt); });
+    check_size(header, ring_file_size(g.slot_count, g.capacity), size, where);
+    read_common(header, where, ring);
+    return ring;
+}
+
+} // namespace penstock

@@ -1,0 +1,458 @@
+// The ring's scenarios. The circle is 256 bytes, frames 64: a fourth message overwrites the first. Message i says i, so that
+// a reader can tell what it got and what it missed.
+#include "explorer.hpp"
+#include "scenarios.hpp"
+
+#include "ring_reader.hpp"
+#include "ring_writer.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace penstock::model {
+namespace {
+
+class RingStage {
+  public:
+    explicit RingStage(uint32_t slots = 2) {
+        RingGeometry g;
+        g.capacity = 256;
+        g.slot_count = slots;
+        static std::vector<uint8_t> pristine;
+        static uint32_t made = 0;
+        if (!mapping || made != slots) {
+            const HeapOff off;
+            const int fd = memfd_create("model", MFD_CLOEXEC);
+            const uint64_t size = ring_file_size(g.slot_count, g.capacity);
+            const uint8_t boot[16] = {};
+            if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0) std::abort();
+            format_ring(fd, g, "{}", boot, 0);
+            mapping = std::make_shared<Mapping>(fd, size, true);
+            ::close(fd);
+            pristine.assign(mapping->bytes(), mapping->bytes() + size);
+            made = slots;
+        }
+        std::memcpy(mapping->bytes(), pristine.data(), pristine.size());
+        World::share(mapping->bytes(), mapping->size(), mapping->size());
+        const auto *control = reinterpret_cast<RingControl *>(mapping->bytes() + control_offset);
+        World::quiet(&control->writer.bytes_sent, 16); // and joined_ns
+        World::quiet(&control->writer.pid, 8);         // and state
+        World::quiet(&control->reaped, sizeof control->reaped);
+        for (uint32_t i = 0; i < slots; ++i) {
+            const auto *slot = reinterpret_cast<RingSlot *>(mapping->bytes() + slots_offset + i * sizeof(RingSlot));
+            World::quiet(&slot->identity.pid, sizeof slot->identity - 4);
+            World::quiet(&slot->reader.counts, sizeof slot->reader.counts);
+        }
+    }
+    static std::shared_ptr<Ring> open() { return std::make_shared<Ring>(-1, "ring", mapping); }
+    static RingWriter &writer(int thread) {
+        World::owner(thread);
+        auto &made = *new RingWriter(open(), nullptr);
+        World::owner(-1);
+        return made;
+    }
+    static RingReader &reader(int thread, bool conflate = false) {
+        World::owner(thread);
+        auto &made = *new RingReader(open(), {}, conflate);
+        World::owner(-1);
+        return made;
+    }
+    static inline std::shared_ptr<Mapping> mapping;
+};
+
+void send(RingWriter &writer, uint64_t number) { writer.offer(&number, sizeof number); }
+void sends(RingWriter &writer, uint64_t count, bool mortal = false) {
+    World::thread(
+        [&writer, count] {
+            for (uint64_t i = 0; i < count; ++i) send(writer, i);
+        },
+        mortal);
+}
+
+// What a reader got: each message says its number, numbers grow, and every hole was counted.
+struct Got {
+    uint64_t total = 0;
+    bool one(RingReader &reader) {
+        const Message *message = reader.look();
+        if (message == nullptr) return false;
+        uint64_t number = ~uint64_t{0};
+        EXPECT(message->length <= 40);
+        uint64_t words[5];
+        if (!reader.copy(words, *message)) return true;
+        number = message->length == 0 ? 0 : words[0];
+        if (message->length > sizeof number) EXPECT(words[4] == number); // of a long one, the last word too
+        const uint64_t due = reader.sequence();
+        reader.take();
+        if (message->length != 0) EXPECT(number + 1 == reader.sequence());
+        EXPECT(reader.sequence() == due + 1);
+        ++total;
+        return true;
+    }
+    // Until everything sent was got, lost, or passed over.
+    void all(RingReader &reader, uint64_t count) {
+        while (total + reader.lost_messages() + reader.conflated() < count)
+            if (!one(reader)) spin_pause();
+        EXPECT(total + reader.lost_messages() + reader.conflated() == count);
+        EXPECT(reader.sequence() == count);
+    }
+};
+void receives(RingReader &reader, uint64_t count, bool lossless = false) {
+    World::thread([&reader, count, lossless] {
+        Got got;
+        got.all(reader, count);
+        if (lossless) EXPECT(got.total == count);
+        EXPECT((reader.lost_messages() == 0) == (reader.lost_bytes() == 0));
+    });
+}
+
+template <uint64_t count> void flow() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    sends(RingStage::writer(0), count);
+    receives(reader, count, count < 4);
+}
+
+void two_readers() {
+    RingStage stage;
+    RingReader &one = RingStage::reader(1), &two = RingStage::reader(2);
+    sends(RingStage::writer(0), 1);
+    receives(one, 1, true);
+    receives(two, 1, true);
+}
+
+void long_messages_wrap() { // 96, 96, a pad of 64, 96
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    RingWriter &writer = RingStage::writer(0);
+    World::thread([&] {
+        for (uint64_t i = 0; i < 3; ++i) {
+            const uint64_t words[5] = {i, i, i, i, i};
+            EXPECT(writer.payload_max() == 32);
+            writer.offer(words, 32);
+        }
+    });
+    World::thread([&] {
+        for (uint64_t seen = 0; seen + reader.lost_messages() < 3;) {
+            const Message *message = reader.look();
+            if (message == nullptr) {
+                spin_pause();
+                continue;
+            }
+            uint64_t words[4];
+            if (!reader.copy(words, *message)) continue;
+            EXPECT(message->length == 32);
+            for (const uint64_t word : words) EXPECT(word == words[0]);
+            reader.take();
+            EXPECT(words[0] + 1 == reader.sequence());
+            ++seen;
+        }
+    });
+}
+
+void pad_at_the_end() { // 32-byte frames up to one before the end, then a message that needs two
+    RingStage stage;
+    RingWriter &writer = RingStage::writer(0);
+    for (int i = 0; i < 7; ++i) writer.offer(nullptr, 0);
+    RingReader &reader = RingStage::reader(1);
+    World::thread([&] {
+        for (uint64_t i = 7; i < 9; ++i) send(writer, i);
+    });
+    World::thread([&] {
+        Got got;
+        while (got.total < 2)
+            if (!got.one(reader)) spin_pause();
+        EXPECT(reader.lost_messages() == 0);
+    });
+}
+
+// A run is at most a frame's largest length: two empty messages.
+void send_two(RingWriter &writer) {
+    const RingWriter::Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
+    writer.offer_many(pieces, 2);
+}
+
+void batch_at_once() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    RingWriter &writer = RingStage::writer(0);
+    World::thread([&] {
+        send_two(writer);
+        send(writer, 2);
+    });
+    World::thread([&] {
+        Got got;
+        while (!got.one(reader)) spin_pause();
+        EXPECT(reader.look() != nullptr); // the other came with it
+        got.all(reader, 3);
+        EXPECT(got.total == 3);
+    });
+}
+
+void batch_over_the_end() {
+    RingStage stage;
+    RingWriter &writer = RingStage::writer(0);
+    for (uint64_t i = 0; i < 3; ++i) send(writer, i);
+    writer.offer(nullptr, 0); // 32 bytes are left before the end
+    RingReader &reader = RingStage::reader(1);
+    World::thread([&] {
+        const uint64_t numbers[] = {4, 5};
+        const RingWriter::Piece pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
+        writer.offer_many(pieces, 2);
+    });
+    World::thread([&] {
+        Got got;
+        while (got.total < 2)
+            if (!got.one(reader)) spin_pause();
+        EXPECT(reader.sequence() == 6 && reader.lost_messages() == 0);
+    });
+}
+
+template <bool commits> void claimed_in_place() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    RingWriter &writer = RingStage::writer(0);
+    World::thread([&] {
+        const RingWriter::Reservation place = writer.reserve(8);
+        const uint64_t number = commits ? 0 : 77;
+        copy_words_in(place.payload, &number, 8);
+        if (commits) writer.commit(place);
+        else writer.abort(place);
+        for (uint64_t i = commits; i < 4; ++i) send(writer, i);
+    });
+    receives(reader, 4);
+}
+
+void joins_while_written() {
+    RingStage stage;
+    RingWriter &writer = RingStage::writer(0);
+    sends(writer, 5);
+    World::thread([&] {
+        RingReader &reader = RingStage::reader(1);
+        const uint64_t begun = reader.sequence();
+        Got got;
+        while (got.total + reader.lost_messages() + begun < 5)
+            if (!got.one(reader)) spin_pause();
+        EXPECT(got.total + reader.lost_messages() + begun == 5);
+        reader.ring().detach();
+    });
+}
+
+template <uint64_t count> void newest_only() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1, true);
+    sends(RingStage::writer(0), count);
+    receives(reader, count);
+}
+
+void borrowed() { // looked at, read later, believed only if nobody wrote there
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    sends(RingStage::writer(0), 4);
+    World::thread([&] {
+        const Message *message;
+        while ((message = reader.look()) == nullptr && reader.lost_messages() == 0) spin_pause();
+        if (message == nullptr) return;
+        const Message held = *message;
+        const uint64_t sequence = reader.lost_messages();
+        reader.take();
+        uint64_t number;
+        const bool intact = reader.copy(&number, held);
+        EXPECT(!intact || number == sequence);
+    });
+}
+
+void sleeps(RingReader &reader, uint64_t count) {
+    World::thread([&reader, count] {
+        Atomic<uint32_t> &event = reader.ring().control().data.value;
+        Got got;
+        while (got.total + reader.lost_messages() < count) {
+            const uint32_t expected = event_prepare(event);
+            if (!got.one(reader)) event_sleep(event, expected, 1);
+        }
+    });
+}
+void sleeper_is_woken() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    sends(RingStage::writer(0), 2);
+    sleeps(reader, 2);
+}
+void batch_wakes() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    RingWriter &writer = RingStage::writer(0);
+    World::thread([&] {
+        const uint64_t numbers[] = {0, 1};
+        const RingWriter::Piece pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
+        writer.offer_many(pieces, 2);
+    });
+    sleeps(reader, 2);
+}
+
+void writer_awaits_a_reader() {
+    RingStage stage;
+    RingWriter &writer = RingStage::writer(0);
+    World::thread([&] {
+        Atomic<uint32_t> &event = writer.ring().control().members.value;
+        for (;;) {
+            const uint32_t expected = event_prepare(event);
+            if (writer.ring().readers() != 0) break;
+            event_sleep(event, expected, 1);
+        }
+        send(writer, 0);
+    });
+    World::thread([] {
+        RingReader &reader = RingStage::reader(1);
+        Got got;
+        got.all(reader, 1);
+        EXPECT(got.total == 1);
+    });
+}
+
+void at_most_one_writes() {
+    RingStage stage;
+    int *inside = new int[2]{};
+    for (int i = 0; i < 2; ++i)
+        World::thread([=] {
+            try {
+                auto &writer = *new RingWriter(RingStage::open(), nullptr);
+                inside[i] = 1;
+                send(writer, 0);
+            } catch (const Error &error) {
+                EXPECT(error.code == Code::busy);
+            }
+        });
+    World::finally([=] { EXPECT(inside[0] + inside[1] == 1); });
+}
+
+// The publication is killed at any of its operations; another goes on after it. Nothing committed is lost but by a lap, nothing
+// is seen twice, and the numbers go on.
+template <uint64_t before, uint64_t after> void killed_and_followed() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(2);
+    RingWriter &mortal = RingStage::writer(0);
+    sends(mortal, before, true);
+    uint64_t *end = new uint64_t(~uint64_t{0});
+    World::thread([=] {
+        RingWriter *writer = nullptr;
+        while (writer == nullptr) {
+            try {
+                writer = new RingWriter(RingStage::open(), nullptr);
+            } catch (const Error &error) {
+                EXPECT(error.code == Code::busy);
+                return; // it lives
+            }
+        }
+        const uint64_t first = writer->sequence();
+        EXPECT(first <= before);
+        for (uint64_t i = 0; i < after; ++i) send(*writer, first + i);
+        *end = first + after;
+    });
+    World::thread([&reader] {
+        Got got;
+        for (int turn = 0; turn < 4; ++turn) got.one(reader);
+        EXPECT(got.total + reader.lost_messages() == reader.sequence());
+        EXPECT(reader.restarts() <= 1);
+    });
+    World::finally([=, &reader] {
+        if (*end == ~uint64_t{0}) return;
+        Got got;
+        while (got.one(reader)) {
+        }
+        EXPECT(reader.sequence() == *end);
+    });
+}
+
+void batch_killed() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(2);
+    RingWriter &mortal = RingStage::writer(0);
+    World::thread([&mortal] { send_two(mortal); }, true);
+    World::thread([&reader] {
+        Got got;
+        for (int turn = 0; turn < 2; ++turn) got.one(reader);
+    });
+    World::finally([&reader] {
+        if (!World::died(0)) return;
+        auto &writer = *new RingWriter(RingStage::open(), nullptr);
+        const uint64_t first = writer.sequence();
+        EXPECT(first == 0 || first == 2);
+        send(writer, first);
+        Got got;
+        while (got.one(reader)) {
+        }
+        EXPECT(reader.sequence() == first + 1 && reader.lost_messages() == 0);
+    });
+}
+
+void slot_of_a_dead_reader() { // one slot: whoever comes after a dead reader gets it, and is counted once
+    RingStage stage(1);
+    RingWriter &writer = RingStage::writer(2);
+    for (int i = 0; i < 2; ++i)
+        World::thread(
+            [] {
+                try {
+                    auto &reader = *new RingReader(RingStage::open(), {}, false);
+                    Got got;
+                    got.one(reader);
+                } catch (const Error &error) {
+                    EXPECT(error.code == Code::busy);
+                }
+            },
+            i == 0);
+    World::thread([&writer] {
+        send(writer, 0);
+        EXPECT(writer.ring().readers() <= 1);
+    });
+}
+
+void all_have_read() { // what all_read says yes to was read
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    RingWriter &writer = RingStage::writer(0);
+    auto *read = new Atomic<uint32_t>();
+    read->relaxed(0);
+    uint32_t *plain = new uint32_t(0);
+    World::thread([&writer, plain] {
+        send(writer, 0);
+        if (writer.ring().all_read()) EXPECT(*plain == 1);
+    });
+    World::thread([&reader, plain] {
+        while (reader.look() == nullptr) spin_pause();
+        *plain = 1;
+        reader.take();
+    });
+}
+
+} // namespace
+
+const std::vector<Scenario> &ring_scenarios() {
+    static const std::vector<Scenario> all = {
+        {"ring_flow", "a publication and a subscription within a lap", flow<2>},
+        {"ring_lap", "the subscription is lapped and counts what it lost", flow<5>},
+        {"ring_two_laps", "and lapped again", flow<9>, true},
+        {"ring_two_readers", "each gets everything", two_readers, true},
+        {"ring_long_messages", "several words, whole or not at all", long_messages_wrap},
+        {"ring_pad", "a pad fills the end of the circle", pad_at_the_end},
+        {"ring_batch", "a batch becomes visible at once", batch_at_once},
+        {"ring_batch_pad", "over the circle's end", batch_over_the_end},
+        {"ring_claim_commit", "a message written in place", claimed_in_place<true>},
+        {"ring_claim_abort", "and given up", claimed_in_place<false>},
+        {"ring_join", "a subscription comes while others write", joins_while_written},
+        {"ring_conflate", "only the newest", newest_only<3>},
+        {"ring_conflate_lap", "and the newest is overwritten", newest_only<5>},
+        {"ring_borrow", "what was lent and overwritten is reported", borrowed},
+        {"ring_sleep", "no wake-up is lost", sleeper_is_woken},
+        {"ring_batch_wakes", "nor by a batch", batch_wakes},
+        {"ring_await_reader", "a publication sleeps until a subscription comes", writer_awaits_a_reader},
+        {"ring_one_writer", "of two publications at most one is let in", at_most_one_writes},
+        {"ring_killed", "the publication is killed, another goes on", killed_and_followed<1, 1>},
+        {"ring_killed_lap", "and laps its readers", killed_and_followed<2, 3>, true},
+        {"ring_killed_batch", "killed within a batch", batch_killed},
+        {"ring_dead_reader", "its slot is given to the next", slot_of_a_dead_reader, true},
+        {"ring_all_read", "all_read is true only of what was read", all_have_read},
+    };
+    return all;
+}
+
+} // namespace penstock::model
