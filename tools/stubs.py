@@ -38,7 +38,7 @@ SIGNATURES = {
 
 
 def _method(match: re.Match[str]) -> str:
-    owner = native.LogPublication if hasattr(native.LogPublication, match[1]) else native.LogSubscription
+    owner = native.Publication if hasattr(native.Publication, match[1]) else native.Subscription
     doc = inspect.getdoc(getattr(owner, match[1])) or ""
     lines = "\n".join(f"        {line}".rstrip() for line in doc.splitlines())
     return f'    {SIGNATURES[match[1]]}\n        """\n{lines}\n        """\n'

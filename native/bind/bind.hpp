@@ -131,7 +131,7 @@ template <class Function> PyCFunction as_method(Function function) {
     return reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(function));
 }
 
-void bind_log(nb::module_ &m);
+void bind_channels(nb::module_ &m);
 void bind_publication(nb::module_ &m);
 void bind_subscription(nb::module_ &m);
 void bind_waiting(nb::module_ &m);

@@ -1,29 +1,38 @@
-// What publication and subscription handles share: opening, closing while others work, coming back after a fork.
+// What publication and subscription handles share: closing while others work, coming back after a fork, lent memory.
 #pragma once
 
 #include "bind.hpp"
-
-#include "../core/term_log.hpp"
+#include "ends.hpp"
 
 namespace penstock::bind {
 
 // The interpreter lock serialises everything here; work done without it pins the handle by `Busy`.
-template <class End> class Handle {
+template <class Kind> class Handle {
   public:
+    explicit Handle(std::shared_ptr<Kind> end) : end_(std::move(end)), generation_(ForkGuard::generation()) {}
+    virtual ~Handle() { end_->leave(); } // the bridge may keep the channel mapped a little longer; the slot goes now
+    Handle(const Handle &) = delete;
+    Handle &operator=(const Handle &) = delete;
+
     // Ready for a call: not closed, and seated in this process.
-    End &ready() {
-        if (closed_) throw Error(Code::closed, (log_ ? log_->path() : std::string("the channel")) + ": the handle is closed");
-        if (log_->forked()) static_cast<typename End::Owner *>(this)->rejoin();
+    Kind &ready() {
+        if (closed_) throw Error(Code::closed, end_->path() + ": the handle is closed");
+        if (generation_ != ForkGuard::generation()) {
+            forked();
+            end_->rejoin();
+            generation_ = ForkGuard::generation();
+        }
         return *end_;
     }
-    TermLog &log() { return *log_; }
+    Kind &end() { return *end_; }
     bool closed() const { return closed_; }
+    uint32_t generation() const { return generation_; }
 
     class Busy { // while one of these lives, close() leaves the slot to it
       public:
         explicit Busy(Handle &handle) : handle_(handle) { ++handle_.busy_; }
         ~Busy() {
-            if (--handle_.busy_ == 0 && handle_.closed_) handle_.log_->detach();
+            if (--handle_.busy_ == 0 && handle_.closed_) handle_.end_->leave();
         }
         Busy(const Busy &) = delete;
         Busy &operator=(const Busy &) = delete;
@@ -35,22 +44,17 @@ template <class End> class Handle {
     void close() {
         if (closed_) return;
         closed_ = true;
-        // Threads that sleep on this handle look again; so do the channel's others, once.
-        for (Atomic<uint32_t> *event : {&log_->control().data.value, &log_->control().space.value}) {
-            event->add(2);
-            event_wake(*event);
-        }
-        if (busy_ == 0) log_->detach();
-    }
-
-    // The bridge may keep the log mapped a little longer; the slot goes now.
-    ~Handle() {
-        if (log_) log_->detach();
+        end_->disturb(); // threads that sleep on this handle look again; so do the channel's others, once
+        if (busy_ == 0) end_->leave();
     }
 
   protected:
-    std::shared_ptr<TermLog> log_;
-    std::unique_ptr<End> end_;
+    virtual void forked() {}
+
+    std::shared_ptr<Kind> end_;
+
+  private:
+    uint32_t generation_;
     bool closed_ = false;
     int busy_ = 0;
 };

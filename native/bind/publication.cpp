@@ -1,7 +1,7 @@
-// Python's handle for a publication on a log: send, offer, offer_many, claim.
+// Python's handle for a publication of any kind: send, offer, offer_many, claim.
 #include "handle.hpp"
-
-#include "../core/log_writer.hpp"
+#include "log_ends.hpp"
+#include "ring_ends.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 
@@ -11,73 +11,48 @@ namespace penstock::bind {
 
 namespace {
 
-constexpr size_t copy_without_interpreter = 256 * 1024;
-
-class WriterEnd : public LogWriter {
+class Publication : public Handle<Sender> {
   public:
-    using LogWriter::LogWriter;
-    using Owner = class Publication;
-};
-
-class Publication : public Handle<WriterEnd> {
-  public:
-    Publication(int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock) {
-        log_ = std::make_shared<TermLog>(fd, std::move(path));
-        end_ = std::make_unique<WriterEnd>(log_, exclusive, std::move(clock));
-    }
-    void rejoin() {
-        log_->forget_slot();
-        log_->return_after_fork();
-        end_->join();
-    }
+    using Handle::Handle;
 
     int64_t send(const BytesArgument &data, PyObject *timeout) {
-        WriterEnd &writer = ready();
+        Sender &sender = ready();
         if (data.size() < copy_without_interpreter) { // the path that has to be short
-            if (data.size() <= writer.payload_max()) {
-                const int64_t position = writer.offer(data.data(), data.size());
+            if (data.size() <= sender.payload_max()) {
+                const int64_t position = sender.offer(data.data(), data.size());
                 if (position != no_room) return position;
             }
         }
         return send_patiently(data, timeout_ns(timeout));
     }
 
+    bool wait_for_readers(uint32_t count, int64_t timeout) {
+        const Busy busy(*this);
+        auto attempt = [&] { return ready().readers() >= count; };
+        return wait_until(end().members(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
+    }
+
   private:
     int64_t send_patiently(const BytesArgument &data, int64_t timeout) {
-        if (data.size() > message_limit)
-            throw Error(Code::too_large, log_->path() + ": a message of " + std::to_string(data.size()) +
-                                             " bytes; the largest is " + std::to_string(message_limit));
+        if (data.size() > end().message_max())
+            throw Error(Code::too_large, end().path() + ": a message of " + std::to_string(data.size()) +
+                                             " bytes; the largest is " + std::to_string(end().message_max()));
         const Busy busy(*this);
-        LogWriter::Sending sending{data.data(), data.size()};
-        auto attempt = [&] { return advance(ready(), sending); };
+        Sending sending{data.data(), data.size()};
+        auto attempt = [&] { return ready().advance(sending); };
         bool done = false;
         try {
-            done = wait_until(log_->control().space.value, timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
+            done = wait_until(end().room(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
         } catch (...) {
-            if (!closed_ && !log_->forked()) end_->give_up(sending);
+            if (!closed() && generation() == ForkGuard::generation()) end().give_up(sending);
             throw;
         }
         if (!done) {
-            end_->give_up(sending);
+            end().give_up(sending);
             return no_room;
         }
         return sending.position;
     }
-
-    // Copies large frames without the interpreter, each under a claim word of its own.
-    static bool advance(WriterEnd &writer, LogWriter::Sending &sending) {
-        while (sending.position == no_room) {
-            const size_t left = sending.length - sending.done;
-            if (left < copy_without_interpreter) return writer.send_some(sending);
-            LogWriter::Reservation place;
-            if (!writer.next_fragment(sending, place, writer.open_index())) return false;
-            without_interpreter([&] { std::memcpy(place.payload, sending.data + sending.done, place.length); });
-            writer.finish_fragment(sending, place);
-        }
-        return true;
-    }
-
-    static constexpr size_t message_limit = size_t{1} << 30;
 };
 
 PyObject *publication_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
@@ -89,7 +64,7 @@ PyObject *publication_send(PyObject *self, PyObject *const *args, Py_ssize_t cou
         const int64_t position = publication->send(data, timeout);
         if (position != no_room) return PyLong_FromLongLong(position);
         PyErr_Format(timeout_error(), "%s: no room within the timeout: a subscription is behind by the whole window",
-                     publication->log().path().c_str());
+                     publication->end().path().c_str());
         return nullptr;
     } catch (...) {
         return raise_current();
@@ -110,8 +85,8 @@ PyObject *publication_offer(PyObject *self, PyObject *data) {
 // A list or tuple of messages, each bytes or a buffer; or one 2-D buffer whose rows are messages.
 PyObject *publication_offer_many(PyObject *self, PyObject *messages) {
     try {
-        WriterEnd &writer = nb::inst_ptr<Publication>(self)->ready();
-        std::vector<LogWriter::Piece> pieces;
+        Sender &writer = nb::inst_ptr<Publication>(self)->ready();
+        std::vector<Piece> pieces;
         std::vector<Py_buffer> views;
         struct Release {
             std::vector<Py_buffer> &views;
@@ -163,18 +138,18 @@ PyObject *publication_offer_many(PyObject *self, PyObject *messages) {
 class ClaimView {
   public:
     ClaimView(nb::object owner, Publication &publication, uint32_t length, int64_t timeout)
-        : owner_(std::move(owner)), publication_(publication), map_(publication.log().mapping()) {
+        : owner_(std::move(owner)), publication_(publication), map_(publication.end().mapping()) {
         const Publication::Busy busy(publication);
         auto attempt = [&] {
-            WriterEnd &writer = publication.ready();
+            Sender &writer = publication.ready();
             if (length > writer.payload_max())
-                throw Error(Code::too_large, publication.log().path() + ": claim takes up to " +
+                throw Error(Code::too_large, publication.end().path() + ": claim takes up to " +
                                                  std::to_string(writer.payload_max()) + " bytes here, not " +
                                                  std::to_string(length));
-            return !writer.sending_fragments() && writer.reserve(length, writer.open_index(), place_);
+            return writer.reserve(length, place_);
         };
-        if (!wait_until(publication.log().control().space.value, timeout, 0, 1'000'000, attempt, [] { return true; }, [] {})) {
-            PyErr_Format(timeout_error(), "%s: no room for the claim within the timeout", publication.log().path().c_str());
+        if (!wait_until(publication.end().room(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {})) {
+            PyErr_Format(timeout_error(), "%s: no room for the claim within the timeout", publication.end().path().c_str());
             throw nb::python_error();
         }
         open_ = true;
@@ -186,7 +161,7 @@ class ClaimView {
     }
 
     int64_t commit() {
-        if (!usable()) throw Error(Code::closed, publication_.log().path() + ": the claim has ended already");
+        if (!usable()) throw Error(Code::closed, publication_.end().path() + ": the claim has ended already");
         open_ = false;
         return publication_.ready().commit(place_);
     }
@@ -208,7 +183,7 @@ class ClaimView {
     nb::object owner_;
     Publication &publication_;
     std::shared_ptr<Mapping> map_;
-    LogWriter::Reservation place_;
+    Reservation place_;
     uint32_t generation_ = 0;
     bool open_ = false;
 };
@@ -264,16 +239,29 @@ void bind_publication(nb::module_ &m) {
         .def("abort", &ClaimView::abort, "Gives the claim up; readers skip it.")
         .def_prop_ro("position", &ClaimView::position, "Where the message's frame begins.");
 
-    auto type = nb::class_<Publication>(m, "LogPublication")
-                    .def(nb::init<int, std::string, bool, std::shared_ptr<ManualClock>>(), nb::arg("fd"), nb::arg("path"),
-                         nb::arg("exclusive"), nb::arg("clock").none())
+    nb::class_<Sender>(m, "Sender", "The writing end of a channel, made for a Publication.");
+    m.def(
+        "log_sender",
+        [](int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<Sender> {
+            return std::make_shared<LogSender>(fd, std::move(path), exclusive, std::move(clock));
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("exclusive"), nb::arg("clock").none());
+    m.def(
+        "ring_sender",
+        [](int fd, std::string path, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<Sender> {
+            return std::make_shared<RingSender>(fd, std::move(path), std::move(clock));
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("clock").none());
+
+    auto type = nb::class_<Publication>(m, "Publication")
+                    .def(nb::init<std::shared_ptr<Sender>>(), nb::arg("sender"))
                     .def(
                         "claim",
                         [](nb::object self, int64_t length, nb::object timeout) {
                             if (length < 0) throw Error(Code::invalid, "claim takes a length from 0 on");
                             auto &publication = nb::cast<Publication &>(self);
                             if (static_cast<uint64_t>(length) > publication.ready().payload_max())
-                                throw Error(Code::too_large, publication.log().path() + ": claim takes up to " +
+                                throw Error(Code::too_large, publication.end().path() + ": claim takes up to " +
                                                                  std::to_string(publication.ready().payload_max()) +
                                                                  " bytes here, not " + std::to_string(length));
                             return new ClaimView(self, publication, static_cast<uint32_t>(length), timeout_ns(timeout.ptr()));
@@ -287,13 +275,31 @@ void bind_publication(nb::module_ &m) {
                         "This publication's id in every frame it writes.")
                     .def_prop_ro(
                         "position", [](Publication &self) { return self.ready().position(); },
-                        "The log's tail: where the next message goes.")
+                        "The stream's end: where the next message goes.")
                     .def_prop_ro(
                         "max_payload", [](Publication &self) { return self.ready().payload_max(); },
                         "Bytes that offer and claim take at most; send takes up to 1 GiB.")
                     .def_prop_ro(
-                        "connected", [](Publication &self) { return self.ready().log().somebody_subscribed(); },
-                        "Whether anybody subscribes at this moment.");
+                        "connected", [](Publication &self) { return self.ready().readers() != 0; },
+                        "Whether anybody subscribes at this moment.")
+                    .def_prop_ro(
+                        "readers", [](Publication &self) { return self.ready().readers(); },
+                        "How many subscriptions there are at this moment.")
+                    .def_prop_ro(
+                        "all_read", [](Publication &self) { return self.ready().all_read(); },
+                        "Whether every subscription has read all that was sent; also true without any. A log's subscriptions\n"
+                        "show how far they are when they find nothing more.")
+                    .def(
+                        "wait_for_readers",
+                        [](Publication &self, int64_t count, nb::object timeout) {
+                            if (count < 0 || count > UINT32_MAX) throw Error(Code::invalid, "count is a number from 0 on");
+                            if (self.wait_for_readers(static_cast<uint32_t>(count), timeout_ns(timeout.ptr()))) return;
+                            PyErr_Format(timeout_error(), "%s: fewer than %lld subscriptions came within the timeout",
+                                         self.end().path().c_str(), static_cast<long long>(count));
+                            throw nb::python_error();
+                        },
+                        nb::arg("count") = 1, nb::arg("timeout") = nb::none(),
+                        "Waits until so many subscriptions are there; TimeoutError after `timeout` seconds.");
     add_method(type, &send_method);
     add_method(type, &offer_method);
     add_method(type, &offer_many_method);

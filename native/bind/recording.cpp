@@ -31,21 +31,21 @@ class RecordingSegment {
     // Moves what the subscription has, up to `max_bytes`, into the segment; how many bytes. Runs without the interpreter.
     uint64_t record(Subscription &subscription, uint64_t max_bytes) {
         const Subscription::Busy busy(subscription);
-        ReaderEnd &reader = subscription.ready();
-        if (reader.position() != writer_->position())
-            throw Error(Code::invalid, "the subscription stands at " + std::to_string(reader.position()) + ", the segment at " +
-                                           std::to_string(writer_->position()));
+        Receiver &reader = subscription.ready();
         uint64_t moved = 0;
         without_interpreter([&] {
             while (moved < max_bytes) {
-                const LogReader::Run run = reader.run(block_max);
+                if (reader.position() != writer_->position())
+                    throw Error(reader.keeps_lent() ? Code::invalid : Code::dropped,
+                                reader.path() + ": the subscription stands at " + std::to_string(reader.position()) +
+                                    ", the segment at " + std::to_string(writer_->position()));
+                const Run run = reader.run(block_max);
                 if (run.length == 0) {
-                    reader.unblock();
+                    if (reader.position() != writer_->position()) continue;
+                    reader.repair();
                     break;
                 }
-                writer_->append(run, system_ns(CLOCK_REALTIME), [&] {
-                    if (reader.droppable()) reader.still_mine();
-                });
+                writer_->append(run, system_ns(CLOCK_REALTIME), [&] { reader.check_run(); });
                 reader.take_run(run);
                 moved += run.length;
             }

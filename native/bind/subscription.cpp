@@ -1,7 +1,10 @@
-// Python's handle for a subscription to a log: recv, try_recv, poll, iteration, borrow, Arrow batches, fileno, wait.
+// Python's handle for a subscription of any kind: recv, try_recv, poll, iteration, borrow, Arrow batches, fileno, wait.
 #include "subscription.hpp"
 
+#include "ring_ends.hpp"
+
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -18,7 +21,7 @@ PyObject *receive_within(Subscription &subscription, int64_t timeout) {
         PyObject *bytes = subscription.receive();
         if (bytes != nullptr) return bytes;
         if (timeout == 0 || !subscription.wait_for_message(timeout)) {
-            PyErr_Format(timeout_error(), "%s: no message within the timeout", subscription.log().path().c_str());
+            PyErr_Format(timeout_error(), "%s: no message within the timeout", subscription.end().path().c_str());
             return nullptr;
         } // another thread may have taken it: then wait again
     }
@@ -58,32 +61,32 @@ PyObject *subscription_next(PyObject *self) {
     }
 }
 
-// A message read in place. What it shows stays readable while any view of it lives.
+// A message read in place. In a log what it shows stays readable while any view of it lives; in a ring it may be overwritten,
+// which the end of the block reports.
 class BorrowView {
   public:
     BorrowView(nb::object owner, Subscription &subscription, int64_t timeout)
         : owner_(std::move(owner)), subscription_(subscription) {
-        ReaderEnd *reader = &subscription.ready();
+        Receiver *reader = &subscription.ready();
         const Message *message = reader->look();
         while (message == nullptr) {
             if (!subscription.wait_for_message(timeout)) {
-                PyErr_Format(timeout_error(), "%s: no message within the timeout", subscription.log().path().c_str());
+                PyErr_Format(timeout_error(), "%s: no message within the timeout", subscription.end().path().c_str());
                 throw nb::python_error();
             }
             message = reader->look();
         }
-        position_ = message->position;
-        map_ = subscription.log().mapping();
+        map_ = reader->mapping();
         generation_ = ForkGuard::generation();
         if (message->assembled) {
             copy_.assign(message->data, message->data + message->length);
+            message_ = subscription.lend(*message);
             lent = {copy_.data(), copy_.size(), 0, {}};
         } else {
-            lent = {const_cast<uint8_t *>(message->data), message->length, 0, {}};
-            reader->hold(position_);
+            message_ = subscription.lend(*message);
+            lent = {const_cast<uint8_t *>(message_.data), message_.length, 0, {}};
             holding_ = true;
         }
-        subscription.taken(*reader, *message);
     }
     ~BorrowView() { end(); }
     bool lent_now() const { return open_; }
@@ -94,9 +97,18 @@ class BorrowView {
         open_ = false;
         if (lent.exports == 0) let_go();
     }
-    // Says if writers went over the message while it was borrowed (only with drop_after).
+    // Says if writers went over the message while it was borrowed.
     void check() {
-        if (!subscription_.closed() && subscription_.ready().droppable() && copy_.empty()) subscription_.ready().still_mine();
+        if (checked_ || message_.assembled || subscription_.closed() || generation_ != ForkGuard::generation()) return;
+        checked_ = true;
+        Receiver &reader = subscription_.ready();
+        if (!reader.intact(message_))
+            throw Error(Code::dropped, reader.path() + ": the borrowed message at position " + std::to_string(message_.position) +
+                                           " was overwritten before its block ended: copy sooner, or use a larger capacity");
+        if (!reader.keeps_lent() && lent.exports != 0)
+            throw Error(Code::invalid, reader.path() +
+                                           ": a view of the borrowed message outlives its block, and a ring goes on to "
+                                           "overwrite it: copy what you keep");
     }
     Lent lent;
 
@@ -104,15 +116,19 @@ class BorrowView {
     void let_go() {
         if (!holding_) return;
         holding_ = false;
-        if (!subscription_.closed() && generation_ == ForkGuard::generation()) subscription_.ready().let_go(position_);
+        if (subscription_.closed() || generation_ != ForkGuard::generation()) return;
+        Receiver &reader = subscription_.ready();
+        if (!checked_ && !reader.keeps_lent()) reader.intact(message_); // the block raised, or there was none: it is counted
+        checked_ = true;
+        reader.give_back(message_);
     }
     nb::object owner_;
     Subscription &subscription_;
     std::shared_ptr<Mapping> map_;
     std::vector<uint8_t> copy_;
-    uint64_t position_ = 0;
+    Message message_;
     uint32_t generation_ = 0;
-    bool holding_ = false, open_ = true;
+    bool holding_ = false, open_ = true, checked_ = false;
 };
 
 PyMethodDef recv_method = {"recv", as_method(subscription_recv), METH_FASTCALL | METH_KEYWORDS,
@@ -138,8 +154,8 @@ std::vector<size_t> wait_any(const std::vector<Subscription *> &subscriptions, i
     for (;;) {
         entries.clear();
         for (size_t i = 0; i < subscriptions.size(); ++i) {
-            ReaderEnd &reader = subscriptions[i]->ready();
-            Atomic<uint32_t> &event = subscriptions[i]->log().control().data.value;
+            Receiver &reader = subscriptions[i]->ready();
+            Atomic<uint32_t> &event = reader.event();
             const uint32_t expected = event_prepare(event);
             if (raw ? reader.readable() : reader.look() != nullptr) found.push_back(i);
             else if (entries.size() < wait_many_max) entries.push_back(wait_entry(event, expected));
@@ -149,7 +165,7 @@ std::vector<size_t> wait_any(const std::vector<Subscription *> &subscriptions, i
         const int64_t slice = subscriptions.size() > wait_many_max ? 1'000'000 : slice_ns_max;
         without_interpreter([&] { event_sleep_many(entries.data(), entries.size(), std::min(slice, deadline - now)); });
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        for (Subscription *subscription : subscriptions) subscription->ready().unblock();
+        for (Subscription *subscription : subscriptions) subscription->ready().repair();
     }
 }
 
@@ -168,8 +184,17 @@ void bind_subscription(nb::module_ &m) {
             "__exit__",
             [](BorrowView &self, nb::handle type, nb::handle, nb::handle) {
                 self.lent.exit();
+                if (!type.is_none()) {
+                    self.end();
+                    return false;
+                }
+                try {
+                    self.check();
+                } catch (...) {
+                    self.end();
+                    throw;
+                }
                 self.end();
-                if (type.is_none()) self.check();
                 return false;
             },
             nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
@@ -177,13 +202,23 @@ void bind_subscription(nb::module_ &m) {
     PyType_Slot slots[] = {{Py_tp_iter, reinterpret_cast<void *>(PyObject_SelfIter)},
                            {Py_tp_iternext, reinterpret_cast<void *>(subscription_next)},
                            {0, nullptr}};
+    nb::class_<Receiver>(m, "Receiver", "The reading end of a channel, made for a Subscription.");
+    m.def(
+        "log_receiver",
+        [](int fd, std::string path, const std::string &from, uint64_t position, double drop_after) -> std::shared_ptr<Receiver> {
+            return std::make_shared<LogReceiver>(fd, std::move(path), parse_start(from, position), drop_after);
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"));
+    m.def(
+        "ring_receiver",
+        [](int fd, std::string path, const std::string &from, uint64_t position, bool conflate) -> std::shared_ptr<Receiver> {
+            return std::make_shared<RingReceiver>(fd, std::move(path), parse_start(from, position), conflate);
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("conflate"));
+
     auto type =
-        nb::class_<Subscription>(m, "LogSubscription", nb::type_slots(slots))
-            .def(
-                "__init__",
-                [](Subscription *self, int fd, std::string path, const std::string &from, uint64_t position, double drop_after,
-                   double spin) { new (self) Subscription(fd, std::move(path), parse_start(from, position), drop_after, spin); },
-                nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("spin"))
+        nb::class_<Subscription>(m, "Subscription", nb::type_slots(slots))
+            .def(nb::init<std::shared_ptr<Receiver>, double>(), nb::arg("receiver"), nb::arg("spin"))
             .def("poll", &Subscription::poll, nb::arg("limit") = 1000,
                  "What is there now, at most `limit` messages, as a list of bytes. Never blocks.")
             .def("poll_arrow_capsules", &Subscription::poll_arrow, nb::arg("limit"), nb::arg("max_bytes"))
@@ -203,10 +238,24 @@ void bind_subscription(nb::module_ &m) {
             .def_prop_ro(
                 "position", [](Subscription &self) { return self.ready().position(); }, "Where reading goes on.")
             .def_prop_ro(
-                "lag", [](Subscription &self) { return self.ready().lag(); }, "Bytes of the log between here and its tail.")
+                "lag", [](Subscription &self) { return self.ready().lag(); }, "Bytes of the stream between here and its end.")
             .def_prop_ro(
                 "lost", [](Subscription &self) { return self.ready().lost(); },
-                "Bytes of the log skipped because this subscription was dropped.")
+                "Bytes of the stream that this subscription missed: by being lapped (ring) or let go (log, drop_after).")
+            .def_prop_ro(
+                "lost_messages",
+                [](Subscription &self) -> std::optional<int64_t> {
+                    const int64_t lost = self.ready().lost_messages();
+                    if (lost < 0) return std::nullopt;
+                    return lost;
+                },
+                "Messages that it missed; None where only the bytes are known (a log that let it go).")
+            .def_prop_ro(
+                "conflated", [](Subscription &self) { return self.ready().conflated(); },
+                "Messages passed over because newer ones were there (conflate=True); they do not count as lost.")
+            .def_prop_ro(
+                "restarts", [](Subscription &self) { return self.ready().restarts(); },
+                "How many publications of a ring followed the first one heard.")
             .def_prop_ro(
                 "incomplete", [](Subscription &self) { return self.ready().incomplete(); },
                 "Messages of which only some fragments came: their sender died or gave up.")

@@ -3,70 +3,54 @@
 
 #include "arrow_capsules.hpp"
 #include "handle.hpp"
+#include "log_ends.hpp"
 
 #include "../core/bridge.hpp"
-#include "../core/log_reader.hpp"
 
 namespace penstock::bind {
 
-inline constexpr size_t copy_without_interpreter = 256 * 1024;
 inline constexpr uint32_t empties_between_checks = 32;
 
-class ReaderEnd : public LogReader {
+class Subscription : public Handle<Receiver> {
   public:
-    using LogReader::LogReader;
-    using Owner = class Subscription;
-};
+    Subscription(std::shared_ptr<Receiver> end, double spin) : Handle(std::move(end)), spin_ns_(seconds_to_ns(spin)) {}
+    ~Subscription() override { stop_watching(); }
 
-class Subscription : public Handle<ReaderEnd> {
-  public:
-    Subscription(int fd, std::string path, Start start, double drop_after, double spin)
-        : drop_after_ns_(static_cast<uint64_t>(seconds_to_ns(drop_after))), spin_ns_(seconds_to_ns(spin)) {
-        log_ = std::make_shared<TermLog>(fd, std::move(path));
-        end_ = std::make_unique<ReaderEnd>(log_, start, drop_after_ns_);
-    }
-    ~Subscription() { stop_watching(); }
-
-    void rejoin() {
-        log_->forget_slot();
-        log_->return_after_fork();
-        watch_.reset();
-        const uint64_t position = end_->position();
-        end_ = std::make_unique<ReaderEnd>(log_, Start{Start::From::position, position}, drop_after_ns_);
-    }
+    // Its descriptor stays open, and readable, as long as this object lives: an event loop that waits on it has to wake.
     void close() {
-        stop_watching();
+        if (!closed()) stop_watching();
         Handle::close();
     }
 
     // A new reference to the next message as bytes, or null with no error set.
     PyObject *receive() {
-        ReaderEnd &reader = ready();
-        const Message *message = reader.look();
-        if (message == nullptr) {
-            nothing(reader);
-            return nullptr;
+        Receiver &reader = ready();
+        for (;;) {
+            const Message *message = reader.look();
+            if (message == nullptr) {
+                nothing(reader);
+                return nullptr;
+            }
+            const bool large = message->length >= copy_without_interpreter && !message->assembled;
+            PyObject *bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(message->length));
+            if (bytes == nullptr) throw nb::python_error();
+            if (large ? copy_large(reader, *message, bytes) : copy_small(reader, *message, bytes)) return bytes;
+            Py_DECREF(bytes);
         }
-        if (message->length >= copy_without_interpreter && !message->assembled) return receive_large(reader, *message);
-        PyObject *bytes =
-            PyBytes_FromStringAndSize(reinterpret_cast<const char *>(message->data), static_cast<Py_ssize_t>(message->length));
-        if (bytes == nullptr) throw nb::python_error();
-        taken(reader, *message);
-        return bytes;
     }
 
     bool wait_for_message(int64_t timeout) {
         const Busy busy(*this);
-        const FrameHeader *watched = nullptr;
+        const Atomic<uint64_t> *watched = nullptr;
         auto attempt = [&] {
-            ReaderEnd &reader = ready();
+            Receiver &reader = ready();
             if (reader.look() != nullptr) return true;
-            watched = log_->frame(reader.position());
+            watched = &reader.next_word();
             return false;
         };
-        auto glance = [&] { return watched == nullptr || frame_length(watched->word0.relaxed()) > 0; };
-        return wait_until(log_->control().data.value, timeout, spin_ns_, slice_ns_max, attempt, glance, [&] {
-            if (!closed_) ready().unblock();
+        auto glance = [&] { return watched == nullptr || watched->relaxed() != 0; };
+        return wait_until(end().event(), timeout, spin_ns_, slice_ns_max, attempt, glance, [&] {
+            if (!closed()) ready().repair();
         });
     }
 
@@ -81,12 +65,12 @@ class Subscription : public Handle<ReaderEnd> {
     }
 
     nb::tuple poll_arrow(int64_t limit, int64_t max_bytes) {
-        ReaderEnd &reader = ready();
+        Receiver &reader = ready();
         BatchBuilder batch(column_position | column_session | column_payload | column_time_ns);
         const auto most = static_cast<size_t>(std::clamp<int64_t>(max_bytes, 1, INT32_MAX - static_cast<int64_t>(1)));
         batch.reserve(std::min<size_t>(rows_before_, static_cast<size_t>(std::max<int64_t>(limit, 0))),
                       std::min(bytes_before_, most));
-        for (int64_t i = 0; i < limit; ++i) {
+        for (int64_t i = 0; i < limit;) {
             const Message *message = reader.look();
             if (message == nullptr) {
                 nothing(reader);
@@ -97,8 +81,11 @@ class Subscription : public Handle<ReaderEnd> {
             row.position = message->position;
             row.time_ns = message->time_ns;
             row.session = message->session;
-            batch.add(row, message->data, message->length, !message->assembled);
+            if (reader.keeps_lent()) batch.add(row, message->data, message->length, !message->assembled);
+            else if (!batch.add_copied(row, message->length, [&](uint8_t *to) { return reader.copy(to, *message); })) continue;
+            reader.check_run();
             taken(reader, *message);
+            ++i;
         }
         rows_before_ = batch.rows();
         bytes_before_ = batch.payload_bytes();
@@ -106,67 +93,78 @@ class Subscription : public Handle<ReaderEnd> {
     }
 
     int fileno() {
-        ReaderEnd &reader = ready();
+        Receiver &reader = ready();
         if (!watch_) {
-            watch_ = Bridge::instance().watch(log_);
+            watch_ = Bridge::instance().watch(reader.watched());
             if (reader.look() != nullptr) Bridge::instance().signal(*watch_);
             else Bridge::instance().arm(*watch_, reader.position());
         }
         return watch_->fd();
     }
 
+    // The next message is the caller's, its bytes lent until it asks for them to be given back.
+    Message lend(const Message &found) {
+        Receiver &reader = ready();
+        const Message message = last_ = found;
+        reader.check_run();
+        if (message.assembled) reader.take();
+        else reader.lend(message);
+        moved();
+        return message;
+    }
+
     const Message &last() const { return last_; }
 
-    // After every message that goes out.
-    void taken(ReaderEnd &reader, const Message &message) {
+  private:
+    bool copy_small(Receiver &reader, const Message &message, PyObject *bytes) {
+        if (!reader.copy(PyBytes_AS_STRING(bytes), message)) return false;
+        taken(reader, message);
+        return true;
+    }
+    bool copy_large(Receiver &reader, const Message &found, PyObject *bytes) {
+        const Busy busy(*this);
+        const Message message = lend(found);
+        char *to = PyBytes_AS_STRING(bytes);
+        without_interpreter([&] { reader.fetch(to, message); });
+        try {
+            const bool intact = reader.intact(message);
+            reader.give_back(message);
+            return intact;
+        } catch (...) {
+            Py_DECREF(bytes);
+            reader.give_back(message);
+            throw;
+        }
+    }
+
+    void taken(Receiver &reader, const Message &message) {
         last_ = message;
-        if (reader.droppable()) reader.still_mine();
         reader.take();
+        moved();
+    }
+    void moved() {
         if (watch_ && watch_->armed()) Bridge::instance().signal(*watch_); // it watches a position that we left
     }
 
-  private:
-    PyObject *receive_large(ReaderEnd &reader, const Message &seen) {
-        const Busy busy(*this);
-        const Message message = seen;
-        PyObject *bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(message.length));
-        if (bytes == nullptr) throw nb::python_error();
-        reader.hold(message.position);
-        taken(reader, message);
-        char *to = PyBytes_AS_STRING(bytes);
-        without_interpreter([&] { std::memcpy(to, message.data, message.length); });
-        try {
-            if (reader.droppable()) reader.still_mine();
-        } catch (...) {
-            Py_DECREF(bytes);
-            reader.let_go(message.position);
-            throw;
-        }
-        reader.let_go(message.position);
-        return bytes;
-    }
-
-    void nothing(ReaderEnd &reader) {
+    void nothing(Receiver &reader) {
         if (watch_ && !watch_->armed()) {
             Bridge::instance().arm(*watch_, reader.position());
-            reader.unblock();
+            reader.repair();
         } else if (++empties_ % empties_between_checks == 0) {
             const int64_t now = now_monotonic();
             if (now - checked_ns_ < 1'000'000) return;
             checked_ns_ = now;
-            reader.unblock();
+            reader.repair();
         }
     }
 
+    void forked() override { watch_.reset(); }
     void stop_watching() {
-        if (!watch_) return;
-        if (!log_->forked()) Bridge::instance().forget(watch_);
-        watch_.reset();
+        if (watch_ && generation() == ForkGuard::generation()) Bridge::instance().forget(watch_);
     }
 
     std::shared_ptr<Bridge::Watch> watch_;
     Message last_;
-    const uint64_t drop_after_ns_;
     const int64_t spin_ns_;
     int64_t checked_ns_ = 0;
     size_t rows_before_ = 0, bytes_before_ = 0;

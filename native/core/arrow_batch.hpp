@@ -117,6 +117,23 @@ class BatchBuilder {
 
     // `padded`: the source may be read up to the next multiple of 32 bytes, which makes small copies cheap.
     void add(const BatchRow &row, const uint8_t *payload, size_t length, bool padded) {
+        if (columns_ & column_payload) add_payload(payload, length, padded);
+        add_rest(row);
+    }
+    // The same with a payload that `copy` puts where it is told. False, and no row, if that says that it failed.
+    template <class Copy> bool add_copied(const BatchRow &row, size_t length, Copy &&copy) {
+        if (!copy(payload_.grow(length))) return false;
+        payload_.add(length);
+        offsets_.push(static_cast<int32_t>(payload_.size()));
+        add_rest(row);
+        return true;
+    }
+
+    // Fills structures that the caller owns; afterwards the builder is empty for good.
+    void finish(ArrowSchema *schema, ArrowArray *array) &&;
+
+  private:
+    void add_rest(const BatchRow &row) {
         if (columns_ & column_session) session_.push(row.session);
         if (columns_ & column_position) position_.push(row.position);
         if (columns_ & column_time) time_.push(row.time_ns / 1000 - (row.time_ns % 1000 < 0));
@@ -124,14 +141,8 @@ class BatchBuilder {
         if (columns_ & column_recorded_ns) recorded_ns_.push(row.recorded_ns);
         if (columns_ & column_flags) flags_.push(static_cast<int32_t>(row.flags));
         if (columns_ & column_lost) lost_.push(row.lost);
-        if (columns_ & column_payload) add_payload(payload, length, padded);
         ++rows_;
     }
-
-    // Fills structures that the caller owns; afterwards the builder is empty for good.
-    void finish(ArrowSchema *schema, ArrowArray *array) &&;
-
-  private:
     void add_payload(const uint8_t *payload, size_t length, bool padded) {
         uint8_t *to = payload_.grow(length);
         if (padded && length <= 512) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "liveness.hpp"
-#include "log_reader.hpp"
+#include "waiting.hpp"
 
 #include <memory>
 #include <mutex>
@@ -13,12 +13,22 @@
 
 namespace penstock {
 
+// A channel as the bridge sees it; outlives the handle.
+class Watched {
+  public:
+    virtual ~Watched() = default;
+    virtual Atomic<uint32_t> &event() = 0;              // something was committed
+    virtual bool readable(uint64_t position) const = 0; // whether something can be read there
+    virtual bool stalled(uint64_t position) const = 0;  // something was begun there and is not finished
+};
+
 class Bridge {
   public:
     // One subscription's readiness as a descriptor. Level-triggered: it stays readable until arm() is called again.
     class Watch {
       public:
-        explicit Watch(std::shared_ptr<TermLog> log) : log_(std::move(log)), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        explicit Watch(std::shared_ptr<Watched> channel)
+            : channel_(std::move(channel)), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
             if (fd_ < 0) fail_system("cannot make an eventfd");
         }
         ~Watch() { ::close(fd_); }
@@ -34,9 +44,8 @@ class Bridge {
             const uint64_t one = 1;
             [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
         }
-        bool readable() const { return frame_length(log_->frame(position_)->word0.acquire()) > 0; } // SYNC 1
 
-        std::shared_ptr<TermLog> log_;
+        std::shared_ptr<Watched> channel_;
         uint64_t position_ = 0;
         int fd_;
         std::atomic<bool> armed_{false};
@@ -53,8 +62,8 @@ class Bridge {
         return *bridge;
     }
 
-    std::shared_ptr<Watch> watch(std::shared_ptr<TermLog> log) {
-        auto made = std::make_shared<Watch>(std::move(log));
+    std::shared_ptr<Watch> watch(std::shared_ptr<Watched> channel) {
+        auto made = std::make_shared<Watch>(std::move(channel));
         const std::lock_guard hold(mutex_);
         watches_.push_back(made);
         return made;
@@ -104,9 +113,9 @@ class Bridge {
                 const std::lock_guard hold(mutex_);
                 for (const std::shared_ptr<Watch> &watch : watches_) {
                     if (!watch->armed_) continue;
-                    Atomic<uint32_t> &event = watch->log_->control().data.value;
+                    Atomic<uint32_t> &event = watch->channel_->event();
                     const uint32_t expected = event_prepare(event);
-                    if (watch->readable()) {
+                    if (watch->channel_->readable(watch->position_)) {
                         watch->signal();
                     } else if (entries.size() < wait_many_max) {
                         entries.push_back(wait_entry(event, expected));
@@ -125,7 +134,7 @@ class Bridge {
     void wake_stalled() {
         const std::lock_guard hold(mutex_);
         for (const std::shared_ptr<Watch> &watch : watches_)
-            if (watch->armed_ && watch->log_->tail() > watch->position_) watch->signal();
+            if (watch->armed_ && watch->channel_->stalled(watch->position_)) watch->signal();
     }
 
     std::mutex mutex_;

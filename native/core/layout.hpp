@@ -63,7 +63,8 @@ struct Header {
     int64_t created_ns;       // 80
     uint32_t creator_pid;     // 88
     uint32_t metadata_length; // 92
-    uint8_t spare[160];       // 96
+    uint64_t start_sequence;  // 96: rings: the number of the first message
+    uint8_t spare[152];       // 104
     char metadata[3840];      // 256: UTF-8 JSON
 };
 inline constexpr size_t metadata_max = 3840;

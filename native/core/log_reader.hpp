@@ -3,27 +3,13 @@
 #pragma once
 
 #include "assembler.hpp"
+#include "message.hpp"
 #include "term_log.hpp"
 
 #include <string>
 #include <vector>
 
 namespace penstock {
-
-struct Message {
-    const uint8_t *data = nullptr;
-    size_t length = 0;
-    uint64_t position = 0; // of its first frame
-    uint64_t next = 0;     // where reading goes on
-    int64_t time_ns = 0;
-    int32_t session = 0;
-    bool assembled = false; // data is the reader's own copy
-};
-
-struct Start {
-    enum class From { newest, earliest, position } from = From::newest;
-    uint64_t position = 0;
-};
 
 class LogReader {
   public:
@@ -132,13 +118,6 @@ class LogReader {
     bool readable() const { return frame_length(log_->frame(position_)->word0.acquire()) > 0; } // SYNC 1
 
     // For raw readers (the recorder): the contiguous committed frames from here, at most `max` bytes, within one term.
-    struct Run {
-        const uint8_t *data = nullptr;
-        uint64_t length = 0;
-        uint32_t begins = 0;
-        uint64_t payload = 0;
-        int64_t time_min = INT64_MAX, time_max = INT64_MIN;
-    };
     Run run(uint64_t max) {
         Run run;
         if (drop_after_ns_ != 0) still_mine();

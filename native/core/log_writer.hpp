@@ -2,34 +2,13 @@
 // payloads of reserved frames may be written by several threads. Never sleeps: "no room" is a value.
 #pragma once
 
+#include "message.hpp"
 #include "term_log.hpp"
 
 namespace penstock {
 
-inline constexpr int64_t no_room = -1;
-
 class LogWriter {
   public:
-    struct Reservation {
-        uint8_t *payload = nullptr;
-        uint64_t position = 0; // of the frame
-        uint32_t length = 0;   // of the payload
-        uint32_t index = 0;    // of the claim word
-        uint8_t flags = flags_whole;
-    };
-    struct Piece {
-        const void *data;
-        size_t length;
-    };
-    // A message that send() works on; larger ones go out in several frames.
-    struct Sending {
-        const uint8_t *data;
-        size_t length;
-        size_t done = 0;
-        bool begun = false;
-        int64_t position = no_room; // the stream position after the message, once complete
-    };
-
     LogWriter(std::shared_ptr<TermLog> log, bool exclusive, std::shared_ptr<ManualClock> clock)
         : log_(std::move(log)), clock_(std::move(clock)), exclusive_(exclusive) {
         join();

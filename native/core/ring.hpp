@@ -44,6 +44,9 @@ class Ring {
     // reads were ordered before it (SYNC 10).
     bool lapped(uint64_t position) const { return control_->claimed.value.relaxed() > position + geometry_.capacity; }
 
+    // Whether a frame stands at this position, or stood there: moves nothing.
+    bool readable(uint64_t position) const { return frame(position)->word0.acquire() != 0 || lapped(position); }
+
     uint64_t write_position() const { return sound(control_->writer.write.acquire()); } // SYNC 11
     // Positions come from shared memory: a frame is only ever looked for, or written, where one can begin.
     uint64_t sound(uint64_t position) const {
@@ -122,10 +125,10 @@ class Ring {
         for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
             RingSlot &s = slot(i);
             if (s.identity.state.acquire() != 1) continue; // SYNC 12
-            if (!writes_ && attached_ && i == mine_) { // one's own lock is not seen
+            if (!writes_ && attached_ && i == mine_) {     // one's own lock is not seen
                 visit(s.reader.position.acquire());
             } else if (seat_.taken_by_other(slot_byte(i))) {
-                visit(s.reader.position.acquire()); // SYNC 13: pairs with RingReader::take
+                visit(s.reader.position.acquire()); // SYNC 13: pairs with RingReader::show_position
             } else if (seat_.try_take(slot_byte(i))) {
                 if (s.identity.state.acquire() == 1) control_->reaped.value.add(1);
                 s.identity.state.release(0);

@@ -99,6 +99,7 @@ inline void format_ring(int fd, const RingGeometry &g, const std::string &metada
     header->slot_count = g.slot_count;
     header->max_frame = g.max_frame();
     header->start_position = static_cast<int64_t>(g.start_position);
+    header->start_sequence = g.start_sequence;
     control->writer.write.relaxed(g.start_position);
     control->writer.newest.relaxed(g.start_position);
     control->claimed.value.relaxed(g.start_position);
@@ -118,6 +119,7 @@ inline OpenedRing read_ring_header(const uint8_t *bytes, uint64_t size, const st
     g.capacity = header->term_length;
     g.slot_count = header->slot_count;
     g.start_position = static_cast<uint64_t>(header->start_position);
+    g.start_sequence = header->start_sequence;
     g.epoch = header->epoch;
     check_header(where, [&] { check_geometry(g, Code::corrupt); });
     check_size(header, ring_file_size(g.slot_count, g.capacity), size, where);

@@ -3,8 +3,10 @@
 // missed.
 #pragma once
 
-#include "log_reader.hpp"
+#include "message.hpp"
 #include "ring.hpp"
+
+#include <vector>
 
 namespace penstock {
 
@@ -47,7 +49,8 @@ class RingReader {
             }
             if (word0 == 0) return nullptr;
             const uint64_t step = ring_->step(word0, position_);
-            if (static_cast<uint32_t>(origin) != static_cast<uint32_t>(position_ / frame_alignment)) ring_->throw_unsound(position_);
+            if (static_cast<uint32_t>(origin) != static_cast<uint32_t>(position_ / frame_alignment))
+                ring_->throw_unsound(position_);
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) {
                 position_ += step;
                 continue;
@@ -77,19 +80,31 @@ class RingReader {
 
     // The message that look() returned is done with.
     void take() {
-        if (session_ != message_.session) {
-            if (session_known_) {
-                ++restarts_;
-                counts_->restarts.bump(1);
+        pass();
+        received(message_);
+    }
+    // In two steps, for who reads in place: it is the reader's, and the next one may be looked for; then it was read whole, or
+    // was overwritten before that.
+    void pass() {
+        const auto session = static_cast<uint32_t>(message_.session);
+        if (session_ != session) {
+            if (session_ != 0) {
+                restarts_ += session - session_;
+                counts_->restarts.bump(session - session_);
             }
-            session_ = message_.session;
-            session_known_ = true;
+            session_ = session;
         }
         sequence_ = looked_ + 1;
         position_ = message_.next;
+    }
+    void received(const Message &message) {
         counts_->messages.bump(1);
-        counts_->bytes.bump(message_.length);
-        ring_->me().reader.position.release(position_); // SYNC 13: pairs with Ring::for_each_reader
+        counts_->bytes.bump(message.length);
+        show_position();
+    }
+    void missed(const Message &message) {
+        lose(message.next - message.position, 1);
+        show_position();
     }
 
     // Lapped: goes on where the publication writes next, and counts what lies between.
@@ -97,28 +112,76 @@ class RingReader {
         uint64_t end, next;
         find_end(end, next);
         if (end < position_) ring_->throw_unsound(end);
-        lost_bytes_ += end - position_;
-        lost_messages_ += next - sequence_;
-        counts_->lost_bytes.bump(end - position_);
-        counts_->lost_messages.bump(next - sequence_);
+        lose(end - position_, next - sequence_);
         position_ = end;
         sequence_ = next;
-        ring_->me().reader.position.release(position_); // SYNC 13
+        show_position();
     }
 
-    // Unlike look() it moves nothing: whether a frame stands at this position, or it was lapped.
-    bool readable() const { return readable(position_); }
-    bool readable(uint64_t position) const { return ring_->frame(position)->word0.acquire() != 0 || ring_->lapped(position); }
+    // For the recorder: committed frames from here, at most `max` bytes and not over the circle's end, as a log would hold them,
+    // copied to `buffer`. They are passed already. When it was lapped its position is no longer where the run ends.
+    Run run(uint64_t max, std::vector<uint8_t> &buffer) {
+        buffer.clear();
+        Run run;
+        const uint64_t lost = lost_bytes_, end = position_ + std::min(max, ring_->left_to_the_end(position_));
+        while (position_ < end) {
+            const uint64_t before = position_;
+            const Message *message = look();
+            if (lost_bytes_ != lost) break; // what was copied before was whole
+            if (position_ != before) append_frame(buffer, before, position_ - before, nullptr); // a pad was passed
+            if (message == nullptr || (message->next > end && !buffer.empty())) break;
+            const size_t at = append_frame(buffer, message->position, message->next - message->position, message);
+            if (!copy(buffer.data() + at, *message)) {
+                buffer.resize(at - header_length);
+                continue; // the next look finds that it was lapped
+            }
+            run.time_min = std::min(run.time_min, message->time_ns);
+            run.time_max = std::max(run.time_max, message->time_ns);
+            ++run.begins;
+            run.payload += message->length;
+            take();
+        }
+        run.data = buffer.data();
+        run.length = buffer.size();
+        return run;
+    }
 
   private:
+    void show_position() { ring_->me().reader.position.release(position_); } // SYNC 13: pairs with Ring::for_each_reader
+    void lose(uint64_t bytes, uint64_t messages) {
+        lost_bytes_ += bytes;
+        lost_messages_ += messages;
+        counts_->lost_bytes.bump(bytes);
+        counts_->lost_messages.bump(messages);
+    }
+
+    // Room for one frame of a recording, its header written; where its payload goes.
+    size_t append_frame(std::vector<uint8_t> &buffer, uint64_t position, uint64_t step, const Message *message) const {
+        const size_t at = buffer.size();
+        buffer.resize(at + step);
+        const uint64_t capacity = ring_->geometry().capacity;
+        auto *frame = reinterpret_cast<FrameHeader *>(buffer.data() + at);
+        frame->term_offset = static_cast<uint32_t>(position & (capacity - 1));
+        frame->stream = 1;
+        frame->term_id = static_cast<int32_t>(static_cast<uint32_t>(position / capacity));
+        frame->session = message == nullptr ? 0 : message->session;
+        frame->reserved = message == nullptr ? 0 : message->time_ns;
+        const uint64_t length = message == nullptr ? step : message->length + header_length;
+        frame->word0.relaxed(
+            pack_word0(static_cast<uint32_t>(length), flags_whole, message == nullptr ? FrameType::pad : FrameType::data));
+        return at + header_length;
+    }
+
     static constexpr uint32_t turns_max = 64; // a writer that laps its readers all the time must not keep one in a call
 
     // The write position and the number of the message that comes there, which belong together.
     void find_end(uint64_t &end, uint64_t &next) const {
-        do {
+        for (uint32_t turn = 0; turn < 1000; ++turn) { // a writer would have to lap us each time between two loads
             end = ring_->write_position();
             next = ring_->frame(end)->sequence.relaxed();
-        } while (!intact(end));
+            if (intact(end)) return;
+        }
+        ring_->throw_unsound(end);
     }
 
     // To the newest message, if there is a newer one than the next.
@@ -136,6 +199,7 @@ class RingReader {
     void place(Start start) {
         if (start.from == Start::From::earliest)
             throw Error(Code::invalid, ring_->path() + ": a ring keeps no past to begin with: start is 'newest' or a position");
+        session_ = ring_->control().writer.session.relaxed();
         find_end(position_, sequence_);
         if (start.from == Start::From::position && start.position != position_) {
             const uint64_t wanted = start.position;
@@ -156,8 +220,7 @@ class RingReader {
     Message message_;
     uint64_t position_ = 0, sequence_ = 0, looked_ = 0;
     uint64_t lost_messages_ = 0, lost_bytes_ = 0, conflated_ = 0, restarts_ = 0;
-    int32_t session_ = 0;
-    bool session_known_ = false;
+    uint32_t session_ = 0; // of the publication heard last; 0: there was none yet
     const bool conflate_;
 };
 

@@ -2,23 +2,15 @@
 // oldest.
 #pragma once
 
+#include "message.hpp"
 #include "ring.hpp"
 
 namespace penstock {
 
 class RingWriter {
   public:
-    struct Piece {
-        const void *data;
-        size_t length;
-    };
-    struct Reservation {
-        uint8_t *payload = nullptr;
-        uint64_t position = 0; // of the frame
-        uint32_t length = 0;   // of the payload
-    };
-
-    RingWriter(std::shared_ptr<Ring> ring, std::shared_ptr<ManualClock> clock) : ring_(std::move(ring)), clock_(std::move(clock)) {
+    RingWriter(std::shared_ptr<Ring> ring, std::shared_ptr<ManualClock> clock)
+        : ring_(std::move(ring)), clock_(std::move(clock)) {
         join();
     }
 
@@ -33,6 +25,7 @@ class RingWriter {
         ring_->attach_writer();
         session_ = ring_->control().writer.session.relaxed();
         claimed_ = ring_->control().claimed.value.relaxed();
+        release_fence(); // SYNC 10: what a dead predecessor claimed is as if it were claimed here
         open_ = false;
         try {
             go_on();
@@ -62,11 +55,10 @@ class RingWriter {
     Reservation reserve(size_t length) {
         if (length > payload_max()) throw_too_large(length);
         refuse_while_open();
-        const uint64_t need = align_frame(length + header_length);
-        open_ = true;
-        const uint64_t at = begin(need);
+        const uint64_t need = align_frame(length + header_length), at = begin(need);
         claim(at + need);
-        return {ring_->payload(at), at, static_cast<uint32_t>(length)};
+        open_ = true;
+        return {ring_->payload(at), at, static_cast<uint32_t>(length), 0, flags_whole};
     }
 
     uint64_t commit(const Reservation &place) {
@@ -96,7 +88,8 @@ class RingWriter {
         RingControl::Writer &writer = ring_->control().writer;
         position_ = ring_->write_position();
         newest_ = ring_->sound(writer.newest.relaxed());
-        if (claimed_ < position_ || claimed_ - position_ > 2 * uint64_t{ring_->geometry().capacity}) ring_->throw_unsound(claimed_);
+        if (claimed_ < position_ || claimed_ - position_ > 2 * uint64_t{ring_->geometry().capacity})
+            ring_->throw_unsound(claimed_);
         const uint64_t begun = position_;
         for (;;) {
             const RingFrame *frame = ring_->frame(position_);

@@ -140,6 +140,7 @@ class TermLog {
         release_lock();
         attached_ = true;
         fork_generation_ = ForkGuard::generation();
+        if (role == Role::subscription) event_notify(control_->space.value); // somebody may wait for it
     }
 
     void detach() {
@@ -181,10 +182,12 @@ class TermLog {
         return unblock_locked(position);
     }
 
-    bool somebody_subscribed() const {
+    // How many subscriptions there are whose shown position is as asked.
+    template <class Which> uint32_t subscriptions(Which &&which) const {
+        uint32_t count = 0;
         for (uint32_t i = 0; i < geometry_.slot_count; ++i)
-            if (is_active(slot(i), Role::subscription)) return true;
-        return false;
+            if (is_active(slot(i), Role::subscription) && which(slot(i).reader.position.acquire())) ++count; // SYNC 3
+        return count;
     }
 
   private:

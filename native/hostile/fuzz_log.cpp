@@ -63,7 +63,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     writer.offer(payload, what >> 3);
                     break;
                 case 4: {
-                    LogWriter::Sending sending{payload, 100};
+                    Sending sending{payload, 100};
                     for (int i = 0; i < 4 && !writer.send_some(sending); ++i) {
                     }
                     writer.give_up(sending);
@@ -80,7 +80,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     break;
                 default: {
                     reader.unblock();
-                    const LogReader::Run run = reader.run(1 << 12);
+                    const Run run = reader.run(1 << 12);
                     for (uint64_t byte = 0; byte < run.length; ++byte) sum += run.data[byte];
                     break;
                 }

@@ -35,14 +35,14 @@ void publish(const Channel &channel, std::mt19937_64 &random, Clock::time_point 
             auto writer = channel.writer();
             for (int i = 0; i < 200 && Clock::now() < until; ++i)
                 guarded(tally, [&] {
-                    LogWriter::Reservation place;
+                    Reservation place;
                     const auto length = static_cast<uint32_t>(random() % 16'000);
                     switch (random() % 4) {
                     case 0:
                         writer->offer(bytes.data(), length);
                         break;
                     case 1: {
-                        LogWriter::Piece pieces[4];
+                        Piece pieces[4];
                         for (auto &piece : pieces) piece = {bytes.data(), random() % 500};
                         writer->offer_many(pieces, 4);
                         break;
@@ -55,7 +55,7 @@ void publish(const Channel &channel, std::mt19937_64 &random, Clock::time_point 
                         }
                         break;
                     default: {
-                        LogWriter::Sending sending{bytes.data(), 20'000};
+                        Sending sending{bytes.data(), 20'000};
                         for (int part = 0; part < 3 && !writer->send_some(sending); ++part) {
                         }
                         writer->give_up(sending);
@@ -74,7 +74,7 @@ void subscribe(const Channel &channel, std::mt19937_64 &random, Clock::time_poin
             for (int i = 0; i < 500 && Clock::now() < until; ++i)
                 guarded(tally, [&] {
                     if (random() % 8 == 0) {
-                        const LogReader::Run run = reader->run(1 << 16);
+                        const Run run = reader->run(1 << 16);
                         for (uint64_t b = 0; b < run.length; b += 8) sum += run.data[b];
                         reader->take_run(run);
                         return;

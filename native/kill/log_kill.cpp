@@ -57,7 +57,7 @@ struct Hands {
     const Case &at;
     std::shared_ptr<LogWriter> writer;
     std::shared_ptr<LogReader> reader;
-    LogWriter::Reservation place;
+    Reservation place;
     std::vector<uint8_t> buffer;
     void make_writer() { writer = channel.writer(at.exclusive); }
     void make_reader() { reader = channel.reader({Start::From::earliest, 0}); }
@@ -95,7 +95,7 @@ const Operation operations[] = {
          for (uint32_t i = 0; i < 3; ++i) spell(h.buffer.data() + i * h.at.length, victim, i, h.at.length);
      },
      [](Hands &h) {
-         LogWriter::Piece pieces[3];
+         Piece pieces[3];
          for (uint32_t i = 0; i < 3; ++i) pieces[i] = {h.buffer.data() + i * h.at.length, h.at.length};
          h.writer->offer_many(pieces, 3);
      }},
@@ -123,7 +123,7 @@ const Operation operations[] = {
          h.message(0, h.writer->payload_max() + 500);
      },
      [](Hands &h) {
-         LogWriter::Sending sending{h.buffer.data(), h.buffer.size()};
+         Sending sending{h.buffer.data(), h.buffer.size()};
          h.writer->send_some(sending);
      }},
     {"attach a publication", [](Hands &) {}, [](Hands &h) { h.make_writer(); }},
@@ -145,7 +145,7 @@ const Operation operations[] = {
     {"free the dead's slots",
      [](Hands &h) {
          auto dead = h.channel.writer();
-         LogWriter::Reservation open;
+         Reservation open;
          dead->reserve(64, dead->open_index(), open);
          dead->log().abandon();
          h.make_reader();
@@ -246,13 +246,13 @@ void lay_out(LogWriter &writer, LogReader &reader, const Case &at) {
     static const std::vector<uint8_t> filler(12'000);
     uint32_t number = 0;
     while (want != 0 && writer.log().tail() - at.start + 13'000 < want) {
-        LogWriter::Reservation place;
+        Reservation place;
         CHECK(writer.reserve(12'000, 0, place));
         writer.abort(place); // padding
     }
     if (want != 0) {
         const uint64_t left = want - (writer.log().tail() - at.start) - messages_before * 96;
-        LogWriter::Reservation place;
+        Reservation place;
         CHECK(writer.reserve(static_cast<uint32_t>(left - header_length), 0, place));
         writer.abort(place);
     }
@@ -261,7 +261,7 @@ void lay_out(LogWriter &writer, LogReader &reader, const Case &at) {
         CHECK(writer.offer(text, sizeof text) != no_room);
     }
     if (at.full) { // the window is used up; then the reader moves on, so that the next claim must make room
-        LogWriter::Reservation place;
+        Reservation place;
         while (writer.reserve(96 - header_length, 0, place)) writer.abort(place);
         reader.look(); // over the padding, to the first message
         reader.show_position();

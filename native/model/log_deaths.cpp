@@ -23,7 +23,7 @@ void nobody_is_dead_in_a_batch() { // run after run, with no fence between them
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
         const Word words[] = {{1, 0}, {1, 1}};
-        LogWriter::Piece pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
+        Piece pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
         size_t done = 0;
         while (done < 2) done += writer.offer_many(pieces + done, 2 - done);
     });
@@ -127,7 +127,7 @@ void dead_open_claim() { // dies with a claim open behind which others have gone
     LogWriter &living = Stage::writer(1);
     World::thread(
         [&] {
-            LogWriter::Reservation place;
+            Reservation place;
             while (!mortal.reserve(sizeof(Word), mortal.open_index(), place)) spin_pause();
             const Word word{1, 0};
             copy_in(place.payload, &word, sizeof word);
@@ -149,7 +149,7 @@ void dead_before_a_living_claim() { // the hole ends where somebody who lives ha
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
     offers(mortal, 1, 1, true);
     World::thread([&] {
-        LogWriter::Reservation place;
+        Reservation place;
         while (!living.reserve(sizeof(Word), living.open_index(), place)) spin_pause();
         Seen seen;
         for (int turn = 0; turn < 3; ++turn) {
@@ -170,7 +170,7 @@ void dead_batch() {
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
     World::thread(
         [&] {
-            LogWriter::Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
+            Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
             mortal.offer_many(pieces, 2);
         },
         true);

@@ -41,7 +41,7 @@ template <bool commits> void claim_then() {
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
-        LogWriter::Reservation place;
+        Reservation place;
         EXPECT(writer.reserve(sizeof(Word), writer.open_index(), place));
         offer_surely(writer, 2, 0);
         const Word word{1, 0};
@@ -64,7 +64,7 @@ void abort_at_once() {
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
-        LogWriter::Reservation place;
+        Reservation place;
         while (!writer.reserve(sizeof(Word), 0, place)) spin_pause();
         writer.abort(place);
         offer_surely(writer, 1, 0);
@@ -78,7 +78,7 @@ void batch() {
     LogWriter &one = Stage::writer(0), &two = Stage::writer(1);
     World::thread([&] {
         const Word words[] = {{1, 0}, {1, 1}};
-        LogWriter::Piece pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
+        Piece pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
         size_t done = 0;
         while (done < 2) done += one.offer_many(pieces + done, 2 - done);
     });
@@ -92,7 +92,7 @@ void batch_of_empty() {
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
-        LogWriter::Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
+        Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
         EXPECT(writer.offer_many(pieces, 2) == 2);
         EXPECT(writer.offer_many(pieces, 2) == 2);
     });
@@ -119,7 +119,7 @@ void fragments() {
     World::thread([&] {
         uint8_t data[40]; // two fragments of at most 32
         for (uint8_t i = 0; i < 40; ++i) data[i] = i;
-        LogWriter::Sending sending{data, sizeof data};
+        Sending sending{data, sizeof data};
         while (!one.send_some(sending)) spin_pause();
     });
     offers(two, 2, 1);
@@ -153,7 +153,7 @@ void recorder_runs() {
     World::thread([&] {
         uint32_t begins = 0;
         while (begins < 3) {
-            const LogReader::Run run = reader.run(1 << 20);
+            const Run run = reader.run(1 << 20);
             if (run.length == 0) {
                 spin_pause();
                 continue;

@@ -167,7 +167,7 @@ void pad_at_the_end() { // 32-byte frames up to one before the end, then a messa
 
 // A run is at most a frame's largest length: two empty messages.
 void send_two(RingWriter &writer) {
-    const RingWriter::Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
+    const Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
     writer.offer_many(pieces, 2);
 }
 
@@ -196,7 +196,7 @@ void batch_over_the_end() {
     RingReader &reader = RingStage::reader(1);
     World::thread([&] {
         const uint64_t numbers[] = {4, 5};
-        const RingWriter::Piece pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
+        const Piece pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
         writer.offer_many(pieces, 2);
     });
     World::thread([&] {
@@ -212,7 +212,7 @@ template <bool commits> void claimed_in_place() {
     RingReader &reader = RingStage::reader(1);
     RingWriter &writer = RingStage::writer(0);
     World::thread([&] {
-        const RingWriter::Reservation place = writer.reserve(8);
+        const Reservation place = writer.reserve(8);
         const uint64_t number = commits ? 0 : 77;
         copy_words_in(place.payload, &number, 8);
         if (commits) writer.commit(place);
@@ -283,7 +283,7 @@ void batch_wakes() {
     RingWriter &writer = RingStage::writer(0);
     World::thread([&] {
         const uint64_t numbers[] = {0, 1};
-        const RingWriter::Piece pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
+        const Piece pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
         writer.offer_many(pieces, 2);
     });
     sleeps(reader, 2);

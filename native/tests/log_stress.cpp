@@ -34,7 +34,7 @@ void write_some(Shared &shared, uint64_t seed, bool mortal) {
             if (way < 8 || length > writer->payload_max()) {
                 buffer.resize(length);
                 fill(buffer.data(), id, number, length);
-                LogWriter::Sending sending{buffer.data(), length};
+                Sending sending{buffer.data(), length};
                 while (!writer->send_some(sending)) {
                     if (shared.stop) {
                         writer->give_up(sending);
@@ -47,14 +47,14 @@ void write_some(Shared &shared, uint64_t seed, bool mortal) {
             } else if (way < 12) {
                 const size_t count = 1 + random() % 20;
                 buffer.resize(count * length);
-                std::vector<LogWriter::Piece> pieces;
+                std::vector<Piece> pieces;
                 for (size_t i = 0; i < count; ++i) {
                     fill(buffer.data() + i * length, id, number + i, length);
                     pieces.push_back({buffer.data() + i * length, length});
                 }
                 number += writer->offer_many(pieces.data(), count);
             } else {
-                LogWriter::Reservation place;
+                Reservation place;
                 if (!writer->reserve(length, writer->open_index(), place)) continue;
                 if (random() % 4 == 0) {
                     std::memset(place.payload, 0xee, length);
@@ -66,7 +66,7 @@ void write_some(Shared &shared, uint64_t seed, bool mortal) {
             }
         }
         if (mortal && random() % 2 == 0) { // die with a claim open, perhaps with garbage in it
-            LogWriter::Reservation place;
+            Reservation place;
             if (writer->reserve(100, random() % 2 ? writer->open_index() : 0, place) && random() % 2)
                 std::memset(place.payload, 0x55, 100);
             shared.completed += number;

@@ -20,7 +20,7 @@ from penstock.errors import (
 )
 from penstock.front import Archive, channels, inspect, publish, remove, subscribe, wait
 from penstock.record.archive import Recorded
-from penstock.shm.log import Publication, Subscription
+from penstock.shm.handles import Publication, Subscription
 
 __version__ = "0.1.0"
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from penstock.errors import Invalid
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
-KINDS = ("log",)
-PLANNED = ("ring", "sync", "pipe", "frames", "udp", "zmq+tcp", "zmq+ipc", "fake")
+KINDS = ("log", "ring")
+PLANNED = ("sync", "pipe", "frames", "udp", "zmq+tcp", "zmq+ipc", "fake")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,11 @@ class Channel:
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
+
+    @property
+    def lossy(self) -> bool:
+        """Whether a slow reader loses messages instead of making writers wait."""
+        return self.kind == "ring"
 
 
 def check_name(name: str) -> str:

@@ -2,85 +2,94 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock._native import core as _native
 from penstock.channel import Channel, parse
 from penstock.clock import Clock, ManualClock
 from penstock.errors import NotFound
 from penstock.record.archive import Archive as _Archive
 from penstock.record.process import ProcessRecorder
-from penstock.shm import files, log
-from penstock.shm.log import Publication, Subscription
+from penstock.shm import files, handles, log, opening, ring
+from penstock.shm.handles import Publication, Subscription
 from penstock.status import ChannelStatus
 
+_ROOMS: dict[str, Any] = {"log": log, "ring": ring}
 
-def publish(
-    channel: str,
-    *,
-    exclusive: bool = False,
-    codec: Any = None,
-    clock: ManualClock | None = None,
-    **options: Any,
-) -> Publication:
+
+def publish(channel: str, *, codec: Any = None, clock: ManualClock | None = None, **options: Any) -> Publication:
     """A publication on a channel, which is made now if it does not exist.
 
-    channel: `log:NAME`. exclusive: be the only writer (cheaper; `Busy` if there is another). codec: "bytes" (default),
-    "json", "msgpack", a NumPy structured dtype or `penstock.array(dtype, shape)`; kept in the channel, so nobody else
-    has to name it. options: `term_length`, `window`, `slots` and the others of `LogOptions`, for the one who makes
-    the channel; `Mismatch` if it exists with others. clock: a `ManualClock` stamps messages in tests.
+    channel: `log:NAME` or `ring:NAME`. codec: "bytes" (default), "json", "msgpack", a NumPy structured dtype or
+    `penstock.array(dtype, shape)`; kept in the channel, so nobody else has to name it. clock: a `ManualClock` stamps
+    messages in tests. options are for the one who makes the channel; `Mismatch` if it exists with others.
+
+    log: `term_length`, `window`, `slots` (see `LogOptions`); `exclusive=True` to be the only writer (cheaper; `Busy` if there
+    is another). ring: `capacity`, `slots` (see `RingOptions`); it has one publication, and `Busy` refuses a second.
 
     >>> with penstock.publish("log:doc", codec="json") as pub, penstock.subscribe("log:doc") as sub:
     ...     position = pub.send({"speed": 3.5})
     ...     sub.recv(timeout=1)
     {'speed': 3.5}
     """
-    return log.open_publication(parse(channel), exclusive=exclusive, codec=codec, clock=clock, **options)
+    parsed = parse(channel)
+    opened: Publication = _take(_ROOMS[parsed.kind].open_publication, parsed, codec=codec, clock=clock, **options)
+    return opened
 
 
 def subscribe(
-    channel: str,
-    *,
-    start: str | int = "newest",
-    drop_after: float | None = None,
-    spin: float = 20e-6,
-    codec: Any = None,
-    **options: Any,
+    channel: str, *, start: str | int = "newest", spin: float = 20e-6, codec: Any = None, **options: Any
 ) -> Subscription:
     """A subscription to a channel, which is made now if it does not exist.
 
-    start: "newest" (what comes from now on), "earliest" (what the channel still keeps), or a position, such as `send`
-    returned. drop_after: None makes writers wait for this subscription; a number of seconds lets it go when writers
-    had to wait that long, and the next call here raises `Dropped` and goes on at the oldest position kept. spin:
-    seconds to look busily for a message before sleeping; `math.inf` for the lowest latency at the price of a core.
+    start: "newest" (what comes from now on), "earliest" (log: what the channel still keeps), or a position, such as `send`
+    returned. spin: seconds to look busily for a message before sleeping; `math.inf` for the lowest latency at the price of
+    a core.
+
+    log: drop_after: None makes writers wait for this subscription; a number of seconds lets it go when writers had to wait
+    that long, and the next call here raises `Dropped` and goes on at the oldest position kept. ring: nobody waits; who is
+    lapped goes on at the newest end, and `lost` and `lost_messages` count what it missed. conflate=True reads only the newest.
     """
-    return log.open_subscription(parse(channel), start=start, drop_after=drop_after, spin=spin, codec=codec, **options)
+    parsed = parse(channel)
+    opened: Subscription = _take(
+        _ROOMS[parsed.kind].open_subscription, parsed, start=start, spin=spin, codec=codec, **options
+    )
+    return opened
+
+
+def _take(opener: Callable[..., Any], parsed: Channel, **options: Any) -> Any:
+    """Opens; an option that this kind does not have is named."""
+    try:
+        return opener(parsed, **options)
+    except TypeError as error:
+        found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if found is None or found[1] not in options:
+            raise
+        raise TypeError(f"{parsed}: channels of kind {parsed.kind!r} have no option {found[1]!r}") from None
 
 
 def wait(subscriptions: Sequence[Subscription], timeout: float | None = None) -> list[Subscription]:
     """Waits until at least one subscription has something to read, and returns those that have.
 
-    An empty list after `timeout` seconds; None waits for ever, 0 only looks. Costs one system call for all of them.
+    An empty list after `timeout` seconds; None waits for ever, 0 only looks. Costs one system call for all of them, of
+    whatever kinds.
     """
-    return log.wait(subscriptions, timeout)
+    return handles.wait(subscriptions, timeout)
 
 
 def channels() -> list[ChannelStatus]:
     """Every channel of this user with its counters, read without disturbing anyone."""
-    found = []
-    for name, kind in files.list_names():
-        if kind == "log":
-            found.append(log.inspect(Channel(kind, name)))
-    return found
+    return [_ROOMS[kind].inspect(Channel(kind, name)) for name, kind in files.list_names() if kind in _ROOMS]
 
 
 def inspect(channel: str) -> ChannelStatus:
     """One channel's sizes, totals and members. `NotFound` if there is none."""
-    return log.inspect(parse(channel))
+    parsed = parse(channel)
+    found: ChannelStatus = _ROOMS[parsed.kind].inspect(parsed)
+    return found
 
 
 def remove(channel: str) -> None:
@@ -99,16 +108,7 @@ class _Channels:
 
     def describe(self, channel: str) -> dict[str, Any]:
         parsed = parse(channel)
-        fd = files.open_existing(parsed)
-        try:
-            about = _native.inspect_log(fd, channel)
-        finally:
-            os.close(fd)
-        codec = json.loads(about["metadata"])["codec"]
-        return {
-            **{name: about[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")},
-            "codec": codec,
-        }
+        return opening.describe(_ROOMS[parsed.kind].KIND, parsed)
 
     def record_in_process(self, archive: Path, names: Sequence[str], options: dict[str, Any]) -> Any:
         return ProcessRecorder(archive, names, options)

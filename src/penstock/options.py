@@ -10,6 +10,20 @@ from penstock.errors import Invalid
 MIB = 1 << 20
 
 
+def _whole(options: object, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Invalid(f"{name} is a whole number, not {value!r}")
+
+
+def _within(options: object, bits: int, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if not 0 <= value < 1 << bits:
+            raise Invalid(f"{name} is {value!r}: it must be from 0 to below 2**{bits}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
     """How a log is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
@@ -29,22 +43,12 @@ class LogOptions:
     start_position: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("term_length", "slots", "stream_id", "initial_term_id", "start_position"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise Invalid(f"{name} is a whole number, not {value!r}")
+        _whole(self, "term_length", "effective_window", "slots", "stream_id", "initial_term_id", "start_position")
         for name in ("stream_id", "initial_term_id"):
             if not -(1 << 31) <= getattr(self, name) < 1 << 31:
                 raise Invalid(f"{name} is {getattr(self, name)}: it must fit in 32 bits with a sign")
-        for name, value in (
-            ("term_length", self.term_length),
-            ("window", self.effective_window),
-            ("slots", self.slots),
-        ):
-            if not isinstance(value, int) or not 0 <= value < 1 << 32:
-                raise Invalid(f"{name} is {value!r}: it must be a whole number that fits in 32 bits")
-        if not 0 <= self.start_position < 1 << 63:
-            raise Invalid(f"start_position is {self.start_position}: it must be from 0 to below 2**63")
+        _within(self, 32, "term_length", "effective_window", "slots")
+        _within(self, 63, "start_position")
         _native.check_log_options(self.term_length, self.effective_window, self.slots, self.start_position)
 
     @property
@@ -56,6 +60,34 @@ class LogOptions:
     def file_size(self) -> int:
         """Bytes of shared memory that the channel takes."""
         return _native.log_file_size(self.slots, self.term_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingOptions:
+    """How a ring is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+
+    capacity: bytes of the ring, a power of two from 64 KiB to 1 GiB: how far a reader may fall behind before it is lapped.
+        The longest message is a quarter of it. All of it is allocated now, so that no later write can fail.
+    slots: how many subscriptions may exist at once, 1 to 1024.
+    start_position, start_sequence: where counting begins; for tests at the edges.
+    """
+
+    capacity: int = 8 * MIB
+    slots: int = 64
+    start_position: int = 0
+    start_sequence: int = 0
+
+    def __post_init__(self) -> None:
+        _whole(self, "capacity", "slots", "start_position", "start_sequence")
+        _within(self, 32, "capacity", "slots")
+        _within(self, 63, "start_position")
+        _within(self, 64, "start_sequence")
+        _native.check_ring_options(self.capacity, self.slots, self.start_position)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of shared memory that the channel takes."""
+        return _native.ring_file_size(self.slots, self.capacity)
 
 
 def seconds(value: float | None, name: str) -> float:

@@ -20,6 +20,7 @@ class Member:
     bytes: int
     back_pressure: int
     bytes_lost: int
+    messages_lost: int | None
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Totals:
     """Counts over a channel's life, of members present and gone.
 
     A message counts as sent once, as received once per subscription. repaired: claims of dead writers that were padded.
-    dropped: subscriptions let go for being slow. reaped: members that died without closing.
+    messages_lost: None for logs, which know only bytes. dropped: subscriptions let go for being slow. reaped: members that
+    died without closing. restarts: publications that took over, as each subscription saw it. conflated: messages passed over
+    on purpose.
     """
 
     messages_sent: int
@@ -36,9 +39,12 @@ class Totals:
     bytes_received: int
     back_pressure: int
     bytes_lost: int
+    messages_lost: int | None
     repaired: int
     dropped: int
     reaped: int
+    restarts: int = 0
+    conflated: int = 0
 
 
 @dataclass(frozen=True)

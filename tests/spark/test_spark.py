@@ -311,10 +311,10 @@ def test_messages_that_do_not_fit_their_codec_are_kept(archive, tmp_path):
         archive.record(["log:s", "log:j"]),
     ):
         s.send((1, 2, (3, 4, 5), b"x"))
-        core.LogPublication.send(s, b"short")
+        core.Publication.send(s, b"short")
         s.send((6, 7, (8, 9, 10), b"y"))
         j.send({"a": 1})
-        core.LogPublication.send(j, b"{not json")
+        core.Publication.send(j, b"{not json")
         j.send({"a": 2, "b": "new"})
     out = tmp_path / "out"
     pipeline.run(None, archive.path, out)

@@ -14,7 +14,7 @@ T = 1 << 16
 
 
 @pytest.mark.parametrize(
-    "name", ["", "imu", "log:", "log:a/b", "log:..", "log:a b", "log:" + "x" * 129, "ring:x", "pond:x", "log:ü"]
+    "name", ["", "imu", "log:", "log:a/b", "log:..", "log:a b", "log:" + "x" * 129, "sync:x", "pond:x", "log:ü"]
 )
 def test_names_that_are_none(name):
     with pytest.raises(penstock.Invalid) as caught:

@@ -27,6 +27,16 @@ def check_log_options(term_length: int, window: int, slots: int, start_position:
 
 def crc32c(data: bytes, before: int = 0) -> int: ...
 
+def format_ring(*, fd: int, capacity: int, slots: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
+
+def ring_file_size(slots: int, capacity: int) -> int:
+    """Bytes that a ring channel's file takes."""
+
+def inspect_ring(fd: int, path: str) -> dict[str, Any]:
+    """Header, counters and members, read without disturbing anyone."""
+
+def check_ring_options(capacity: int, slots: int, start_position: int) -> None: ...
+
 class ManualClock:
     """
     A wall clock for tests: stands still until it is set. Nanoseconds since the epoch.
@@ -60,8 +70,15 @@ class Claim:
     def position(self) -> int:
         """Where the message's frame begins."""
 
-class LogPublication:
-    def __init__(self, fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> None: ...
+class Sender:
+    """The writing end of a channel, made for a Publication."""
+
+def log_sender(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> Sender: ...
+
+def ring_sender(fd: int, path: str, clock: ManualClock | None) -> Sender: ...
+
+class Publication:
+    def __init__(self, sender: Sender) -> None: ...
 
     def claim(self, length: int, timeout: float | None = None) -> Claim:
         """
@@ -80,7 +97,7 @@ class LogPublication:
 
     @property
     def position(self) -> int:
-        """The log's tail: where the next message goes."""
+        """The stream's end: where the next message goes."""
 
     @property
     def max_payload(self) -> int:
@@ -89,6 +106,22 @@ class LogPublication:
     @property
     def connected(self) -> bool:
         """Whether anybody subscribes at this moment."""
+
+    @property
+    def readers(self) -> int:
+        """How many subscriptions there are at this moment."""
+
+    @property
+    def all_read(self) -> bool:
+        """
+        Whether every subscription has read all that was sent; also true without any. A log's subscriptions
+        show how far they are when they find nothing more.
+        """
+
+    def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
+        """
+        Waits until so many subscriptions are there; TimeoutError after `timeout` seconds.
+        """
 
     def send(self, data: Buffer, timeout: float | None = None) -> int:
         """
@@ -119,14 +152,21 @@ class Borrow:
 
     def __exit__(self, type: object | None, value: object | None, traceback: object | None) -> bool: ...
 
-class LogSubscription:
+class Receiver:
+    """The reading end of a channel, made for a Subscription."""
+
+def log_receiver(fd: int, path: str, start: str, position: int, drop_after: float) -> Receiver: ...
+
+def ring_receiver(fd: int, path: str, start: str, position: int, conflate: bool) -> Receiver: ...
+
+class Subscription:
     def __iter__(self) -> Self:
         """Implement iter(self)."""
 
     def __next__(self) -> Any:
         """Implement next(self)."""
 
-    def __init__(self, fd: int, path: str, start: str, position: int, drop_after: float, spin: float) -> None: ...
+    def __init__(self, receiver: Receiver, spin: float) -> None: ...
 
     def poll(self, limit: int = 1000) -> list[Any]:
         """
@@ -161,11 +201,29 @@ class LogSubscription:
 
     @property
     def lag(self) -> int:
-        """Bytes of the log between here and its tail."""
+        """Bytes of the stream between here and its end."""
 
     @property
     def lost(self) -> int:
-        """Bytes of the log skipped because this subscription was dropped."""
+        """
+        Bytes of the stream that this subscription missed: by being lapped (ring) or let go (log, drop_after).
+        """
+
+    @property
+    def lost_messages(self) -> int | None:
+        """
+        Messages that it missed; None where only the bytes are known (a log that let it go).
+        """
+
+    @property
+    def conflated(self) -> int:
+        """
+        Messages passed over because newer ones were there (conflate=True); they do not count as lost.
+        """
+
+    @property
+    def restarts(self) -> int:
+        """How many publications of a ring followed the first one heard."""
 
     @property
     def incomplete(self) -> int:
@@ -188,14 +246,14 @@ class LogSubscription:
         The next message as bytes, or None if there is none yet. Never blocks.
         """
 
-def wait_any(subscriptions: Sequence[LogSubscription], timeout: float | None, raw: bool = False) -> list[int]: ...
+def wait_any(subscriptions: Sequence[Subscription], timeout: float | None, raw: bool = False) -> list[int]: ...
 
 class RecordingSegment:
     """A segment being written. One thread at a time."""
 
     def __init__(self, *, data_fd: int, data_path: str, index_fd: int, index_path: str, base: int, term_length: int, initial_term_id: int, stream_id: int, recording: int, messages_before: int, entries: int, data_length: int) -> None: ...
 
-    def record(self, subscription: LogSubscription, max_bytes: int) -> int: ...
+    def record(self, subscription: Subscription, max_bytes: int) -> int: ...
 
     def sync(self) -> None: ...
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock import codecs
 from penstock._native import core as _native
+from penstock.channel import parse
 from penstock.clock import Clock, SystemClock
 from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.record import verify as verification
@@ -168,11 +169,11 @@ class Archive:
         if extend:
             found = self._extendable(channel)
             if found is not None:
-                subscription = self._connector.subscribe(channel, start=found.end_position, drop_after=drop_after)
+                subscription = self._subscribe(channel, found.end_position, drop_after)
                 folder = self._folder(found.id)
                 verification.close_crashed(folder)
                 return Track(folder, folder.describe(), subscription, segment_length, found.messages)
-        subscription = self._connector.subscribe(channel, start=start, drop_after=drop_after)
+        subscription = self._subscribe(channel, start, drop_after)
         try:
             about = self._connector.describe(channel)
             now = self._clock.now_ns()
@@ -189,6 +190,20 @@ class Archive:
         except BaseException:
             subscription.close()
             raise
+
+    def _subscribe(self, channel: str, start: str | int, drop_after: float | None) -> Any:
+        """A subscription for a recorder. A lossy channel that has left its position behind is joined at its newest end: the
+        recorder finds the gap."""
+        if not parse(channel).lossy:
+            return self._connector.subscribe(channel, start=start, drop_after=drop_after)
+        if start == "earliest":
+            start = "newest"  # it keeps no past
+        try:
+            return self._connector.subscribe(channel, start=start)
+        except Invalid:
+            if isinstance(start, str):
+                raise
+            return self._connector.subscribe(channel)
 
     def _extendable(self, channel: str) -> RecordingInfo | None:
         try:
@@ -347,7 +362,7 @@ class Archive:
         info = self.find(recording)
         count = 0
         with self._connector.publish(channel, codec=codecs.from_spec(info.codec)) as publication:
-            send = _native.LogPublication.send
+            send = _native.Publication.send
             for message in self.replay(info.id, speed=speed, decode=False, **options):
                 send(publication, message.data, timeout)
                 count += 1

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
+from penstock.channel import parse
 from penstock.errors import Busy, Closed, Invalid, NotFound, TimedOut
 
 if TYPE_CHECKING:
@@ -49,7 +50,12 @@ def follow(
 
 
 def _join(connector: Connector, info: RecordingInfo, position: int) -> Any:
-    """A subscription at `position` of the very channel that was recorded, or None if that is not to be had (yet)."""
+    """A subscription at `position` of the very channel that was recorded, or None if that is not to be had (yet).
+
+    A lossy channel is only ever read from its recording: who is lapped would have a gap that the recording does not have.
+    """
+    if parse(info.channel).lossy:
+        return None
     try:
         if connector.describe(info.channel)["epoch"] != info.epoch:
             return None

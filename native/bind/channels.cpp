@@ -1,0 +1,224 @@
+// Channel files of every kind: made, and read without disturbing anyone.
+#include "bind.hpp"
+
+#include "../core/checksum.hpp"
+#include "../core/ring.hpp"
+#include "../core/term_log.hpp"
+
+namespace penstock::bind {
+
+namespace {
+
+// What every kind says. A ring's capacity is what a term is to a log: recordings count terms by it.
+void describe_common(nb::dict about, const OpenedChannel &channel, uint32_t term_length, uint32_t slots, uint64_t start,
+                     uint64_t epoch, uint32_t max_frame) {
+    about["term_length"] = term_length;
+    about["slots"] = slots;
+    about["start_position"] = start;
+    about["epoch"] = epoch;
+    about["created_ns"] = channel.created_ns;
+    about["creator_pid"] = channel.creator_pid;
+    about["metadata"] = nb::bytes(channel.metadata.data(), channel.metadata.size());
+    about["boot_id"] = nb::bytes(channel.boot_id, 16);
+    about["max_payload"] = max_frame - header_length;
+}
+
+nb::dict describe(const OpenedLog &log) {
+    nb::dict about;
+    const LogGeometry &g = log.geometry;
+    describe_common(about, log, g.term_length, g.slot_count, g.start_position, g.epoch, g.max_frame());
+    about["window"] = g.window;
+    about["initial_term_id"] = g.initial_term_id;
+    about["stream_id"] = g.stream;
+    return about;
+}
+
+// Reads header and counters through a read-only mapping: changes nothing, disturbs nobody.
+nb::dict inspect_log(int fd, const std::string &path) {
+    const Mapping map(fd, size_of_file(fd), false);
+    const OpenedLog log = read_header(map.bytes(), map.size(), path);
+    nb::dict about = describe(log);
+    auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
+    about["tail"] = control->tail.value.acquire();
+    about["limit"] = control->limit.value.acquire();
+    nb::dict totals;
+    const auto &t = control->totals;
+    uint64_t sent = t.messages_sent.relaxed(), sent_bytes = t.bytes_sent.relaxed(), refused = t.back_pressure.relaxed();
+    uint64_t received = t.messages_received.relaxed(), received_bytes = t.bytes_received.relaxed(), lost = t.bytes_lost.relaxed();
+    nb::list members;
+    for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
+        const Slot &s = *reinterpret_cast<const Slot *>(map.bytes() + slots_offset + size_t{i} * sizeof(Slot));
+        const uint32_t state = s.identity.state.acquire(), role = s.identity.role.acquire();
+        if (state == 0 || state > 2 || role == 0 || role > 3) continue;
+        const bool reads = role == static_cast<uint32_t>(Role::subscription);
+        const uint64_t messages = s.counters.messages.relaxed(), bytes = s.counters.bytes.relaxed();
+        (reads ? received : sent) += messages;
+        (reads ? received_bytes : sent_bytes) += bytes;
+        refused += s.counters.back_pressure.relaxed();
+        lost += s.counters.bytes_lost.relaxed();
+        nb::dict member;
+        member["slot"] = i;
+        member["role"] = reads ? "subscription" : role == static_cast<uint32_t>(Role::exclusive) ? "exclusive" : "publication";
+        member["dropped"] = state == static_cast<uint32_t>(State::dropped);
+        member["pid"] = s.identity.pid.relaxed();
+        member["session"] = static_cast<int32_t>(s.identity.session.relaxed());
+        member["joined_ns"] = s.identity.joined_ns.relaxed();
+        member["position"] = reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none());
+        member["messages"] = messages;
+        member["bytes"] = bytes;
+        member["back_pressure"] = s.counters.back_pressure.relaxed();
+        member["bytes_lost"] = s.counters.bytes_lost.relaxed();
+        member["messages_lost"] = nb::none();
+        members.append(member);
+    }
+    totals["messages_sent"] = sent;
+    totals["bytes_sent"] = sent_bytes;
+    totals["messages_received"] = received;
+    totals["bytes_received"] = received_bytes;
+    totals["back_pressure"] = refused;
+    totals["bytes_lost"] = lost;
+    totals["messages_lost"] = nb::none();
+    totals["repaired"] = t.repaired.relaxed();
+    totals["dropped"] = t.dropped.relaxed();
+    totals["reaped"] = t.reaped.relaxed();
+    about["totals"] = totals;
+    about["members"] = members;
+    return about;
+}
+
+nb::dict inspect_ring(int fd, const std::string &path) {
+    const Mapping map(fd, size_of_file(fd), false);
+    const OpenedRing ring = read_ring_header(map.bytes(), map.size(), path);
+    const RingGeometry &g = ring.geometry;
+    const auto *control = reinterpret_cast<const RingControl *>(map.bytes() + control_offset);
+    const auto *frames = map.bytes() + ring_data_offset(g.slot_count);
+    nb::dict about;
+    describe_common(about, ring, g.capacity, g.slot_count, g.start_position, g.epoch, g.max_frame());
+    about["capacity"] = g.capacity;
+    about["window"] = g.capacity;
+    about["initial_term_id"] = 0;
+    about["stream_id"] = 1;
+    about["start_sequence"] = g.start_sequence;
+    const uint64_t end = control->writer.write.acquire(); // SYNC 11
+    const uint64_t next = reinterpret_cast<const RingFrame *>(frames + (end & (g.capacity - 1) & ~uint64_t{frame_alignment - 1}))
+                              ->sequence.relaxed();
+    about["tail"] = end;
+    about["limit"] = control->claimed.value.relaxed();
+    const auto session = static_cast<int32_t>(control->writer.session.relaxed());
+    nb::list members;
+    auto add = [&](uint32_t slot, const char *role, uint32_t pid, int32_t of, uint64_t joined, nb::object position,
+                   uint64_t messages, uint64_t bytes, uint64_t bytes_lost, uint64_t messages_lost) {
+        nb::dict member;
+        member["slot"] = slot;
+        member["role"] = role;
+        member["dropped"] = false;
+        member["pid"] = pid;
+        member["session"] = of;
+        member["joined_ns"] = joined;
+        member["position"] = position;
+        member["messages"] = messages;
+        member["bytes"] = bytes;
+        member["back_pressure"] = 0;
+        member["bytes_lost"] = bytes_lost;
+        member["messages_lost"] = messages_lost;
+        members.append(member);
+    };
+    if (control->writer.state.acquire() == 1)
+        add(g.slot_count, "publication", control->writer.pid.relaxed(), session, control->writer.joined_ns.relaxed(), nb::none(),
+            next - g.start_sequence, control->writer.bytes_sent.relaxed(), 0, 0);
+    uint64_t received = 0, received_bytes = 0, lost = 0, lost_bytes = 0, restarts = 0, conflated = 0;
+    for (uint32_t i = 0; i < g.slot_count; ++i) {
+        const auto &s = *reinterpret_cast<const RingSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(RingSlot));
+        const RingCounts &now = s.reader.counts, &before = s.identity.before;
+        received += now.messages.relaxed();
+        received_bytes += now.bytes.relaxed();
+        lost += now.lost_messages.relaxed();
+        lost_bytes += now.lost_bytes.relaxed();
+        restarts += now.restarts.relaxed();
+        conflated += now.conflated.relaxed();
+        if (s.identity.state.acquire() != 1) continue; // SYNC 12
+        add(i, "subscription", s.identity.pid.relaxed(), 0, s.identity.joined_ns.relaxed(), nb::int_(s.reader.position.acquire()),
+            now.messages.relaxed() - before.messages.relaxed(), now.bytes.relaxed() - before.bytes.relaxed(),
+            now.lost_bytes.relaxed() - before.lost_bytes.relaxed(), now.lost_messages.relaxed() - before.lost_messages.relaxed());
+    }
+    nb::dict totals;
+    totals["messages_sent"] = next - g.start_sequence;
+    totals["bytes_sent"] = control->writer.bytes_sent.relaxed();
+    totals["messages_received"] = received;
+    totals["bytes_received"] = received_bytes;
+    totals["back_pressure"] = 0;
+    totals["bytes_lost"] = lost_bytes;
+    totals["messages_lost"] = lost;
+    totals["repaired"] = 0;
+    totals["dropped"] = 0;
+    totals["reaped"] = control->reaped.value.relaxed();
+    totals["restarts"] = restarts;
+    totals["conflated"] = conflated;
+    about["totals"] = totals;
+    about["members"] = members;
+    return about;
+}
+
+std::string text_of(const nb::bytes &metadata) { return std::string(metadata.c_str(), metadata.size()); }
+const uint8_t *boot_of(const nb::bytes &boot_id) {
+    if (boot_id.size() != 16) throw Error(Code::invalid, "a boot id has 16 bytes");
+    return static_cast<const uint8_t *>(boot_id.data());
+}
+
+} // namespace
+
+void bind_channels(nb::module_ &m) {
+    m.def(
+        "format_log",
+        [](int fd, uint32_t term_length, uint32_t window, uint32_t slots, int32_t initial_term_id, int32_t stream_id,
+           uint64_t start_position, uint64_t epoch, nb::bytes metadata, nb::bytes boot_id) {
+            LogGeometry g;
+            g.term_length = term_length;
+            g.window = window;
+            g.slot_count = slots;
+            g.initial_term_id = initial_term_id;
+            g.stream = stream_id;
+            g.start_position = start_position;
+            g.epoch = epoch;
+            format_log(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+        },
+        nb::kw_only(), nb::arg("fd"), nb::arg("term_length"), nb::arg("window"), nb::arg("slots"), nb::arg("initial_term_id"),
+        nb::arg("stream_id"), nb::arg("start_position"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"));
+    m.def("log_file_size", &log_file_size, nb::arg("slots"), nb::arg("term_length"), "Bytes that a log channel's file takes.");
+    m.def("inspect_log", &inspect_log, nb::arg("fd"), nb::arg("path"),
+          "Header, counters and members, read without disturbing anyone.");
+    m.def(
+        "check_log_options",
+        [](uint32_t term_length, uint32_t window, uint32_t slots, uint64_t start_position) {
+            LogGeometry g;
+            g.term_length = term_length;
+            g.window = window;
+            g.slot_count = slots;
+            g.start_position = start_position;
+            check_geometry(g, Code::invalid);
+        },
+        nb::arg("term_length"), nb::arg("window"), nb::arg("slots"), nb::arg("start_position"));
+    m.def(
+        "crc32c", [](nb::bytes data, uint32_t before) { return crc32c(data.data(), data.size(), before); }, nb::arg("data"),
+        nb::arg("before") = 0);
+    m.def(
+        "format_ring",
+        [](int fd, uint32_t capacity, uint32_t slots, uint64_t start_position, uint64_t start_sequence, uint64_t epoch,
+           nb::bytes metadata, nb::bytes boot_id) {
+            const RingGeometry g{capacity, slots, start_position, start_sequence, epoch};
+            format_ring(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+        },
+        nb::kw_only(), nb::arg("fd"), nb::arg("capacity"), nb::arg("slots"), nb::arg("start_position"), nb::arg("start_sequence"),
+        nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"));
+    m.def("ring_file_size", &ring_file_size, nb::arg("slots"), nb::arg("capacity"), "Bytes that a ring channel's file takes.");
+    m.def("inspect_ring", &inspect_ring, nb::arg("fd"), nb::arg("path"),
+          "Header, counters and members, read without disturbing anyone.");
+    m.def(
+        "check_ring_options",
+        [](uint32_t capacity, uint32_t slots, uint64_t start_position) {
+            check_geometry(RingGeometry{capacity, slots, start_position}, Code::invalid);
+        },
+        nb::arg("capacity"), nb::arg("slots"), nb::arg("start_position"));
+}
+
+} // namespace penstock::bind

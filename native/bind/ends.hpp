@@ -1,0 +1,81 @@
+// What Python's handles need of a channel, whatever its kind. One implementation per kind: log_ends.hpp, ring_ends.hpp.
+#pragma once
+
+#include "../core/bridge.hpp"
+#include "../core/liveness.hpp"
+#include "../core/mapping.hpp"
+#include "../core/message.hpp"
+#include "../core/waiting.hpp"
+
+#include <memory>
+#include <string>
+
+namespace penstock::bind {
+
+// A participant of a channel. The handle that owns it serialises all calls, but for those said to be safe.
+class End {
+  public:
+    virtual ~End() = default;
+    virtual const std::string &path() const = 0;
+    virtual std::shared_ptr<Mapping> mapping() const = 0;
+    virtual void rejoin() = 0;  // in a forked child: a seat of its own, at the same place
+    virtual void leave() = 0;   // gives the seat back
+    virtual void disturb() = 0; // everybody who sleeps on this channel looks again
+};
+
+class Receiver : public End {
+  public:
+    virtual Atomic<uint32_t> &event() = 0; // something was committed
+    virtual std::shared_ptr<Watched> watched() = 0;
+    // The word that becomes other than 0 when the next message is there; safe to look at without the interpreter.
+    virtual const Atomic<uint64_t> &next_word() = 0;
+
+    virtual const Message *look() = 0;                              // the next message, not yet taken, or null
+    virtual bool copy(void *to, const Message &message) = 0;        // false: it was overwritten meanwhile, look again
+    virtual void take() = 0;                                        // what look() gave is done with
+    virtual void fetch(void *to, const Message &message) const = 0; // only the bytes; safe without the interpreter
+    // Reading in place: between the two the message's bytes are lent. False: they were overwritten.
+    virtual void lend(const Message &message) = 0;
+    virtual bool intact(const Message &message) = 0;
+    virtual void give_back(const Message &message) = 0;
+    virtual bool keeps_lent() const = 0; // whether lent bytes stay as they are until given back
+
+    virtual bool repair() = 0;         // while nothing comes: what a dead writer left half
+    virtual bool readable() const = 0; // moves nothing
+    virtual Run run(uint64_t max) = 0; // for the recorder
+    virtual void check_run() = 0;      // after a run was copied: throws if writers went over it
+    virtual void take_run(const Run &run) = 0;
+    virtual void show_position() = 0;
+
+    virtual uint64_t position() const = 0;
+    virtual uint64_t lag() const = 0;
+    virtual uint64_t lost() const = 0;         // bytes of the stream
+    virtual int64_t lost_messages() const = 0; // -1: not known
+    virtual uint64_t incomplete() const { return 0; }
+    virtual uint64_t conflated() const { return 0; }
+    virtual uint64_t restarts() const { return 0; }
+};
+
+class Sender : public End {
+  public:
+    virtual Atomic<uint32_t> &room() = 0;                       // event: there may be room now
+    virtual Atomic<uint32_t> &members() = 0;                    // event: a subscription came
+    virtual int64_t offer(const void *data, size_t length) = 0; // the position after it, or no_room
+    virtual size_t offer_many(const Piece *pieces, size_t count) = 0;
+    virtual bool reserve(size_t length, Reservation &place) = 0;
+    virtual int64_t commit(const Reservation &place) = 0;
+    virtual void abort(const Reservation &place) = 0;
+
+    // A message of any length: `advance` until it returns true, waiting for room in between.
+    virtual bool advance(Sending &sending) = 0;
+    virtual void give_up(Sending &sending) = 0;
+
+    virtual size_t payload_max() const = 0; // that offer and claim take
+    virtual size_t message_max() const = 0; // that send takes
+    virtual uint64_t position() const = 0;
+    virtual int32_t session() const = 0;
+    virtual uint32_t readers() = 0;
+    virtual bool all_read() = 0;
+};
+
+} // namespace penstock::bind

@@ -1,0 +1,130 @@
+// The ring's two ends, as Python's handles need them.
+#pragma once
+
+#include "bind.hpp"
+#include "ends.hpp"
+
+#include "../core/ring_reader.hpp"
+#include "../core/ring_writer.hpp"
+
+namespace penstock::bind {
+
+class RingWatched final : public Watched {
+  public:
+    explicit RingWatched(std::shared_ptr<Ring> ring) : ring_(std::move(ring)) {}
+    Atomic<uint32_t> &event() override { return ring_->control().data.value; }
+    bool readable(uint64_t position) const override { return ring_->readable(position); }
+    bool stalled(uint64_t) const override { return false; } // what a dead publication left half nobody can see
+
+  private:
+    std::shared_ptr<Ring> ring_;
+};
+
+inline void disturb_ring(Ring &ring) {
+    for (Atomic<uint32_t> *event : {&ring.control().data.value, &ring.control().members.value}) {
+        event->add(2);
+        event_wake(*event);
+    }
+}
+
+class RingReceiver final : public Receiver {
+  public:
+    RingReceiver(int fd, std::string path, Start start, bool conflate)
+        : ring_(std::make_shared<Ring>(fd, std::move(path))), reader_(ring_, start, conflate) {}
+    ~RingReceiver() override { ring_->detach(); }
+
+    const std::string &path() const override { return ring_->path(); }
+    std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
+    void rejoin() override {
+        ring_->forget_slot();
+        ring_->return_after_fork();
+        reader_.rejoin();
+    }
+    void leave() override { ring_->detach(); }
+    void disturb() override { disturb_ring(*ring_); }
+    Atomic<uint32_t> &event() override { return ring_->control().data.value; }
+    std::shared_ptr<Watched> watched() override { return std::make_shared<RingWatched>(ring_); }
+    const Atomic<uint64_t> &next_word() override { return ring_->frame(reader_.position())->word0; }
+
+    const Message *look() override { return reader_.look(); }
+    bool copy(void *to, const Message &message) override { return reader_.copy(to, message); }
+    void take() override { reader_.take(); }
+    void fetch(void *to, const Message &message) const override { copy_words_out(to, message.data, message.length); }
+    void lend(const Message &) override { reader_.pass(); }
+    bool intact(const Message &message) override {
+        const bool intact = reader_.intact(message.position);
+        if (intact) reader_.received(message);
+        else reader_.missed(message);
+        return intact;
+    }
+    void give_back(const Message &) override {}
+    bool keeps_lent() const override { return false; }
+
+    bool repair() override { return false; }
+    bool readable() const override { return ring_->readable(reader_.position()); }
+    Run run(uint64_t max) override { return reader_.run(max, buffer_); }
+    void check_run() override {}
+    void take_run(const Run &) override {}
+    void show_position() override {}
+
+    uint64_t position() const override { return reader_.position(); }
+    uint64_t lag() const override { return reader_.lag(); }
+    uint64_t lost() const override { return reader_.lost_bytes(); }
+    int64_t lost_messages() const override { return static_cast<int64_t>(reader_.lost_messages()); }
+    uint64_t conflated() const override { return reader_.conflated(); }
+    uint64_t restarts() const override { return reader_.restarts(); }
+
+  private:
+    std::shared_ptr<Ring> ring_;
+    RingReader reader_;
+    std::vector<uint8_t> buffer_;
+};
+
+class RingSender final : public Sender {
+  public:
+    RingSender(int fd, std::string path, std::shared_ptr<ManualClock> clock)
+        : ring_(std::make_shared<Ring>(fd, std::move(path))), writer_(ring_, std::move(clock)) {}
+    ~RingSender() override { ring_->detach(); }
+
+    const std::string &path() const override { return ring_->path(); }
+    std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
+    void rejoin() override {
+        ring_->forget_slot();
+        ring_->return_after_fork();
+        writer_.join();
+    }
+    void leave() override { ring_->detach(); }
+    void disturb() override { disturb_ring(*ring_); }
+    Atomic<uint32_t> &room() override { return ring_->control().members.value; }
+    Atomic<uint32_t> &members() override { return ring_->control().members.value; }
+
+    int64_t offer(const void *data, size_t length) override { return static_cast<int64_t>(writer_.offer(data, length)); }
+    size_t offer_many(const Piece *pieces, size_t count) override {
+        writer_.offer_many(pieces, count);
+        return count;
+    }
+    bool reserve(size_t length, Reservation &place) override {
+        place = writer_.reserve(length);
+        return true;
+    }
+    int64_t commit(const Reservation &place) override { return static_cast<int64_t>(writer_.commit(place)); }
+    void abort(const Reservation &place) override { writer_.abort(place); }
+    bool advance(Sending &sending) override {
+        sending.position = offer(sending.data, sending.length);
+        return true;
+    }
+    void give_up(Sending &) override {}
+
+    size_t payload_max() const override { return writer_.payload_max(); }
+    size_t message_max() const override { return writer_.payload_max(); }
+    uint64_t position() const override { return writer_.position(); }
+    int32_t session() const override { return static_cast<int32_t>(writer_.session()); }
+    uint32_t readers() override { return ring_->readers(); }
+    bool all_read() override { return ring_->all_read(); }
+
+  private:
+    std::shared_ptr<Ring> ring_;
+    RingWriter writer_;
+};
+
+} // namespace penstock::bind

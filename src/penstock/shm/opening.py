@@ -1,0 +1,113 @@
+"""Opening channels of any kind: made by whoever comes first, agreed on by whoever comes later.
+
+Knows files and metadata; what a kind's file looks like its `Kind` says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import codecs
+from penstock.channel import Channel
+from penstock.codecs import Codec
+from penstock.errors import Invalid, Mismatch, NotFound
+from penstock.shm import files
+from penstock.status import ChannelStatus, Member, Totals
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is particular to channels of one kind.
+
+    options: makes the checked options of a new channel, with a `file_size`. format: fills a new file's descriptor.
+    inspect: what a file says of itself.
+    """
+
+    options: Callable[..., Any]
+    format: Callable[[Any, Codec, int], None]
+    inspect: Callable[[int, str], dict[str, Any]]
+
+
+def where(channel: Channel) -> str:
+    """The path of a channel's file."""
+    return str(files.folder() / files.file_name(channel))
+
+
+def open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) -> tuple[int, Codec]:
+    """A descriptor of its own for one handle, and the channel's codec. Makes the channel if there is none."""
+    wanted = kind.options(**asked)
+    while True:
+        try:
+            fd = files.open_existing(channel)
+        except NotFound:
+            chosen = codecs.resolve(codec)
+            files.create(channel, wanted.file_size, lambda new, chosen=chosen: kind.format(wanted, chosen, new))  # type: ignore[misc]
+            continue
+        try:
+            return fd, _agree(kind, channel, fd, asked, codec)
+        except BaseException:
+            os.close(fd)
+            raise
+
+
+def _agree(kind: Kind, channel: Channel, fd: int, asked: dict[str, Any], codec: Any) -> Codec:
+    """The channel's codec, or `Mismatch` if what was asked for is not what the channel is."""
+    place = f"{channel} ({where(channel)})"
+    about = kind.inspect(fd, place)
+    for name, value in asked.items():
+        if value is not None and name in about and about[name] != value:
+            raise Mismatch(
+                f"{place} exists with {name}={about[name]}, not {value}. Ask for that, or remove the channel first"
+            )
+    found = codecs.from_metadata(about["metadata"], place)
+    if codec is not None and codecs.resolve(codec).spec != found.spec:
+        raise Mismatch(f"{place} exists with codec {found.spec}, not {codecs.resolve(codec).spec}")
+    return found
+
+
+def start_of(start: Any, names: tuple[str, ...]) -> tuple[str, int]:
+    """How the compiled ends want it: a name and a position. `Invalid` for anything else."""
+    wanted = " or ".join([*(repr(name) for name in names), "a position"])
+    if isinstance(start, bool) or not isinstance(start, str | int) or (isinstance(start, str) and start not in names):
+        raise Invalid(f"start is {start!r}: it must be {wanted}")
+    if isinstance(start, str):
+        return start, 0
+    if not 0 <= start < 1 << 63:
+        raise Invalid(f"start is {start}: positions are from 0 to below 2**63")
+    return "position", start
+
+
+def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
+    """A channel's sizes, totals and members, read without disturbing anyone. `NotFound` if there is none."""
+    path = where(channel)
+    fd = files.open_existing(channel)
+    try:
+        about = kind.inspect(fd, path)
+        size = os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+    return ChannelStatus(
+        channel=str(channel),
+        path=path,
+        size=size,
+        codec=codecs.from_metadata(about["metadata"], path).kind,
+        totals=Totals(**about["totals"]),
+        members=tuple(Member(**member) for member in about["members"]),
+        **{name: about[name] for name in ("term_length", "window", "slots", "created_ns", "tail", "limit")},
+    )
+
+
+def describe(kind: Kind, channel: Channel) -> dict[str, Any]:
+    """What a recording keeps of its channel."""
+    fd = files.open_existing(channel)
+    try:
+        about = kind.inspect(fd, where(channel))
+    finally:
+        os.close(fd)
+    return {
+        **{name: about[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")},
+        "codec": codecs.from_metadata(about["metadata"], where(channel)).spec,
+    }
