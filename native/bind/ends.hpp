@@ -1,6 +1,7 @@
 // What Python's handles need of a channel, whatever its kind. One implementation per kind: log_ends.hpp, ring_ends.hpp.
 #pragma once
 
+#include "../core/arrow_batch.hpp"
 #include "../core/bridge.hpp"
 #include "../core/liveness.hpp"
 #include "../core/mapping.hpp"
@@ -30,9 +31,11 @@ class Receiver : public End {
     // The word that becomes other than 0 when the next message is there; safe to look at without the interpreter.
     virtual const Atomic<uint64_t> &next_word() = 0;
 
-    virtual const Message *look() = 0;                              // the next message, not yet taken, or null
-    virtual bool copy(void *to, const Message &message) = 0;        // false: it was overwritten meanwhile, look again
-    virtual void take() = 0;                                        // what look() gave is done with
+    virtual const Message *look() = 0;                       // the next message, not yet taken, or null
+    virtual bool copy(void *to, const Message &message) = 0; // false: it was overwritten meanwhile, look again
+    virtual void take() = 0;                                 // what look() gave is done with
+    // Takes what is there into a batch, at most `limit` rows and about `most` bytes; whether nothing is left. `last`: the newest.
+    virtual bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) = 0;
     virtual void fetch(void *to, const Message &message) const = 0; // only the bytes; safe without the interpreter
     // Reading in place: between the two the message's bytes are lent. False: they were overwritten.
     virtual void lend(const Message &message) = 0;
@@ -55,6 +58,25 @@ class Receiver : public End {
     virtual uint64_t conflated() const { return 0; }
     virtual uint64_t restarts() const { return 0; }
 };
+
+// The loop of Receiver::fill over a kind's own reader; `add` says whether the message was whole.
+template <class Reader, class Add>
+bool fill_batch(Reader &reader, BatchBuilder &batch, int64_t limit, size_t most, Message &last, Add &&add) {
+    for (int64_t i = 0; i < limit;) {
+        const Message *message = reader.look();
+        if (message == nullptr) return true;
+        if (batch.payload_bytes() + message->length > most && batch.rows() != 0) return false;
+        BatchRow row;
+        row.position = message->position;
+        row.time_ns = message->time_ns;
+        row.session = message->session;
+        if (!add(row, *message)) continue;
+        last = *message;
+        reader.take();
+        ++i;
+    }
+    return false;
+}
 
 class Sender : public End {
   public:

@@ -57,6 +57,13 @@ class LogReceiver final : public Receiver {
         return true;
     }
     void take() override { reader_->take(); }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
+        return fill_batch(*reader_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+            batch.add(row, message.data, message.length, !message.assembled);
+            check_run();
+            return true;
+        });
+    }
     void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
     void lend(const Message &message) override {
         reader_->hold(message.position);

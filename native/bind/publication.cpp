@@ -34,9 +34,12 @@ class Publication : public Handle<Sender> {
 
   private:
     int64_t send_patiently(const BytesArgument &data, int64_t timeout) {
-        if (data.size() > end().message_max())
+        if (data.size() > end().message_max()) {
+            const bool whole = end().message_max() == end().payload_max(); // never in fragments
             throw Error(Code::too_large, end().path() + ": a message of " + std::to_string(data.size()) +
-                                             " bytes; the largest is " + std::to_string(end().message_max()));
+                                             " bytes; the largest is " + std::to_string(end().message_max()) +
+                                             (whole ? " here: create the channel with a larger capacity" : ""));
+        }
         const Busy busy(*this);
         Sending sending{data.data(), data.size()};
         auto attempt = [&] { return ready().advance(sending); };

@@ -49,6 +49,11 @@ class RingReceiver final : public Receiver {
     const Message *look() override { return reader_.look(); }
     bool copy(void *to, const Message &message) override { return reader_.copy(to, message); }
     void take() override { reader_.take(); }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
+        return fill_batch(reader_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+            return batch.add_copied(row, message.length, [&](uint8_t *to) { return reader_.copy(to, message); });
+        });
+    }
     void fetch(void *to, const Message &message) const override { copy_words_out(to, message.data, message.length); }
     void lend(const Message &) override { reader_.pass(); }
     bool intact(const Message &message) override {

@@ -70,23 +70,8 @@ class Subscription : public Handle<Receiver> {
         const auto most = static_cast<size_t>(std::clamp<int64_t>(max_bytes, 1, INT32_MAX - static_cast<int64_t>(1)));
         batch.reserve(std::min<size_t>(rows_before_, static_cast<size_t>(std::max<int64_t>(limit, 0))),
                       std::min(bytes_before_, most));
-        for (int64_t i = 0; i < limit;) {
-            const Message *message = reader.look();
-            if (message == nullptr) {
-                nothing(reader);
-                break;
-            }
-            if (batch.payload_bytes() + message->length > most && batch.rows() != 0) break;
-            BatchRow row;
-            row.position = message->position;
-            row.time_ns = message->time_ns;
-            row.session = message->session;
-            if (reader.keeps_lent()) batch.add(row, message->data, message->length, !message->assembled);
-            else if (!batch.add_copied(row, message->length, [&](uint8_t *to) { return reader.copy(to, *message); })) continue;
-            reader.check_run();
-            taken(reader, *message);
-            ++i;
-        }
+        if (reader.fill(batch, limit, most, last_)) nothing(reader);
+        if (batch.rows() != 0) moved();
         rows_before_ = batch.rows();
         bytes_before_ = batch.payload_bytes();
         return arrow_capsules(std::move(batch));

@@ -15,6 +15,15 @@ from conftest import heed_interrupts
 import penstock
 
 
+@pytest.fixture(params=["log", "ring"])
+def pair(request):
+    """A publication and a subscription on a small channel of each kind."""
+    name = f"{request.param}:test"
+    options = {"term_length": 1 << 16} if request.param == "log" else {"capacity": 1 << 20}
+    with penstock.publish(name, **options) as pub, penstock.subscribe(name) as sub:
+        yield pub, sub
+
+
 def run_program(text: str, *, stop_after_line: str | None = None, timeout: float = 60) -> tuple[int, str, str]:
     """A Python program's (status, output, errors). It gets SIGINT once it printed `stop_after_line`."""
     child = subprocess.Popen(
