@@ -221,8 +221,7 @@ class Scan {
             // Past the range only what began in it is still wanted, and no further than a message can be long.
             if (late && (assembler_.empty() || position - options_.end > 2 * message_max)) return false;
             if (entry.kind == static_cast<uint16_t>(EntryKind::gap)) {
-                if (position >= options_.start && !late)
-                    lost_ = static_cast<int64_t>(static_cast<uint64_t>(lost_) + static_cast<uint64_t>(entry.time_min));
+                note_gap(position, static_cast<uint64_t>(entry.time_min));
                 assembler_.clear();
                 continue;
             }
@@ -231,10 +230,19 @@ class Scan {
             offset_ += entry.length;
             if (position + entry.length <= options_.start) continue;
             const bool in_time = entry.time_max >= options_.time_min && entry.time_min <= options_.time_max;
+            if (gap_end_ != gap_begin_ && gap_end_ >= options_.start && gap_begin_ < options_.end)
+                lost_ = static_cast<int64_t>(static_cast<uint64_t>(lost_) + (gap_end_ - gap_begin_));
+            gap_end_ = gap_begin_ = 0;
             if (!in_time && assembler_.empty() && lost_ == 0) continue;
             load(entry, offset);
             return true;
         }
+    }
+
+    // Gaps that follow each other are one. It is lost to the range whose messages come right after it.
+    void note_gap(uint64_t position, uint64_t bytes) {
+        if (gap_end_ == gap_begin_ || gap_end_ != position) gap_begin_ = position;
+        gap_end_ = position + bytes;
     }
 
     void open_segment(const Segment &segment) {
@@ -318,6 +326,7 @@ class Scan {
     const uint8_t *block_ = nullptr;
     Assembler assembler_;
     uint64_t cached_from_ = 0, cached_to_ = 0, offset_ = 0, at_ = 0, end_ = 0, position_ = 0;
+    uint64_t gap_begin_ = 0, gap_end_ = 0;
     int64_t recorded_ns_ = 0, lost_ = 0;
     size_t segment_ = 0, entry_ = 0;
 };

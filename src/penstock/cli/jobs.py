@@ -72,15 +72,17 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where archive, tables and report go; made anew each time.")] = Path(
         "out/demo"
     ),
-    channels: Annotated[str, typer.Option(help="The kind of channel.")] = "log",
+    channels: Annotated[
+        str, typer.Option(help="The kind of channel: log, or ring with a burst that nobody can keep up with.")
+    ] = "log",
     json: AsJson = False,
 ) -> None:
     """The main job end to end: publish, subscribe, record, Spark, report."""
     from penstock.cli.demo import run
 
-    if channels != "log":
-        raise penstock.Invalid(f"--channels {channels}: this version has log")
-    run(seconds=seconds, data=data, out=out, as_json=json)
+    if channels not in ("log", "ring"):
+        raise penstock.Invalid(f"--channels {channels}: this version has log and ring")
+    run(seconds=seconds, data=data, out=out, as_json=json, kind=channels)
 
 
 def bench(context: typer.Context) -> None:

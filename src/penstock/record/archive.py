@@ -172,7 +172,9 @@ class Archive:
                 subscription = self._subscribe(channel, found.end_position, drop_after)
                 folder = self._folder(found.id)
                 verification.close_crashed(folder)
-                return Track(folder, folder.describe(), subscription, segment_length, found.messages)
+                return Track(
+                    folder, folder.describe(), subscription, segment_length, found.end_position, found.messages
+                )
         subscription = self._subscribe(channel, start, drop_after)
         try:
             about = self._connector.describe(channel)
@@ -186,7 +188,7 @@ class Archive:
                 id=number, channel=channel, start_position=subscription.position, created_ns=now, **about
             )
             folder = RecordingFolder.create(self._folder(number).path, description)
-            return Track(folder, description, subscription, segment_length, 0)
+            return Track(folder, description, subscription, segment_length, description.start_position, 0)
         except BaseException:
             subscription.close()
             raise

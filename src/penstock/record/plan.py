@@ -5,6 +5,7 @@ Knows indexes only; reads no message. Where recordings of one channel overlap, e
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,13 @@ def _cut(
     before = int(blocks["time_max"][first - 1]) if first > 0 else 0
     starts = np.maximum(touched["position"], low)
     number = (np.minimum(ends, high) - low - 1) // max(range_bytes, 1)
-    cuts = np.flatnonzero(np.diff(number)) + 1
+    # Every range begins a message, but for the last: a gap in front of it is told by its first row.
+    begun = np.cumsum(touched["begins"])
+    cuts, told = [], 0
+    for cut in np.flatnonzero(np.diff(number)) + 1:
+        if begun[cut - 1] > told:
+            cuts.append(cut)
+            told = begun[cut - 1]
     segments = [
         (segment.base, str(segment.data), str(segment.index)) for segment in RecordingFolder(info.path).segments()
     ]
@@ -131,8 +138,12 @@ def _cut(
         )
         if inside:
             useful = max((i for i, s in enumerate(segments) if s[0] <= range_start), default=0)
-            # A gap right before this range is noted at the end of the segment in front of it.
-            useful = useful - 1 if useful > 0 and segments[useful][0] == range_start else useful
+            # A gap right before this range is noted at the end of the segment in front of it, or of several that hold
+            # nothing else.
+            if useful > 0 and segments[useful][0] == range_start:
+                useful -= 1
+                while useful > 0 and os.path.getsize(segments[useful][1]) == 0:
+                    useful -= 1
             ranges.append(
                 Range(
                     recording=info.id,

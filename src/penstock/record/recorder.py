@@ -41,19 +41,28 @@ class Progress:
 
 
 class Track:
-    """One channel's way into its recording's segments."""
+    """One channel's way into its recording's segments, from position `base` on, before which it holds `messages`.
+
+    A subscription that stands further on has missed what lies between: the first turn notes the gap.
+    """
 
     def __init__(
-        self, folder: RecordingFolder, description: Description, subscription: Any, segment_length: int, messages: int
+        self,
+        folder: RecordingFolder,
+        description: Description,
+        subscription: Any,
+        segment_length: int,
+        base: int,
+        messages: int,
     ) -> None:
         self.folder, self.description, self.subscription = folder, description, subscription
         self.segment_length = segment_length
-        self.synced = subscription.position
+        self.synced = base
         self.moved = 0
         self.lost = 0
         self.unsynced = False
         self._lock = folder.lock()
-        self.segment = self._new_segment(subscription.position, messages)
+        self.segment = self._new_segment(base, messages)
 
     def _new_segment(self, base: int, messages: int) -> _native.RecordingSegment:
         paths = self.folder.segment_paths(base)

@@ -23,25 +23,29 @@ LOAD = np.dtype([("load", "f8", (3,)), ("context_switches", "u8"), ("interrupts"
 
 # One publishing process per group; the rate is in samples per second, and a sample may be several messages.
 TELEMETRY = {
-    "cores": ["log:demo.cpu", "log:demo.load"],
-    "memory": ["log:demo.memory", "log:demo.network"],
-    "tables": ["log:demo.disk", "log:demo.process"],
+    "cores": ["demo.cpu", "demo.load"],
+    "memory": ["demo.memory", "demo.network"],
+    "tables": ["demo.disk", "demo.process"],
 }
 RATES = {
-    "log:demo.cpu": 2000.0,
-    "log:demo.load": 1000.0,
-    "log:demo.memory": 3000.0,
-    "log:demo.network": 1000.0,
-    "log:demo.disk": 200.0,
-    "log:demo.process": 10.0,
+    "demo.cpu": 2000.0,
+    "demo.load": 1000.0,
+    "demo.memory": 3000.0,
+    "demo.network": 1000.0,
+    "demo.disk": 200.0,
+    "demo.process": 10.0,
 }
+# Only over channels that lose rather than wait: more than anybody can keep up with.
+BURST = "demo.burst"
+BURST_MESSAGES = 200_000
 CODECS: dict[str, Any] = {
-    "log:demo.cpu": CPU,
-    "log:demo.load": LOAD,
-    "log:demo.memory": MEMORY,
-    "log:demo.network": NETWORK,
-    "log:demo.disk": "json",
-    "log:demo.process": "msgpack",
+    BURST: np.dtype([("number", "u8"), ("value", "f8")]),
+    "demo.cpu": CPU,
+    "demo.load": LOAD,
+    "demo.memory": MEMORY,
+    "demo.network": NETWORK,
+    "demo.disk": "json",
+    "demo.process": "msgpack",
 }
 DRIVE_STREAMS = (
     "can",
@@ -121,47 +125,55 @@ def _process() -> Iterator[Any]:
 
 
 SAMPLERS: dict[str, Callable[[], Iterator[Any]]] = {
-    "log:demo.cpu": _cpu,
-    "log:demo.load": _load,
-    "log:demo.memory": _memory,
-    "log:demo.network": _network,
-    "log:demo.disk": _disk,
-    "log:demo.process": _process,
+    "demo.cpu": _cpu,
+    "demo.load": _load,
+    "demo.memory": _memory,
+    "demo.network": _network,
+    "demo.disk": _disk,
+    "demo.process": _process,
 }
 
 
-def telemetry(channels: list[str], seconds: float) -> Iterator[tuple[str, Any]]:
-    """(channel, message) of some channels, each at its rate, for some time. A late sample is taken at once, not skipped."""
+def telemetry(streams: list[str], seconds: float) -> Iterator[tuple[str, Any]]:
+    """(stream, message) of some streams, each at its rate, for some time. A late sample is taken at once, not skipped."""
     begun = time.monotonic()
-    due = dict.fromkeys(channels, begun)
+    due = dict.fromkeys(streams, begun)
     while True:
-        channel = min(due, key=due.__getitem__)
+        stream = min(due, key=due.__getitem__)
         now = time.monotonic()
         if now - begun >= seconds:
             return
-        if due[channel] > now:
-            time.sleep(min(due[channel] - now, seconds))
-        for message in SAMPLERS[channel]():
-            yield channel, message
-        due[channel] = max(due[channel] + 1 / RATES[channel], time.monotonic() - 0.1)
+        if due[stream] > now:
+            time.sleep(min(due[stream] - now, seconds))
+        for message in SAMPLERS[stream]():
+            yield stream, message
+        due[stream] = max(due[stream] + 1 / RATES[stream], time.monotonic() - 0.1)
 
 
-def drive_channels(data: Path) -> list[str]:
-    """The channels for a folder of sensor streams: one per file of a known name."""
-    return [f"log:drive.{name}" for name in DRIVE_STREAMS if (data / f"{name}.npz").is_file()]
+def burst() -> Iterator[tuple[str, Any]]:
+    """Numbered messages faster than anybody reads them, and a last one when all have caught up."""
+    for number in range(BURST_MESSAGES):
+        yield BURST, (number, number * 0.5)
+    time.sleep(0.2)
+    yield BURST, (BURST_MESSAGES, 0.0)
 
 
-def drive_records(data: Path, channel: str) -> tuple[Any, Any]:
+def drive_streams(data: Path) -> list[str]:
+    """The streams of a folder of sensor data: one per file of a known name."""
+    return [f"drive.{name}" for name in DRIVE_STREAMS if (data / f"{name}.npz").is_file()]
+
+
+def drive_records(data: Path, stream: str) -> tuple[Any, Any]:
     """(records, times) of one of the drive's streams."""
-    return npz_records(data / f"{channel.removeprefix('log:drive.')}.npz")
+    return npz_records(data / f"{stream.removeprefix('drive.')}.npz")
 
 
-def drive(data: Path, channels: list[str]) -> Iterator[tuple[str, Any]]:
-    """(channel, record) of all streams, in the order of their times."""
-    streams = [drive_records(data, channel) for channel in channels]
+def drive(data: Path, names: list[str]) -> Iterator[tuple[str, Any]]:
+    """(stream, record) of all streams, in the order of their times."""
+    streams = [drive_records(data, name) for name in names]
     times = np.concatenate([times for _, times in streams])
     which = np.repeat(np.arange(len(streams)), [len(records) for records, _ in streams])
     index = np.concatenate([np.arange(len(records)) for records, _ in streams])
     for at in np.argsort(times, kind="stable"):
         stream = which[at]
-        yield channels[stream], streams[stream][0][index[at]]
+        yield names[stream], streams[stream][0][index[at]]

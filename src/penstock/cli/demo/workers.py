@@ -9,32 +9,39 @@ from typing import Any
 import numpy as np
 
 import penstock
-from penstock.cli.demo.sources import CODECS, drive, drive_records, telemetry
+from penstock.cli.demo.sources import BURST, CODECS, burst, drive, drive_records, telemetry
 
-TERM_LENGTH = 4 << 20
+# Per kind: how a stream's channel is made, and where readers begin. The burst's ring is small, so that it is lapped.
+OPTIONS: dict[str, dict[str, Any]] = {"log": {"term_length": 4 << 20}, "ring": {"capacity": 4 << 20}}
+START = {"log": "earliest", "ring": "newest"}
+BURST_CAPACITY = 1 << 18
 
 
-def make_channel(channel: str, data: Path | None) -> None:
+def make_channel(kind: str, stream: str, data: Path | None) -> None:
     """Makes a channel with the codec of what will flow on it."""
-    codec = drive_records(data, channel)[0].dtype if data is not None else CODECS[channel]
-    penstock.publish(channel, codec=codec, term_length=TERM_LENGTH).close()
+    codec = CODECS[stream] if stream in CODECS else drive_records(data, stream)[0].dtype  # type: ignore[arg-type]
+    options = {"capacity": BURST_CAPACITY} if stream == BURST else OPTIONS[kind]
+    penstock.publish(f"{kind}:{stream}", codec=codec, **options).close()
 
 
-def publish(channels: list[str], seconds: float, data: str | None) -> None:
+def publish(kind: str, streams: list[str], seconds: float, data: str | None) -> None:
     """A publishing process."""
-    open_channels = {channel: penstock.publish(channel) for channel in channels}
-    source = telemetry(channels, seconds) if data is None else drive(Path(data), channels)
-    for channel, message in source:
-        open_channels[channel].send(message)
+    open_channels = {stream: penstock.publish(f"{kind}:{stream}") for stream in streams}
+    if streams == [BURST]:
+        source = burst()
+    else:
+        source = telemetry(streams, seconds) if data is None else drive(Path(data), streams)
+    for stream, message in source:
+        open_channels[stream].send(message)
     for publication in open_channels.values():
         publication.close()
 
 
-def subscribe(number: int, channels: list[str], ready: Any, done: Any, results: Any) -> None:
+def subscribe(kind: str, channels: list[str], ready: Any, done: Any, results: Any) -> None:
     """A subscribing process: reads everything from the beginning, counts, and measures how long messages took."""
     import pyarrow  # noqa: F401  (loaded before the first message, so that it is not part of its latency)
 
-    subscriptions = {channel: penstock.subscribe(channel, start="earliest") for channel in channels}
+    subscriptions = {channel: penstock.subscribe(channel, start=START[kind]) for channel in channels}
     by_handle = {id(handle): channel for channel, handle in subscriptions.items()}
     found: dict[str, dict[str, Any]] = {channel: {"messages": 0, "bytes": 0, "latency": []} for channel in channels}
     ready.set()
@@ -52,15 +59,11 @@ def subscribe(number: int, channels: list[str], ready: Any, done: Any, results: 
             entry["latency"].append(now - batch.column("time").cast("int64").to_numpy())
         if last_look and not with_data:
             break
-    for handle in subscriptions.values():
+    for channel, handle in subscriptions.items():
+        found[channel]["lost"] = handle.lost_messages or 0
         handle.close()
     empty = [np.zeros(0, np.int64)]
-    results.put(
-        {
-            c: {"messages": f["messages"], "bytes": f["bytes"], "latency_ns": np.concatenate(f["latency"] or empty)}
-            for c, f in found.items()
-        }
-    )
+    results.put({c: {**f, "latency_ns": np.concatenate(f["latency"] or empty)} for c, f in found.items()})
 
 
 def rows_in_table(tables: Path) -> dict[str, int]:
@@ -73,16 +76,31 @@ def rows_in_table(tables: Path) -> dict[str, int]:
     return found
 
 
-def compare_drive(data: Path, tables: Path) -> int:
+def lost_in_table(tables: Path) -> dict[str, int]:
+    """Bytes that the rows of the table *messages* say are missing right before them, per stream."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from penstock.spark.tables import Manifest
+
+    found: dict[str, int] = {}
+    for row in Manifest.load(tables).files["messages"]:
+        lost = pc.sum(pq.read_table(tables / row["path"], columns=["lost"])["lost"]).as_py()
+        found[row["stream"]] = found.get(row["stream"], 0) + (lost or 0)
+    return found
+
+
+def compare_drive(data: Path, tables: Path, kind: str) -> int:
     """Compares every payload in the table *messages* with the drive's files, in order; how many. Raises if one differs."""
     import pyarrow.parquet as pq
 
-    from penstock.cli.demo.sources import drive_channels
+    from penstock.cli.demo.sources import drive_streams
     from penstock.spark.tables import paths
 
     total = 0
-    for channel in drive_channels(data):
-        records, _ = drive_records(data, channel)
+    for stream in drive_streams(data):
+        channel = f"{kind}:{stream}"
+        records, _ = drive_records(data, stream)
         files = sorted(paths(tables, "messages", stream=channel))
         read = [pq.read_table(file, columns=["position", "payload"]) for file in files]
         rows = sorted((batch["position"][0].as_py(), number) for number, batch in enumerate(read))
