@@ -36,13 +36,14 @@ def kill(*, long: bool, seed: int) -> list[Row]:
     """Operations on log and recording, stepped through by instruction, and killed for good."""
     if platform.machine() != "x86_64":
         return [Row("kill", "instructions stepped", 0, skipped="stepping to a place is written for x86-64")]
-    folder = build("plain", ("log_kill", "recording_kill")) / "kill"
+    folder = build("plain", ("log_kill", "ring_kill", "recording_kill")) / "kill"
     rounds, kills, steps_of_recordings = (2, 450, 60) if long else (1, 30, 4)
     commands = [
         [
-            str(folder / "log_kill"),
+            str(folder / program),
             *f"--seed {seed} --rounds {rounds} --kills {kills} --parts {WORKERS} --part {part}".split(),
         ]
+        for program in ("log_kill", "ring_kill")
         for part in range(WORKERS)
     ]
     commands.append([str(folder / "recording_kill"), "--seed", str(seed), "--rounds", str(steps_of_recordings)])
@@ -55,7 +56,7 @@ def kill(*, long: bool, seed: int) -> list[Row]:
     failed = [str(row["first"]) for row in found if row["failures"]] + broken
     count = {key: sum(int(str(row[key])) for row in found) for key in ("steps", "states", "kills", "failures")}
     failures = count["failures"] + len(broken)
-    failure = f"{folder}/log_kill --seed {seed} --rounds {rounds}   # {failed[0]}" if failed else ""
+    failure = f"{folder}/…_kill --seed {seed} --rounds {rounds}   # {failed[0]}" if failed else ""
     return [
         Row("kill", "instructions stepped through", count["steps"], failures, seconds, failure),
         Row("kill", "states recovered from a copy", count["states"]),
@@ -86,6 +87,7 @@ FUZZ = {
     "header": (350_000, 12_000_000, 256),
     "assembler": (250_000, 12_000_000, 256),
     "log": (32_000, 2_000_000, 512),
+    "ring": (32_000, 2_000_000, 512),
     "recording": (32_000, 1_600_000, 1024),
 }
 FUZZED = {**SANITIZED, "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16"}
@@ -187,9 +189,10 @@ def sanitizers(*, long: bool, seed: int) -> Row:
     seconds = 120 if long else 4
     plan = []
     for name, kinds in (("plain", ""), ("tsan", "thread"), ("asan", "address,undefined")):
-        folder = build(name, ("log_stress", "log_crash", "recording_check"), sanitize=kinds) / "tests"
+        folder = build(name, ("log_stress", "log_crash", "ring_stress", "recording_check"), sanitize=kinds) / "tests"
         plan += [
             [str(folder / "log_stress"), "--seed", str(seed), "--seconds", str(seconds)],
+            [str(folder / "ring_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "log_crash")],
             [str(folder / "recording_check"), "--seed", str(seed), "--rounds", str(200 * seconds)],
         ]

@@ -38,6 +38,10 @@ class RingReader {
     // The next message, or null. Its payload may be overwritten at any time: copy it, then ask intact().
     const Message *look() {
         if (conflate_) jump();
+        return next();
+    }
+    // The same without passing anything over.
+    const Message *next() {
         for (uint32_t turn = 0; turn < turns_max; ++turn) {
             const RingFrame *frame = ring_->frame(position_);
             const uint64_t word0 = frame->word0.acquire(); // SYNC 9: pairs with RingWriter::show
@@ -126,7 +130,7 @@ class RingReader {
         const uint64_t lost = lost_bytes_, end = position_ + std::min(max, ring_->left_to_the_end(position_));
         while (position_ < end) {
             const uint64_t before = position_;
-            const Message *message = look();
+            const Message *message = next();
             if (lost_bytes_ != lost) break; // what was copied before was whole
             if (position_ != before) append_frame(buffer, before, position_ - before, nullptr); // a pad was passed
             if (message == nullptr || (message->next > end && !buffer.empty())) break;
@@ -188,6 +192,7 @@ class RingReader {
     void jump() {
         const uint64_t newest = ring_->sound(ring_->control().writer.newest.acquire()); // SYNC 14: pairs with RingWriter::advance
         if (newest <= position_) return;
+        if (newest >= ring_->control().claimed.value.relaxed()) ring_->throw_unsound(newest);
         const uint64_t number = ring_->frame(newest)->sequence.relaxed();
         if (!intact(newest)) return;
         conflated_ += number - sequence_;

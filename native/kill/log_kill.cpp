@@ -2,13 +2,13 @@
 // operation, and whenever shared memory has changed, strangers must recover from a copy of it. Then for good: a child is
 // stepped to the same place and killed, and those who live must go on with the very memory it left.
 #include "../tests/support.hpp"
-#include "tracer.hpp"
+#include "stepper.hpp"
 
 #include <chrono>
 
 using namespace penstock;
 using namespace penstock::test;
-using penstock::kill_room::Victim;
+using namespace penstock::kill_room;
 
 namespace {
 
@@ -268,11 +268,6 @@ void lay_out(LogWriter &writer, LogReader &reader, const Case &at) {
     }
 }
 
-struct Result {
-    uint64_t steps = 0, states = 0, kills = 0, failures = 0;
-    std::string first;
-};
-
 std::string judge(const Channel &channel, const std::string &operation) {
     try {
         auto reader = channel.reader({Start::From::earliest, 0});
@@ -287,16 +282,7 @@ std::string judge(const Channel &channel, const std::string &operation) {
 // A batch is seen whole or not at all only within a term and where there is room for all of it.
 std::string whole(const Operation &op, const Case &at) { return at.near_end || at.full ? "" : op.name; }
 
-void fail(Result &result, const std::string &what, uint64_t step, const std::string &wrong) {
-    if (result.failures++ == 0) result.first = what + " --at " + std::to_string(step) + "   # " + wrong;
-}
-
 // Steps through the operation once; where memory changed, a copy must be recoverable.
-struct Place {
-    uint64_t address;
-    uint64_t earlier; // how often it was come by before
-};
-
 void step_through(const Operation &op, const Case &at, Result &result, std::vector<uint64_t> &changes,
                   std::vector<Place> &places) {
     const Channel channel(geometry_of(at));
@@ -308,31 +294,12 @@ void step_through(const Operation &op, const Case &at, Result &result, std::vect
     }
     Hands hands{channel, at, nullptr, nullptr, {}, {}};
     Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
-    const size_t size = channel.map->size();
-    std::vector<uint8_t> last(channel.map->bytes(), channel.map->bytes() + size);
-    const auto look = [&](uint64_t step) {
-        ++result.states;
-        std::memcpy(copy.map->bytes(), last.data(), size);
-        const std::string wrong = judge(copy, whole(op, at));
-        if (!wrong.empty()) fail(result, at.describe(op.name), step, wrong);
-    };
-    look(0);
-    uint64_t step = 0;
-    std::unordered_map<uint64_t, uint64_t> met;
-    const auto here = [&] {
-        const uint64_t address = child.place();
-        places.push_back({address, met[address]++});
-    };
-    here();
-    while (child.step()) {
-        ++step;
-        here();
-        if (std::memcmp(last.data(), channel.map->bytes(), size) == 0) continue;
-        std::memcpy(last.data(), channel.map->bytes(), size);
-        changes.push_back(step);
-        look(step);
-    }
-    result.steps += step;
+    walk(child, channel.map->bytes(), channel.map->size(), result, changes, places,
+         [&](uint64_t step, const std::vector<uint8_t> &bytes) {
+             std::memcpy(copy.map->bytes(), bytes.data(), bytes.size());
+             const std::string wrong = judge(copy, whole(op, at));
+             if (!wrong.empty()) fail(result, at.describe(op.name), step, wrong);
+         });
 }
 
 // Steps a child to the place and kills it; the living, who were there all along, must go on.
@@ -345,11 +312,7 @@ void kill_at(const Operation &op, const Case &at, uint64_t step, const std::vect
     Hands hands{channel, at, nullptr, nullptr, {}, {}};
     {
         Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
-        // By a breakpoint to the last place before it that is not deep within a loop, then step by step.
-        uint64_t from = step;
-        while (from != 0 && (places[from].earlier >= 20 || places[from].address == places[0].address)) --from;
-        if (from != 0 && !child.run_to(places[from].address, places[from].earlier + 1)) from = 0;
-        while (from < step && child.step()) ++from;
+        go_to(child, step, places);
         child.end();
     }
     ++result.kills;
@@ -397,19 +360,6 @@ void step_through_create(Result &result, uint64_t start) {
     if (!whole) fail(result, "create", step, "the finished file was refused");
     result.steps += step;
     ::close(fd);
-}
-
-void print(const std::string &what, const Result &result, double seconds) {
-    std::string escaped;
-    for (const char c : result.first) {
-        if (c == '"' || c == '\\') escaped += '\\';
-        escaped += c;
-    }
-    std::printf("{\"operation\": \"%s\", \"steps\": %lu, \"states\": %lu, \"kills\": %lu, \"failures\": %lu, \"seconds\": %.2f, "
-                "\"first\": \"%s\"}\n",
-                what.c_str(), (unsigned long)result.steps, (unsigned long)result.states, (unsigned long)result.kills,
-                (unsigned long)result.failures, seconds, escaped.c_str());
-    std::fflush(stdout);
 }
 
 } // namespace

@@ -60,7 +60,7 @@ def test_a_message_that_cannot_fit_is_an_error_and_changes_nothing(ring):
     pub, sub = ring
     assert pub.max_payload == C // 4 - 32
     for call in (pub.send, pub.offer, lambda data: pub.offer_many([b"ok", data]), lambda data: pub.claim(len(data))):
-        with pytest.raises(penstock.TooLarge, match="larger capacity|claim takes"):
+        with pytest.raises(penstock.TooLarge, match=r"larger capacity|claim takes"):
             call(bytes(C // 4 - 31))
     pub.send(b"fine")
     assert sub.poll() == [b"fine"]
@@ -159,7 +159,8 @@ def test_borrow_reads_in_place(ring):
     pub, sub = ring
     pub.send(b"abc")
     with sub.borrow(timeout=1) as view:
-        assert view.readonly and bytes(view) == b"abc"
+        assert view.readonly
+        assert bytes(view) == b"abc"
     pub.send(b"overwritten")
     with pytest.raises(penstock.Dropped, match="overwritten"), sub.borrow() as view:
         for i in range(3000):
@@ -235,7 +236,9 @@ def test_hundreds_of_readers_come_and_go_and_nobody_is_evicted():
 
 def test_readers_are_known_and_waited_for(ring):
     pub, sub = ring
-    assert pub.readers == 1 and pub.connected and pub.all_read
+    assert pub.readers == 1
+    assert pub.connected
+    assert pub.all_read
     pub.send(b"x")
     assert not pub.all_read
     sub.recv()
@@ -249,7 +252,9 @@ def test_readers_are_known_and_waited_for(ring):
     assert pub.readers == 2
     opened[0].close()
     sub.close()
-    assert pub.readers == 0 and not pub.connected and pub.all_read
+    assert pub.readers == 0
+    assert not pub.connected
+    assert pub.all_read
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -348,7 +353,8 @@ def test_large_messages_are_whole_or_lost():
         deadline = time.monotonic() + 0.5
         while time.monotonic() < deadline or got < 5:
             values = np.frombuffer(sub.recv(timeout=5), "<u8")
-            assert values[0] == values[-1] and (values == values[0]).all()
+            assert values[0] == values[-1]
+            assert (values == values[0]).all()
             got += 1
         stop.set()
         thread.join()
@@ -407,4 +413,5 @@ def test_memory_that_somebody_overwrote_is_an_error_not_a_crash(ring, channel_fo
             call()
         except penstock.Corrupt as error:
             seen.append(str(error))
-    assert seen and all("overwritten" in text for text in seen)
+    assert seen
+    assert all("overwritten" in text for text in seen)
