@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
-import os
-import shutil
 import statistics
 import subprocess
-import tempfile
 import time
 
 import penstock
 from bench import rivals
-from bench.processes import flow, round_trips
+from bench.ipc import COUNTS, in_one_process, latency, own_channels, throughput
 from bench.report import Report
 from bench.rivals import ours, ours_batch, ours_inplace
 from evidence.build import build
-
-COUNTS = {64: 600_000, 1024: 200_000, 65536: 12_000, 1 << 20: 1_000}
-SLOW = {"mp_queue": 20, "mp_pipe": 8, "iceoryx2": 20, "faster_fifo": 10, "pyzmq": 4}
-NAMES = {64: "64 B", 1024: "1 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
-
-
-@contextlib.contextmanager
-def own_channels():
-    """Channels in a folder of their own."""
-    folder = tempfile.mkdtemp(prefix="penstock-bench-", dir="/dev/shm")
-    os.environ["PENSTOCK_DIR"] = folder
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder)
-        del os.environ["PENSTOCK_DIR"]
 
 
 def run(report: Report) -> None:
@@ -42,41 +21,16 @@ def run(report: Report) -> None:
     everyone = {"penstock": ours, "penstock batches": ours_batch, "penstock in place": ours_inplace, **found}
     sizes = (64,) if report.quick else tuple(COUNTS)
     with own_channels():
-        in_one_process(report)
+        in_one_process(report, "log:one", term_length=1 << 20)
         native(report)
         for size in sizes:
             for readers in (1, 3):
                 throughput(report, everyone, size, readers)
         for size in sizes[:1]:
-            latency(report, {"penstock": ours, **found}, size)
+            latency(report, {"penstock": ours, **found}, size, ours=ours)
         if not report.quick:
             copies(report)
     aims(report)
-
-
-def in_one_process(report: Report) -> None:
-    """CPU time of a call where nobody disturbs: one thread sends a burst, then receives it."""
-    count, rounds = (2_000, 2) if report.quick else (5_000, 60)
-    data, found = os.urandom(64), {"send": [], "receive": [], "offer_many": [], "poll_arrow": []}
-    with penstock.publish("log:one", term_length=1 << 20) as pub, penstock.subscribe("log:one") as sub:
-        batch = [data] * count
-        sub.poll_arrow()
-        for _ in range(rounds):
-            times = [time.process_time_ns()]
-            for _ in range(count):
-                pub.send(data)
-            times.append(time.process_time_ns())
-            for _ in range(count):
-                sub.recv()
-            times.append(time.process_time_ns())
-            assert pub.offer_many(batch) == count
-            times.append(time.process_time_ns())
-            assert sub.poll_arrow(count).num_rows == count
-            times.append(time.process_time_ns())
-            for name, begun, ended in zip(found, times, times[1:], strict=False):
-                found[name].append((ended - begun) / count)
-    for name, values in found.items():
-        report.add("64 B, one process", f"penstock {name}", "CPU per message", values, "ns")
 
 
 def native(report: Report) -> None:
@@ -95,44 +49,6 @@ def native(report: Report) -> None:
         report.add(
             "64 B, C++ core", f"penstock {kind}", "CPU per message, both sides", [run[kind] for run in runs], "ns"
         )
-
-
-def throughput(report: Report, everyone: dict, size: int, readers: int) -> None:
-    """Messages per second at the slowest receiver; the order of who runs is turned each round."""
-    case = f"{NAMES[size]}, {readers} subscriber{'s' if readers > 1 else ''}"
-    rounds = 1 if report.quick else 3
-    found: dict[str, list] = {}
-    for _ in range(rounds):
-        for who, rival in everyone.items():
-            if who == "penstock in place" and size < 65536:
-                continue
-            count = 2_000 if report.quick else max(COUNTS[size] // SLOW.get(who, 1), 200)
-            if who == "penstock batches" and not report.quick and size == 64:
-                count *= 8
-            if f"{who}, {case}" in report.missing:
-                continue
-            try:
-                found.setdefault(who, []).append(flow(rival, size, count, readers))
-            except (RuntimeError, OSError) as error:
-                report.missing[f"{who}, {case}"] = str(error)
-    for who, flows in found.items():
-        if not flows:
-            continue
-        report.add(case, who, "throughput", [f.rate for f in flows], "messages/s")
-        report.add(case, who, "CPU per send", [f.send_ns for f in flows], "ns")
-        report.add(case, who, "CPU per receive", [f.receive_ns for f in flows], "ns")
-
-
-def latency(report: Report, everyone: dict, size: int) -> None:
-    """Round trips, one at a time."""
-    count = 300 if report.quick else 20_000
-    for who, rival in everyone.items():
-        ways = {"spinning": {"spin": math.inf}, "sleeping": {"spin": 0.0}} if rival is ours else {"default": {}}
-        for way, options in ways.items():
-            times = round_trips(rival, size, count // (10 if who == "mp_queue" else 1), **options)
-            name = f"{who} {way}" if rival is ours else who
-            report.add(f"{NAMES[size]}, round trip", name, "p50", statistics.median(times) / 1e3, "µs")
-            report.add(f"{NAMES[size]}, round trip", name, "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
 
 
 def copies(report: Report) -> None:

@@ -87,7 +87,7 @@ FUZZ = {
     "header": (350_000, 12_000_000, 256),
     "assembler": (250_000, 12_000_000, 256),
     "log": (32_000, 2_000_000, 512),
-    "ring": (32_000, 2_000_000, 512),
+    "ring": (6_000, 400_000, 512),
     "recording": (32_000, 1_600_000, 1024),
 }
 FUZZED = {**SANITIZED, "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16"}

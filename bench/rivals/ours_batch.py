@@ -24,15 +24,18 @@ class _Sender:
                 left -= self.pub.send(data) > 0  # full: wait like a send
 
 
-class _Receiver:
-    def __init__(self, name: str, size: int) -> None:
-        self.sub = penstock.subscribe(f"log:{name}", start="earliest")
+class Receiver:
+    """A subscription read in batches."""
+
+    def __init__(self, sub: penstock.Subscription, size: int) -> None:
+        self.sub = sub
         self.close = self.sub.close
         self.recv = self.sub.recv
         self.limit = max(8, min(4_000, (1 << 19) // size))  # batches that stay in the caches
         self.sub.poll_arrow(0)  # loads pyarrow
 
     def receive_many(self) -> int:
+        """What is there, at least one; how many."""
         got = self.sub.poll_arrow(self.limit).num_rows
         if not got:
             penstock.wait([self.sub])
@@ -44,6 +47,6 @@ def sender(name: str, readers: int, size: int) -> _Sender:
     return _Sender(name)
 
 
-def receiver(name: str, number: int, size: int) -> _Receiver:
+def receiver(name: str, number: int, size: int) -> Receiver:
     """A subscription."""
-    return _Receiver(name, size)
+    return Receiver(penstock.subscribe(f"log:{name}", start="earliest"), size)

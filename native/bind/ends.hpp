@@ -97,7 +97,8 @@ class Sender : public End {
     virtual uint64_t position() const = 0;
     virtual int32_t session() const = 0;
     virtual uint32_t readers() = 0;
-    virtual bool all_read() = 0;
+    virtual uint64_t lag() = 0; // of the slowest subscription
+    bool all_read() { return lag() == 0; }
 };
 
 } // namespace penstock::bind

@@ -144,9 +144,14 @@ class LogSender final : public Sender {
     uint32_t readers() override {
         return log_->subscriptions([](uint64_t) { return true; });
     }
-    bool all_read() override {
+    uint64_t lag() override {
         const uint64_t tail = log_->tail();
-        return log_->subscriptions([&](uint64_t position) { return position < tail; }) == 0;
+        uint64_t most = 0;
+        log_->subscriptions([&](uint64_t position) {
+            if (position < tail) most = std::max(most, tail - position);
+            return true;
+        });
+        return most;
     }
 
   private:

@@ -289,6 +289,9 @@ void bind_publication(nb::module_ &m) {
                         "readers", [](Publication &self) { return self.ready().readers(); },
                         "How many subscriptions there are at this moment.")
                     .def_prop_ro(
+                        "lag", [](Publication &self) { return self.ready().lag(); },
+                        "Bytes by which the slowest subscription is behind; 0 without any.")
+                    .def_prop_ro(
                         "all_read", [](Publication &self) { return self.ready().all_read(); },
                         "Whether every subscription has read all that was sent; also true without any. A log's subscriptions\n"
                         "show how far they are when they find nothing more.")

@@ -125,7 +125,7 @@ class RingSender final : public Sender {
     uint64_t position() const override { return writer_.position(); }
     int32_t session() const override { return static_cast<int32_t>(writer_.session()); }
     uint32_t readers() override { return ring_->readers(); }
-    bool all_read() override { return ring_->all_read(); }
+    uint64_t lag() override { return ring_->lag(); }
 
   private:
     std::shared_ptr<Ring> ring_;

@@ -141,12 +141,14 @@ class Ring {
         for_each_reader([&](uint64_t) { ++count; });
         return count;
     }
-    // Whether every living subscription has read all that was written; also true without any.
-    bool all_read() {
+    // Bytes by which the slowest living subscription is behind; 0 without any.
+    uint64_t lag() {
         const uint64_t end = write_position();
-        bool all = true;
-        for_each_reader([&](uint64_t position) { all = all && position >= end; });
-        return all;
+        uint64_t most = 0;
+        for_each_reader([&](uint64_t position) {
+            if (position < end) most = std::max(most, end - position);
+        });
+        return most;
     }
 
   private:

@@ -85,7 +85,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     const Piece pieces[] = {{payload, 0}, {payload, 20}, {payload, 0}};
                     writer->offer_many(pieces, 3);
                     writer->ring().readers();
-                    writer->ring().all_read();
+                    writer->ring().lag();
                 }
                 }
             } catch (const Error &) {

@@ -145,7 +145,7 @@ const Operation operations[] = {
     {"count readers", 0, make_writer,
      [](Hands &h) {
          h.writer->ring().readers();
-         h.writer->ring().all_read();
+         h.writer->ring().lag();
      }},
 };
 

@@ -161,7 +161,7 @@ int main(int argc, char **argv) {
         Ring watcher(ground.fd, "ring", ground.map);
         while (!ground.stop) {
             CHECK(watcher.readers() <= 5);
-            watcher.all_read();
+            watcher.lag();
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     });

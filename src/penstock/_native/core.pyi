@@ -112,6 +112,10 @@ class Publication:
         """How many subscriptions there are at this moment."""
 
     @property
+    def lag(self) -> int:
+        """Bytes by which the slowest subscription is behind; 0 without any."""
+
+    @property
     def all_read(self) -> bool:
         """
         Whether every subscription has read all that was sent; also true without any. A log's subscriptions

@@ -1,0 +1,106 @@
+"""What questions about channels between processes share: channels of their own, throughput, round trips."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from types import ModuleType
+from typing import Any
+
+import penstock
+from bench.processes import flow, round_trips
+from bench.report import Report
+
+COUNTS = {64: 600_000, 1024: 200_000, 65536: 12_000, 1 << 20: 1_000}
+# Rivals that would take too long get fewer messages.
+SLOW = {
+    "mp_queue": 20,
+    "mp_pipe": 8,
+    "iceoryx2": 20,
+    "faster_fifo": 10,
+    "pyzmq": 4,
+    "zmq_pub": 4,
+    "zenoh_shm": 20,
+    "shm_by_hand": 4,
+}
+NAMES = {64: "64 B", 1024: "1 KiB", 65536: "64 KiB", 1 << 20: "1 MiB"}
+
+
+@contextlib.contextmanager
+def own_channels():
+    """Channels in a folder of their own."""
+    folder = tempfile.mkdtemp(prefix="penstock-bench-", dir="/dev/shm")
+    os.environ["PENSTOCK_DIR"] = folder
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder)
+        del os.environ["PENSTOCK_DIR"]
+
+
+def in_one_process(report: Report, channel: str, **options: Any) -> None:
+    """CPU time of a call where nobody disturbs: one thread sends a burst, then receives it."""
+    count, rounds = (2_000, 2) if report.quick else (5_000, 60)
+    data, found = os.urandom(64), {"send": [], "receive": [], "offer_many": [], "poll_arrow": []}
+    with penstock.publish(channel, **options) as pub, penstock.subscribe(channel) as sub:
+        batch = [data] * count
+        sub.poll_arrow()
+        for _ in range(rounds):
+            times = [time.process_time_ns()]
+            for _ in range(count):
+                pub.send(data)
+            times.append(time.process_time_ns())
+            for _ in range(count):
+                sub.recv()
+            times.append(time.process_time_ns())
+            assert pub.offer_many(batch) == count
+            times.append(time.process_time_ns())
+            assert sub.poll_arrow(count).num_rows == count
+            times.append(time.process_time_ns())
+            for name, begun, ended in zip(found, times, times[1:], strict=False):
+                found[name].append((ended - begun) / count)
+    for name, values in found.items():
+        report.add("64 B, one process", f"penstock {name}", "CPU per message", values, "ns")
+
+
+def throughput(report: Report, everyone: dict[str, ModuleType], size: int, readers: int) -> None:
+    """Messages per second at the slowest receiver; the order of who runs is turned each round."""
+    case = f"{NAMES[size]}, {readers} subscriber{'s' if readers > 1 else ''}"
+    rounds = 1 if report.quick else 3
+    found: dict[str, list] = {}
+    for _ in range(rounds):
+        for who, rival in everyone.items():
+            if who == "penstock in place" and size < 65536:
+                continue
+            count = 2_000 if report.quick else max(COUNTS[size] // SLOW.get(who, 1), 200)
+            if who == "penstock batches" and not report.quick and size == 64:
+                count *= 8
+            if f"{who}, {case}" in report.missing:
+                continue
+            try:
+                found.setdefault(who, []).append(flow(rival, size, count, readers))
+            except (RuntimeError, OSError) as error:
+                report.missing[f"{who}, {case}"] = str(error)
+    for who, flows in found.items():
+        if not flows:
+            continue
+        report.add(case, who, "throughput", [f.rate for f in flows], "messages/s")
+        report.add(case, who, "CPU per send", [f.send_ns for f in flows], "ns")
+        report.add(case, who, "CPU per receive", [f.receive_ns for f in flows], "ns")
+
+
+def latency(report: Report, everyone: dict[str, ModuleType], size: int, *, ours: ModuleType) -> None:
+    """Round trips, one at a time; ours both spinning and sleeping."""
+    count = 300 if report.quick else 20_000
+    for who, rival in everyone.items():
+        ways = {"spinning": {"spin": math.inf}, "sleeping": {"spin": 0.0}} if rival is ours else {"default": {}}
+        for way, options in ways.items():
+            times = round_trips(rival, size, count // (10 if who == "mp_queue" else 1), **options)
+            name = f"{who} {way}" if rival is ours else who
+            report.add(f"{NAMES[size]}, round trip", name, "p50", statistics.median(times) / 1e3, "µs")
+            report.add(f"{NAMES[size]}, round trip", name, "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
