@@ -195,6 +195,18 @@ EXPLAINED: list[tuple[str, str, str]] = [
         "*",
         "the fence before it orders what was read; the value decides",
     ),
+    ("else me().identity.state.release(0);", "*", KERNEL),
+    ("if (s.identity.state.acquire() == 1) control_->reaped", "*", KERNEL),
+    ("if (slot(i).identity.state.acquire() == 1) control_->reaped", "*", KERNEL),
+    ("s.identity.state.release(0);", "*", KERNEL),
+    ("slot(i).identity.state.release(0);", "*", KERNEL),
+    (
+        "writer.newest.release(newest_); // SYNC 14",
+        "*",
+        "the fence as it joins (SYNC 10) has released all that its predecessor did, which the kernel's lock ordered",
+    ),
+    ("writer.write.release(position_);", "*", "as above"),
+    ("const uint64_t word0 = frame->word0.acquire(); // SYNC 9: of a dead predecessor", "*", KERNEL),
     (
         "header->magic.acquire() != magic",
         "*",

@@ -93,7 +93,7 @@ class RingWriter {
         const uint64_t begun = position_;
         for (;;) {
             const RingFrame *frame = ring_->frame(position_);
-            const uint64_t word0 = frame->word0.acquire(); // SYNC 9
+            const uint64_t word0 = frame->word0.acquire(); // SYNC 9: of a dead predecessor
             if (word0 == 0) break;
             const uint64_t step = ring_->step(word0, position_);
             if (static_cast<uint32_t>(frame->origin.relaxed()) != static_cast<uint32_t>(position_ / frame_alignment) ||

@@ -1,5 +1,6 @@
 // The checker's command: explores scenarios and prints one JSON object a line.
-//   log_model [--scenario NAME] [--preemptions N] [--stale N] [--most EXECUTIONS] [--random EXECUTIONS] [--seed S]
+//   log_model [--scenario NAME] [--prefix NAMES] [--without NAMES] [--preemptions N] [--stale N] [--most EXECUTIONS] [--random EXECUTIONS] [--seed
+//   S]
 //             [--weaken FILE:LINE:COLUMN:HALF] [--list] [--sites]
 #include "explorer.hpp"
 #include "scenarios.hpp"
@@ -57,7 +58,8 @@ std::string escaped(const std::string &text) {
 } // namespace
 
 int main(int argc, char **argv) {
-    const char *only = option(argc, argv, "--scenario");
+    const char *only = option(argc, argv, "--scenario"), *prefix = option(argc, argv, "--prefix");
+    const char *without = option(argc, argv, "--without");
     if (option(argc, argv, "--list") != nullptr) {
         for (const Scenario &scenario : all_scenarios())
             std::printf("%s\t%s\t%s\n", scenario.name, scenario.heavy ? "heavy" : "light", scenario.what);
@@ -73,6 +75,8 @@ int main(int argc, char **argv) {
     bool found = false;
     for (const Scenario &scenario : all_scenarios()) {
         if (only != nullptr && std::strcmp(only, scenario.name) != 0) continue;
+        if (without != nullptr && std::strncmp(without, scenario.name, std::strlen(without)) == 0) continue;
+        if (prefix != nullptr && std::strncmp(prefix, scenario.name, std::strlen(prefix)) != 0) continue;
         found = true;
         const auto begun = std::chrono::steady_clock::now();
         Outcome outcome;

@@ -71,7 +71,7 @@ void sends(RingWriter &writer, uint64_t count, bool mortal = false) {
 
 // What a reader got: each message says its number, numbers grow, and every hole was counted.
 struct Got {
-    uint64_t total = 0;
+    uint64_t total = 0, last = 0;
     bool one(RingReader &reader) {
         const Message *message = reader.look();
         if (message == nullptr) return false;
@@ -85,6 +85,7 @@ struct Got {
         reader.take();
         if (message->length != 0) EXPECT(number + 1 == reader.sequence());
         EXPECT(reader.sequence() == due + 1);
+        last = number;
         ++total;
         return true;
     }
@@ -237,11 +238,27 @@ void joins_while_written() {
     });
 }
 
-template <uint64_t count> void newest_only() {
+template <uint64_t count> void newest_only() { // the last one is never passed over
     RingStage stage;
     RingReader &reader = RingStage::reader(1, true);
     sends(RingStage::writer(0), count);
-    receives(reader, count);
+    World::thread([&reader] {
+        Got got;
+        got.all(reader, count);
+        EXPECT(got.total != 0 || reader.lost_messages() != 0);
+        if (count < 4) EXPECT(got.last == count - 1);
+    });
+}
+
+void newest_of_a_batch() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1, true);
+    RingWriter &writer = RingStage::writer(0);
+    World::thread([&] {
+        send_two(writer);
+        send_two(writer);
+    });
+    receives(reader, 4);
 }
 
 void borrowed() { // looked at, read later, believed only if nobody wrote there
@@ -406,21 +423,58 @@ void slot_of_a_dead_reader() { // one slot: whoever comes after a dead reader ge
     });
 }
 
-void all_have_read() { // without lag, all was read
+void dead_reader_is_not_counted() {
+    RingStage stage;
+    RingWriter &writer = RingStage::writer(1);
+    World::thread([] { new RingReader(RingStage::open(), {}, false); }, true);
+    World::finally([&writer] { EXPECT(writer.ring().readers() == (World::died(0) ? 0 : 1)); });
+}
+
+void all_have_read() { // without lag, all was read: what a reader did before it took a message has happened
     RingStage stage;
     RingReader &reader = RingStage::reader(1);
     RingWriter &writer = RingStage::writer(0);
-    auto *read = new Atomic<uint32_t>();
-    read->relaxed(0);
-    uint32_t *plain = new uint32_t(0);
-    World::thread([&writer, plain] {
+    uint8_t *note = RingStage::mapping->bytes() + 4000; // nobody's bytes, behind the header
+    World::thread([&writer, note] {
         send(writer, 0);
-        if (writer.ring().lag() == 0) EXPECT(*plain == 1);
+        if (writer.ring().lag() != 0) return;
+        penstock::read(note, 8);
+        EXPECT(*note == 1);
     });
-    World::thread([&reader, plain] {
+    World::thread([&reader, note] {
         while (reader.look() == nullptr) spin_pause();
-        *plain = 1;
+        const uint64_t one = 1;
+        copy_in(note, &one, sizeof one);
         reader.take();
+    });
+}
+
+void newcomer_has_no_lag() { // its slot's position is its own before anybody asks for it
+    RingStage stage;
+    RingWriter &writer = RingStage::writer(0);
+    send(writer, 0);
+    World::thread([] { RingStage::reader(1); });
+    World::thread([&writer] { EXPECT(writer.ring().lag() == 0); });
+}
+
+void killed_at_the_lap() { // what the dead one claimed, its successor overwrites without claiming it again
+    RingStage stage;
+    RingReader &reader = RingStage::reader(2);
+    RingWriter &mortal = RingStage::writer(0);
+    for (uint64_t i = 0; i < 3; ++i) send(mortal, i);
+    World::thread([&mortal] { send(mortal, 3); }, true);
+    World::thread([] {
+        try {
+            auto &writer = *new RingWriter(RingStage::open(), nullptr);
+            send(writer, writer.sequence());
+        } catch (const Error &error) {
+            EXPECT(error.code == Code::busy);
+        }
+    });
+    World::thread([&reader] {
+        Got got;
+        for (int turn = 0; turn < 2; ++turn) got.one(reader);
+        EXPECT(got.total + reader.lost_messages() == reader.sequence());
     });
 }
 
@@ -441,6 +495,7 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_join", "a subscription comes while others write", joins_while_written},
         {"ring_conflate", "only the newest", newest_only<3>},
         {"ring_conflate_lap", "and the newest is overwritten", newest_only<5>},
+        {"ring_conflate_batch", "the newest of a batch", newest_of_a_batch},
         {"ring_borrow", "what was lent and overwritten is reported", borrowed},
         {"ring_sleep", "no wake-up is lost", sleeper_is_woken},
         {"ring_batch_wakes", "nor by a batch", batch_wakes},
@@ -448,9 +503,12 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_one_writer", "of two publications at most one is let in", at_most_one_writes},
         {"ring_killed", "the publication is killed, another goes on", killed_and_followed<1, 1>},
         {"ring_killed_lap", "and laps its readers", killed_and_followed<2, 3>, true},
+        {"ring_killed_at_lap", "as it overwrites", killed_at_the_lap, true},
         {"ring_killed_batch", "killed within a batch", batch_killed},
         {"ring_dead_reader", "its slot is given to the next", slot_of_a_dead_reader, true},
+        {"ring_dead_uncounted", "and it is not counted", dead_reader_is_not_counted},
         {"ring_all_read", "no lag is shown only of what was read", all_have_read},
+        {"ring_newcomer", "and none of who has just come", newcomer_has_no_lag},
     };
     return all;
 }
