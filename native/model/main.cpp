@@ -1,6 +1,6 @@
 // The checker's command: explores scenarios and prints one JSON object a line.
-//   log_model [--scenario NAME] [--prefix NAMES] [--without NAMES] [--preemptions N] [--stale N] [--most EXECUTIONS] [--random EXECUTIONS] [--seed
-//   S]
+//   log_model [--scenario NAME] [--prefix NAMES] [--without NAMES] [--preemptions N] [--stale N] [--most EXECUTIONS] [--random
+//   EXECUTIONS] [--seed S]
 //             [--weaken FILE:LINE:COLUMN:HALF] [--list] [--sites]
 #include "explorer.hpp"
 #include "scenarios.hpp"
