@@ -214,6 +214,19 @@ def test_the_demo_on_the_drive(drive, tmp_path):
 
 
 @pytest.mark.spark
+def test_the_demo_over_rings_accounts_for_every_loss(tmp_path):
+    """What each reader lost it counted, and the gap rows in Spark are what the recorder lost: the demo fails otherwise."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    done = run("demo", "--channels", "ring", "--seconds", "1", "--out", tmp_path / "demo", "--json", timeout=280)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    burst = next(row for row in result["streams"] if row["stream"] == "ring:demo.burst")
+    assert burst["messages"] == 200_001
+    assert result["lost"] >= burst["lost"] > 0
+
+
+@pytest.mark.spark
 def test_the_demo_on_this_host(tmp_path):
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")

@@ -87,7 +87,7 @@ def test_the_core_knows_no_python():
 def test_the_cellar_is_entered_from_workshops_and_ground_only():
     for path in python_files():
         guest = path.relative_to(ROOT / "src" / "penstock").parts[0]
-        if guest in ("cli", "spark"):
+        if guest in ("cli", "compat", "spark"):
             assert "_native" not in path.read_text(), f"{path}: guests use the front door"
 
 

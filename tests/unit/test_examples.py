@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-SAID = {"hello": "{'text': 'hello'}", "two_processes": "499500", "arrays": "7.0", "many_sensors": "30"}
+SAID = {
+    "hello": "{'text': 'hello'}",
+    "two_processes": "499500",
+    "arrays": "7.0",
+    "many_sensors": "30",
+    "ring": "49999 0 50000 49999",
+}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -1,0 +1,1 @@
+"""Other libraries' Python interfaces over Penstock's channels, so that a program moves by changing an import."""
