@@ -2,29 +2,17 @@
 
 import multiprocessing
 import os
-import signal
 import time
-import zlib
 
 import pytest
 from conftest import LONG
+from crash.victims import check, kill, message, start
 
 import penstock
 
 T = 1 << 16
 ROUNDS = 300 if LONG else 25
 context = multiprocessing.get_context("fork")
-
-
-def message(writer, number, size):
-    body = (b"%08x%08x" % (writer, number)) + bytes((number + i) & 0xFF for i in range(size))
-    return body + zlib.crc32(body).to_bytes(4, "little")
-
-
-def check(data):
-    body, total = data[:-4], int.from_bytes(data[-4:], "little")
-    assert zlib.crc32(body) == total, "a torn message was delivered"
-    return int(body[:8], 16), int(body[8:16], 16)
 
 
 def write_for_ever(name, writer, seed):
@@ -57,21 +45,6 @@ def read_for_ever(name):
     sub = penstock.subscribe(name)
     for data in sub:
         check(data)
-
-
-def start(target, *args):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            target(*args)
-        finally:
-            os._exit(1)
-    return pid
-
-
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -1,0 +1,99 @@
+"""kill -9 of a ring's publications and subscriptions at any moment: the living go on, and every message is got or counted."""
+
+import os
+import random
+import time
+
+import pytest
+from conftest import LONG
+from crash.victims import check, kill, message, start
+
+import penstock
+
+C = 1 << 16
+KILLS = 10_000 if LONG else 150
+
+
+def write_for_ever(name, writer, seed):
+    """Every way of writing, until killed."""
+    rng = random.Random(seed)
+    while True:  # the one before may still be dying
+        try:
+            pub = penstock.publish(name)
+            break
+        except penstock.Busy:
+            pass
+    number = 0
+    while True:
+        way, size = rng.random(), rng.choice([0, 10, 100, 1000, 5000])
+        if way < 0.7:
+            pub.send(message(writer, number, size))
+            number += 1
+        elif way < 0.85:
+            number += pub.offer_many([message(writer, number + i, size) for i in range(10)])
+        else:
+            data = message(writer, number, size)
+            with pub.claim(len(data)) as view:
+                view[: len(data) // 2] = data[: len(data) // 2]
+                view[len(data) // 2 :] = data[len(data) // 2 :]
+            number += 1
+
+
+def read_for_ever(name, seed):
+    """Comes, reads and goes, until killed."""
+    rng = random.Random(seed)
+    while True:
+        with penstock.subscribe(name, conflate=rng.random() < 0.3) as sub:
+            for _ in range(rng.randrange(200)):
+                data = sub.try_recv()
+                if data is not None:
+                    check(data)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_publications_and_subscriptions_die_and_the_living_go_on(rng):
+    name = "ring:crash"
+    penstock.publish(name, capacity=C, slots=8, start_position=(1 << 32) - C, start_sequence=(1 << 64) - 9).close()
+    sub, latest = penstock.subscribe(name), penstock.subscribe(name, conflate=True)
+    got = writer = kills = seen_writer = 0
+    following = -1  # the number of the last message of the writer heard last
+    lost = 0
+    readers = [start(read_for_ever, name, rng.random()) for _ in range(2)]
+    while kills < KILLS:
+        writer += 1
+        child = start(write_for_ever, name, writer, rng.random())
+        deadline = time.monotonic() + rng.uniform(0.001, 0.012)
+        while time.monotonic() < deadline:
+            for data in sub.poll(100):
+                by, number = check(data)
+                assert by >= seen_writer
+                if by == seen_writer and sub.lost_messages == lost:
+                    assert number == following + 1, f"writer {by}: {number} after {following}"
+                else:
+                    assert number > following or by > seen_writer
+                seen_writer, following, lost = by, number, sub.lost_messages
+                got += 1
+            newest = latest.try_recv()
+            if newest is not None:
+                check(newest)
+        kill(child)
+        kills += 1
+        if rng.random() < 0.3:
+            kill(readers.pop(rng.randrange(len(readers))))
+            readers.append(start(read_for_ever, name, rng.random()))
+            kills += 1
+    for pid in readers:
+        kill(pid)
+    got += len(sub.poll(10**6))
+    totals = penstock.inspect(name).totals
+    assert got + sub.lost_messages == totals.messages_sent
+    assert totals.messages_sent > kills
+    with penstock.publish(name) as last:
+        assert last.readers == 2  # the dead are known to be dead
+        last.send(b"end")
+        assert sub.recv(timeout=5) == b"end"
+        assert latest.recv(timeout=5) == b"end"
+        assert last.all_read
+    extra = [penstock.subscribe(name) for _ in range(6)]  # every slot of the dead can be had again
+    assert len(extra) == 6
+    assert os.path.exists(penstock.inspect(name).path)
