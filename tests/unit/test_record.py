@@ -345,6 +345,18 @@ def test_reading_damage_is_an_error_and_not_wrong_data(recorded, rng):
         flip(path, offset, change)
 
 
+def test_repair_sweeps_what_was_never_born(recorded):
+    parent = recorded.path / "recordings"
+    dead, living = parent / ".00000009.4194304999.new", parent / f".00000010.{os.getpid()}.new"
+    for path in (dead, living):
+        path.mkdir()
+        (path / ".recording.json.1.new").write_text("{")
+    assert recorded.verify() == []
+    assert [done.path for done in recorded.repair()] == [dead]
+    assert not dead.exists()
+    assert living.exists()
+
+
 def test_a_lost_or_damaged_catalog_is_rebuilt(recorded):
     path = recorded.catalog.path
     before = recorded.list()

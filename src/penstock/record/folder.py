@@ -138,6 +138,17 @@ class RecordingFolder:
         fsync_folder(path.parent)
         return cls(path)
 
+    @staticmethod
+    def sweep_unborn(parent: Path) -> list[Path]:
+        """Removes what recorders left that died as they made a recording: folders without a name; which."""
+        swept = []
+        for path in sorted(parent.glob(".*.new")):
+            pid = path.name.split(".")[-2]
+            if path.is_dir() and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+                shutil.rmtree(path)
+                swept.append(path)
+        return swept
+
     def describe(self) -> Description:
         """The description, checked. `NotFound` or `Corrupt`."""
         try:

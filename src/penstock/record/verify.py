@@ -149,6 +149,8 @@ def repair(archive: Archive, recording: int | None) -> list[Repair]:
         finally:
             folder.unlock(lock)
     if recording is None:
+        unborn = RecordingFolder.sweep_unborn(archive.path / "recordings")
+        done += [Repair(path, "removed: its recorder died before the recording began") for path in unborn]
         done += _rebuild_catalog(archive)
     return done
 
