@@ -1,6 +1,6 @@
 """Verify and repair: what of an archive is still what was written, and how to get back to that.
 
-Knows the files of recordings. Never deletes a byte: what is cut off goes to the recording's folder `damaged`.
+Knows the files of recordings. Never deletes a recorded byte: what is cut off goes to the recording's folder `damaged`.
 """
 
 from __future__ import annotations
