@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._native import core as _native
+from penstock.channel import parse
 from penstock.clock import Clock, SystemClock
 from penstock.errors import Closed, Dropped, Invalid, PenstockError
 from penstock.record.catalog import Catalog
@@ -107,7 +108,8 @@ class Track:
         """The channel let us go: what is missing becomes a gap, and a new segment begins after it."""
         position = self.subscription.position
         missing = position - self.segment.position
-        log.warning("recording %d of %s lost %d bytes", self.description.id, self.description.channel, missing)
+        level = logging.INFO if parse(self.description.channel).lossy else logging.WARNING  # there it is to be expected
+        log.log(level, "recording %d of %s lost %d bytes", self.description.id, self.description.channel, missing)
         if missing > 0:
             self.segment.gap(missing)
             self.lost += missing

@@ -42,7 +42,7 @@ th:first-child, td:first-child {{ text-align: left; }}
 .dot {{ display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 8px; }}
 footer {{ color: var(--soft); font-size: 13px; margin-top: 24px; }}
 </style></head><body><main>
-<h1>Every message, end to end</h1>
+<h1>{headline}</h1>
 <p>{subtitle}</p>
 <div class="cards">{cards}</div>
 <section><h2>Streams</h2><p>Latency is from the send's time stamp to a subscriber's read, over all subscribers.</p>{table}</section>
@@ -96,7 +96,7 @@ def write(path: Path, rows: list[dict[str, Any]], measured: dict[str, Any], tabl
         (size(sum(row["bytes"] for row in rows)), "payload"),
         (f"{(ended - begun) / 1e9:.1f} s", "of traffic"),
         (duration(float(np.median(latency))) if len(latency) else "–", "median latency"),
-        (count(lost), "lost"),
+        (count(lost), "lost, over all readers" if lost else "lost"),
     ]
     gap_text = (
         "Longest silence in each stream, and when it was. Nothing was lost."
@@ -107,6 +107,7 @@ def write(path: Path, rows: list[dict[str, Any]], measured: dict[str, Any], tabl
     path.write_text(
         PAGE.format(
             title=html.escape(what),
+            headline="Every message, got or counted as lost" if lost else "Every message, end to end",
             subtitle=f"Published from {html.escape(what)}, read by {len(measured['subscribers'])} processes, recorded, and turned into tables by Spark.",
             cards="".join(f'<div class="card"><b>{value}</b><span>{name}</span></div>' for value, name in cards),
             table=_table(rows),
