@@ -37,7 +37,7 @@ RATES = {
 }
 # Only over channels that lose rather than wait: more than anybody can keep up with.
 BURST = "demo.burst"
-BURST_MESSAGES = 200_000
+BURST_MESSAGES, BURST_BATCH = 200_000, 10_000
 CODECS: dict[str, Any] = {
     BURST: np.dtype([("number", "u8"), ("value", "f8")]),
     "demo.cpu": CPU,
@@ -150,12 +150,12 @@ def telemetry(streams: list[str], seconds: float) -> Iterator[tuple[str, Any]]:
         due[stream] = max(due[stream] + 1 / RATES[stream], time.monotonic() - 0.1)
 
 
-def burst() -> Iterator[tuple[str, Any]]:
-    """Numbered messages faster than anybody reads them, and a last one when all have caught up."""
-    for number in range(BURST_MESSAGES):
-        yield BURST, (number, number * 0.5)
+def burst() -> Iterator[list[Any]]:
+    """Numbered messages in batches longer than their ring, and a last one when everybody has caught up."""
+    for first in range(0, BURST_MESSAGES, BURST_BATCH):
+        yield [(number, number * 0.5) for number in range(first, first + BURST_BATCH)]
     time.sleep(0.2)
-    yield BURST, (BURST_MESSAGES, 0.0)
+    yield [(BURST_MESSAGES, 0.0)]
 
 
 def drive_streams(data: Path) -> list[str]:

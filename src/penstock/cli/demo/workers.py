@@ -28,7 +28,9 @@ def publish(kind: str, streams: list[str], seconds: float, data: str | None) -> 
     """A publishing process."""
     open_channels = {stream: penstock.publish(f"{kind}:{stream}") for stream in streams}
     if streams == [BURST]:
-        source = burst()
+        for batch in burst():
+            open_channels[BURST].offer_many(batch)
+        source: Any = ()
     else:
         source = telemetry(streams, seconds) if data is None else drive(Path(data), streams)
     for stream, message in source:
