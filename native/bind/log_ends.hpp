@@ -59,8 +59,8 @@ class LogReceiver final : public Receiver {
     void take() override { reader_->take(); }
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
         return fill_batch(*reader_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
-            batch.add(row, message.data, message.length, !message.assembled);
-            check_run();
+            if (drop_after_ns_ == 0) batch.add(row, message.data, message.length, !message.assembled);
+            else batch.add_copied(row, message.length, [&](uint8_t *to) { return copy(to, message); });
             return true;
         });
     }

@@ -67,7 +67,7 @@ class BorrowView {
   public:
     BorrowView(nb::object owner, Subscription &subscription, int64_t timeout)
         : owner_(std::move(owner)), subscription_(subscription) {
-        Receiver *reader = &subscription.ready();
+        Receiver *reader = &subscription.reading();
         const Message *message = reader->look();
         while (message == nullptr) {
             if (!subscription.wait_for_message(timeout)) {

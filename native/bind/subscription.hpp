@@ -22,9 +22,16 @@ class Subscription : public Handle<Receiver> {
         Handle::close();
     }
 
+    // Ready to read; throws what an earlier call kept back because it had messages to give.
+    Receiver &reading() {
+        Receiver &reader = ready();
+        if (kept_back_) std::rethrow_exception(std::exchange(kept_back_, nullptr));
+        return reader;
+    }
+
     // A new reference to the next message as bytes, or null with no error set.
     PyObject *receive() {
-        Receiver &reader = ready();
+        Receiver &reader = reading();
         for (;;) {
             const Message *message = reader.look();
             if (message == nullptr) {
@@ -57,7 +64,12 @@ class Subscription : public Handle<Receiver> {
     nb::list poll(int64_t limit) {
         nb::list list;
         for (int64_t i = 0; i < limit; ++i) {
-            PyObject *bytes = receive();
+            PyObject *bytes = nullptr;
+            try {
+                bytes = receive();
+            } catch (const Error &error) {
+                keep_back(error, list.size() != 0);
+            }
             if (bytes == nullptr) break;
             list.append(nb::steal(bytes));
         }
@@ -65,12 +77,16 @@ class Subscription : public Handle<Receiver> {
     }
 
     nb::tuple poll_arrow(int64_t limit, int64_t max_bytes) {
-        Receiver &reader = ready();
+        Receiver &reader = reading();
         BatchBuilder batch(column_position | column_session | column_payload | column_time_ns);
         const auto most = static_cast<size_t>(std::clamp<int64_t>(max_bytes, 1, INT32_MAX - static_cast<int64_t>(1)));
         batch.reserve(std::min<size_t>(rows_before_, static_cast<size_t>(std::max<int64_t>(limit, 0))),
                       std::min(bytes_before_, most));
-        if (reader.fill(batch, limit, most, last_)) nothing(reader);
+        try {
+            if (reader.fill(batch, limit, most, last_)) nothing(reader);
+        } catch (const Error &error) {
+            keep_back(error, batch.rows() != 0);
+        }
         if (batch.rows() != 0) moved();
         rows_before_ = batch.rows();
         bytes_before_ = batch.payload_bytes();
@@ -101,6 +117,12 @@ class Subscription : public Handle<Receiver> {
     const Message &last() const { return last_; }
 
   private:
+    // Inside a catch block: what was read already goes out first, the news that this subscription was let go with the next call.
+    void keep_back(const Error &error, bool has_messages) {
+        if (error.code != Code::dropped || !has_messages) throw;
+        kept_back_ = std::current_exception();
+    }
+
     bool copy_small(Receiver &reader, const Message &message, PyObject *bytes) {
         if (!reader.copy(PyBytes_AS_STRING(bytes), message)) return false;
         taken(reader, message);
@@ -150,6 +172,7 @@ class Subscription : public Handle<Receiver> {
 
     std::shared_ptr<Bridge::Watch> watch_;
     Message last_;
+    std::exception_ptr kept_back_;
     const int64_t spin_ns_;
     int64_t checked_ns_ = 0;
     size_t rows_before_ = 0, bytes_before_ = 0;

@@ -1,5 +1,6 @@
 """What a log does for one publisher and its subscribers, in one process."""
 
+import os
 import threading
 import time
 
@@ -267,6 +268,31 @@ def test_a_slow_subscription_may_be_dropped_and_is_told():
         totals = pub.statistics().totals
         assert totals.dropped == 1
         assert totals.bytes_lost == slow.lost
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("arrow", [False, True])
+def test_what_was_read_before_a_drop_is_given_out(arrow):
+    """A subscription that another process's writer lets go in the middle of a batch: every byte is got or counted as lost."""
+    with penstock.publish("log:d", term_length=T) as pub, penstock.subscribe("log:d", drop_after=1e-9) as sub:
+        child = os.fork()
+        if child == 0:
+            batch = [bytes(32)] * 200
+            for _ in range(3000):
+                left = len(batch)
+                while left:
+                    left -= pub.offer_many(batch[:left])
+            os._exit(0)
+        got = drops = 0
+        running = True
+        while running or sub.lag:
+            try:
+                got += sub.poll_arrow(1000).num_rows if arrow else len(sub.poll(1000))
+            except penstock.Dropped:
+                drops += 1
+            running = running and os.waitpid(child, os.WNOHANG)[0] == 0
+        assert drops
+        assert got * 64 + sub.lost == pub.position
 
 
 def test_exclusive_publications():
