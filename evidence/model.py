@@ -201,7 +201,7 @@ EXPLAINED: list[tuple[str, str, str]] = [
     ("s.identity.state.release(0);", "*", KERNEL),
     ("slot(i).identity.state.release(0);", "*", KERNEL),
     (
-        "writer.newest.release(newest_); // SYNC 14",
+        "writer.newest.release(last); // SYNC 14",
         "*",
         "the fence as it joins (SYNC 10) has released all that its predecessor did, which the kernel's lock ordered",
     ),

@@ -33,6 +33,26 @@ nb::dict describe(const OpenedLog &log) {
     return about;
 }
 
+// One publication or subscription, as `Member` in status.py has it.
+void add_member(nb::list &members, uint32_t slot, const char *role, bool dropped, uint32_t pid, int32_t session,
+                uint64_t joined_ns, nb::object position, uint64_t messages, uint64_t bytes, uint64_t back_pressure,
+                uint64_t bytes_lost, nb::object messages_lost) {
+    nb::dict member;
+    member["slot"] = slot;
+    member["role"] = role;
+    member["dropped"] = dropped;
+    member["pid"] = pid;
+    member["session"] = session;
+    member["joined_ns"] = joined_ns;
+    member["position"] = position;
+    member["messages"] = messages;
+    member["bytes"] = bytes;
+    member["back_pressure"] = back_pressure;
+    member["bytes_lost"] = bytes_lost;
+    member["messages_lost"] = messages_lost;
+    members.append(member);
+}
+
 // Reads header and counters through a read-only mapping: changes nothing, disturbs nobody.
 nb::dict inspect_log(int fd, const std::string &path) {
     const Mapping map(fd, size_of_file(fd), false);
@@ -56,20 +76,14 @@ nb::dict inspect_log(int fd, const std::string &path) {
         (reads ? received_bytes : sent_bytes) += bytes;
         refused += s.counters.back_pressure.relaxed();
         lost += s.counters.bytes_lost.relaxed();
-        nb::dict member;
-        member["slot"] = i;
-        member["role"] = reads ? "subscription" : role == static_cast<uint32_t>(Role::exclusive) ? "exclusive" : "publication";
-        member["dropped"] = state == static_cast<uint32_t>(State::dropped);
-        member["pid"] = s.identity.pid.relaxed();
-        member["session"] = static_cast<int32_t>(s.identity.session.relaxed());
-        member["joined_ns"] = s.identity.joined_ns.relaxed();
-        member["position"] = reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none());
-        member["messages"] = messages;
-        member["bytes"] = bytes;
-        member["back_pressure"] = s.counters.back_pressure.relaxed();
-        member["bytes_lost"] = s.counters.bytes_lost.relaxed();
-        member["messages_lost"] = nb::none();
-        members.append(member);
+        add_member(members, i,
+                   reads                                            ? "subscription"
+                   : role == static_cast<uint32_t>(Role::exclusive) ? "exclusive"
+                                                                    : "publication",
+                   state == static_cast<uint32_t>(State::dropped), s.identity.pid.relaxed(),
+                   static_cast<int32_t>(s.identity.session.relaxed()), s.identity.joined_ns.relaxed(),
+                   reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none()), messages, bytes,
+                   s.counters.back_pressure.relaxed(), s.counters.bytes_lost.relaxed(), nb::none());
     }
     totals["messages_sent"] = sent;
     totals["bytes_sent"] = sent_bytes;
@@ -106,26 +120,10 @@ nb::dict inspect_ring(int fd, const std::string &path) {
     about["limit"] = control->claimed.value.relaxed();
     const auto session = static_cast<int32_t>(control->writer.session.relaxed());
     nb::list members;
-    auto add = [&](uint32_t slot, const char *role, uint32_t pid, int32_t of, uint64_t joined, nb::object position,
-                   uint64_t messages, uint64_t bytes, uint64_t bytes_lost, uint64_t messages_lost) {
-        nb::dict member;
-        member["slot"] = slot;
-        member["role"] = role;
-        member["dropped"] = false;
-        member["pid"] = pid;
-        member["session"] = of;
-        member["joined_ns"] = joined;
-        member["position"] = position;
-        member["messages"] = messages;
-        member["bytes"] = bytes;
-        member["back_pressure"] = 0;
-        member["bytes_lost"] = bytes_lost;
-        member["messages_lost"] = messages_lost;
-        members.append(member);
-    };
     if (control->writer.state.acquire() == 1)
-        add(g.slot_count, "publication", control->writer.pid.relaxed(), session, control->writer.joined_ns.relaxed(), nb::none(),
-            next - g.start_sequence, control->writer.bytes_sent.relaxed(), 0, 0);
+        add_member(members, g.slot_count, "publication", false, control->writer.pid.relaxed(), session,
+                   control->writer.joined_ns.relaxed(), nb::none(), next - g.start_sequence, control->writer.bytes_sent.relaxed(),
+                   0, 0, nb::int_(0));
     uint64_t received = 0, received_bytes = 0, lost = 0, lost_bytes = 0, restarts = 0, conflated = 0;
     for (uint32_t i = 0; i < g.slot_count; ++i) {
         const auto &s = *reinterpret_cast<const RingSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(RingSlot));
@@ -137,9 +135,10 @@ nb::dict inspect_ring(int fd, const std::string &path) {
         restarts += now.restarts.relaxed();
         conflated += now.conflated.relaxed();
         if (s.identity.state.acquire() != 1) continue; // SYNC 12
-        add(i, "subscription", s.identity.pid.relaxed(), 0, s.identity.joined_ns.relaxed(), nb::int_(s.reader.position.acquire()),
-            now.messages.relaxed() - before.messages.relaxed(), now.bytes.relaxed() - before.bytes.relaxed(),
-            now.lost_bytes.relaxed() - before.lost_bytes.relaxed(), now.lost_messages.relaxed() - before.lost_messages.relaxed());
+        add_member(members, i, "subscription", false, s.identity.pid.relaxed(), 0, s.identity.joined_ns.relaxed(),
+                   nb::int_(s.reader.position.acquire()), now.messages.relaxed() - before.messages.relaxed(),
+                   now.bytes.relaxed() - before.bytes.relaxed(), 0, now.lost_bytes.relaxed() - before.lost_bytes.relaxed(),
+                   nb::int_(now.lost_messages.relaxed() - before.lost_messages.relaxed()));
     }
     nb::dict totals;
     totals["messages_sent"] = next - g.start_sequence;

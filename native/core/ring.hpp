@@ -30,7 +30,6 @@ class Ring {
     const std::string &path() const { return seat_.path(); }
     RingControl &control() const { return *control_; }
     bool forked() const { return fork_generation_ != ForkGuard::generation(); }
-    bool attached() const { return attached_; }
 
     RingFrame *frame(uint64_t position) const { return reinterpret_cast<RingFrame *>(frames_ + (position & mask_)); }
     uint8_t *payload(uint64_t position) const { return frames_ + (position & mask_) + header_length; }

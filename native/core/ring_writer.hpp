@@ -19,7 +19,6 @@ class RingWriter {
     uint32_t payload_max() const { return ring_->geometry().max_frame() - header_length; }
     uint64_t position() const { return position_; }
     uint64_t sequence() const { return sequence_; }
-    bool open() const { return open_; }
 
     void join() {
         ring_->attach_writer();
@@ -87,7 +86,7 @@ class RingWriter {
     void go_on() {
         RingControl::Writer &writer = ring_->control().writer;
         position_ = ring_->write_position();
-        newest_ = ring_->sound(writer.newest.relaxed());
+        uint64_t last = ring_->sound(writer.newest.relaxed()); // message
         if (claimed_ < position_ || claimed_ - position_ > 2 * uint64_t{ring_->geometry().capacity})
             ring_->throw_unsound(claimed_);
         const uint64_t begun = position_;
@@ -99,11 +98,11 @@ class RingWriter {
             if (static_cast<uint32_t>(frame->origin.relaxed()) != static_cast<uint32_t>(position_ / frame_alignment) ||
                 position_ + step - begun > ring_->geometry().capacity)
                 ring_->throw_unsound(position_);
-            if (frame_type(word0) == static_cast<uint16_t>(FrameType::data)) newest_ = position_;
+            if (frame_type(word0) == static_cast<uint16_t>(FrameType::data)) last = position_;
             position_ += step;
         }
         sequence_ = ring_->frame(position_)->sequence.relaxed();
-        writer.newest.release(newest_); // SYNC 14
+        writer.newest.release(last); // SYNC 14
         writer.write.release(position_);
     }
 
@@ -153,7 +152,6 @@ class RingWriter {
         writer.bytes_sent.bump(bytes);
         writer.write.release(end); // SYNC 11: pairs with Ring::write_position; the word there is 0, its sequence set
         position_ = end;
-        newest_ = newest;
         sequence_ += messages;
     }
 
@@ -189,7 +187,7 @@ class RingWriter {
 
     std::shared_ptr<Ring> ring_;
     WallClock clock_;
-    uint64_t position_ = 0, newest_ = 0, sequence_ = 0, claimed_ = 0;
+    uint64_t position_ = 0, sequence_ = 0, claimed_ = 0;
     uint32_t session_ = 0;
     bool open_ = false;
 };

@@ -1,39 +1,19 @@
 // A channel's memory overwritten with any bytes, under handles that go on working: right data, nothing, or an error.
 #include "fuzz.hpp"
+#include "ground.hpp"
 #include "log_reader.hpp"
 #include "log_writer.hpp"
 
-#include <sys/mman.h>
-
 using namespace penstock;
 
-namespace {
-
-struct Ground {
-    Ground() {
-        geometry.term_length = geometry.window = 256;
-        geometry.slot_count = 4;
-        fd = memfd_create("fuzz", MFD_CLOEXEC);
-        size = log_file_size(4, 256);
-        const uint8_t boot[16] = {};
-        if (ftruncate(fd, static_cast<off_t>(size)) != 0) __builtin_trap();
-        format_log(fd, geometry, "{}", boot, 0);
-        map = std::make_shared<Mapping>(fd, size, true);
-        pristine = std::make_unique<uint8_t[]>(size);
-        std::memcpy(pristine.get(), map->bytes(), size);
-    }
-    LogGeometry geometry;
-    int fd;
-    uint64_t size;
-    std::shared_ptr<Mapping> map;
-    std::unique_ptr<uint8_t[]> pristine;
-};
-
-} // namespace
-
 void penstock::hostile::parse(const uint8_t *data, size_t size) {
-    static const Ground ground;
-    std::memcpy(ground.map->bytes(), ground.pristine.get(), ground.size);
+    static const Ground ground(log_file_size(4, 256), [](int fd, const uint8_t *boot) {
+        LogGeometry g;
+        g.term_length = g.window = 256;
+        g.slot_count = 4;
+        format_log(fd, g, "{}", boot, 0);
+    });
+    ground.restore();
     hostile::Input input(data, size);
     static const uint8_t payload[128] = {1};
     uint64_t sum = 0;

@@ -2,8 +2,6 @@
 // the same places the operation's process is killed for good, and those who were there all along go on.
 //   ring_kill [--seed S] [--rounds N] [--kills K] [--part P --parts Q] [--operation NAME]
 #include "../tests/support.hpp"
-#include "ring_reader.hpp"
-#include "ring_writer.hpp"
 #include "stepper.hpp"
 
 #include <chrono>
@@ -11,39 +9,20 @@
 using namespace penstock;
 using namespace penstock::kill_room;
 using penstock::test::argument;
+using penstock::test::RingChannel;
 
 namespace {
 
 constexpr uint64_t C = 64 * 1024;
 constexpr uint64_t messages_before = 3;
 
-// A ring in anonymous memory.
-struct Channel {
-    explicit Channel(uint64_t start) {
-        g.capacity = C;
-        g.slot_count = 4;
-        g.start_position = start;
-        g.start_sequence = 0;
-        fd = memfd_create("ring-kill", MFD_CLOEXEC);
-        const uint64_t size = ring_file_size(g.slot_count, g.capacity);
-        const uint8_t boot[16] = {};
-        CHECK(fd >= 0 && posix_fallocate(fd, 0, static_cast<off_t>(size)) == 0);
-        format_ring(fd, g, "{}", boot, 0);
-        map = std::make_shared<Mapping>(fd, size, true);
-    }
-    ~Channel() { ::close(fd); }
-    std::shared_ptr<Ring> open() const { return std::make_shared<Ring>(fd, "ring", map); }
-    std::shared_ptr<RingWriter> writer() const { return std::make_shared<RingWriter>(open(), nullptr); }
-    std::shared_ptr<RingReader> reader(bool conflate = false) const {
-        return std::make_shared<RingReader>(open(), Start{}, conflate);
-    }
-    std::shared_ptr<RingReader> reader_from(uint64_t position) const {
-        return std::make_shared<RingReader>(open(), Start{Start::From::position, position}, false);
-    }
+RingGeometry geometry_of(uint64_t start) {
     RingGeometry g;
-    int fd;
-    std::shared_ptr<Mapping> map;
-};
+    g.capacity = C;
+    g.slot_count = 4;
+    g.start_position = start;
+    return g;
+}
 
 // Message i says i, in every byte too.
 void spell(std::vector<uint8_t> &text, uint64_t number, size_t length) {
@@ -64,7 +43,7 @@ struct Case {
 };
 
 struct Hands {
-    const Channel &channel;
+    const RingChannel &channel;
     const Case &at;
     uint64_t from; // where the messages before the operation begin
     std::shared_ptr<RingWriter> writer;
@@ -130,13 +109,13 @@ const Operation operations[] = {
      }},
     {"detach publication", 0, make_writer, [](Hands &h) { h.writer->ring().detach(); }},
     {"subscribe", 0, [](Hands &) {}, [](Hands &h) { h.reader = h.channel.reader(); }},
-    {"receive", 0, [](Hands &h) { h.reader = h.channel.reader_from(h.from); },
+    {"receive", 0, [](Hands &h) { h.reader = h.channel.reader({Start::From::position, h.from}); },
      [](Hands &h) {
          uint8_t text[8192];
          while (const Message *message = h.reader->look())
              if (h.reader->copy(text, *message)) h.reader->take();
      }},
-    {"record", 0, [](Hands &h) { h.reader = h.channel.reader_from(h.from); },
+    {"record", 0, [](Hands &h) { h.reader = h.channel.reader({Start::From::position, h.from}); },
      [](Hands &h) {
          std::vector<uint8_t> buffer;
          h.reader->run(1 << 16, buffer);
@@ -150,7 +129,7 @@ const Operation operations[] = {
 };
 
 // What was there before: three messages, near the circle's end or a lap later if the case wants that; where they begin.
-uint64_t lay_out(const Channel &channel, const Case &at) {
+uint64_t lay_out(const RingChannel &channel, const Case &at) {
     auto writer = channel.writer();
     std::vector<uint8_t> text;
     auto send = [&](size_t length) {
@@ -168,7 +147,7 @@ uint64_t lay_out(const Channel &channel, const Case &at) {
 }
 
 // Everything from the reader's place on is whole and in order, up to where the publication stands; then it works for three laps.
-std::string go_on(const Channel &channel, RingReader &reader, uint64_t least, uint64_t most) {
+std::string go_on(const RingChannel &channel, RingReader &reader, uint64_t least, uint64_t most) {
     std::vector<uint8_t> text;
     auto read = [&]() -> std::string {
         while (const Message *message = reader.look()) {
@@ -194,11 +173,11 @@ std::string go_on(const Channel &channel, RingReader &reader, uint64_t least, ui
     if (reader.sequence() != writer->sequence() || reader.lost_bytes() != 0) return "something was lost";
     std::vector<std::shared_ptr<RingReader>> all;
     try {
-        while (all.size() + 1 < channel.g.slot_count) all.push_back(channel.reader());
+        while (all.size() + 1 < channel.geometry.slot_count) all.push_back(channel.reader());
     } catch (const Error &error) {
         return std::string("a slot is lost: ") + error.what();
     }
-    if (writer->ring().readers() != channel.g.slot_count) return "not every subscription is counted";
+    if (writer->ring().readers() != channel.geometry.slot_count) return "not every subscription is counted";
     return {};
 }
 
@@ -209,7 +188,7 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
     std::vector<Place> places;
     uint64_t before = 0, steps = result.steps;
     {
-        const Channel channel(at.start), copy(at.start);
+        const RingChannel channel(geometry_of(at.start)), copy(geometry_of(at.start));
         const uint64_t begun = lay_out(channel, at);
         before = channel.reader()->sequence();
         Hands hands{channel, at, begun, nullptr, nullptr, {}, {}};
@@ -219,7 +198,7 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
                  std::memcpy(copy.map->bytes(), bytes.data(), bytes.size());
                  std::string wrong;
                  try {
-                     wrong = go_on(copy, *copy.reader_from(begun), before, before + op.messages);
+                     wrong = go_on(copy, *copy.reader({Start::From::position, begun}), before, before + op.messages);
                  } catch (const Error &error) {
                      wrong = error.what();
                  }
@@ -230,9 +209,9 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
     for (uint64_t i = 0; i < changes.size() + kills; ++i) {
         const uint64_t step = i < changes.size() ? changes[i] : 1 + random() % steps;
         if (i < changes.size() && places[step].earlier >= 4) continue; // a loop that copies is confirmed at its first rounds
-        const Channel channel(at.start);
+        const RingChannel channel(geometry_of(at.start));
         const uint64_t begun = lay_out(channel, at);
-        auto reader = channel.reader_from(begun);
+        auto reader = channel.reader({Start::From::position, begun});
         Hands hands{channel, at, begun, nullptr, nullptr, {}, {}};
         {
             Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });

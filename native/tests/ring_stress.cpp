@@ -1,8 +1,6 @@
 // Threads hammer one ring: a publication by every way of writing, restarted now and then; steady readers, slow ones, conflating
 // ones, ones that read in place or record, ones that come and go. Every message got is whole, and got + lost + passed over =
 // sent.
-#include "ring_reader.hpp"
-#include "ring_writer.hpp"
 #include "support.hpp"
 
 #include <atomic>
@@ -14,27 +12,20 @@ using namespace penstock::test;
 
 namespace {
 
-struct Ground {
-    explicit Ground(uint64_t start) {
-        g.capacity = 64 * 1024;
-        g.slot_count = 16;
-        g.start_position = start;
-        g.start_sequence = ~uint64_t{0} - 1000;
-        fd = memfd_create("ring-stress", MFD_CLOEXEC);
-        const uint64_t size = ring_file_size(g.slot_count, g.capacity);
-        const uint8_t boot[16] = {};
-        CHECK(fd >= 0 && posix_fallocate(fd, 0, static_cast<off_t>(size)) == 0);
-        format_ring(fd, g, "{}", boot, 0);
-        map = std::make_shared<Mapping>(fd, size, true);
-    }
-    ~Ground() { ::close(fd); }
-    std::shared_ptr<Ring> open() const { return std::make_shared<Ring>(fd, "ring", map); }
-    RingGeometry g;
-    int fd;
-    std::shared_ptr<Mapping> map;
+struct Ground : RingChannel {
+    using RingChannel::RingChannel;
     std::atomic<bool> stop{false};
     std::atomic<uint64_t> received{0};
 };
+
+RingGeometry geometry_from(uint64_t start) {
+    RingGeometry g;
+    g.capacity = 64 * 1024;
+    g.slot_count = 16;
+    g.start_position = start;
+    g.start_sequence = ~uint64_t{0} - 1000;
+    return g;
+}
 
 void write(Ground &ground, uint64_t seed) {
     std::mt19937_64 random(seed);
@@ -128,7 +119,7 @@ void record(Ground &ground) {
             const auto *frame = reinterpret_cast<const FrameHeader *>(run.data + offset);
             const uint64_t word0 = frame->word0.relaxed();
             const auto length = static_cast<uint32_t>(frame_length(word0));
-            CHECK(frame->term_offset == ((at + offset) & (ground.g.capacity - 1)));
+            CHECK(frame->term_offset == ((at + offset) & (ground.geometry.capacity - 1)));
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::data))
                 check_message(run.data + offset + header_length, length - header_length);
             offset += align_frame(length);
@@ -147,7 +138,7 @@ int main(int argc, char **argv) {
     std::fflush(stdout);
     const uint64_t edges[] = {0, (uint64_t{1} << 31) - 64 * 1024, (uint64_t{1} << 32) - 64 * 1024,
                               (uint64_t{1} << 63) - (uint64_t{1} << 35)};
-    Ground ground(edges[seed % 4]);
+    Ground ground(geometry_from(edges[seed % 4]));
     std::vector<std::thread> threads;
     threads.emplace_back([&] { write(ground, seed); });
     threads.emplace_back([&] { read(ground, seed + 1, false, 0, UINT64_MAX); });
@@ -158,10 +149,10 @@ int main(int argc, char **argv) {
         for (uint64_t i = 0; !ground.stop; ++i) read(ground, seed + 100 + i, i % 3 == 0, 50, 1 + i % 300);
     });
     threads.emplace_back([&] {
-        Ring watcher(ground.fd, "ring", ground.map);
+        const auto watcher = ground.open();
         while (!ground.stop) {
-            CHECK(watcher.readers() <= 5);
-            watcher.lag();
+            CHECK(watcher->readers() <= 5);
+            watcher->lag();
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     });

@@ -3,6 +3,8 @@
 
 #include "log_reader.hpp"
 #include "log_writer.hpp"
+#include "ring_reader.hpp"
+#include "ring_writer.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -44,6 +46,29 @@ class Channel {
         return std::make_shared<LogReader>(open(), start, drop_after_ns);
     }
     LogGeometry geometry;
+    std::shared_ptr<Mapping> map;
+
+  private:
+    int fd_;
+};
+
+// The same for a ring.
+class RingChannel {
+  public:
+    explicit RingChannel(const RingGeometry &g) : geometry(g), fd_(memfd_create("penstock-test", MFD_CLOEXEC)) {
+        const uint64_t size = ring_file_size(g.slot_count, g.capacity);
+        CHECK(fd_ >= 0 && posix_fallocate(fd_, 0, static_cast<off_t>(size)) == 0);
+        const uint8_t boot[16] = {};
+        format_ring(fd_, g, "{}", boot, 0);
+        map = std::make_shared<Mapping>(fd_, size, true);
+    }
+    ~RingChannel() { ::close(fd_); }
+    RingChannel(const RingChannel &) = delete;
+    RingChannel &operator=(const RingChannel &) = delete;
+    std::shared_ptr<Ring> open() const { return std::make_shared<Ring>(fd_, "ring", map); }
+    std::shared_ptr<RingWriter> writer() const { return std::make_shared<RingWriter>(open(), nullptr); }
+    std::shared_ptr<RingReader> reader(Start start = {}) const { return std::make_shared<RingReader>(open(), start, false); }
+    const RingGeometry geometry;
     std::shared_ptr<Mapping> map;
 
   private:

@@ -82,14 +82,15 @@ def wait(subscriptions: Sequence[Subscription], timeout: float | None = None) ->
 
 def channels() -> list[ChannelStatus]:
     """Every channel of this user with its counters, read without disturbing anyone."""
-    return [_ROOMS[kind].inspect(Channel(kind, name)) for name, kind in files.list_names() if kind in _ROOMS]
+    return [
+        opening.inspect(_ROOMS[kind].KIND, Channel(kind, name)) for name, kind in files.list_names() if kind in _ROOMS
+    ]
 
 
 def inspect(channel: str) -> ChannelStatus:
     """One channel's sizes, totals and members. `NotFound` if there is none."""
     parsed = parse(channel)
-    found: ChannelStatus = _ROOMS[parsed.kind].inspect(parsed)
-    return found
+    return opening.inspect(_ROOMS[parsed.kind].KIND, parsed)
 
 
 def remove(channel: str) -> None:

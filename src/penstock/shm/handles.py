@@ -14,6 +14,7 @@ from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed
+from penstock.shm.opening import Kind, inspect
 from penstock.status import ChannelStatus
 
 if TYPE_CHECKING:
@@ -24,11 +25,16 @@ if TYPE_CHECKING:
 class Origin:
     """Where a handle comes from: enough to open it again in another process, and to ask for the channel's counters."""
 
+    kind: Kind
     channel: Channel
     codec: Codec
-    reopen: Callable[..., Any]
+    opener: Callable[..., Any]
     arguments: dict[str, Any]
-    inspect: Callable[[Channel], ChannelStatus]
+
+
+def _reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any]) -> Any:
+    """What a pickled handle becomes."""
+    return opener(channel, **arguments)
 
 
 class Received(NamedTuple):
@@ -63,7 +69,7 @@ class Publication(_native.Publication):
 
     def statistics(self) -> ChannelStatus:
         """The channel's counters at this moment."""
-        return self._origin.inspect(self._origin.channel)
+        return inspect(self._origin.kind, self._origin.channel)
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +78,7 @@ class Publication(_native.Publication):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._origin.reopen, (self.channel, self._origin.arguments)
+        return _reopen, (self._origin.opener, self._origin.channel, self._origin.arguments)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
@@ -146,7 +152,7 @@ class Subscription(_native.Subscription):
 
     def statistics(self) -> ChannelStatus:
         """The channel's counters at this moment."""
-        return self._origin.inspect(self._origin.channel)
+        return inspect(self._origin.kind, self._origin.channel)
 
     def __enter__(self) -> Self:
         return self
@@ -155,7 +161,8 @@ class Subscription(_native.Subscription):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._origin.reopen, (self.channel, {**self._origin.arguments, "start": self.position})
+        arguments = {**self._origin.arguments, "start": self.position}
+        return _reopen, (self._origin.opener, self._origin.channel, arguments)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channel import Channel, parse
+from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.options import LogOptions, seconds
 from penstock.shm import files, handles, opening
 from penstock.shm.handles import Origin, Publication, Subscription
-from penstock.status import ChannelStatus
 
 
 def _format(options: LogOptions, codec: Codec, fd: int) -> None:
@@ -34,19 +32,6 @@ def _format(options: LogOptions, codec: Codec, fd: int) -> None:
 KIND = opening.Kind(LogOptions, _format, _native.inspect_log)
 
 
-def inspect(channel: Channel) -> ChannelStatus:
-    """A log's sizes, totals and members."""
-    return opening.inspect(KIND, channel)
-
-
-def _reopen_publication(uri: str, arguments: dict[str, Any]) -> Publication:
-    return open_publication(parse(uri), **arguments)
-
-
-def _reopen_subscription(uri: str, arguments: dict[str, Any]) -> Subscription:
-    return open_subscription(parse(uri), **arguments)
-
-
 def open_publication(
     channel: Channel,
     *,
@@ -56,12 +41,10 @@ def open_publication(
     **options: Any,
 ) -> Publication:
     """A publication, on a channel made now if there is none."""
-    fd, found = opening.open_or_make(KIND, channel, options, codec)
-    try:
-        sender = _native.log_sender(fd, opening.where(channel), exclusive, clock)
-    finally:
-        os.close(fd)
-    return handles.publication(sender, Origin(channel, found, _reopen_publication, {"exclusive": exclusive}, inspect))
+    sender, found = opening.open_end(
+        KIND, channel, options, codec, lambda fd, path: _native.log_sender(fd, path, exclusive, clock)
+    )
+    return handles.publication(sender, Origin(KIND, channel, found, open_publication, {"exclusive": exclusive}))
 
 
 def open_subscription(
@@ -80,9 +63,7 @@ def open_subscription(
         patience = 1e-9
     looking = seconds(spin, "spin")
     arguments = {"start": start, "drop_after": drop_after, "spin": spin}
-    fd, found = opening.open_or_make(KIND, channel, options, codec)
-    try:
-        receiver = _native.log_receiver(fd, opening.where(channel), name, position, patience)
-    finally:
-        os.close(fd)
-    return handles.subscription(receiver, Origin(channel, found, _reopen_subscription, arguments, inspect), looking)
+    receiver, found = opening.open_end(
+        KIND, channel, options, codec, lambda fd, path: _native.log_receiver(fd, path, name, position, patience)
+    )
+    return handles.subscription(receiver, Origin(KIND, channel, found, open_subscription, arguments), looking)

@@ -36,8 +36,18 @@ def where(channel: Channel) -> str:
     return str(files.folder() / files.file_name(channel))
 
 
-def open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) -> tuple[int, Codec]:
-    """A descriptor of its own for one handle, and the channel's codec. Makes the channel if there is none."""
+def open_end(
+    kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any, end: Callable[[int, str], Any]
+) -> tuple[Any, Codec]:
+    """What `end` makes of a descriptor and a path, and the channel's codec. Makes the channel if there is none."""
+    fd, found = _open_or_make(kind, channel, asked, codec)
+    try:
+        return end(fd, where(channel)), found
+    finally:
+        os.close(fd)
+
+
+def _open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) -> tuple[int, Codec]:
     wanted = kind.options(**asked)
     while True:
         try:
