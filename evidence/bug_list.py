@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 LOG, WRITER, READER, WAITING = "term_log.hpp", "log_writer.hpp", "log_reader.hpp", "waiting.hpp"
 RING, RING_WRITER, RING_READER = "ring.hpp", "ring_writer.hpp", "ring_reader.hpp"
+FRAME_POOL, FRAME_WRITER, FRAME_READER = "frame_pool.hpp", "frame_writer.hpp", "frame_reader.hpp"
 RECORDING, SCAN, CHECKSUM = "recording.hpp", "recording_scan.hpp", "checksum.hpp"
 
 
@@ -23,6 +24,7 @@ class Bug:
 
 MODEL, KILL, CHECK, RKILL, SCRIBBLE, STRESS = "model", "kill", "recording", "recording kill", "scribble", "stress"
 RING_MODEL, RING_KILL, RING_STRESS, RING_FUZZ = "ring model", "ring kill", "ring stress", "ring fuzz"
+FRAME_MODEL, FRAME_KILL, FRAME_STRESS, FRAME_FUZZ = "frame model", "frame kill", "frame stress", "frame fuzz"
 BUGS = [
     Bug("a commit without release", WRITER,
         "frame->word0.release(pack_word0(place.length + header_length, place.flags, FrameType::data));",
@@ -194,4 +196,43 @@ BUGS = [
     Bug("a frame's length is not checked", RING,
         "if (length < static_cast<int32_t>(header_length) || step > left_to_the_end(position) ||\n            frame_type(word0) > static_cast<uint16_t>(FrameType::data))",
         "if (false)", (RING_FUZZ,)),
+    # ---- the frame pool ----
+    Bug("a buffer is recycled without asking again", FRAME_WRITER,
+        "if (!pool_->leased(buffer)) return true;", "return true;", (FRAME_MODEL, FRAME_STRESS)),
+    Bug("a buffer is recycled without saying so first", FRAME_WRITER,
+        "stamp.relaxed(0);\n        full_fence();", "full_fence();", (FRAME_MODEL, FRAME_STRESS),
+        ((FRAME_WRITER, "if (!pool_->leased(buffer)) return true;", "if (!pool_->leased(buffer)) { stamp.relaxed(0); return true; }"),)),
+    Bug("a lease looks at the stamp before it is seen", FRAME_READER,
+        "word.relaxed(word.relaxed() | FramePool::bit(buffer));\n            full_fence();", "full_fence();", (FRAME_MODEL, FRAME_STRESS),
+        ((FRAME_READER, "if (held_[buffer]++ == 0) ++leases_;",
+          "mine(buffer).relaxed(mine(buffer).relaxed() | FramePool::bit(buffer)); if (held_[buffer]++ == 0) ++leases_;"),)),
+    Bug("a lease is taken for another frame's", FRAME_READER,
+        "if (pool_->stamp(buffer).relaxed() != frame_stamp(sequence)) {", "if (pool_->stamp(buffer).relaxed() == 0) {",
+        (FRAME_MODEL, FRAME_STRESS, FRAME_KILL)),
+    Bug("a lease that came too late is kept", FRAME_READER,
+        "if (held_[buffer] == 0) drop(buffer);", ";", (FRAME_MODEL, FRAME_STRESS)),
+    Bug("nobody is told that a lease was given back", FRAME_READER,
+        "event_notify(pool_->room());", ";", (FRAME_MODEL,)),
+    Bug("a lease ends with the first of two", FRAME_READER, "if (--held_[buffer] != 0) return;", "--held_[buffer];",
+        (FRAME_STRESS, FRAME_MODEL)),
+    Bug("a recycled frame is not counted", FRAME_READER, "ring_.missed(frame.message);", ";", (FRAME_MODEL, FRAME_STRESS)),
+    Bug("any buffer is believed", FRAME_READER,
+        "if (!whole || frame.note.buffer >= pool_->geometry().buffers || frame.note.meta_length != frame.meta.size())",
+        "if (!whole)", (FRAME_FUZZ,)),
+    Bug("a note of any length is believed", FRAME_READER, "const bool whole = message.length >= sizeof bytes;",
+        "const bool whole = true;", (FRAME_FUZZ,)),
+    Bug("the dead keep their leases", FRAME_POOL, "found = ring_->reap(slot, [&] { clear_leases(slot); }) || found;", ";",
+        (FRAME_MODEL, FRAME_KILL)),
+    Bug("the living lose their leases", FRAME_POOL, "found = ring_->reap(slot, [&] { clear_leases(slot); }) || found;",
+        "{ clear_leases(slot); found = true; }", (FRAME_MODEL, FRAME_KILL)),
+    Bug("a newcomer keeps the leases of the dead", FRAME_POOL, "const bool leased = leases_anything(slot);\n        clear_leases(slot);",
+        "const bool leased = leases_anything(slot);", (FRAME_MODEL, FRAME_KILL)),
+    Bug("a newcomer's slot is not looked at", FRAME_POOL, "seen < slot + 1 && !word.cas(seen, slot + 1);",
+        "seen < slot && !word.cas(seen, slot);", (FRAME_MODEL, FRAME_STRESS)),
+    Bug("a frame is put back under another stamp", FRAME_WRITER, "stamp.relaxed(held);", ";", (FRAME_MODEL, FRAME_KILL)),
+    Bug("a buffer is handed out twice", FRAME_WRITER, "order_.erase(order_.begin() + static_cast<ptrdiff_t>(i));", ";",
+        (FRAME_KILL, FRAME_STRESS)),
+    Bug("the note goes out before the stamp", FRAME_WRITER, "pool_->stamp(buffer).relaxed(frame_stamp(ring_.sequence()));", ";",
+        (FRAME_MODEL, FRAME_KILL), ((FRAME_WRITER, "order_.push_back(buffer);\n        return position;",
+          "order_.push_back(buffer); pool_->stamp(buffer).relaxed(frame_stamp(ring_.sequence() - 1));\n        return position;"),)),
 ]  # fmt: skip

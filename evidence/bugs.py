@@ -16,6 +16,10 @@ from pathlib import Path
 from evidence.bug_list import (
     BUGS,
     CHECK,
+    FRAME_FUZZ,
+    FRAME_KILL,
+    FRAME_MODEL,
+    FRAME_STRESS,
     KILL,
     MODEL,
     RING_FUZZ,
@@ -68,8 +72,9 @@ PLATFORM = ['-DPENSTOCK_PLATFORM="../model/platform.hpp"', '-DPENSTOCK_LIVENESS=
 LOOKS = ("--preemptions 1 --stale 1 --most 2000 --first 1", "--preemptions 2 --stale 2 --most 60000 --first 1")
 # Room → source, how to compile it, how to run it: what a shallow look finds needs no deep one.
 PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
-    MODEL: ("model/log_scenarios.cpp", PLATFORM, tuple(f"{look} --without ring_" for look in LOOKS)),
+    MODEL: ("model/log_scenarios.cpp", PLATFORM, tuple(f"{look} --without ring_,frames_" for look in LOOKS)),
     RING_MODEL: ("model/ring_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix ring_" for look in LOOKS)),
+    FRAME_MODEL: ("model/frame_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix frames_" for look in LOOKS)),
     KILL: ("kill/log_kill.cpp", [], ("--kills 2",)),
     RKILL: ("kill/recording_kill.cpp", [], ("--rounds 2 --kills 4",)),
     CHECK: ("tests/recording_check.cpp", [], ("--rounds 300",)),
@@ -82,11 +87,20 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
         ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DPENSTOCK_TERM_LENGTH_MIN=256"],
         ("--runs 1500",),
     ),
+    FRAME_KILL: ("kill/frame_kill.cpp", [], ("--kills 2",)),
+    FRAME_STRESS: ("tests/frame_stress.cpp", [], ("--seconds 2",)),
+    FRAME_FUZZ: (
+        "hostile/fuzz_frames.cpp",
+        ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DPENSTOCK_TERM_LENGTH_MIN=256"],
+        ("--runs 1500",),
+    ),
 }
 # Further sources of a room's program that see the bug, and those that need not.
 MORE = {
-    MODEL: (("model/log_members.cpp", "model/log_deaths.cpp"), (*EXPLORER, "ring_scenarios")),
-    RING_MODEL: ((), (*EXPLORER, "log_scenarios", "log_members", "log_deaths")),
+    MODEL: (("model/log_members.cpp", "model/log_deaths.cpp"), (*EXPLORER, "ring_scenarios", "frame_scenarios")),
+    RING_MODEL: ((), (*EXPLORER, "log_scenarios", "log_members", "log_deaths", "frame_scenarios")),
+    FRAME_MODEL: ((), (*EXPLORER, "log_scenarios", "log_members", "log_deaths", "ring_scenarios")),
+    FRAME_FUZZ: (("hostile/random_driver.cpp",), ()),
     RING_FUZZ: (("hostile/random_driver.cpp",), ()),
 }
 

@@ -208,6 +208,11 @@ EXPLAINED: list[tuple[str, str, str]] = [
     ("writer.write.release(position_);", "*", "as above"),
     ("const uint64_t word0 = frame->word0.acquire(); // SYNC 9: of a dead predecessor", "*", KERNEL),
     (
+        "!word.cas(seen, slot + 1)",
+        "*",
+        "only its value counts; the fences of a lease and of a recycling order it (SYNC 15)",
+    ),
+    (
         "header->magic.acquire() != magic",
         "*",
         "a file has its name only when it is complete; the room `kill` steps through `create`",

@@ -36,14 +36,14 @@ def kill(*, long: bool, seed: int) -> list[Row]:
     """Operations on log and recording, stepped through by instruction, and killed for good."""
     if platform.machine() != "x86_64":
         return [Row("kill", "instructions stepped", 0, skipped="stepping to a place is written for x86-64")]
-    folder = build("plain", ("log_kill", "ring_kill", "recording_kill")) / "kill"
+    folder = build("plain", ("log_kill", "ring_kill", "frame_kill", "recording_kill")) / "kill"
     rounds, kills, steps_of_recordings = (2, 450, 60) if long else (1, 30, 4)
     commands = [
         [
             str(folder / program),
             *f"--seed {seed} --rounds {rounds} --kills {kills} --parts {WORKERS} --part {part}".split(),
         ]
-        for program in ("log_kill", "ring_kill")
+        for program in ("log_kill", "ring_kill", "frame_kill")
         for part in range(WORKERS)
     ]
     commands.append([str(folder / "recording_kill"), "--seed", str(seed), "--rounds", str(steps_of_recordings)])
@@ -88,6 +88,7 @@ FUZZ = {
     "assembler": (250_000, 12_000_000, 256),
     "log": (32_000, 2_000_000, 512),
     "ring": (6_000, 400_000, 512),
+    "frames": (6_000, 400_000, 512),
     "recording": (32_000, 1_600_000, 1024),
 }
 FUZZED = {**SANITIZED, "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16"}
@@ -189,10 +190,14 @@ def sanitizers(*, long: bool, seed: int) -> Row:
     seconds = 120 if long else 4
     plan = []
     for name, kinds in (("plain", ""), ("tsan", "thread"), ("asan", "address,undefined")):
-        folder = build(name, ("log_stress", "log_crash", "ring_stress", "recording_check"), sanitize=kinds) / "tests"
+        folder = (
+            build(name, ("log_stress", "log_crash", "ring_stress", "frame_stress", "recording_check"), sanitize=kinds)
+            / "tests"
+        )
         plan += [
             [str(folder / "log_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "ring_stress"), "--seed", str(seed), "--seconds", str(seconds)],
+            [str(folder / "frame_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "log_crash")],
             [str(folder / "recording_check"), "--seed", str(seed), "--rounds", str(200 * seconds)],
         ]
@@ -235,7 +240,10 @@ def python_tests() -> Row:
         for name in ("libasan", "libubsan")
     ]
     command = [sys.executable, "-m", "pytest", "-o", "addopts=--import-mode=importlib", "-q", "-p", "no:cacheprovider"]
-    command += [f"tests/unit/test_{name}.py" for name in ("log", "record", "files", "waiting")]
+    command += [
+        f"tests/unit/test_{name}.py"
+        for name in ("log", "ring", "frames", "record", "record_frames", "files", "waiting")
+    ]
     environment = {
         **SANITIZED,
         "ASAN_OPTIONS": "detect_leaks=0",

@@ -2,6 +2,7 @@
 #include "bind.hpp"
 
 #include "../core/checksum.hpp"
+#include "../core/frame_pool.hpp"
 #include "../core/ring.hpp"
 #include "../core/term_log.hpp"
 
@@ -100,9 +101,17 @@ nb::dict inspect_log(int fd, const std::string &path) {
     return about;
 }
 
-nb::dict inspect_ring(int fd, const std::string &path) {
-    const Mapping map(fd, size_of_file(fd), false);
-    const OpenedRing ring = read_ring_header(map.bytes(), map.size(), path);
+// Whether somebody holds this byte of the file, as every participant that lives does.
+bool lives(int fd, uint64_t byte) {
+    struct flock range = {};
+    range.l_type = F_WRLCK;
+    range.l_whence = SEEK_SET;
+    range.l_start = static_cast<off_t>(byte);
+    range.l_len = 1;
+    return fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+}
+
+nb::dict describe(int fd, const Mapping &map, const OpenedRing &ring) {
     const RingGeometry &g = ring.geometry;
     const auto *control = reinterpret_cast<const RingControl *>(map.bytes() + control_offset);
     const auto *frames = map.bytes() + ring_data_offset(g.slot_count);
@@ -120,7 +129,9 @@ nb::dict inspect_ring(int fd, const std::string &path) {
     about["limit"] = control->claimed.value.relaxed();
     const auto session = static_cast<int32_t>(control->writer.session.relaxed());
     nb::list members;
-    if (control->writer.state.acquire() == 1)
+    const bool publishing = control->writer.state.acquire() == 1 && lives(fd, control_offset);
+    about["publishing"] = publishing;
+    if (publishing)
         add_member(members, g.slot_count, "publication", false, control->writer.pid.relaxed(), session,
                    control->writer.joined_ns.relaxed(), nb::none(), next - g.start_sequence, control->writer.bytes_sent.relaxed(),
                    0, 0, nb::int_(0));
@@ -134,7 +145,8 @@ nb::dict inspect_ring(int fd, const std::string &path) {
         lost_bytes += now.lost_bytes.relaxed();
         restarts += now.restarts.relaxed();
         conflated += now.conflated.relaxed();
-        if (s.identity.state.acquire() != 1) continue; // SYNC 12
+        const bool here = s.identity.state.acquire() == 1; // SYNC 12
+        if (!here || !lives(fd, slots_offset + uint64_t{i} * sizeof(RingSlot))) continue;
         add_member(members, i, "subscription", false, s.identity.pid.relaxed(), 0, s.identity.joined_ns.relaxed(),
                    nb::int_(s.reader.position.acquire()), now.messages.relaxed() - before.messages.relaxed(),
                    now.bytes.relaxed() - before.bytes.relaxed(), 0, now.lost_bytes.relaxed() - before.lost_bytes.relaxed(),
@@ -155,6 +167,21 @@ nb::dict inspect_ring(int fd, const std::string &path) {
     totals["conflated"] = conflated;
     about["totals"] = totals;
     about["members"] = members;
+    return about;
+}
+
+nb::dict inspect_ring(int fd, const std::string &path) {
+    const Mapping map(fd, size_of_file(fd), false);
+    return describe(fd, map, read_ring_header(map.bytes(), map.size(), path));
+}
+
+nb::dict inspect_frames(int fd, const std::string &path) {
+    const auto map = std::make_shared<Mapping>(fd, size_of_file(fd), false);
+    const FramePool pool(fd, path, map);
+    nb::dict about = describe(fd, *map, pool.opened());
+    about["buffers"] = pool.geometry().buffers;
+    about["frame_bytes"] = pool.geometry().frame_bytes;
+    about["leased"] = pool.leased_count();
     return about;
 }
 
@@ -210,6 +237,26 @@ void bind_channels(nb::module_ &m) {
         nb::kw_only(), nb::arg("fd"), nb::arg("capacity"), nb::arg("slots"), nb::arg("start_position"), nb::arg("start_sequence"),
         nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"));
     m.def("ring_file_size", &ring_file_size, nb::arg("slots"), nb::arg("capacity"), "Bytes that a ring channel's file takes.");
+    m.def(
+        "format_frames",
+        [](int fd, uint32_t capacity, uint32_t slots, uint32_t buffers, uint64_t frame_bytes, uint64_t start_position,
+           uint64_t start_sequence, uint64_t epoch, nb::bytes metadata, nb::bytes boot_id) {
+            const PoolGeometry g{{capacity, slots, start_position, start_sequence, epoch}, buffers, frame_bytes};
+            format_frames(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+        },
+        nb::kw_only(), nb::arg("fd"), nb::arg("capacity"), nb::arg("slots"), nb::arg("buffers"), nb::arg("frame_bytes"),
+        nb::arg("start_position"), nb::arg("start_sequence"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"));
+    m.def("inspect_frames", &inspect_frames, nb::arg("fd"), nb::arg("path"),
+          "Header, counters and members, read without disturbing anyone.");
+    m.def(
+        "frames_file_size",
+        [](uint32_t capacity, uint32_t slots, uint32_t buffers, uint64_t frame_bytes, uint64_t start_position) {
+            const PoolGeometry g{{capacity, slots, start_position, 0, 0}, buffers, frame_bytes};
+            check_geometry(g, Code::invalid);
+            return g.file_size();
+        },
+        nb::kw_only(), nb::arg("capacity"), nb::arg("slots"), nb::arg("buffers"), nb::arg("frame_bytes"),
+        nb::arg("start_position"), "Checks the options; bytes that a frames channel's file takes.");
     m.def("inspect_ring", &inspect_ring, nb::arg("fd"), nb::arg("path"),
           "Header, counters and members, read without disturbing anyone.");
     m.def(

@@ -9,6 +9,7 @@
 #include "../core/waiting.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace penstock::bind {
@@ -87,6 +88,10 @@ class Sender : public End {
     virtual bool reserve(size_t length, Reservation &place) = 0;
     virtual int64_t commit(const Reservation &place) = 0;
     virtual void abort(const Reservation &place) = 0;
+    // What a frame says beside its bytes; before commit.
+    virtual void describe(const Reservation &, std::optional<uint64_t>, int64_t, int64_t, const std::string &) {
+        throw Error(Code::invalid, path() + ": only frames carry fields beside their bytes");
+    }
 
     // A message of any length: `advance` until it returns true, waiting for room in between.
     virtual bool advance(Sending &sending) = 0;

@@ -11,4 +11,5 @@ NB_MODULE(core, m) {
     bind_publication(m);
     bind_subscription(m);
     bind_recording(m);
+    bind_frames(m);
 }

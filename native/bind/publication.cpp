@@ -1,8 +1,10 @@
 // Python's handle for a publication of any kind: send, offer, offer_many, claim.
+#include "frame_ends.hpp"
 #include "handle.hpp"
 #include "log_ends.hpp"
 #include "ring_ends.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 
 #include <vector>
@@ -140,7 +142,7 @@ PyObject *publication_offer_many(PyObject *self, PyObject *messages) {
 // A frame being written in place.
 class ClaimView {
   public:
-    ClaimView(nb::object owner, Publication &publication, uint32_t length, int64_t timeout)
+    ClaimView(nb::object owner, Publication &publication, size_t length, int64_t timeout)
         : owner_(std::move(owner)), publication_(publication), map_(publication.end().mapping()) {
         const Publication::Busy busy(publication);
         auto attempt = [&] {
@@ -168,21 +170,24 @@ class ClaimView {
         open_ = false;
         return publication_.ready().commit(place_);
     }
+    void describe(std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns, const std::string &fields) {
+        if (!usable()) throw Error(Code::closed, publication_.end().path() + ": the claim has ended already");
+        publication_.ready().describe(place_, id, start_ns, end_ns, fields);
+    }
     void abort() {
         if (!usable()) return;
         open_ = false;
         publication_.ready().abort(place_);
     }
     bool lent_now() const { return open_; }
+    // Closing the publication, or a fork, ended the claim elsewhere.
+    bool usable() const { return open_ && !publication_.closed() && generation_ == ForkGuard::generation(); }
     void returned() {}
     uint64_t position() const { return place_.position; }
 
     Lent lent;
 
   private:
-    // Closing the publication, or a fork, ended the claim elsewhere.
-    bool usable() const { return open_ && !publication_.closed() && generation_ == ForkGuard::generation(); }
-
     nb::object owner_;
     Publication &publication_;
     std::shared_ptr<Mapping> map_;
@@ -240,6 +245,9 @@ void bind_publication(nb::module_ &m) {
             nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none())
         .def("commit", &ClaimView::commit, "Makes the message visible; returns the stream position after it.")
         .def("abort", &ClaimView::abort, "Gives the claim up; readers skip it.")
+        .def("describe", &ClaimView::describe, nb::arg("id").none(), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("fields"),
+             "Frames: what is said of the frame beside its bytes; before commit.")
+        .def_prop_ro("ended", [](const ClaimView &self) { return !self.usable(); })
         .def_prop_ro("position", &ClaimView::position, "Where the message's frame begins.");
 
     nb::class_<Sender>(m, "Sender", "The writing end of a channel, made for a Publication.");
@@ -255,6 +263,12 @@ void bind_publication(nb::module_ &m) {
             return std::make_shared<RingSender>(fd, std::move(path), std::move(clock));
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("clock").none());
+    m.def(
+        "frames_sender",
+        [](int fd, std::string path, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<Sender> {
+            return std::make_shared<FrameSender>(fd, path, std::move(clock));
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("clock").none());
 
     auto type = nb::class_<Publication>(m, "Publication")
                     .def(nb::init<std::shared_ptr<Sender>>(), nb::arg("sender"))
@@ -267,7 +281,7 @@ void bind_publication(nb::module_ &m) {
                                 throw Error(Code::too_large, publication.end().path() + ": claim takes up to " +
                                                                  std::to_string(publication.ready().payload_max()) +
                                                                  " bytes here, not " + std::to_string(length));
-                            return new ClaimView(self, publication, static_cast<uint32_t>(length), timeout_ns(timeout.ptr()));
+                            return new ClaimView(self, publication, static_cast<size_t>(length), timeout_ns(timeout.ptr()));
                         },
                         nb::arg("length"), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
                         "Room for one message of `length` bytes, to be written in place; waits for room like send.")

@@ -114,6 +114,12 @@ class Subscription : public Handle<Receiver> {
         return message;
     }
 
+    // A message was taken from the receiver itself.
+    void took(const Message &message) {
+        last_ = message;
+        moved();
+    }
+
     const Message &last() const { return last_; }
 
   private:
@@ -153,6 +159,8 @@ class Subscription : public Handle<Receiver> {
         if (watch_ && watch_->armed()) Bridge::instance().signal(*watch_); // it watches a position that we left
     }
 
+  public:
+    // There was no message: goes back to watching, and looks for the dead now and then.
     void nothing(Receiver &reader) {
         if (watch_ && !watch_->armed()) {
             Bridge::instance().arm(*watch_, reader.position());
@@ -165,6 +173,7 @@ class Subscription : public Handle<Receiver> {
         }
     }
 
+  private:
     void forked() override { watch_.reset(); }
     void stop_watching() {
         if (watch_ && generation() == ForkGuard::generation()) Bridge::instance().forget(watch_);

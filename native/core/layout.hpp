@@ -64,7 +64,9 @@ struct Header {
     uint32_t creator_pid;     // 88
     uint32_t metadata_length; // 92
     uint64_t start_sequence;  // 96: rings: the number of the first message
-    uint8_t spare[152];       // 104
+    uint64_t frame_bytes;     // 104: frames: bytes of one buffer
+    uint32_t buffer_count;    // 112: frames
+    uint8_t spare[140];       // 116
     char metadata[3840];      // 256: UTF-8 JSON
 };
 inline constexpr size_t metadata_max = 3840;

@@ -42,6 +42,19 @@ struct Message {
     bool assembled = false; // data is the reader's own copy
 };
 
+// The header of a frame of a recording that no log wrote: of a message, or of a pad as long as `step`.
+inline void write_frame_header(uint8_t *to, uint32_t term_offset, int32_t term_id, uint64_t step, const Message *message) {
+    auto *frame = reinterpret_cast<FrameHeader *>(to);
+    frame->term_offset = term_offset;
+    frame->stream = 1;
+    frame->term_id = term_id;
+    frame->session = message == nullptr ? 0 : message->session;
+    frame->reserved = message == nullptr ? 0 : message->time_ns;
+    const uint64_t length = message == nullptr ? step : message->length + header_length;
+    frame->word0.relaxed(
+        pack_word0(static_cast<uint32_t>(length), flags_whole, message == nullptr ? FrameType::pad : FrameType::data));
+}
+
 struct Start {
     enum class From { newest, earliest, position } from = From::newest;
     uint64_t position = 0;

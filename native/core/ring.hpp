@@ -17,8 +17,11 @@ class Ring {
   public:
     // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
     Ring(int fd, std::string path, std::shared_ptr<Mapping> map = nullptr)
-        : seat_(fd, std::move(path)), map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
-          opened_(read_ring_header(map_->bytes(), map_->size(), seat_.path())), geometry_(opened_.geometry),
+        : Ring(fd, path, map ? map : std::make_shared<Mapping>(fd, size_of_file(fd), true), nullptr) {}
+    // As a part of a channel of another kind, whose header was read already.
+    Ring(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenedRing *opened)
+        : seat_(fd, path), map_(std::move(map)),
+          opened_(opened != nullptr ? *opened : read_ring_header(map_->bytes(), map_->size(), path)), geometry_(opened_.geometry),
           control_(reinterpret_cast<RingControl *>(map_->bytes() + control_offset)),
           frames_(map_->bytes() + ring_data_offset(geometry_.slot_count)), mask_(geometry_.capacity - 1),
           fork_generation_(ForkGuard::generation()) {}
@@ -38,6 +41,7 @@ class Ring {
         return *reinterpret_cast<RingSlot *>(map_->bytes() + slots_offset + size_t{index} * sizeof(RingSlot));
     }
     RingSlot &me() const { return slot(mine_); }
+    uint32_t mine() const { return mine_; }
 
     // Whether bytes from `position` on may have been overwritten. What was read before is whole if this says no, and if the
     // reads were ordered before it (SYNC 10).
@@ -128,12 +132,20 @@ class Ring {
                 visit(s.reader.position.acquire());
             } else if (seat_.taken_by_other(slot_byte(i))) {
                 visit(s.reader.position.acquire()); // SYNC 13: pairs with RingReader::show_position
-            } else if (seat_.try_take(slot_byte(i))) {
-                if (s.identity.state.acquire() == 1) control_->reaped.value.add(1);
-                s.identity.state.release(0);
-                seat_.give_back(slot_byte(i));
+            } else {
+                reap(i, [] {});
             }
         }
+    }
+    // Frees a slot that nobody living holds; `clear` runs while it is this process's. False: somebody lives there.
+    template <class Clear> bool reap(uint32_t index, Clear &&clear) {
+        if ((!writes_ && attached_ && index == mine_) || !seat_.try_take(slot_byte(index))) return false;
+        RingSlot &s = slot(index);
+        clear();
+        if (s.identity.state.acquire() == 1) control_->reaped.value.add(1);
+        s.identity.state.release(0);
+        seat_.give_back(slot_byte(index));
+        return true;
     }
     uint32_t readers() {
         uint32_t count = 0;

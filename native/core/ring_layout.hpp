@@ -33,9 +33,12 @@ struct RingControl {
     Paired<Atomic<uint32_t>> data;    // 256: event: something was committed
     Paired<Atomic<uint32_t>> members; // 384: event: a subscription came
     Paired<Atomic<uint64_t>> reaped;  // 512: subscriptions that died without closing
-    uint8_t spare[4096 - 640];
+    Paired<Atomic<uint32_t>> room;    // 640: event: frames: a lease was given back
+    Paired<Atomic<uint32_t>> used;    // 768: frames: only slots below this were ever used; grows
+    uint8_t spare[4096 - 896];
 };
 static_assert(sizeof(RingControl) == 4096 && offsetof(RingControl, claimed) == 128 && offsetof(RingControl, reaped) == 512);
+static_assert(offsetof(RingControl, room) == 640 && offsetof(RingControl, used) == 768);
 
 // ---- one subscription: whoever holds the kernel lock on this slot's byte owns the slot ----
 struct RingCounts { // they only grow, over all owners: nothing has to be moved when one of them dies
@@ -84,14 +87,8 @@ inline void check_geometry(const RingGeometry &g, Code code) {
          "start_position is " + std::to_string(g.start_position) + ": it must be a multiple of the capacity below 2^63");
 }
 
-// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
-inline void format_ring(int fd, const RingGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
-                        int64_t created_ns) {
-    check_geometry(g, Code::invalid);
-    const uint64_t size = ring_file_size(g.slot_count, g.capacity);
-    if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
-    const Mapping map(fd, size, true);
-    Header *header = begin_header(map, Kind::ring, metadata, boot_id, created_ns);
+// The words of a ring's header and control page, for its creator.
+inline void fill_ring(const Mapping &map, Header *header, const RingGeometry &g) {
     auto *control = reinterpret_cast<RingControl *>(map.bytes() + control_offset);
     header->epoch = g.epoch;
     header->term_length = g.capacity;
@@ -104,6 +101,17 @@ inline void format_ring(int fd, const RingGeometry &g, const std::string &metada
     control->writer.newest.relaxed(g.start_position);
     control->claimed.value.relaxed(g.start_position);
     reinterpret_cast<RingFrame *>(map.bytes() + ring_data_offset(g.slot_count))->sequence.relaxed(g.start_sequence);
+}
+
+// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+inline void format_ring(int fd, const RingGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
+                        int64_t created_ns) {
+    check_geometry(g, Code::invalid);
+    const uint64_t size = ring_file_size(g.slot_count, g.capacity);
+    if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
+    const Mapping map(fd, size, true);
+    Header *header = begin_header(map, Kind::ring, metadata, boot_id, created_ns);
+    fill_ring(map, header, g);
     header->magic.release(magic); // SYNC 0
 }
 
@@ -112,16 +120,21 @@ struct OpenedRing : OpenedChannel {
 };
 
 // Reads each header word once and believes none of it unchecked. Changes nothing.
-inline OpenedRing read_ring_header(const uint8_t *bytes, uint64_t size, const std::string &where) {
-    const Header *header = find_header(bytes, size, where, Kind::ring);
-    OpenedRing ring;
-    RingGeometry &g = ring.geometry;
+inline RingGeometry read_geometry(const Header *header, const std::string &where) {
+    RingGeometry g;
     g.capacity = header->term_length;
     g.slot_count = header->slot_count;
     g.start_position = static_cast<uint64_t>(header->start_position);
     g.start_sequence = header->start_sequence;
     g.epoch = header->epoch;
     check_header(where, [&] { check_geometry(g, Code::corrupt); });
+    return g;
+}
+
+inline OpenedRing read_ring_header(const uint8_t *bytes, uint64_t size, const std::string &where) {
+    const Header *header = find_header(bytes, size, where, Kind::ring);
+    OpenedRing ring;
+    const RingGeometry &g = ring.geometry = read_geometry(header, where);
     check_size(header, ring_file_size(g.slot_count, g.capacity), size, where);
     read_common(header, where, ring);
     return ring;

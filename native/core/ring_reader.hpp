@@ -24,6 +24,7 @@ class RingReader {
     uint64_t conflated() const { return conflated_; } // passed over on purpose
     uint64_t restarts() const { return restarts_; }   // publications that followed the first one seen
     uint64_t sequence() const { return sequence_; }   // of the next message
+    uint64_t looked() const { return looked_; }       // the number of the message that look() returned
     uint64_t lag() const {
         const uint64_t end = ring_->write_position();
         return end > position_ ? end - position_ : 0;
@@ -69,6 +70,23 @@ class RingReader {
             return &message_;
         }
         return nullptr;
+    }
+
+    // The newest message there is and its number, read or not; moves nothing. False: there is none yet.
+    bool newest(Message &message, uint64_t &number) const {
+        const uint64_t at = ring_->sound(ring_->control().writer.newest.acquire()); // SYNC 14
+        if (at > ring_->control().claimed.value.relaxed()) ring_->throw_unsound(at);
+        const RingFrame *frame = ring_->frame(at);
+        const uint64_t word0 = frame->word0.acquire(), origin = frame->origin.relaxed();
+        number = frame->sequence.relaxed();
+        message.time_ns = frame->time_ns.relaxed();
+        if (word0 == 0 || !intact(at)) return false;
+        message.next = at + ring_->step(word0, at);
+        message.data = reinterpret_cast<const uint8_t *>(frame) + header_length;
+        message.length = static_cast<uint32_t>(frame_length(word0)) - header_length;
+        message.position = at;
+        message.session = static_cast<int32_t>(origin >> 32);
+        return frame_type(word0) == static_cast<uint16_t>(FrameType::data);
     }
 
     // Whether what was read from `position` on before this call is what was written there.
@@ -164,15 +182,8 @@ class RingReader {
         const size_t at = buffer.size();
         buffer.resize(at + step);
         const uint64_t capacity = ring_->geometry().capacity;
-        auto *frame = reinterpret_cast<FrameHeader *>(buffer.data() + at);
-        frame->term_offset = static_cast<uint32_t>(position & (capacity - 1));
-        frame->stream = 1;
-        frame->term_id = static_cast<int32_t>(static_cast<uint32_t>(position / capacity));
-        frame->session = message == nullptr ? 0 : message->session;
-        frame->reserved = message == nullptr ? 0 : message->time_ns;
-        const uint64_t length = message == nullptr ? step : message->length + header_length;
-        frame->word0.relaxed(
-            pack_word0(static_cast<uint32_t>(length), flags_whole, message == nullptr ? FrameType::pad : FrameType::data));
+        write_frame_header(buffer.data() + at, static_cast<uint32_t>(position & (capacity - 1)),
+                           static_cast<int32_t>(static_cast<uint32_t>(position / capacity)), step, message);
         return at + header_length;
     }
 

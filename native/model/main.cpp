@@ -40,9 +40,20 @@ Mutant parse_mutant(const char *text) {
     return mutant;
 }
 
+// `prefixes`: separated by commas.
+bool begins_with_one_of(const std::string &name, const std::string &prefixes) {
+    for (size_t at = 0; at < prefixes.size();) {
+        const size_t end = std::min(prefixes.find(',', at), prefixes.size());
+        if (name.compare(0, end - at, prefixes, at, end - at) == 0) return true;
+        at = end + 1;
+    }
+    return false;
+}
+
 std::vector<Scenario> all_scenarios() {
     std::vector<Scenario> all = log_scenarios();
-    for (const auto *more : {&log_members(), &log_deaths(), &ring_scenarios()}) all.insert(all.end(), more->begin(), more->end());
+    for (const auto *more : {&log_members(), &log_deaths(), &ring_scenarios(), &frame_scenarios()})
+        all.insert(all.end(), more->begin(), more->end());
     return all;
 }
 
@@ -75,7 +86,7 @@ int main(int argc, char **argv) {
     bool found = false;
     for (const Scenario &scenario : all_scenarios()) {
         if (only != nullptr && std::strcmp(only, scenario.name) != 0) continue;
-        if (without != nullptr && std::strncmp(without, scenario.name, std::strlen(without)) == 0) continue;
+        if (without != nullptr && begins_with_one_of(scenario.name, without)) continue;
         if (prefix != nullptr && std::strncmp(prefix, scenario.name, std::strlen(prefix)) != 0) continue;
         found = true;
         const auto begun = std::chrono::steady_clock::now();

@@ -1,6 +1,8 @@
 // What native tests share: a channel file in memory, random numbers from a seed, checks that name the place.
 #pragma once
 
+#include "frame_reader.hpp"
+#include "frame_writer.hpp"
 #include "log_reader.hpp"
 #include "log_writer.hpp"
 #include "ring_reader.hpp"
@@ -69,6 +71,31 @@ class RingChannel {
     std::shared_ptr<RingWriter> writer() const { return std::make_shared<RingWriter>(open(), nullptr); }
     std::shared_ptr<RingReader> reader(Start start = {}) const { return std::make_shared<RingReader>(open(), start, false); }
     const RingGeometry geometry;
+    std::shared_ptr<Mapping> map;
+
+  private:
+    int fd_;
+};
+
+// The same for frames.
+class FrameChannel {
+  public:
+    explicit FrameChannel(const PoolGeometry &g) : geometry(g), fd_(memfd_create("penstock-test", MFD_CLOEXEC)) {
+        CHECK(fd_ >= 0);
+        CHECK(posix_fallocate(fd_, 0, static_cast<off_t>(g.file_size())) == 0);
+        const uint8_t boot[16] = {};
+        format_frames(fd_, g, "{}", boot, 0);
+        map = std::make_shared<Mapping>(fd_, g.file_size(), true);
+    }
+    ~FrameChannel() { ::close(fd_); }
+    FrameChannel(const FrameChannel &) = delete;
+    FrameChannel &operator=(const FrameChannel &) = delete;
+    std::shared_ptr<FramePool> open() const { return std::make_shared<FramePool>(fd_, "frames", map); }
+    std::shared_ptr<FrameWriter> writer() const { return std::make_shared<FrameWriter>(open(), nullptr); }
+    std::shared_ptr<FrameReader> reader(Start start = {}, bool conflate = false) const {
+        return std::make_shared<FrameReader>(open(), start, conflate);
+    }
+    const PoolGeometry geometry;
     std::shared_ptr<Mapping> map;
 
   private:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from penstock.errors import Invalid
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
-KINDS = ("log", "ring")
-PLANNED = ("sync", "pipe", "frames", "udp", "zmq+tcp", "zmq+ipc", "fake")
+KINDS = ("log", "ring", "frames")
+PLANNED = ("sync", "pipe", "udp", "zmq+tcp", "zmq+ipc", "fake")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Channel:
     @property
     def lossy(self) -> bool:
         """Whether a slow reader loses messages instead of making writers wait."""
-        return self.kind == "ring"
+        return self.kind in ("ring", "frames")
 
 
 def check_name(name: str) -> str:
@@ -36,7 +36,7 @@ def check_name(name: str) -> str:
 
 
 def parse(uri: str) -> Channel:
-    """The channel that a URI such as `log:imu` names.
+    """The channel that a URI such as `log:imu` names. Of frames, several streams may share a name: `frames:cam/road`.
 
     Raises `Invalid` for a kind that does not exist or a name with other characters than `[A-Za-z0-9._-]`.
     """
@@ -49,4 +49,7 @@ def parse(uri: str) -> Channel:
         raise Invalid(f"{uri!r}: channels of kind {kind!r} are planned; this version has {', '.join(KINDS)}")
     if kind not in KINDS:
         raise Invalid(f"{uri!r}: there is no kind {kind!r}; this version has {', '.join(KINDS)}")
+    if kind == "frames":
+        name, slash, stream = name.partition("/")
+        return Channel(kind, check_name(name) + slash + (check_name(stream) if slash else ""))
     return Channel(kind, check_name(name))

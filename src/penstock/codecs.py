@@ -7,13 +7,17 @@ without being told. Never pickle: an unpickling receiver runs whatever code the 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from penstock.errors import Corrupt, Invalid
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
@@ -29,7 +33,7 @@ class Codec:
 
     @property
     def kind(self) -> str:
-        """bytes, json, msgpack, struct or array."""
+        """bytes, json, msgpack, struct, array or frame."""
         return str(self.spec["kind"])
 
 
@@ -72,6 +76,75 @@ def _array(spec: dict[str, Any]) -> Codec:
     return Codec(spec, encode, decode)
 
 
+FRAME_NOTE = (
+    "<IIQqq"  # buffer, length of the fields, id, start, end; the fields follow as JSON, then the pixels if kept
+)
+
+
+def _frame(spec: dict[str, Any]) -> Codec:
+    """What is said of a frame, and its pixels where they were kept."""
+    codec = Codec(spec, _refuse, _same)
+    header = struct.Struct(FRAME_NOTE)
+    frame_dtype(codec), frame_shape(spec["shape"])
+
+    def decode(data: Any) -> Any:
+        _, length, number, start, end = header.unpack_from(data)
+        fields = bytes(memoryview(data)[header.size : header.size + length])
+        about = {"id": number, "start_ns": start, "end_ns": end, "meta": msgspec.json.decode(fields) if fields else {}}
+        if len(data) > header.size + length:
+            about["pixels"] = frame_array(memoryview(data)[header.size + length :], codec)
+        return about
+
+    return Codec(spec, _refuse, decode)
+
+
+def _refuse(value: Any) -> Any:
+    raise Invalid(f"frames are published by acquire() or send(), not as messages ({type(value).__name__})")
+
+
+def frame(dtype: str, shape: tuple[int, ...]) -> Codec:
+    """The codec of a frames channel."""
+    return from_spec({"kind": "frame", "dtype": dtype, "shape": list(shape)})
+
+
+def frame_array(data: Any, codec: Codec) -> np.ndarray[Any, Any]:
+    """The array in a frame's bytes, without a copy."""
+    import numpy as np
+
+    return np.frombuffer(data, dtype=codec.spec["dtype"]).reshape(codec.spec["shape"])
+
+
+def frame_dtype(codec: Codec) -> np.dtype[Any]:
+    """The dtype of a channel's frames."""
+    dtype: np.dtype[Any] = _dtype(codec.spec["dtype"])
+    return dtype
+
+
+def frame_dtype_name(dtype: Any) -> str:
+    """How a frames channel keeps a dtype. `Invalid` for what is no plain number."""
+    import numpy as np
+
+    try:
+        found = np.dtype(dtype)
+    except TypeError as error:
+        raise Invalid(f"{dtype!r} is no dtype") from error
+    if found.hasobject or found.names or found.subdtype or found.itemsize == 0:
+        raise Invalid(f"dtype {found} cannot be shared: frames are arrays of plain numbers")
+    return str(found.str)
+
+
+def frame_shape(shape: Any) -> tuple[int, ...]:
+    """A shape of fixed sizes from 1 on; `Invalid` for anything else."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if (
+        not sizes
+        or len(sizes) > 32
+        or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes)
+    ):
+        raise Invalid(f"shape is {shape!r}: give the size of every dimension, whole numbers from 1 on")
+    return sizes
+
+
 def _dtype(description: Any) -> Any:
     """A NumPy dtype from JSON, refusing object columns (they are pickles)."""
     import numpy as np
@@ -101,6 +174,8 @@ def from_spec(spec: dict[str, Any]) -> Codec:
             return _struct(spec)
         if kind == "array":
             return _array(spec)
+        if kind == "frame":
+            return _frame(spec)
     except (KeyError, TypeError, ValueError) as error:
         raise Invalid(f"a damaged codec description {spec!r}: {error}") from error
     raise Invalid(
@@ -141,9 +216,16 @@ def resolve(codec: Any) -> Codec:
     return from_spec({"kind": "struct", "dtype": json.loads(json.dumps(dtype.descr))})
 
 
-def metadata(codec: Codec) -> bytes:
-    """What a channel's header keeps."""
-    return json.dumps({"codec": codec.spec}, separators=(",", ":")).encode()
+def metadata(codec: Codec, attributes: dict[str, Any] | None = None) -> bytes:
+    """What a channel's header keeps: how messages are encoded, and what its maker says of it besides."""
+    about = {"codec": codec.spec, **({"attributes": attributes} if attributes else {})}
+    return json.dumps(about, separators=(",", ":")).encode()
+
+
+def attributes(data: bytes) -> dict[str, Any]:
+    """What the channel's maker said of it, from its header."""
+    found = json.loads(data).get("attributes", {})
+    return found if isinstance(found, dict) else {}
 
 
 def from_metadata(data: bytes, where: str) -> Codec:

@@ -13,11 +13,11 @@ from penstock.clock import Clock, ManualClock
 from penstock.errors import NotFound
 from penstock.record.archive import Archive as _Archive
 from penstock.record.process import ProcessRecorder
-from penstock.shm import files, handles, log, opening, ring
+from penstock.shm import files, frames, handles, log, opening, ring
 from penstock.shm.handles import Publication, Subscription
 from penstock.status import ChannelStatus
 
-_ROOMS: dict[str, Any] = {"log": log, "ring": ring}
+_ROOMS: dict[str, Any] = {"log": log, "ring": ring, "frames": frames}
 
 
 def publish(channel: str, *, codec: Any = None, clock: ManualClock | None = None, **options: Any) -> Publication:
@@ -80,11 +80,13 @@ def wait(subscriptions: Sequence[Subscription], timeout: float | None = None) ->
     return handles.wait(subscriptions, timeout)
 
 
-def channels() -> list[ChannelStatus]:
-    """Every channel of this user with its counters, read without disturbing anyone."""
-    return [
-        opening.inspect(_ROOMS[kind].KIND, Channel(kind, name)) for name, kind in files.list_names() if kind in _ROOMS
-    ]
+def channels(prefix: str = "") -> list[ChannelStatus]:
+    """Every channel of this user with its counters, read without disturbing anyone.
+
+    prefix: only those whose name begins so: "frames:cam/" gives the streams of `frames:cam`.
+    """
+    found = [Channel(kind, name) for name, kind in files.list_names() if kind in _ROOMS]
+    return [opening.inspect(_ROOMS[channel.kind].KIND, channel) for channel in found if str(channel).startswith(prefix)]
 
 
 def inspect(channel: str) -> ChannelStatus:
@@ -107,9 +109,9 @@ class _Channels:
     def publish(self, channel: str, **options: Any) -> Publication:
         return publish(channel, **options)
 
-    def describe(self, channel: str) -> dict[str, Any]:
+    def describe(self, channel: str, *, pixels: bool = False) -> dict[str, Any]:
         parsed = parse(channel)
-        return opening.describe(_ROOMS[parsed.kind].KIND, parsed)
+        return opening.describe(_ROOMS[parsed.kind].KIND, parsed, pixels=pixels)
 
     def record_in_process(self, archive: Path, names: Sequence[str], options: dict[str, Any]) -> Any:
         return ProcessRecorder(archive, names, options)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import math
 from dataclasses import dataclass
+from typing import Any
 
+from penstock import codecs
 from penstock._native import core as _native
-from penstock.errors import Invalid
+from penstock.errors import Invalid, NotFound
 
 MIB = 1 << 20
 
@@ -88,6 +92,64 @@ class RingOptions:
     def file_size(self) -> int:
         """Bytes of shared memory that the channel takes."""
         return _native.ring_file_size(self.slots, self.capacity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameOptions:
+    """How a frames channel is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+
+    shape, dtype: of every frame; plain numbers, every dimension fixed. dtype is "u1" unless chosen.
+    buffers: frames that exist at once, 2 to 1024: one is filled, one is the newest, the rest may be leased by readers. All
+        of them are allocated now, so that no later write can fail.
+    slots: how many subscriptions may exist at once, 1 to 1024.
+    attributes: what else is to be known of the stream, plain JSON; kept in the channel.
+    start_position, start_sequence: where counting begins; for tests at the edges.
+    """
+
+    shape: tuple[int, ...] | None = None
+    dtype: str = "|u1"
+    buffers: int = 8
+    slots: int = 64
+    attributes: dict[str, Any] | None = None
+    start_position: int = 0
+    start_sequence: int = 0
+
+    def __post_init__(self) -> None:
+        _whole(self, "buffers", "slots", "start_position", "start_sequence")
+        _within(self, 32, "buffers", "slots")
+        _within(self, 63, "start_position")
+        _within(self, 64, "start_sequence")
+        if self.shape is not None:
+            _ = self.file_size
+
+    @property
+    def codec(self) -> codecs.Codec:
+        """How the channel and its recordings describe a frame."""
+        if self.shape is None:
+            raise NotFound(errno.ENOENT, "there is no such channel yet, and only who gives a shape can make it")
+        return codecs.frame(self.dtype, self.shape)
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        codec = self.codec
+        return int(math.prod(codec.spec["shape"]) * codecs.frame_dtype(codec).itemsize)
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of the ring that carries what is said of the frames: twice as many as there are buffers, 4 KiB for each."""
+        return max(64 * 1024, 1 << (2 * self.buffers * 4096 - 1).bit_length())
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of shared memory that the channel takes."""
+        return _native.frames_file_size(
+            capacity=self.capacity,
+            slots=self.slots,
+            buffers=self.buffers,
+            frame_bytes=self.frame_bytes,
+            start_position=self.start_position,
+        )
 
 
 def seconds(value: float | None, name: str) -> float:

@@ -49,7 +49,11 @@ class Totals:
 
 @dataclass(frozen=True)
 class ChannelStatus:
-    """A channel at one moment, read without disturbing anyone."""
+    """A channel at one moment, read without disturbing anyone.
+
+    publishing: whether its publication lives (None for logs, which have many). buffers, leased: of frames, how many there
+    are and how many readers hold.
+    """
 
     channel: str
     path: str
@@ -63,6 +67,9 @@ class ChannelStatus:
     limit: int
     totals: Totals
     members: tuple[Member, ...]
+    publishing: bool | None = None
+    buffers: int | None = None
+    leased: int | None = None
 
     @property
     def lag(self) -> int:

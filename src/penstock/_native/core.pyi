@@ -32,6 +32,14 @@ def format_ring(*, fd: int, capacity: int, slots: int, start_position: int, star
 def ring_file_size(slots: int, capacity: int) -> int:
     """Bytes that a ring channel's file takes."""
 
+def format_frames(*, fd: int, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
+
+def inspect_frames(fd: int, path: str) -> dict[str, Any]:
+    """Header, counters and members, read without disturbing anyone."""
+
+def frames_file_size(*, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int) -> int:
+    """Checks the options; bytes that a frames channel's file takes."""
+
 def inspect_ring(fd: int, path: str) -> dict[str, Any]:
     """Header, counters and members, read without disturbing anyone."""
 
@@ -66,6 +74,12 @@ class Claim:
     def abort(self) -> None:
         """Gives the claim up; readers skip it."""
 
+    def describe(self, id: int | None, start_ns: int, end_ns: int, fields: str) -> None:
+        """Frames: what is said of the frame beside its bytes; before commit."""
+
+    @property
+    def ended(self) -> bool: ...
+
     @property
     def position(self) -> int:
         """Where the message's frame begins."""
@@ -76,6 +90,8 @@ class Sender:
 def log_sender(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> Sender: ...
 
 def ring_sender(fd: int, path: str, clock: ManualClock | None) -> Sender: ...
+
+def frames_sender(fd: int, path: str, clock: ManualClock | None) -> Sender: ...
 
 class Publication:
     def __init__(self, sender: Sender) -> None: ...
@@ -291,3 +307,45 @@ class Scan:
 
     @property
     def resume(self) -> int: ...
+
+class Lease:
+    """A frame's buffer, which stays as it is while this lives. Read-only."""
+
+    def release(self) -> None: ...
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def time_ns(self) -> int: ...
+
+    @property
+    def session(self) -> int: ...
+
+    @property
+    def buffer(self) -> int: ...
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def start_ns(self) -> int: ...
+
+    @property
+    def end_ns(self) -> int: ...
+
+    @property
+    def fields(self) -> bytes: ...
+
+def frames_receiver(fd: int, path: str, start: str, position: int, conflate: bool, pixels: bool) -> Receiver: ...
+
+def try_take_frame(subscription: Subscription) -> Lease: ...
+
+def take_frame(subscription: Subscription, timeout: float | None) -> Lease: ...
+
+def newest_frame(subscription: Subscription) -> Lease: ...
+
+def leases(subscription: Subscription) -> int: ...

@@ -52,7 +52,7 @@ class Connector(Protocol):
         """An open publication."""
         ...
 
-    def describe(self, channel: str) -> dict[str, Any]:
+    def describe(self, channel: str, *, pixels: bool = False) -> dict[str, Any]:
         """epoch, term_length, initial_term_id, stream_id and codec of a channel that exists."""
         ...
 
@@ -133,12 +133,14 @@ class Archive:
         sync_interval: float = 1.0,
         segment_length: int = SEGMENT_LENGTH,
         drop_after: float | None = None,
+        pixels: bool = False,
     ) -> Recorder:
         """Records channels from `start` on until the recorder is stopped, in a thread or in a process of its own.
 
         extend: go on with the newest recording of the same channel where it ended, if the channel still has that.
         sync_interval: seconds between making what was recorded durable. drop_after: rather lose than make the
-        channel's writers wait longer than this; what was lost is recorded as a gap.
+        channel's writers wait longer than this; what was lost is recorded as a gap. pixels: of frames channels, record the
+        frames themselves and not only what is said of them.
         """
         names = [channels] if isinstance(channels, str) else list(channels)
         if segment_length < 1 << 16 or sync_interval <= 0:
@@ -150,13 +152,14 @@ class Archive:
                 "sync_interval": sync_interval,
                 "segment_length": segment_length,
                 "drop_after": drop_after,
+                "pixels": pixels,
             }
             started: Recorder = self._connector.record_in_process(self.path, names, options)
             return started
         tracks: list[Track] = []
         try:
             for name in names:
-                tracks.append(self._track(name, start, extend, segment_length, drop_after))  # noqa: PERF401
+                tracks.append(self._track(name, start, extend, segment_length, drop_after, pixels))  # noqa: PERF401
         except BaseException:
             for track in tracks:
                 track.release()
@@ -164,20 +167,27 @@ class Archive:
         return Recorder(tracks, self.catalog, sync_interval=sync_interval, clock=self._clock).start()
 
     def _track(
-        self, channel: str, start: str | int, extend: bool, segment_length: int, drop_after: float | None
+        self,
+        channel: str,
+        start: str | int,
+        extend: bool,
+        segment_length: int,
+        drop_after: float | None,
+        pixels: bool = False,
     ) -> Track:
+        pixels = pixels and parse(channel).kind == "frames"
         if extend:
-            found = self._extendable(channel)
+            found = self._extendable(channel, pixels)
             if found is not None:
-                subscription = self._subscribe(channel, found.end_position, drop_after)
+                subscription = self._subscribe(channel, found.end_position, drop_after, pixels)
                 folder = self._folder(found.id)
                 verification.close_crashed(folder)
                 return Track(
                     folder, folder.describe(), subscription, segment_length, found.end_position, found.messages
                 )
-        subscription = self._subscribe(channel, start, drop_after)
+        subscription = self._subscribe(channel, start, drop_after, pixels)
         try:
-            about = self._connector.describe(channel)
+            about = self._connector.describe(channel, pixels=pixels)
             now = self._clock.now_ns()
             number = self.catalog.reserve(channel, about["epoch"], now, subscription.position)
             while self._folder(number).path.exists():  # a catalog that was lost starts counting anew
@@ -193,26 +203,27 @@ class Archive:
             subscription.close()
             raise
 
-    def _subscribe(self, channel: str, start: str | int, drop_after: float | None) -> Any:
+    def _subscribe(self, channel: str, start: str | int, drop_after: float | None, pixels: bool) -> Any:
         """A subscription for a recorder. A lossy channel that has left its position behind is joined at its newest end: the
         recorder finds the gap."""
         if not parse(channel).lossy:
             return self._connector.subscribe(channel, start=start, drop_after=drop_after)
-        if start == "earliest":
-            start = "newest"  # it keeps no past
+        options = {"conflate": False, **({"pixels": True} if pixels else {})}
+        if start == "earliest" or pixels:
+            start = "newest"  # it keeps no past; with pixels, positions are the recording's own
         try:
-            return self._connector.subscribe(channel, start=start)
+            return self._connector.subscribe(channel, start=start, **options)
         except Invalid:
             if isinstance(start, str):
                 raise
-            return self._connector.subscribe(channel)
+            return self._connector.subscribe(channel, **options)
 
-    def _extendable(self, channel: str) -> RecordingInfo | None:
+    def _extendable(self, channel: str, pixels: bool) -> RecordingInfo | None:
         try:
-            found, about = self.find(channel), self._connector.describe(channel)
+            found, about = self.find(channel), self._connector.describe(channel, pixels=pixels)
         except NotFound:
             return None
-        return found if found.epoch == about["epoch"] else None
+        return found if (found.epoch, found.codec) == (about["epoch"], about["codec"]) else None
 
     # ---- looking ----
 
@@ -362,11 +373,14 @@ class Archive:
     ) -> int:
         """Publishes a recording onto a channel, encoded as it was; how many messages. Options as in `replay`."""
         info = self.find(recording)
-        count = 0
-        with self._connector.publish(channel, codec=codecs.from_spec(info.codec)) as publication:
-            send = _native.Publication.send
-            for message in self.replay(info.id, speed=speed, decode=False, **options):
-                send(publication, message.data, timeout)
+        frames = parse(channel).kind == "frames"
+        with self._connector.publish(channel, **_as_recorded(info, frames)) as publication:
+            count = 0
+            for message in self.replay(info.id, speed=speed, decode=frames, **options):
+                if frames:
+                    publication.send(message.data.pop("pixels"), timeout, **message.data)
+                else:
+                    _native.Publication.send(publication, message.data, timeout)
                 count += 1
         return count
 
@@ -480,3 +494,14 @@ def _rows(batch: pa.RecordBatch, decode: codecs.Decode) -> Iterator[Recorded]:
             yield Recorded(decode(payload), position, time_ns, session)
         except ValueError as error:
             raise Corrupt(f"the message at position {position} does not fit its channel's codec: {error}") from error
+
+
+def _as_recorded(info: RecordingInfo, frames: bool) -> dict[str, Any]:
+    """How to make a channel that a recording can be published onto."""
+    if not frames:
+        return {"codec": codecs.from_spec(info.codec)}
+    if not info.codec.get("pixels"):
+        raise Invalid(
+            f"recording {info.id} of {info.channel} holds no pixels: only a recording of frames made with pixels=True does"
+        )
+    return {"shape": info.codec["shape"], "dtype": info.codec["dtype"]}

@@ -20,6 +20,7 @@ from penstock.errors import NotFound, SystemFailure
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
+STREAM_MARK = "@"  # stands for the slash of `frames:NAME/STREAM`; no name has one
 
 
 def folder() -> Path:
@@ -30,7 +31,7 @@ def folder() -> Path:
 
 def file_name(channel: Channel) -> str:
     """A channel's file name; the kind is part of it."""
-    return f"{channel.name}.{channel.kind}"
+    return f"{channel.name.replace('/', STREAM_MARK)}.{channel.kind}"
 
 
 @contextlib.contextmanager
@@ -166,7 +167,7 @@ def list_names() -> list[tuple[str, str]]:
     except NotFound:
         return []
     pairs = [name.rpartition(".") for name in names if not name.startswith(".")]
-    return sorted((name, kind) for name, dot, kind in pairs if dot)
+    return sorted((name.replace(STREAM_MARK, "/"), kind) for name, dot, kind in pairs if dot)
 
 
 @functools.cache

@@ -135,12 +135,11 @@ class Subscription(_native.Subscription):
 
     async def arecv(self) -> Any:
         """The next message; waits in the running event loop. Cancelling it loses nothing."""
-        loop = asyncio.get_running_loop()
         while True:
             message = _native.Subscription.try_recv(self)
             if message is not None:
                 return self._origin.codec.decode(message)
-            await _readable(loop, self.fileno())
+            await readable(self.fileno())
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while not self.closed:
@@ -198,8 +197,9 @@ def to_batch(capsules: tuple[Any, Any]) -> pa.RecordBatch:
 _waiting: dict[tuple[int, int], list[asyncio.Future[None]]] = {}
 
 
-async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
-    """Until `fd` is readable. Several tasks may wait on the same one: a loop keeps one reader per descriptor."""
+async def readable(fd: int) -> None:
+    """Until `fd` is readable, in the running event loop. Several tasks may wait on the same one: a loop keeps one reader per descriptor."""
+    loop = asyncio.get_running_loop()
     key = (id(loop), fd)
     future: asyncio.Future[None] = loop.create_future()
     waiters = _waiting.setdefault(key, [])

@@ -17,6 +17,8 @@ from penstock.errors import Invalid, Mismatch, NotFound
 from penstock.shm import files
 from penstock.status import ChannelStatus, Member, Totals
 
+PIXELS_EPOCH = 1 << 62
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -54,7 +56,11 @@ def _open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: An
             fd = files.open_existing(channel)
         except NotFound:
             chosen = codecs.resolve(codec)
-            files.create(channel, wanted.file_size, lambda new, chosen=chosen: kind.format(wanted, chosen, new))  # type: ignore[misc]
+            try:
+                size = wanted.file_size
+            except NotFound as error:
+                raise NotFound(error.errno, f"there is no channel {channel}: {error.strerror}") from None
+            files.create(channel, size, lambda new, chosen=chosen: kind.format(wanted, chosen, new))  # type: ignore[misc]
             continue
         try:
             return fd, _agree(kind, channel, fd, asked, codec)
@@ -66,13 +72,13 @@ def _open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: An
 def _agree(kind: Kind, channel: Channel, fd: int, asked: dict[str, Any], codec: Any) -> Codec:
     """The channel's codec, or `Mismatch` if what was asked for is not what the channel is."""
     place = f"{channel} ({where(channel)})"
-    about = kind.inspect(fd, place)
+    there = kind.inspect(fd, place)
     for name, value in asked.items():
-        if value is not None and name in about and about[name] != value:
+        if value is not None and name in there and there[name] != value:
             raise Mismatch(
-                f"{place} exists with {name}={about[name]}, not {value}. Ask for that, or remove the channel first"
+                f"{place} exists with {name}={there[name]}, not {value}. Ask for that, or remove the channel first"
             )
-    found = codecs.from_metadata(about["metadata"], place)
+    found = codecs.from_metadata(there["metadata"], place)
     if codec is not None and codecs.resolve(codec).spec != found.spec:
         raise Mismatch(f"{place} exists with codec {found.spec}, not {codecs.resolve(codec).spec}")
     return found
@@ -90,34 +96,42 @@ def start_of(start: Any, names: tuple[str, ...]) -> tuple[str, int]:
     return "position", start
 
 
-def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
-    """A channel's sizes, totals and members, read without disturbing anyone. `NotFound` if there is none."""
-    path = where(channel)
+def about(kind: Kind, channel: Channel) -> dict[str, Any]:
+    """What a channel's file says, and its `size`; read without disturbing anyone. `NotFound` if there is none."""
     fd = files.open_existing(channel)
     try:
-        about = kind.inspect(fd, path)
-        size = os.fstat(fd).st_size
+        return {**kind.inspect(fd, where(channel)), "size": os.fstat(fd).st_size}
     finally:
         os.close(fd)
+
+
+def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
+    """A channel's sizes, totals and members, read without disturbing anyone. `NotFound` if there is none."""
+    path, found = where(channel), about(kind, channel)
     return ChannelStatus(
         channel=str(channel),
         path=path,
-        size=size,
-        codec=codecs.from_metadata(about["metadata"], path).kind,
-        totals=Totals(**about["totals"]),
-        members=tuple(Member(**member) for member in about["members"]),
-        **{name: about[name] for name in ("term_length", "window", "slots", "created_ns", "tail", "limit")},
+        codec=codecs.from_metadata(found["metadata"], path).kind,
+        totals=Totals(**found["totals"]),
+        members=tuple(Member(**member) for member in found["members"]),
+        **{name: found[name] for name in ("size", "term_length", "window", "slots", "created_ns", "tail", "limit")},
+        publishing=found.get("publishing"),
+        buffers=found.get("buffers"),
+        leased=found.get("leased"),
     )
 
 
-def describe(kind: Kind, channel: Channel) -> dict[str, Any]:
-    """What a recording keeps of its channel."""
-    fd = files.open_existing(channel)
-    try:
-        about = kind.inspect(fd, where(channel))
-    finally:
-        os.close(fd)
-    return {
-        **{name: about[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")},
-        "codec": codecs.from_metadata(about["metadata"], where(channel)).spec,
+def describe(kind: Kind, channel: Channel, *, pixels: bool = False) -> dict[str, Any]:
+    """What a recording keeps of its channel.
+
+    pixels: of frames, with them. Such a recording has no terms, and its positions are its own: so it has an epoch of its own.
+    """
+    found = about(kind, channel)
+    described = {
+        **{name: found[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")},
+        "codec": codecs.from_metadata(found["metadata"], where(channel)).spec,
     }
+    if pixels:
+        described["term_length"], described["codec"]["pixels"] = 0, True
+        described["epoch"] ^= PIXELS_EPOCH
+    return described

@@ -7,6 +7,7 @@ silently wrong.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,16 @@ RESERVED = (
     "decode_error",
 )
 SAMPLE = 2000
+# Of frames: the publisher's number and exposure, its own fields as JSON, and the pixels where they were recorded.
+FRAME = pa.schema(
+    [
+        ("frame_id", pa.decimal128(20, 0)),
+        ("exposure_start_ns", pa.int64()),
+        ("exposure_end_ns", pa.int64()),
+        ("meta", pa.string()),
+        ("pixels", pa.binary()),
+    ]
+)
 
 
 def column_name(key: str) -> str:
@@ -43,6 +54,8 @@ def typed_schema(codec: dict[str, Any], sample: Iterable[bytes]) -> pa.Schema:
         return pa.schema(_struct_fields(codecs._dtype(codec["dtype"])))
     if kind == "array":
         return pa.schema([pa.field("value", pa.list_(_arrow_type(np.dtype(codec["dtype"]))))])
+    if kind == "frame":
+        return FRAME if codec.get("pixels") else pa.schema([field for field in FRAME if field.name != "pixels"])
     if kind in ("json", "msgpack"):
         return _sampled_schema(codec, sample)
     return pa.schema([])
@@ -55,6 +68,8 @@ def decode(codec: dict[str, Any], schema: pa.Schema, payload: pa.Array) -> tuple
         return [], pa.nulls(rows, pa.string())
     if kind in ("struct", "array"):
         return _decode_fixed(codec, schema, payload)
+    if kind == "frame":
+        return _decode_frames(schema, payload)
     return _decode_objects(codec, schema, payload)
 
 
@@ -118,6 +133,29 @@ def _to_arrow(values: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
     if values.dtype == np.uint64:
         return pa.array([int(v) for v in values], kind)
     return pa.array(values).cast(kind)
+
+
+def _decode_frames(schema: pa.Schema, payload: pa.Array) -> tuple[list[pa.Array], pa.Array]:
+    header = struct.Struct(codecs.FRAME_NOTE)
+    columns: list[list[Any]] = [[] for _ in schema]
+    errors: list[str | None] = []
+    for value in payload:
+        data = memoryview(value.as_buffer())
+        row: list[Any] = [None] * len(FRAME)
+        error = None
+        try:
+            _, length, number, start, end = header.unpack_from(data)
+            fields = bytes(data[header.size : header.size + length])
+            if len(fields) != length:
+                raise ValueError(f"its fields should have {length} bytes")
+            row = [number, start, end, fields.decode() or None, bytes(data[header.size + length :])]
+        except (struct.error, ValueError) as wrong:
+            error = f"no frame's note: {wrong}"[:200]
+        for column, item in zip(columns, row, strict=False):
+            column.append(item)
+        errors.append(error)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return arrays, pa.array(errors, pa.string())
 
 
 def _payload_bytes(payload: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
+
 from penstock.errors import Busy, Corrupt, Invalid, NotFound
 from penstock.record.folder import write_atomically
 
@@ -102,4 +104,5 @@ def table(spark: SparkSession, out: str | os.PathLike[str], name: str, *, stream
         return spark.read.schema(COMMON).parquet(*files) if files else spark.createDataFrame([], COMMON)
     if not files:
         raise NotFound(f"{out} has no {name} of stream {stream}")
-    return spark.read.parquet(*files)
+    alike = len({tuple(pq.read_schema(path).names) for path in files}) == 1  # a stream's codec may have changed
+    return spark.read.option("mergeSchema", not alike).parquet(*files)

@@ -118,6 +118,8 @@ def enrich(batch: pa.RecordBatch, codec: dict[str, Any], schema: pa.Schema, befo
     interval = pa.array(times - earlier, pa.int64())
     typed, errors = decode(codec, schema, batch.column("payload"))
     made = {"interval_ns": interval, "decode_error": errors, "bytes": pc.binary_length(batch.column("payload"))}
+    if codec.get("pixels"):  # they have a column of their own
+        made["payload"] = pc.if_else(pc.is_null(errors), pa.scalar(None, pa.binary()), batch.column("payload"))
     names = [*MESSAGE_COLUMNS[:6], "interval_ns", "lost", "bytes", "payload", "decode_error"]
     arrays = [made[name] if name in made else batch.column(name) for name in names]
     return pa.RecordBatch.from_arrays([*arrays, *typed], names=[*names, *schema.names])

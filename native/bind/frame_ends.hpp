@@ -1,0 +1,178 @@
+// The two ends of a frames channel, as Python's handles need them. What is sent and received as a message here is a frame's note.
+#pragma once
+
+#include "bind.hpp"
+#include "ring_ends.hpp"
+
+#include "../core/frame_reader.hpp"
+#include "../core/frame_writer.hpp"
+
+namespace penstock::bind {
+
+class FrameReceiver final : public Receiver, public std::enable_shared_from_this<FrameReceiver> {
+  public:
+    // `pixels`: for a recorder, that gets them with the notes; positions then count their bytes too.
+    FrameReceiver(int fd, const std::string &path, Start start, bool conflate, bool pixels)
+        : pool_(std::make_shared<FramePool>(fd, path)), ring_(pool_->ring()), reader_(pool_, start, conflate), pixels_(pixels) {
+        if (pixels) reader_.cell(); // throws if they are too large
+    }
+    ~FrameReceiver() override { ring_->detach(); }
+
+    bool take(Frame &frame) { return reader_.take(frame); }
+    bool newest(Frame &frame) { return reader_.newest(frame); }
+    size_t frame_bytes() const { return pool_->geometry().frame_bytes; }
+    // A lease ended: the seat was kept for it if the handle was closed.
+    void give_back(uint32_t buffer) {
+        reader_.give_back(buffer);
+        if (leaving_ && reader_.leases() == 0) ring_->detach();
+    }
+    uint32_t leases() const { return reader_.leases(); }
+
+    const std::string &path() const override { return ring_->path(); }
+    std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
+    void rejoin() override {
+        ring_->forget_slot();
+        ring_->return_after_fork();
+        reader_.rejoin();
+    }
+    void leave() override {
+        leaving_ = true;
+        if (reader_.leases() == 0 || ring_->forked()) ring_->detach();
+    }
+    void disturb() override { disturb_ring(*ring_); }
+    Atomic<uint32_t> &event() override { return ring_->control().data.value; }
+    std::shared_ptr<Watched> watched() override { return std::make_shared<RingWatched>(ring_); }
+    const Atomic<uint64_t> &next_word() override { return ring_->frame(notes().position())->word0; }
+
+    const Message *look() override { return notes().look(); }
+    bool copy(void *to, const Message &message) override { return notes().copy(to, message); }
+    void take() override { notes().take(); }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
+        return fill_batch(notes(), batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+            return batch.add_copied(row, message.length, [&](uint8_t *to) { return notes().copy(to, message); });
+        });
+    }
+    void fetch(void *to, const Message &message) const override { copy_words_out(to, message.data, message.length); }
+    void lend(const Message &) override { notes().pass(); }
+    bool intact(const Message &message) override {
+        const bool intact = notes().intact(message.position);
+        if (intact) notes().received(message);
+        else notes().missed(message);
+        return intact;
+    }
+    void give_back(const Message &) override {}
+    bool keeps_lent() const override { return false; }
+
+    bool repair() override { return false; }
+    bool readable() const override { return pixels_ ? reader_.cell_readable() : ring_->readable(reader_.ring().position()); }
+    Run run(uint64_t max) override { return pixels_ ? reader_.cell_run(buffer_) : notes().run(max, buffer_); }
+    void check_run() override {}
+    void take_run(const Run &) override {}
+    void show_position() override {}
+
+    uint64_t position() const override { return pixels_ ? reader_.cell_position() : reader_.ring().position(); }
+    uint64_t lag() const override { return pixels_ ? reader_.cell_lag() : reader_.ring().lag(); }
+    uint64_t lost() const override { return reader_.ring().lost_bytes(); }
+    int64_t lost_messages() const override { return static_cast<int64_t>(reader_.ring().lost_messages()); }
+    uint64_t conflated() const override { return reader_.ring().conflated(); }
+    uint64_t restarts() const override { return reader_.ring().restarts(); }
+
+  private:
+    RingReader &notes() { return reader_.ring(); }
+
+    std::shared_ptr<FramePool> pool_;
+    std::shared_ptr<Ring> ring_;
+    FrameReader reader_;
+    std::vector<uint8_t> buffer_;
+    const bool pixels_;
+    bool leaving_ = false;
+};
+
+class FrameSender final : public Sender {
+  public:
+    FrameSender(int fd, const std::string &path, std::shared_ptr<ManualClock> clock)
+        : pool_(std::make_shared<FramePool>(fd, path)), ring_(pool_->ring()), writer_(pool_, std::move(clock)),
+          said_(pool_->geometry().buffers) {}
+    ~FrameSender() override { ring_->detach(); }
+
+    const std::string &path() const override { return ring_->path(); }
+    std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
+    void rejoin() override {
+        ring_->forget_slot();
+        ring_->return_after_fork();
+        writer_.join();
+    }
+    void leave() override { ring_->detach(); }
+    void disturb() override {
+        disturb_ring(*ring_);
+        pool_->room().add(2);
+        event_wake(pool_->room());
+    }
+    Atomic<uint32_t> &room() override { return pool_->room(); }
+    Atomic<uint32_t> &members() override { return ring_->control().members.value; }
+
+    int64_t offer(const void *data, size_t length) override {
+        Reservation place;
+        if (!reserve(length, place)) return no_room;
+        std::memcpy(place.payload, data, length);
+        return commit(place);
+    }
+    size_t offer_many(const Piece *pieces, size_t count) override {
+        for (size_t i = 0; i < count; ++i)
+            if (offer(pieces[i].data, pieces[i].length) == no_room) return i;
+        return count;
+    }
+    bool reserve(size_t length, Reservation &place) override {
+        if (length != payload_max())
+            throw Error(Code::invalid,
+                        path() + ": a frame here has " + std::to_string(payload_max()) + " bytes, not " + std::to_string(length));
+        const uint32_t buffer = writer_.acquire();
+        if (buffer == no_buffer) return false;
+        said_[buffer] = {};
+        place = {pool_->bytes(buffer), position(), 0, buffer, flags_whole};
+        return true;
+    }
+    void describe(const Reservation &place, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns,
+                  const std::string &fields) override {
+        writer_.check_meta(fields.size());
+        said_[place.index] = {id, start_ns, end_ns, fields};
+    }
+    int64_t commit(const Reservation &place) override {
+        Said &said = said_[place.index];
+        FrameNote note;
+        note.id = said.id.value_or(writer_.ring().sequence());
+        note.start_ns = said.start_ns;
+        note.end_ns = said.end_ns;
+        note.meta_length = static_cast<uint32_t>(said.fields.size());
+        return static_cast<int64_t>(writer_.publish(place.index, note, said.fields.data()));
+    }
+    void abort(const Reservation &place) override {
+        writer_.give_back(place.index);
+        event_notify(pool_->room()); // another thread of this publication may wait for it
+    }
+    bool advance(Sending &sending) override {
+        sending.position = offer(sending.data, sending.length);
+        return sending.position != no_room;
+    }
+    void give_up(Sending &) override {}
+
+    size_t payload_max() const override { return pool_->geometry().frame_bytes; }
+    size_t message_max() const override { return payload_max(); }
+    uint64_t position() const override { return writer_.ring().position(); }
+    int32_t session() const override { return static_cast<int32_t>(writer_.ring().session()); }
+    uint32_t readers() override { return ring_->readers(); }
+    uint64_t lag() override { return ring_->lag(); }
+
+  private:
+    struct Said {
+        std::optional<uint64_t> id;
+        int64_t start_ns = 0, end_ns = 0;
+        std::string fields;
+    };
+    std::shared_ptr<FramePool> pool_;
+    std::shared_ptr<Ring> ring_;
+    FrameWriter writer_;
+    std::vector<Said> said_; // of the buffers that are open
+};
+
+} // namespace penstock::bind

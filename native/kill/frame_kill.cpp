@@ -1,0 +1,255 @@
+// Operations on a frame pool, stepped through instruction by instruction: whatever memory they leave, strangers go on from it,
+// and every buffer can be had again; and at the same places the operation's process is killed for good, and those who were there
+// all along, and hold a frame, go on.
+//   frame_kill [--seed S] [--rounds N] [--kills K] [--part P --parts Q] [--operation NAME]
+#include "../tests/support.hpp"
+#include "stepper.hpp"
+
+#include <chrono>
+
+using namespace penstock;
+using namespace penstock::kill_room;
+using penstock::test::argument;
+using penstock::test::FrameChannel;
+
+namespace {
+
+constexpr uint32_t buffers = 4;
+constexpr uint32_t bytes_each = 96;
+
+PoolGeometry geometry_of(uint64_t start, uint64_t sequence) {
+    PoolGeometry g;
+    g.ring.capacity = 64 * 1024;
+    g.ring.slot_count = 4;
+    g.ring.start_position = start;
+    g.ring.start_sequence = sequence;
+    g.buffers = buffers;
+    g.frame_bytes = bytes_each;
+    return g;
+}
+
+// Frame i says i in every byte.
+uint8_t said_by(uint64_t number) { return static_cast<uint8_t>(number * 7 + 1); }
+std::string misspelt(const Frame &frame) {
+    for (uint32_t i = 0; i < bytes_each; ++i)
+        if (frame.data[i] != said_by(frame.sequence)) return "frame " + std::to_string(frame.sequence) + " holds another";
+    if (frame.note.id != frame.sequence) return "frame " + std::to_string(frame.sequence) + " has another's note";
+    return {};
+}
+void publish(FrameWriter &writer, uint32_t buffer) {
+    const uint64_t number = writer.ring().sequence();
+    std::memset(writer.pool().bytes(buffer), said_by(number), bytes_each);
+    FrameNote note;
+    note.id = number;
+    note.meta_length = 2;
+    writer.publish(buffer, note, "{}");
+}
+
+struct Case {
+    uint64_t start = 0, sequence = 0;
+    uint32_t before = 2; // frames published before the operation
+};
+
+struct Hands {
+    const FrameChannel &channel;
+    uint64_t from;
+    std::shared_ptr<FrameWriter> writer;
+    std::shared_ptr<FrameReader> reader;
+    Frame frame, other;
+};
+
+struct Operation {
+    const char *name;
+    uint64_t frames; // that it publishes when it is not stopped
+    void (*prepare)(Hands &);
+    void (*act)(Hands &);
+};
+
+void make_writer(Hands &h) { h.writer = h.channel.writer(); }
+void make_reader(Hands &h) { h.reader = h.channel.reader({Start::From::position, h.from}); }
+void publish_one(Hands &h) {
+    const uint32_t buffer = h.writer->acquire();
+    if (buffer != no_buffer) publish(*h.writer, buffer);
+}
+
+const Operation operations[] = {
+    {"publish a frame", 1, make_writer, publish_one},
+    {"publish two frames", 2, make_writer,
+     [](Hands &h) {
+         const uint32_t first = h.writer->acquire(), second = h.writer->acquire();
+         if (second != no_buffer) publish(*h.writer, second);
+         if (first != no_buffer) publish(*h.writer, first);
+     }},
+    {"acquire, give back, publish", 1, make_writer,
+     [](Hands &h) {
+         const uint32_t buffer = h.writer->acquire();
+         std::memset(h.writer->pool().bytes(buffer), 0xee, bytes_each);
+         h.writer->give_back(buffer);
+         publish_one(h);
+     }},
+    {"attach publication, publish a frame", 1, [](Hands &) {},
+     [](Hands &h) {
+         make_writer(h);
+         publish_one(h);
+     }},
+    {"acquire all", 0, make_writer,
+     [](Hands &h) {
+         for (uint32_t i = 0; i <= buffers; ++i) h.writer->acquire();
+     }},
+    {"subscribe to frames", 0, [](Hands &) {}, make_reader},
+    {"take frames, give back", 0, make_reader,
+     [](Hands &h) {
+         while (h.reader->take(h.frame)) h.reader->give_back(h.frame.note.buffer);
+     }},
+    {"hold frames", 0, make_reader,
+     [](Hands &h) {
+         h.reader->take(h.frame);
+         h.reader->newest(h.other);
+     }},
+    {"record pixels", 0, make_reader,
+     [](Hands &h) {
+         std::vector<uint8_t> buffer;
+         while (h.reader->cell_run(buffer).length != 0) {
+         }
+     }},
+    {"unsubscribe from frames", 0,
+     [](Hands &h) {
+         make_reader(h);
+         h.reader->take(h.frame);
+     },
+     [](Hands &h) {
+         if (h.frame.data != nullptr) h.reader->give_back(h.frame.note.buffer);
+         h.reader->pool().ring()->detach();
+     }},
+    {"reap leases", 0, make_writer, [](Hands &h) { h.writer->pool().reap_leases(); }},
+};
+
+uint64_t lay_out(const FrameChannel &channel, const Case &at) {
+    auto writer = channel.writer();
+    const uint64_t begun = writer->ring().position();
+    for (uint32_t i = 0; i < at.before; ++i) publish(*writer, writer->acquire());
+    return begun;
+}
+
+// A stranger publishes, another reads: whole frames in order, none lost from here on, and every buffer in use.
+std::string go_on(const FrameChannel &channel, FrameReader &reader, Frame *held, uint64_t least, uint64_t most) {
+    Frame frame;
+    auto read = [&]() -> std::string {
+        while (reader.take(frame)) {
+            const std::string wrong = misspelt(frame);
+            reader.give_back(frame.note.buffer);
+            if (!wrong.empty()) return wrong;
+        }
+        return {};
+    };
+    if (std::string wrong = read(); !wrong.empty()) return wrong;
+    const uint64_t lost = reader.ring().lost_messages();
+    auto writer = channel.writer();
+    const uint64_t next = writer->ring().sequence();
+    if (next - least > most - least) return "the next number is " + std::to_string(next);
+    for (uint32_t i = 0; i < 3 * buffers; ++i) {
+        const uint32_t buffer = writer->acquire();
+        if (buffer == no_buffer) return "no buffer is free";
+        publish(*writer, buffer);
+        if (std::string wrong = read(); !wrong.empty()) return wrong;
+        if (held != nullptr)
+            if (std::string wrong = misspelt(*held); !wrong.empty()) return "held: " + wrong;
+    }
+    if (reader.ring().sequence() != writer->ring().sequence() || reader.ring().lost_messages() != lost) return "a frame was lost";
+    if (held != nullptr) reader.give_back(held->note.buffer);
+    for (uint32_t i = 0; i < buffers; ++i)
+        if (writer->acquire() == no_buffer) return "a buffer is lost";
+    std::vector<std::shared_ptr<FrameReader>> all;
+    try {
+        while (all.size() + 1 < channel.geometry.ring.slot_count) all.push_back(channel.reader());
+    } catch (const Error &error) {
+        return std::string("a slot is lost: ") + error.what();
+    }
+    return {};
+}
+
+void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_64 &random, Result &result) {
+    const std::string what = std::string(op.name) + " --start " + std::to_string(at.start) + " --sequence " +
+                             std::to_string(at.sequence) + " --before " + std::to_string(at.before);
+    const PoolGeometry geometry = geometry_of(at.start, at.sequence);
+    const uint64_t before = at.sequence + at.before;
+    std::vector<uint64_t> changes;
+    std::vector<Place> places;
+    uint64_t steps = result.steps;
+    {
+        const FrameChannel channel(geometry), copy(geometry);
+        const uint64_t begun = lay_out(channel, at);
+        Hands hands{channel, begun, nullptr, nullptr, {}, {}};
+        Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
+        walk(child, channel.map->bytes(), channel.map->size(), result, changes, places,
+             [&](uint64_t step, const std::vector<uint8_t> &bytes) {
+                 std::memcpy(copy.map->bytes(), bytes.data(), bytes.size());
+                 std::string wrong;
+                 try {
+                     wrong = go_on(copy, *copy.reader({Start::From::position, begun}), nullptr, before, before + op.frames);
+                 } catch (const Error &error) {
+                     wrong = error.what();
+                 }
+                 if (!wrong.empty()) fail(result, what, step, wrong);
+             });
+    }
+    steps = result.steps - steps;
+    for (uint64_t i = 0; i < changes.size() + kills; ++i) {
+        const uint64_t step = i < changes.size() ? changes[i] : 1 + random() % steps;
+        if (i < changes.size() && places[step].earlier >= 4) continue; // a loop that copies is confirmed at its first rounds
+        const FrameChannel channel(geometry);
+        const uint64_t begun = lay_out(channel, at);
+        auto reader = channel.reader({Start::From::position, begun});
+        Frame held;
+        const bool holds = random() % 2 == 0 && reader->take(held);
+        Hands hands{channel, begun, nullptr, nullptr, {}, {}};
+        {
+            Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
+            go_to(child, step, places);
+            child.end();
+        }
+        ++result.kills;
+        std::string wrong;
+        try {
+            wrong = go_on(channel, *reader, holds ? &held : nullptr, before, before + op.frames);
+        } catch (const Error &error) {
+            wrong = error.what();
+        }
+        if (!wrong.empty()) fail(result, what + " --kill 1", step, wrong);
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const uint64_t seed = argument(argc, argv, "--seed", 1), rounds = argument(argc, argv, "--rounds", 1);
+    const uint64_t kills = argument(argc, argv, "--kills", 10);
+    const uint64_t part = argument(argc, argv, "--part", 0), parts = argument(argc, argv, "--parts", 1);
+    const char *only = nullptr;
+    for (int i = 1; i + 1 < argc; ++i)
+        if (std::string(argv[i]) == "--operation") only = argv[i + 1];
+    std::mt19937_64 random(seed);
+    const uint64_t starts[] = {0, (uint64_t{1} << 31) - 64 * 1024, (uint64_t{1} << 48) - 64 * 1024};
+    const uint64_t sequences[] = {0, (uint64_t{1} << 32) - 3, (uint64_t{1} << 63) - 3, ~uint64_t{0} - 2};
+    const uint32_t befores[] = {1, 2, buffers, 3 * buffers};
+    uint64_t failures = 0, number = 0;
+    for (uint64_t round = 0; round < rounds; ++round)
+        for (const Operation &op : operations) {
+            Result result;
+            const auto begun = std::chrono::steady_clock::now();
+            for (const uint32_t before : befores) {
+                Case at;
+                at.start = starts[random() % 3];
+                at.sequence = sequences[random() % 4];
+                at.before = before;
+                std::mt19937_64 dice(random());
+                if (number++ % parts != part || (only != nullptr && std::string(op.name) != only)) continue;
+                examine(op, at, kills, dice, result);
+            }
+            failures += result.failures;
+            if (result.steps != 0)
+                print(std::string("frames: ") + op.name, result,
+                      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+        }
+    return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,383 @@
+// The frame pool's scenarios: two buffers, notes of 64 bytes in a circle of 256. The bytes of frame i say i, and are written
+// and read plainly: whoever reads a buffer that is written to is a data race.
+#include "explorer.hpp"
+#include "scenarios.hpp"
+
+#include "frame_reader.hpp"
+#include "frame_writer.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace penstock::model {
+namespace {
+
+constexpr uint32_t buffers = 2;
+
+class FrameStage {
+  public:
+    explicit FrameStage(uint32_t slots = 2) {
+        PoolGeometry g;
+        g.ring.capacity = 256;
+        g.ring.slot_count = slots;
+        g.buffers = buffers;
+        g.frame_bytes = 16;
+        static std::vector<uint8_t> pristine;
+        static uint32_t made = 0;
+        if (!mapping || made != slots) {
+            const HeapOff off;
+            const int fd = memfd_create("model", MFD_CLOEXEC);
+            const uint8_t boot[16] = {};
+            if (fd < 0 || ftruncate(fd, static_cast<off_t>(g.file_size())) != 0) std::abort();
+            format_frames(fd, g, "{}", boot, 0);
+            mapping = std::make_shared<Mapping>(fd, g.file_size(), true);
+            ::close(fd);
+            pristine.assign(mapping->bytes(), mapping->bytes() + g.file_size());
+            made = slots;
+        }
+        std::memcpy(mapping->bytes(), pristine.data(), pristine.size());
+        World::share(mapping->bytes(), mapping->size(), g.buffers_offset());
+        const auto *control = reinterpret_cast<RingControl *>(mapping->bytes() + control_offset);
+        World::quiet(&control->writer.bytes_sent, 16); // and joined_ns
+        World::quiet(&control->writer.pid, 8);         // and state
+        World::quiet(&control->reaped, sizeof control->reaped);
+        for (uint32_t i = 0; i < slots; ++i) {
+            const auto *slot = reinterpret_cast<RingSlot *>(mapping->bytes() + slots_offset + i * sizeof(RingSlot));
+            World::quiet(&slot->identity.pid, sizeof slot->identity - 4);
+            World::quiet(&slot->reader.counts, sizeof slot->reader.counts);
+        }
+    }
+    static std::shared_ptr<FramePool> open() { return std::make_shared<FramePool>(-1, "frames", mapping); }
+    static FrameWriter &writer(int thread) {
+        World::owner(thread);
+        auto &made = *new FrameWriter(open(), nullptr);
+        World::owner(-1);
+        return made;
+    }
+    static FrameReader &reader(int thread, bool conflate = false) {
+        World::owner(thread);
+        auto &made = *new FrameReader(open(), {}, conflate);
+        World::owner(-1);
+        return made;
+    }
+    static inline std::shared_ptr<Mapping> mapping;
+};
+
+bool publish(FrameWriter &writer) {
+    const uint32_t buffer = writer.acquire();
+    if (buffer == no_buffer) return false;
+    const uint64_t number = writer.ring().sequence();
+    copy_in(writer.pool().bytes(buffer) + 8, &number, sizeof number);
+    FrameNote note;
+    note.id = number;
+    writer.publish(buffer, note, nullptr);
+    return true;
+}
+void publish_surely(FrameWriter &writer) {
+    while (!publish(writer)) spin_pause();
+}
+void publishes(FrameWriter &writer, int count, bool mortal = false) {
+    World::thread(
+        [&writer, count] {
+            for (int i = 0; i < count; ++i) publish_surely(writer);
+        },
+        mortal);
+}
+
+void expect_whole(const Frame &frame) {
+    penstock::read(frame.data + 8, 8);
+    uint64_t number = 0;
+    std::memcpy(&number, frame.data + 8, sizeof number);
+    EXPECT(number == frame.sequence && frame.note.id == number);
+}
+// Takes one frame, looks at it, gives it back.
+bool one(FrameReader &reader) {
+    Frame frame;
+    if (!reader.take(frame)) return false;
+    expect_whole(frame);
+    reader.give_back(frame.note.buffer);
+    return true;
+}
+void reads(FrameReader &reader, uint64_t count) {
+    World::thread([&reader, count] {
+        uint64_t got = 0;
+        auto seen = [&] { return got + reader.ring().lost_messages() + reader.ring().conflated(); };
+        while (seen() < count) {
+            if (one(reader)) ++got;
+            else spin_pause();
+        }
+        EXPECT(seen() == count && reader.leases() == 0);
+        if (count <= buffers) EXPECT(reader.ring().lost_messages() == 0);
+    });
+}
+// Whoever lives has given all back: every buffer can be had.
+void expect_all_free(FrameWriter &writer) {
+    for (uint32_t i = 0; i < buffers; ++i) EXPECT(writer.acquire() != no_buffer);
+    EXPECT(writer.acquire() == no_buffer);
+}
+
+template <int count> void flow() {
+    FrameStage stage;
+    FrameReader &reader = FrameStage::reader(1);
+    publishes(FrameStage::writer(0), count);
+    reads(reader, count);
+}
+
+void held() { // what is leased stays as it is, whatever the publication does
+    FrameStage stage;
+    FrameReader &reader = FrameStage::reader(1);
+    FrameWriter &writer = FrameStage::writer(0);
+    publish(writer);
+    Frame &frame = *new Frame;
+    EXPECT(reader.take(frame));
+    World::thread([&writer] {
+        for (int i = 0; i < 2; ++i) publish_surely(writer);
+    });
+    World::thread([&reader, &frame] {
+        expect_whole(frame);
+        Frame other;
+        if (reader.take(other)) {
+            EXPECT(other.note.buffer != frame.note.buffer);
+            expect_whole(other);
+            reader.give_back(other.note.buffer);
+        }
+        expect_whole(frame);
+        reader.give_back(frame.note.buffer);
+    });
+}
+
+void two_readers() {
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    FrameReader &a = FrameStage::reader(1), &b = FrameStage::reader(2);
+    publish(writer);
+    publishes(writer, 2);
+    World::thread([&a] { one(a); });
+    World::thread([&b] { one(b); });
+    World::finally([&writer] { expect_all_free(writer); });
+}
+
+void two_leases() { // a buffer that two lease is free when both have given it back
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    FrameReader &a = FrameStage::reader(1), &b = FrameStage::reader(2);
+    publish(writer);
+    publish(writer);
+    for (FrameReader *reader : {&a, &b}) {
+        auto *held = new Frame[2];
+        EXPECT(reader->take(held[0]) && reader->take(held[1]));
+        World::thread([reader, held] {
+            expect_whole(held[0]);
+            reader->give_back(held[0].note.buffer);
+            expect_whole(held[1]);
+            reader->give_back(held[1].note.buffer);
+        });
+    }
+    publishes(writer, 1);
+}
+
+void sleeps_for_room(FrameWriter &writer) {
+    for (;;) {
+        const uint32_t expected = event_prepare(writer.pool().room());
+        if (publish(writer)) return;
+        event_sleep(writer.pool().room(), expected, slice_ns_max);
+    }
+}
+
+void room_is_made() { // the publication sleeps until a lease is given back
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    FrameReader &reader = FrameStage::reader(1);
+    auto *held = new Frame[2];
+    publish(writer);
+    publish(writer);
+    EXPECT(reader.take(held[0]) && reader.take(held[1]));
+    World::thread([&writer] { sleeps_for_room(writer); });
+    World::thread([&reader, held] {
+        expect_whole(held[1]);
+        reader.give_back(held[1].note.buffer);
+    });
+}
+
+void failed_lease_wakes() { // who sets a bit for a frame that is gone may have sent the publication to sleep
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    FrameReader &holder = FrameStage::reader(-1), &late = FrameStage::reader(1);
+    for (int i = 0; i < 3; ++i) publish(writer);
+    auto *frame = new Frame;
+    EXPECT(holder.take(*frame) && frame->sequence == 1); // frame 0 is gone; frame 2 is in its buffer
+    World::thread([&writer] { sleeps_for_room(writer); });
+    World::thread([&late] {
+        Frame other;
+        if (late.take(other)) EXPECT(other.sequence >= 1);
+    });
+}
+
+void newest_while_replaced() {
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    FrameReader &reader = FrameStage::reader(1);
+    publish(writer);
+    publishes(writer, 2);
+    World::thread([&reader] {
+        Frame frame;
+        uint64_t last = 0;
+        for (int i = 0; i < 2; ++i) {
+            if (!reader.newest(frame)) continue;
+            expect_whole(frame);
+            EXPECT(frame.sequence >= last);
+            last = frame.sequence;
+            reader.give_back(frame.note.buffer);
+        }
+    });
+}
+
+void newest_only() {
+    FrameStage stage;
+    FrameReader &reader = FrameStage::reader(1, true);
+    publishes(FrameStage::writer(0), 3);
+    reads(reader, 3);
+}
+
+void joins_while_recycled() { // a newcomer's lease is seen, whichever slot it got
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    publish(writer);
+    publishes(writer, 2);
+    World::thread([] {
+        auto &reader = *new FrameReader(FrameStage::open(), {}, false);
+        Frame frame;
+        if (!reader.newest(frame)) return;
+        expect_whole(frame);
+        reader.give_back(frame.note.buffer);
+    });
+}
+
+void dead_readers_leases() {
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    FrameReader &reader = FrameStage::reader(1);
+    publish(writer);
+    publishes(writer, 1);
+    World::thread(
+        [&reader] {
+            Frame frame;
+            if (!reader.take(frame)) return;
+            expect_whole(frame);
+            reader.give_back(frame.note.buffer);
+        },
+        true);
+    World::finally([&writer] { expect_all_free(writer); });
+}
+
+void slot_of_a_dead_reader() { // one slot: its new owner has none of the old leases, and keeps its own
+    FrameStage stage(1);
+    FrameWriter &writer = FrameStage::writer(2);
+    publish(writer);
+    for (int i = 0; i < 2; ++i)
+        World::thread(
+            [] {
+                try {
+                    auto &reader = *new FrameReader(FrameStage::open(), {}, false);
+                    Frame frame;
+                    if (!reader.newest(frame)) return;
+                    expect_whole(frame);
+                    expect_whole(frame);
+                    reader.give_back(frame.note.buffer);
+                } catch (const Error &error) {
+                    EXPECT(error.code == Code::busy);
+                }
+            },
+            i == 0);
+    publishes(writer, 1);
+    World::finally([&writer] { expect_all_free(writer); });
+}
+
+void put_back() { // a buffer that was examined and found leased holds its frame again
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    FrameReader &a = FrameStage::reader(1), &late = FrameStage::reader(-1);
+    publish(writer);
+    EXPECT(writer.acquire() != no_buffer);
+    auto &recycled = *new bool(false);
+    World::thread([&writer, &recycled] { recycled = writer.acquire() != no_buffer; });
+    World::thread([&a] {
+        Frame frame;
+        if (a.take(frame)) expect_whole(frame);
+    });
+    World::finally([&late, &recycled] {
+        Frame frame;
+        EXPECT(late.take(frame) != recycled);
+    });
+}
+
+void killed_writer() { // the successor has every buffer that is not leased, and no frame comes twice
+    FrameStage stage;
+    FrameReader &reader = FrameStage::reader(1);
+    FrameWriter &mortal = FrameStage::writer(0);
+    publish(mortal);
+    publishes(mortal, 2, true);
+    World::thread([&reader] {
+        Frame frame;
+        if (!reader.take(frame)) return;
+        expect_whole(frame);
+        one(reader);
+        expect_whole(frame);
+        reader.give_back(frame.note.buffer);
+    });
+    World::finally([&reader] {
+        if (!World::died(0)) return;
+        auto &writer = *new FrameWriter(FrameStage::open(), nullptr);
+        const uint64_t first = writer.ring().sequence();
+        EXPECT(first >= 1 && first <= 3);
+        EXPECT(publish(writer) && publish(writer));
+        while (one(reader)) {
+        }
+        EXPECT(reader.ring().sequence() == first + 2);
+        expect_all_free(writer);
+    });
+}
+
+void succeeded_while_read() {
+    FrameStage stage;
+    FrameReader &reader = FrameStage::reader(2);
+    FrameWriter &mortal = FrameStage::writer(0);
+    publish(mortal);
+    publishes(mortal, 1, true);
+    World::thread([] {
+        try {
+            auto &writer = *new FrameWriter(FrameStage::open(), nullptr);
+            for (int i = 0; i < 2; ++i) publish_surely(writer);
+        } catch (const Error &error) {
+            EXPECT(error.code == Code::busy);
+        }
+    });
+    World::thread([&reader] {
+        for (int i = 0; i < 2; ++i) one(reader);
+    });
+}
+
+} // namespace
+
+const std::vector<Scenario> &frame_scenarios() {
+    static const std::vector<Scenario> all = {
+        {"frames_flow", "frames into fresh buffers", flow<2>, true},
+        {"frames_recycle", "and into used ones", flow<3>, true},
+        {"frames_held", "a leased frame stays as it is", held},
+        {"frames_two_readers", "two that come and go", two_readers, true},
+        {"frames_two_leases", "a buffer leased twice", two_leases},
+        {"frames_room", "no wake-up is lost when a lease is given back", room_is_made},
+        {"frames_failed_lease", "nor when a lease comes too late", failed_lease_wakes},
+        {"frames_newest", "the newest, while it is replaced", newest_while_replaced},
+        {"frames_conflate", "only the newest", newest_only, true},
+        {"frames_join", "a subscription comes and leases at once", joins_while_recycled},
+        {"frames_put_back", "a buffer examined in vain keeps its frame", put_back},
+        {"frames_dead_lease", "a dead reader's leases return", dead_readers_leases},
+        {"frames_dead_slot", "and its slot is given to the next", slot_of_a_dead_reader, true},
+        {"frames_killed", "the publication is killed, another goes on", killed_writer, true},
+        {"frames_succeeded", "while a subscription reads", succeeded_while_read, true},
+    };
+    return all;
+}
+
+} // namespace penstock::model
