@@ -85,7 +85,7 @@ def _frame(spec: dict[str, Any]) -> Codec:
     """What is said of a frame, and its pixels where they were kept."""
     codec = Codec(spec, _refuse, _same)
     header = struct.Struct(FRAME_NOTE)
-    frame_dtype(codec), frame_shape(spec["shape"])
+    frame_dtype(codec), tuple(spec["shape"])
 
     def decode(data: Any) -> Any:
         _, length, number, start, end = header.unpack_from(data)
@@ -118,31 +118,6 @@ def frame_dtype(codec: Codec) -> np.dtype[Any]:
     """The dtype of a channel's frames."""
     dtype: np.dtype[Any] = _dtype(codec.spec["dtype"])
     return dtype
-
-
-def frame_dtype_name(dtype: Any) -> str:
-    """How a frames channel keeps a dtype. `Invalid` for what is no plain number."""
-    import numpy as np
-
-    try:
-        found = np.dtype(dtype)
-    except TypeError as error:
-        raise Invalid(f"{dtype!r} is no dtype") from error
-    if found.hasobject or found.names or found.subdtype or found.itemsize == 0:
-        raise Invalid(f"dtype {found} cannot be shared: frames are arrays of plain numbers")
-    return str(found.str)
-
-
-def frame_shape(shape: Any) -> tuple[int, ...]:
-    """A shape of fixed sizes from 1 on; `Invalid` for anything else."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    if (
-        not sizes
-        or len(sizes) > 32
-        or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes)
-    ):
-        raise Invalid(f"shape is {shape!r}: give the size of every dimension, whole numbers from 1 on")
-    return sizes
 
 
 def _dtype(description: Any) -> Any:

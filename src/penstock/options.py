@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import codecs
 from penstock._native import core as _native
 from penstock.errors import Invalid, NotFound
 
@@ -123,17 +122,13 @@ class FrameOptions:
             _ = self.file_size
 
     @property
-    def codec(self) -> codecs.Codec:
-        """How the channel and its recordings describe a frame."""
-        if self.shape is None:
-            raise NotFound(errno.ENOENT, "there is no such channel yet, and only who gives a shape can make it")
-        return codecs.frame(self.dtype, self.shape)
-
-    @property
     def frame_bytes(self) -> int:
         """Bytes of one frame."""
-        codec = self.codec
-        return int(math.prod(codec.spec["shape"]) * codecs.frame_dtype(codec).itemsize)
+        import numpy as np
+
+        if self.shape is None:
+            raise NotFound(errno.ENOENT, "there is no such channel yet, and only who gives a shape can make it")
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def capacity(self) -> int:
@@ -159,3 +154,28 @@ def seconds(value: float | None, name: str) -> float:
     if not isinstance(value, int | float) or not value >= 0:
         raise Invalid(f"{name} is {value!r}: it must be None or seconds from 0 on")
     return float(value)
+
+
+def frame_dtype_name(dtype: Any) -> str:
+    """How a frames channel keeps a dtype. `Invalid` for what is no plain number."""
+    import numpy as np
+
+    try:
+        found = np.dtype(dtype)
+    except TypeError as error:
+        raise Invalid(f"{dtype!r} is no dtype") from error
+    if found.hasobject or found.names or found.subdtype or found.itemsize == 0:
+        raise Invalid(f"dtype {found} cannot be shared: frames are arrays of plain numbers")
+    return str(found.str)
+
+
+def frame_shape(shape: Any) -> tuple[int, ...]:
+    """A shape of fixed sizes from 1 on; `Invalid` for anything else."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if (
+        not sizes
+        or len(sizes) > 32
+        or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in sizes)
+    ):
+        raise Invalid(f"shape is {shape!r}: give the size of every dimension, whole numbers from 1 on")
+    return sizes

@@ -21,7 +21,7 @@ from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, NotFound, TimedOut
-from penstock.options import FrameOptions, seconds
+from penstock.options import FrameOptions, frame_dtype_name, frame_shape, seconds
 from penstock.shm import files, handles, opening
 from penstock.shm.handles import Origin, Publication, Subscription
 
@@ -41,7 +41,7 @@ def _format(options: FrameOptions, _: Codec, fd: int) -> None:
         start_position=options.start_position,
         start_sequence=options.start_sequence,
         epoch=secrets.randbits(63),
-        metadata=codecs.metadata(options.codec, options.attributes),
+        metadata=codecs.metadata(codecs.frame(options.dtype, options.shape or ()), options.attributes),
         boot_id=files.boot_id(),
     )
 
@@ -425,7 +425,7 @@ def _asked(options: dict[str, Any]) -> dict[str, Any]:
     """Options in the form in which the channel keeps them."""
     asked = {name: value for name, value in options.items() if value is not None}
     if "shape" in asked:
-        asked["shape"] = codecs.frame_shape(asked["shape"])
+        asked["shape"] = frame_shape(asked["shape"])
     if "dtype" in asked:
-        asked["dtype"] = codecs.frame_dtype_name(asked["dtype"])
+        asked["dtype"] = frame_dtype_name(asked["dtype"])
     return asked
