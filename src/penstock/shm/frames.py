@@ -12,9 +12,11 @@ import secrets
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
+import numpy as np
+from numpy import frombuffer
 
 from penstock import codecs
 from penstock._native import core as _native
@@ -24,9 +26,6 @@ from penstock.errors import Closed, Invalid, NotFound, TimedOut
 from penstock.options import FrameOptions, frame_dtype_name, frame_shape, seconds
 from penstock.shm import files, handles, opening
 from penstock.shm.handles import Origin, Publication, Subscription
-
-if TYPE_CHECKING:
-    import numpy as np
 
 CONNECT_NAP = 0.002
 
@@ -56,6 +55,20 @@ def _inspect(fd: int, path: str) -> dict[str, Any]:
 KIND = opening.Kind(FrameOptions, _format, _inspect)
 
 
+class FrameKind:
+    """The shape and dtype of a channel's frames."""
+
+    __slots__ = ("bytes", "dtype", "shape")
+
+    def __init__(self, codec: Codec) -> None:
+        self.shape, self.dtype = tuple(codec.spec["shape"]), codecs.frame_dtype(codec)
+        self.bytes = math.prod(self.shape) * self.dtype.itemsize
+
+    def array(self, buffer: Any) -> np.ndarray[Any, Any]:
+        """The array in these bytes, without a copy; as writable as they are."""
+        return frombuffer(buffer, self.dtype).reshape(self.shape)
+
+
 class Frame:
     """A frame received. `array` is read-only and stays as it is for as long as it, or anything made from it, lives.
 
@@ -63,10 +76,10 @@ class Frame:
     does the end of a `with` block. Not to be shared between processes: a forked child's frames are its parent's.
     """
 
-    __slots__ = ("_array", "_codec", "_lease", "_meta")
+    __slots__ = ("_array", "_kind", "_lease", "_meta")
 
-    def __init__(self, lease: _native.Lease, codec: Codec) -> None:
-        self._lease, self._codec = lease, codec
+    def __init__(self, lease: _native.Lease, kind: FrameKind) -> None:
+        self._lease, self._kind = lease, kind
         self._array: Any = None
         self._meta: dict[str, Any] | None = None
 
@@ -74,7 +87,7 @@ class Frame:
     def array(self) -> np.ndarray[Any, Any]:
         """The pixels: a read-only NumPy array of the channel's shape and dtype, without a copy."""
         if self._array is None:
-            self._array = codecs.frame_array(self._lease, self._codec)
+            self._array = self._kind.array(self._lease)
         array: np.ndarray[Any, Any] = self._array
         return array
 
@@ -129,8 +142,6 @@ class Frame:
             self.release()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         return np.array(self.array, dtype=dtype, copy=bool(copy)) if copy or dtype is not None else self.array
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -140,7 +151,7 @@ class Frame:
         return self.array.__dlpack_device__()
 
     def __repr__(self) -> str:
-        return f"<Frame {self.sequence} id={self.id} {tuple(self._codec.spec['shape'])} {self._codec.spec['dtype']}>"
+        return f"<Frame {self.sequence} id={self.id} {self._kind.shape} {self._kind.dtype}>"
 
 
 class OpenFrame:
@@ -151,10 +162,10 @@ class OpenFrame:
     JSON values) go with it.
     """
 
-    __slots__ = ("_array", "_claim", "_codec", "end_ns", "id", "meta", "start_ns")
+    __slots__ = ("_array", "_claim", "_kind", "end_ns", "id", "meta", "start_ns")
 
-    def __init__(self, claim: _native.Claim, codec: Codec) -> None:
-        self._claim, self._codec = claim, codec
+    def __init__(self, claim: _native.Claim, kind: FrameKind) -> None:
+        self._claim, self._kind = claim, kind
         self._array: Any = None
         self.id: int | None = None
         self.start_ns = self.end_ns = 0
@@ -166,15 +177,16 @@ class OpenFrame:
         if self._array is None:
             if self._claim.ended:
                 raise Closed("this frame was published or given back; acquire another one")
-            self._array = codecs.frame_array(self._claim, self._codec)
+            self._array = self._kind.array(self._claim)
         array: np.ndarray[Any, Any] = self._array
         return array
 
     def commit(self) -> int:
         """Publishes the frame; the stream position after its note. `Invalid` if `meta` is not plain JSON: then it is given back."""
         try:
-            fields = msgspec.json.encode(self.meta).decode() if self.meta else ""
-            self._claim.describe(self.id, self.start_ns, self.end_ns, fields)
+            if self.meta or self.id is not None or self.start_ns or self.end_ns:
+                fields = msgspec.json.encode(self.meta).decode() if self.meta else ""
+                self._claim.describe(self.id, self.start_ns, self.end_ns, fields)
         except TypeError as error:
             self.abort()
             raise Invalid(f"the frame's id, start_ns, end_ns or meta cannot be sent: {error}".split("\n")[0]) from error
@@ -192,7 +204,7 @@ class OpenFrame:
     def _protect(self) -> None:
         """What was handed out for writing is no longer for writing."""
         if self._array is not None:
-            self._array.flags.writeable = False
+            self._array.setflags(write=False)
             self._array = None
 
     def __enter__(self) -> Self:
@@ -220,15 +232,19 @@ class FramePublication(Publication):
     (28, {'exposure': 3})
     """
 
+    def __init__(self, sender: _native.Sender, origin: Origin) -> None:
+        super().__init__(sender, origin)
+        self._kind = FrameKind(origin.codec)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of every frame."""
-        return tuple(self._origin.codec.spec["shape"])
+        return self._kind.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of every frame."""
-        return codecs.frame_dtype(self._origin.codec)
+        return self._kind.dtype
 
     def acquire(self, timeout: float | None = None) -> OpenFrame:
         """A free buffer, to be filled in place; see `OpenFrame`. Several may be open at once.
@@ -236,7 +252,7 @@ class FramePublication(Publication):
         Waits while readers lease every buffer; TimeoutError after `timeout` seconds. What is not leased is reused, the oldest
         frame first, the newest last.
         """
-        return OpenFrame(self.claim(self.max_payload, timeout), self._origin.codec)
+        return OpenFrame(self.claim(self._kind.bytes, timeout), self._kind)
 
     def try_acquire(self) -> OpenFrame | None:
         """A free buffer, or None if readers lease every one. Never blocks."""
@@ -280,12 +296,10 @@ class FramePublication(Publication):
         return count
 
     def _fitting(self, data: Any) -> np.ndarray[Any, Any]:
-        import numpy as np
-
         if isinstance(data, bytes | bytearray | memoryview):
             if memoryview(data).nbytes != self.max_payload:
                 raise Invalid(f"{self.channel}: a frame has {self.max_payload} bytes, not {memoryview(data).nbytes}")
-            return codecs.frame_array(data, self._origin.codec)
+            return self._kind.array(data)
         array = np.asarray(data)
         if array.shape != self.shape or array.dtype != self.dtype:
             raise Invalid(
@@ -299,15 +313,19 @@ class FrameSubscription(Subscription):
 
     _attributes: dict[str, Any] | None = None
 
+    def __init__(self, receiver: _native.Receiver, origin: Origin, spin: float) -> None:
+        super().__init__(receiver, origin, spin)
+        self._kind = FrameKind(origin.codec)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of every frame."""
-        return tuple(self._origin.codec.spec["shape"])
+        return self._kind.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Of every frame."""
-        return codecs.frame_dtype(self._origin.codec)
+        return self._kind.dtype
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -323,17 +341,17 @@ class FrameSubscription(Subscription):
 
     def recv(self, timeout: float | None = None) -> Frame:  # type: ignore[override]
         """The next frame; waits for it. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        return Frame(_native.take_frame(self, timeout), self._origin.codec)
+        return Frame(_native.take_frame(self, timeout), self._kind)
 
     def try_recv(self) -> Frame | None:  # type: ignore[override]
         """The next frame, or None if there is none yet. Never blocks."""
         lease = _native.try_take_frame(self)
-        return None if lease is None else Frame(lease, self._origin.codec)
+        return None if lease is None else Frame(lease, self._kind)
 
     def latest(self) -> Frame | None:
         """The newest frame there is, whether or not it was received before; None if there is none. Moves nothing."""
         lease = _native.newest_frame(self)
-        return None if lease is None else Frame(lease, self._origin.codec)
+        return None if lease is None else Frame(lease, self._kind)
 
     def poll(self, limit: int = 1000) -> list[Frame]:
         """What is there now, at most `limit` frames. Never blocks."""

@@ -1,0 +1,110 @@
+"""How fast are large arrays handed over from Python? By reference, without loss: frames per second, CPU per frame, and whether the size matters."""
+
+from __future__ import annotations
+
+import time
+
+import penstock
+from bench import rivals
+from bench.ipc import own_channels
+from bench.processes import flow
+from bench.report import Report
+from bench.rivals import frames
+
+NAMES = ("iceoryx2_loan", "shm_frames")
+SIZES = {64: "64 B", 1 << 20: "1 MiB", 8 << 20: "8 MiB"}
+SLOW = {"iceoryx2_loan": 4, "shm_frames": 4}
+ICEORYX2 = 16e3  # frames of 1 MiB a second, where it was measured first
+
+
+def run(report: Report) -> None:
+    """All of it, everyone in turn, several times, medians."""
+    found, report.missing = rivals.load(NAMES)
+    everyone = {"penstock": frames, **found}
+    with own_channels():
+        in_one_process(report)
+        for size, case in SIZES.items():
+            for readers in (1, 3):
+                between_processes(
+                    report, everyone, size, f"{case}, {readers} subscriber{'s' if readers > 1 else ''}", readers
+                )
+    aims(report)
+
+
+def in_one_process(report: Report) -> None:
+    """CPU time of a hand-over, all sizes in turn: acquire and publish, receive with its array, let go."""
+    count, rounds = (300, 2) if report.quick else (3_000, 40)
+    ends = {
+        size: (
+            penstock.publish(f"frames:one{size}", shape=(size,), buffers=4),
+            penstock.subscribe(f"frames:one{size}", conflate=False),
+        )
+        for size in SIZES
+    }
+    found: dict[int, list[tuple[float, float]]] = {size: [] for size in SIZES}
+    for _ in range(rounds):
+        for size, (pub, sub) in ends.items():
+            publishing = receiving = 0
+            for _ in range(count):
+                begun = time.process_time_ns()
+                with pub.acquire() as frame:
+                    frame.array[0] = 1
+                between = time.process_time_ns()
+                assert sub.recv().array[0] == 1
+                publishing, receiving = publishing + between - begun, receiving + time.process_time_ns() - between
+            found[size].append((publishing / count, receiving / count))
+    for size, (pub, sub) in ends.items():
+        pub.close()
+        sub.close()
+        for name, values in zip(("publish", "receive"), zip(*found[size], strict=True), strict=True):
+            report.add(f"{SIZES[size]}, one process", f"penstock {name}", "CPU per frame", list(values), "ns")
+
+
+def between_processes(report: Report, everyone: dict, size: int, case: str, readers: int) -> None:
+    """Frames per second at the slowest receiver; the order of who runs is turned each round."""
+    found: dict[str, list] = {}
+    for _ in range(1 if report.quick else 3):
+        for who, rival in everyone.items():
+            if f"{who}, {case}" in report.missing:
+                continue
+            try:
+                count = 500 if report.quick else (100_000 if readers == 1 else 20_000) // SLOW.get(who, 1)
+                found.setdefault(who, []).append(flow(rival, size, count, readers))
+            except (RuntimeError, OSError) as error:
+                report.missing[f"{who}, {case}"] = str(error)
+    for who, flows in found.items():
+        if flows:
+            report.add(case, who, "hand-overs", [f.rate for f in flows], "frames/s")
+            report.add(case, who, "CPU per send", [f.send_ns for f in flows], "ns")
+            report.add(case, who, "CPU per receive", [f.receive_ns for f in flows], "ns")
+
+
+def aims(report: Report) -> None:
+    """What frames are meant to reach."""
+    both = []
+    for size in SIZES:
+        parts = [
+            report.get(f"{SIZES[size]}, one process", f"penstock {name}", "CPU per frame")
+            for name in ("publish", "receive")
+        ]
+        both.append(sum(parts) if all(parts) else None)
+    small, large = both[0], both[-1]
+    report.at_most("8 MiB", "hand-over, times that of 64 bytes", 1.3, "×", large / small if small and large else None)
+    mine, theirs = (report.get("1 MiB, 1 subscriber", who, "hand-overs") for who in ("penstock", "iceoryx2_loan"))
+    report.at_least("1 MiB", "hand-overs, times iceoryx2", 5, "×", mine / theirs if mine and theirs else None)
+    report.at_least(
+        "1 MiB",
+        f"hand-overs, times iceoryx2's {ICEORYX2 / 1e3:.0f} k/s elsewhere",
+        5,
+        "×",
+        mine / ICEORYX2 if mine else None,
+    )
+    flat = [report.get(f"{SIZES[size]}, 1 subscriber", "penstock", "hand-overs") for size in SIZES]
+    known = [rate for rate in flat if rate]
+    report.at_most(
+        "1 subscriber",
+        "hand-overs of 64 B, times those of 8 MiB",
+        1.3,
+        "×",
+        known[0] / known[-1] if len(known) == 3 else None,
+    )
