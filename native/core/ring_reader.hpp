@@ -77,7 +77,7 @@ class RingReader {
         const uint64_t at = ring_->sound(ring_->control().writer.newest.acquire()); // SYNC 14
         if (at > ring_->control().claimed.value.relaxed()) ring_->throw_unsound(at);
         const RingFrame *frame = ring_->frame(at);
-        const uint64_t word0 = frame->word0.acquire(), origin = frame->origin.relaxed();
+        const uint64_t word0 = frame->word0.relaxed(), origin = frame->origin.relaxed(); // complete: SYNC 14
         number = frame->sequence.relaxed();
         message.time_ns = frame->time_ns.relaxed();
         if (word0 == 0 || !intact(at)) return false;

@@ -337,7 +337,7 @@ class TermLog {
             } else if (static_cast<uint64_t>(now) - s.identity.blocked_since.relaxed() >= patience) {
                 // SYNC 8: pairs with LogReader::still_mine; the state changes before any of its bytes is cleaned
                 s.identity.state.release(static_cast<uint32_t>(State::dropped));
-                full_fence();
+                full_fence(); // before anything is cleaned
                 control_->totals.dropped.bump(1);
                 changed = true;
             }
