@@ -189,7 +189,11 @@ EXPLAINED: list[tuple[str, str, str]] = [
         "*",
         "a full fence follows before anything is cleaned (SYNC 8)",
     ),
-    ("full_fence(); // before anything is cleaned", "fence", "relieve ends with event_notify, whose fence (SYNC 7) also stands before the cleaning"),
+    (
+        "full_fence(); // before anything is cleaned",
+        "fence",
+        "relieve ends with event_notify, whose fence (SYNC 7) also stands before the cleaning",
+    ),
     (
         "identity.state.acquire() == static_cast<uint32_t>(State::active)) return;",
         "*",

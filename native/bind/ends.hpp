@@ -1,6 +1,8 @@
 // What Python's handles need of a channel, whatever its kind. One implementation per kind: log_ends.hpp, ring_ends.hpp.
 #pragma once
 
+#include "gate.hpp"
+
 #include "../core/arrow_batch.hpp"
 #include "../core/bridge.hpp"
 #include "../core/liveness.hpp"
@@ -27,6 +29,10 @@ class End {
 
 class Receiver : public End {
   public:
+    // The next message that may be delivered now.
+    const Message *peek() { return passage.gate() == nullptr || passage.allowed() != 0 ? look() : nullptr; }
+    Passage passage; // leads nowhere but in tests
+
     virtual Atomic<uint32_t> &event() = 0; // something was committed
     virtual std::shared_ptr<Watched> watched() = 0;
     // The word that becomes other than 0 when the next message is there; safe to look at without the interpreter.
@@ -58,6 +64,24 @@ class Receiver : public End {
     virtual uint64_t incomplete() const { return 0; }
     virtual uint64_t conflated() const { return 0; }
     virtual uint64_t restarts() const { return 0; }
+};
+
+inline void Gate::wake() {
+    for (const auto &weak : receivers_)
+        if (const auto receiver = weak.lock()) receiver->disturb();
+}
+
+// A channel as the bridge sees it through a gate.
+class GatedWatched final : public Watched {
+  public:
+    explicit GatedWatched(std::shared_ptr<Receiver> receiver) : receiver_(std::move(receiver)), watched_(receiver_->watched()) {}
+    Atomic<uint32_t> &event() override { return watched_->event(); }
+    bool readable(uint64_t position) const override { return receiver_->passage.allowed() != 0 && watched_->readable(position); }
+    bool stalled(uint64_t position) const override { return watched_->stalled(position); }
+
+  private:
+    std::shared_ptr<Receiver> receiver_;
+    std::shared_ptr<Watched> watched_;
 };
 
 // The loop of Receiver::fill over a kind's own reader; `add` says whether the message was whole.

@@ -54,7 +54,7 @@ FrameReceiver &frames_of(Receiver &reader) {
 Lease *take(Subscription &subscription) {
     FrameReceiver &reader = frames_of(subscription.reading());
     Frame frame;
-    if (!reader.take(frame)) {
+    if (reader.passage.allowed() == 0 || !reader.take(frame)) {
         subscription.nothing(reader);
         return nullptr;
     }

@@ -8,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <deque>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -68,13 +69,13 @@ class BorrowView {
     BorrowView(nb::object owner, Subscription &subscription, int64_t timeout)
         : owner_(std::move(owner)), subscription_(subscription) {
         Receiver *reader = &subscription.reading();
-        const Message *message = reader->look();
+        const Message *message = reader->peek();
         while (message == nullptr) {
             if (!subscription.wait_for_message(timeout)) {
                 PyErr_Format(timeout_error(), "%s: no message within the timeout", subscription.end().path().c_str());
                 throw nb::python_error();
             }
-            message = reader->look();
+            message = reader->peek();
         }
         map_ = reader->mapping();
         generation_ = ForkGuard::generation();
@@ -151,19 +152,26 @@ std::vector<size_t> wait_any(const std::vector<Subscription *> &subscriptions, i
     const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
     std::vector<size_t> found;
     std::vector<WaitEntry> entries;
+    std::deque<Gate::Waiter> stepped; // a test says when this is over, not the clock
+    if (timeout != 0)
+        for (Subscription *subscription : subscriptions)
+            if (subscription->end().passage.stepped()) stepped.emplace_back(*subscription->end().passage.gate());
     for (;;) {
         entries.clear();
         for (size_t i = 0; i < subscriptions.size(); ++i) {
             Receiver &reader = subscriptions[i]->ready();
             Atomic<uint32_t> &event = reader.event();
             const uint32_t expected = event_prepare(event);
-            if (raw ? reader.readable() : reader.look() != nullptr) found.push_back(i);
+            if (raw ? reader.readable() : reader.peek() != nullptr) found.push_back(i);
             else if (entries.size() < wait_many_max) entries.push_back(wait_entry(event, expected));
         }
         const int64_t now = now_monotonic();
-        if (!found.empty() || now >= deadline) return found;
+        if (!found.empty() || (stepped.empty() && now >= deadline)) return found;
+        for (const Gate::Waiter &waiter : stepped)
+            if (waiter.over()) return found;
         const int64_t slice = subscriptions.size() > wait_many_max ? 1'000'000 : slice_ns_max;
-        without_interpreter([&] { event_sleep_many(entries.data(), entries.size(), std::min(slice, deadline - now)); });
+        without_interpreter(
+            [&] { event_sleep_many(entries.data(), entries.size(), stepped.empty() ? std::min(slice, deadline - now) : slice); });
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         for (Subscription *subscription : subscriptions) subscription->ready().repair();
     }
@@ -202,7 +210,22 @@ void bind_subscription(nb::module_ &m) {
     PyType_Slot slots[] = {{Py_tp_iter, reinterpret_cast<void *>(PyObject_SelfIter)},
                            {Py_tp_iternext, reinterpret_cast<void *>(subscription_next)},
                            {0, nullptr}};
-    nb::class_<Receiver>(m, "Receiver", "The reading end of a channel, made for a Subscription.");
+    nb::class_<Receiver>(m, "Receiver", "The reading end of a channel, made for a Subscription.")
+        .def(
+            "lead_through",
+            [](const std::shared_ptr<Receiver> &self, std::shared_ptr<Gate> gate) {
+                gate->add(self);
+                self->passage.lead_through(std::move(gate));
+            },
+            nb::arg("gate"));
+    nb::class_<Gate>(m, "Gate", "Decides for a test when messages are delivered and waits return.")
+        .def(nb::init<>())
+        .def("hold", &Gate::hold)
+        .def("deliver", &Gate::deliver, nb::arg("count"))
+        .def("expire", &Gate::expire)
+        .def("release", &Gate::release)
+        .def_prop_ro("held", &Gate::held)
+        .def_prop_ro("waiting", &Gate::waiting);
     m.def(
         "log_receiver",
         [](int fd, std::string path, const std::string &from, uint64_t position, double drop_after) -> std::shared_ptr<Receiver> {

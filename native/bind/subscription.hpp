@@ -33,7 +33,7 @@ class Subscription : public Handle<Receiver> {
     PyObject *receive() {
         Receiver &reader = reading();
         for (;;) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             if (message == nullptr) {
                 nothing(reader);
                 return nullptr;
@@ -51,10 +51,11 @@ class Subscription : public Handle<Receiver> {
         const Atomic<uint64_t> *watched = nullptr;
         auto attempt = [&] {
             Receiver &reader = ready();
-            if (reader.look() != nullptr) return true;
+            if (reader.peek() != nullptr) return true;
             watched = &reader.next_word();
             return false;
         };
+        if (end().passage.stepped()) return wait_stepped(attempt);
         auto glance = [&] { return watched == nullptr || watched->relaxed() != 0; };
         return wait_until(end().event(), timeout, spin_ns_, slice_ns_max, attempt, glance, [&] {
             if (!closed()) ready().repair();
@@ -83,7 +84,9 @@ class Subscription : public Handle<Receiver> {
         batch.reserve(std::min<size_t>(rows_before_, static_cast<size_t>(std::max<int64_t>(limit, 0))),
                       std::min(bytes_before_, most));
         try {
-            if (reader.fill(batch, limit, most, last_)) nothing(reader);
+            const auto allowed = static_cast<int64_t>(std::min<uint64_t>(reader.passage.allowed(), INT64_MAX));
+            if (reader.fill(batch, std::min(limit, allowed), most, last_)) nothing(reader);
+            reader.passage.used(batch.rows());
         } catch (const Error &error) {
             keep_back(error, batch.rows() != 0);
         }
@@ -96,8 +99,9 @@ class Subscription : public Handle<Receiver> {
     int fileno() {
         Receiver &reader = ready();
         if (!watch_) {
-            watch_ = Bridge::instance().watch(reader.watched());
-            if (reader.look() != nullptr) Bridge::instance().signal(*watch_);
+            watch_ = Bridge::instance().watch(reader.passage.gate() == nullptr ? reader.watched()
+                                                                               : std::make_shared<GatedWatched>(end_));
+            if (reader.peek() != nullptr) Bridge::instance().signal(*watch_);
             else Bridge::instance().arm(*watch_, reader.position());
         }
         return watch_->fd();
@@ -110,6 +114,7 @@ class Subscription : public Handle<Receiver> {
         reader.check_run();
         if (message.assembled) reader.take();
         else reader.lend(message);
+        reader.passage.used(1);
         moved();
         return message;
     }
@@ -117,12 +122,26 @@ class Subscription : public Handle<Receiver> {
     // A message was taken from the receiver itself.
     void took(const Message &message) {
         last_ = message;
+        end().passage.used(1);
         moved();
     }
 
     const Message &last() const { return last_; }
 
   private:
+    // A test says when this is over, not the clock.
+    template <class Attempt> bool wait_stepped(Attempt &&attempt) {
+        const std::shared_ptr<Gate> gate = end().passage.gate();
+        const Gate::Waiter waiter(*gate);
+        for (;;) {
+            const uint32_t expected = event_prepare(end().event());
+            if (attempt()) return true;
+            if (waiter.over()) return false;
+            without_interpreter([&] { event_sleep(end().event(), expected, slice_ns_max); });
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        }
+    }
+
     // Inside a catch block: what was read already goes out first, the news that this subscription was let go with the next call.
     void keep_back(const Error &error, bool has_messages) {
         if (error.code != Code::dropped || !has_messages) throw;
@@ -153,6 +172,7 @@ class Subscription : public Handle<Receiver> {
     void taken(Receiver &reader, const Message &message) {
         last_ = message;
         reader.take();
+        reader.passage.used(1);
         moved();
     }
     void moved() {

@@ -9,7 +9,8 @@ from penstock.errors import Invalid
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 KINDS = ("log", "ring", "frames")
-PLANNED = ("sync", "pipe", "udp", "zmq+tcp", "zmq+ipc", "fake")
+FAKE = "fake"  # a log within this process, stepped by a test
+PLANNED = ("sync", "pipe", "udp", "zmq+tcp", "zmq+ipc")
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,11 @@ class Channel:
 
     kind: str
     name: str
+    fake: bool = False  # within this process only
+    scheme: str = ""  # what it is called, where that is not its kind
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.name}"
+        return f"{self.scheme or self.kind}:{self.name}"
 
     @property
     def lossy(self) -> bool:
@@ -45,10 +48,12 @@ def parse(uri: str) -> Channel:
     kind, colon, name = uri.partition(":")
     if not colon:
         raise Invalid(f"{uri!r} names no kind of channel: write 'log:{uri}'")
+    if kind == FAKE:
+        return Channel("log", check_name(name), fake=True, scheme=FAKE)
     if kind in PLANNED:
-        raise Invalid(f"{uri!r}: channels of kind {kind!r} are planned; this version has {', '.join(KINDS)}")
+        raise Invalid(f"{uri!r}: channels of kind {kind!r} are planned; this version has {', '.join((*KINDS, FAKE))}")
     if kind not in KINDS:
-        raise Invalid(f"{uri!r}: there is no kind {kind!r}; this version has {', '.join(KINDS)}")
+        raise Invalid(f"{uri!r}: there is no kind {kind!r}; this version has {', '.join((*KINDS, FAKE))}")
     if kind == "frames":
         name, slash, stream = name.partition("/")
         return Channel(kind, check_name(name) + slash + (check_name(stream) if slash else ""))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.channel import Channel, parse
+from penstock.channel import KINDS, Channel
+from penstock.channel import parse as _parse
 from penstock.clock import Clock, ManualClock
 from penstock.errors import NotFound
 from penstock.record.archive import Archive as _Archive
@@ -17,7 +19,18 @@ from penstock.shm import files, frames, handles, log, opening, ring
 from penstock.shm.handles import Publication, Subscription
 from penstock.status import ChannelStatus
 
+FAKE_VARIABLE = "PENSTOCK_FAKE"
 _ROOMS: dict[str, Any] = {"log": log, "ring": ring, "frames": frames}
+
+
+def parse(uri: str) -> Channel:
+    """The channel that a URI names. `PENSTOCK_FAKE` (1, or kinds such as `ring,log`) keeps them all within this process."""
+    parsed = _parse(uri)
+    asked = os.environ.get(FAKE_VARIABLE, "")
+    if parsed.fake or not asked:
+        return parsed
+    kinds = KINDS if asked in ("1", "all") else tuple(asked.split(","))
+    return replace(parsed, fake=True) if parsed.kind in kinds else parsed
 
 
 def publish(channel: str, *, codec: Any = None, clock: ManualClock | None = None, **options: Any) -> Publication:

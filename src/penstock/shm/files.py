@@ -17,6 +17,7 @@ from pathlib import Path
 
 from penstock.channel import Channel
 from penstock.errors import NotFound, SystemFailure
+from penstock.shm import memory
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
@@ -69,6 +70,8 @@ def opened_folder(*, create: bool) -> Iterator[int]:
 
 def open_existing(channel: Channel) -> int:
     """A descriptor of the channel's file, for reading and writing. `NotFound` if there is none."""
+    if channel.fake:
+        return memory.open_existing(channel)
     path = folder() / file_name(channel)
     with opened_folder(create=False) as at:
         try:
@@ -100,6 +103,8 @@ def create(channel: Channel, size: int, fill: Callable[[int], None]) -> bool:
     The memory is allocated now: a full file system is an error here and never a signal later. False if the name was
     taken meanwhile; nothing is replaced, and nothing is left behind when this fails or dies.
     """
+    if channel.fake:
+        return memory.create(channel, size, fill)
     with opened_folder(create=True) as at:
         fd, temporary = _unnamed_file(at)
         try:
@@ -152,6 +157,9 @@ def _no_room(channel: Channel, size: int, error: OSError) -> str:
 
 def unlink(channel: Channel) -> None:
     """Removes a channel's name. Those who have it open keep it; `NotFound` if there is none."""
+    if channel.fake:
+        memory.unlink(channel)
+        return
     with opened_folder(create=False) as at:
         try:
             os.unlink(file_name(channel), dir_fd=at)

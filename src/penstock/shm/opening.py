@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import codecs
+from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Invalid, Mismatch, NotFound
-from penstock.shm import files
+from penstock.shm import files, memory
 from penstock.status import ChannelStatus, Member, Totals
 
 PIXELS_EPOCH = 1 << 62
@@ -35,6 +36,8 @@ class Kind:
 
 def where(channel: Channel) -> str:
     """The path of a channel's file."""
+    if channel.fake:
+        return f"{channel} (in process {os.getpid()})"
     return str(files.folder() / files.file_name(channel))
 
 
@@ -44,9 +47,12 @@ def open_end(
     """What `end` makes of a descriptor and a path, and the channel's codec. Makes the channel if there is none."""
     fd, found = _open_or_make(kind, channel, asked, codec)
     try:
-        return end(fd, where(channel)), found
+        made = end(fd, where(channel))
     finally:
         os.close(fd)
+    if channel.fake and isinstance(made, _native.Receiver):
+        made.lead_through(memory.gate(channel))
+    return made, found
 
 
 def _open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) -> tuple[int, Codec]:

@@ -1,0 +1,83 @@
+"""For tests of programs that use Penstock: decide when each message is delivered and each wait returns."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from penstock import errors
+from penstock.front import parse
+from penstock.shm import memory
+
+__all__ = ["Stepper", "hold"]
+
+
+class Stepper:
+    """A test's hand on a channel of this process; as a context manager it lets go at the end.
+
+    While it holds, subscriptions get what `deliver` allows and nothing else, and their waits (`recv`, iteration, `wait`,
+    `arecv`) end with a message or by `expire`, never by the clock. Publishing goes on as always. Use it from one thread.
+    """
+
+    def __init__(self, channel: str) -> None:
+        parsed = parse(channel)
+        if not parsed.fake:
+            raise errors.Invalid(f"{channel} is shared with other processes: a test can only hold fake channels")
+        self._gate = memory.gate(parsed)
+        self._gate.hold()
+        self.channel = channel
+
+    def deliver(self, count: int = 1) -> None:
+        """Lets every subscription of the channel have so many messages more."""
+        if count < 0:
+            raise errors.Invalid(f"count is {count}: it must be from 0 on")
+        self._gate.deliver(count)
+
+    def deliver_all(self) -> None:
+        """Lets every subscription have whatever comes, until the next `hold`."""
+        self._gate.deliver((1 << 64) - 1)
+
+    def expire(self) -> None:
+        """Ends every wait that is under way as if its timeout had passed."""
+        self._gate.expire()
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait for a message of this channel now."""
+        return self._gate.waiting
+
+    def await_waiting(self, count: int = 1, timeout: float = 10) -> None:
+        """Until so many threads wait: then they have done all they can do. TimeoutError after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while self._gate.waiting < count:
+            if time.monotonic() > deadline:
+                raise errors.TimedOut(f"{self.channel}: {self._gate.waiting} threads wait, not {count}")
+            time.sleep(0.0005)
+
+    def release(self) -> None:
+        """Lets go: messages come by themselves again."""
+        self._gate.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def hold(channel: str) -> Stepper:
+    """Takes a channel of this process into the test's hands: `fake:NAME`, or any while `PENSTOCK_FAKE` is set.
+
+    >>> import penstock, penstock.testing
+    >>> with penstock.publish("fake:doc") as pub, penstock.subscribe("fake:doc") as sub:
+    ...     with penstock.testing.hold("fake:doc") as step:
+    ...         position = pub.send(b"one")
+    ...         before = sub.try_recv()
+    ...         step.deliver()
+    ...         before, sub.try_recv()
+    (None, b'one')
+    """
+    return Stepper(channel)
