@@ -98,11 +98,14 @@ class Subscription : public Handle<Receiver> {
 
     int fileno() {
         Receiver &reader = ready();
-        if (!watch_) {
+        const bool first = !watch_;
+        if (first)
             watch_ = Bridge::instance().watch(reader.passage.gate() == nullptr ? reader.watched()
                                                                                : std::make_shared<GatedWatched>(end_));
-            if (reader.peek() != nullptr) Bridge::instance().signal(*watch_);
-            else Bridge::instance().arm(*watch_, reader.position());
+        if (reader.peek() == nullptr) {
+            if (!watch_->armed()) Bridge::instance().arm(*watch_, reader.position());
+        } else if (first) {
+            Bridge::instance().signal(*watch_);
         }
         return watch_->fd();
     }

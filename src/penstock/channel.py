@@ -10,7 +10,8 @@ from penstock.errors import Invalid
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 KINDS = ("log", "ring", "frames")
 FAKE = "fake"  # a log within this process, stepped by a test
-PLANNED = ("sync", "pipe", "udp", "zmq+tcp", "zmq+ipc")
+NETWORKS = ("zmq+tcp", "zmq+ipc")  # `zmq+tcp://HOST:PORT`, `zmq+ipc://PATH`
+PLANNED = ("sync", "pipe", "udp")
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Channel:
     scheme: str = ""  # what it is called, where that is not its kind
 
     def __str__(self) -> str:
-        return f"{self.scheme or self.kind}:{self.name}"
+        return f"{self.scheme or self.kind}:{'//' if self.kind in NETWORKS else ''}{self.name}"
 
     @property
     def lossy(self) -> bool:
@@ -50,10 +51,16 @@ def parse(uri: str) -> Channel:
         raise Invalid(f"{uri!r} names no kind of channel: write 'log:{uri}'")
     if kind == FAKE:
         return Channel("log", check_name(name), fake=True, scheme=FAKE)
+    if kind in NETWORKS:
+        if not name.startswith("//") or len(name) == 2:
+            raise Invalid(f"{uri!r}: write {kind}://{'HOST:PORT' if kind == 'zmq+tcp' else 'PATH'}")
+        return Channel(kind, name[2:])
     if kind in PLANNED:
-        raise Invalid(f"{uri!r}: channels of kind {kind!r} are planned; this version has {', '.join((*KINDS, FAKE))}")
+        raise Invalid(
+            f"{uri!r}: channels of kind {kind!r} are planned; this version has {', '.join((*KINDS, FAKE, *NETWORKS))}"
+        )
     if kind not in KINDS:
-        raise Invalid(f"{uri!r}: there is no kind {kind!r}; this version has {', '.join((*KINDS, FAKE))}")
+        raise Invalid(f"{uri!r}: there is no kind {kind!r}; this version has {', '.join((*KINDS, FAKE, *NETWORKS))}")
     if kind == "frames":
         name, slash, stream = name.partition("/")
         return Channel(kind, check_name(name) + slash + (check_name(stream) if slash else ""))

@@ -12,7 +12,8 @@ from typing import Any
 from penstock.channel import KINDS, Channel
 from penstock.channel import parse as _parse
 from penstock.clock import Clock, ManualClock
-from penstock.errors import NotFound
+from penstock.errors import Invalid, NotFound
+from penstock.net import zeromq
 from penstock.record.archive import Archive as _Archive
 from penstock.record.process import ProcessRecorder
 from penstock.shm import files, frames, handles, log, opening, ring
@@ -20,7 +21,7 @@ from penstock.shm.handles import Publication, Subscription
 from penstock.status import ChannelStatus
 
 FAKE_VARIABLE = "PENSTOCK_FAKE"
-_ROOMS: dict[str, Any] = {"log": log, "ring": ring, "frames": frames}
+_ROOMS: dict[str, Any] = {"log": log, "ring": ring, "frames": frames, "zmq+tcp": zeromq, "zmq+ipc": zeromq}
 
 
 def parse(uri: str) -> Channel:
@@ -73,6 +74,14 @@ def subscribe(
     return opened
 
 
+def _local(channel: str) -> Channel:
+    """The channel in shared memory that a URI names."""
+    parsed = parse(channel)
+    if parsed.kind not in KINDS:
+        raise Invalid(f"{channel} is not in shared memory: there is nothing to look at, to remove or to record here")
+    return parsed
+
+
 def _take(opener: Callable[..., Any], parsed: Channel, **options: Any) -> Any:
     """Opens; an option that this kind does not have is named."""
     try:
@@ -90,6 +99,8 @@ def wait(subscriptions: Sequence[Subscription], timeout: float | None = None) ->
     An empty list after `timeout` seconds; None waits for ever, 0 only looks. Costs one system call for all of them, of
     whatever kinds.
     """
+    if any(isinstance(subscription, zeromq.ZmqSubscription) for subscription in subscriptions):
+        return zeromq.wait(subscriptions, timeout)
     return handles.wait(subscriptions, timeout)
 
 
@@ -98,32 +109,33 @@ def channels(prefix: str = "") -> list[ChannelStatus]:
 
     prefix: only those whose name begins so: "frames:cam/" gives the streams of `frames:cam`.
     """
-    found = [Channel(kind, name) for name, kind in files.list_names() if kind in _ROOMS]
+    found = [Channel(kind, name) for name, kind in files.list_names() if kind in KINDS]
     return [opening.inspect(_ROOMS[channel.kind].KIND, channel) for channel in found if str(channel).startswith(prefix)]
 
 
 def inspect(channel: str) -> ChannelStatus:
     """One channel's sizes, totals and members. `NotFound` if there is none."""
-    parsed = parse(channel)
+    parsed = _local(channel)
     return opening.inspect(_ROOMS[parsed.kind].KIND, parsed)
 
 
 def remove(channel: str) -> None:
     """Removes a channel's name and, once nobody has it open, its memory. `NotFound` if there is none."""
-    files.unlink(parse(channel))
+    files.unlink(_local(channel))
 
 
 class _Channels:
     """How archives reach channels."""
 
     def subscribe(self, channel: str, **options: Any) -> Subscription:
+        _local(channel)
         return subscribe(channel, **options)
 
     def publish(self, channel: str, **options: Any) -> Publication:
         return publish(channel, **options)
 
     def describe(self, channel: str, *, pixels: bool = False) -> dict[str, Any]:
-        parsed = parse(channel)
+        parsed = _local(channel)
         return opening.describe(_ROOMS[parsed.kind].KIND, parsed, pixels=pixels)
 
     def record_in_process(self, archive: Path, names: Sequence[str], options: dict[str, Any]) -> Any:

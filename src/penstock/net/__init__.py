@@ -1,0 +1,1 @@
+"""The workshop of channels that leave the machine."""
