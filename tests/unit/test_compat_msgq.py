@@ -131,3 +131,105 @@ def test_sizes_and_errors():
     pub.send(b"fits")
     assert sub.receive() == b"fits"
     assert [status.channel for status in penstock.channels()] == ["ring:small"]
+
+
+WAIT_MS = 5000
+
+
+@pytest.fixture
+def fake_events():
+    """Fake events under a name of their own."""
+    msgq.toggle_fake_events(True)
+    msgq.set_fake_prefix(f"test{random.random()}")
+    yield
+    msgq.delete_fake_prefix()
+    msgq.toggle_fake_events(False)
+
+
+def test_an_event_is_raised_and_lowered(fake_events):
+    event = msgq.fake_event_handle("e").recv_called_event
+    assert not event.peek()
+    event.set()
+    assert event.peek()
+    event.wait(WAIT_MS)
+    assert msgq.wait_for_one_event([msgq.fake_event_handle("f").recv_ready_event, event], WAIT_MS) == 1
+    event.clear()
+    assert not event.peek()
+    for milliseconds in (0, 10):
+        with pytest.raises(RuntimeError):
+            event.wait(milliseconds)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_event_is_raised_by_a_child(fake_events):
+    event = msgq.fake_event_handle("e").recv_called_event
+    pid = os.fork()
+    if pid == 0:
+        event.set()
+        os._exit(0)
+    event.wait(WAIT_MS)
+    assert event.peek()
+    os.waitpid(pid, 0)
+
+
+def test_events_exist_where_they_were_made(fake_events):
+    handle = msgq.fake_event_handle("e", override=True)
+    assert not handle.enabled
+    assert handle.recv_called_event.fd > 0
+    assert handle.recv_ready_event.fd > 0
+    handle.enabled = True
+    before = handle.enabled, handle.recv_called_event.fd, handle.recv_ready_event.fd
+    msgq.pub_sock("e")
+    assert (handle.enabled, handle.recv_called_event.fd, handle.recv_ready_event.fd) == before
+    msgq.pub_sock("other")
+    unmanaged = msgq.fake_event_handle("other", override=False)
+    assert not unmanaged.enabled
+    assert unmanaged.recv_called_event.fd == unmanaged.recv_ready_event.fd == 0
+    with pytest.raises(RuntimeError, match="override"):
+        unmanaged.recv_called_event.set()
+
+
+def test_stepping_is_switched_on_and_off(fake_events):
+    handle = msgq.fake_event_handle("e", enable=True)
+    pub, sub = msgq.pub_sock("e"), msgq.sub_sock("e")
+    handle.recv_ready_event.set()
+    pub.send(b"test")
+    assert sub.receive() == b"test"
+    assert handle.recv_called_event.peek()
+    handle.recv_called_event.clear()
+    handle.enabled = False
+    pub.send(b"again")
+    assert sub.receive() == b"again"
+    assert not handle.recv_called_event.peek()
+    poller = msgq.Poller()
+    poller.registerSocket(sub)
+    assert poller.poll(0) == [sub]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_another_process_is_stepped_receive_by_receive(fake_events):
+    handle = msgq.fake_event_handle("there", enable=True)
+    called, ready = handle.recv_called_event, handle.recv_ready_event
+    pid = os.fork()
+    if pid == 0:
+        pub, sub = msgq.pub_sock("back"), msgq.sub_sock("there")
+        frame = -1
+        while True:
+            frame += 1
+            if sub.receive(non_blocking=True) is not None:
+                pub.send(frame.to_bytes(8, "little"))
+    try:
+        pub, sub = msgq.pub_sock("there"), msgq.sub_sock("back")
+        for i in range(10):
+            called.wait(WAIT_MS)
+            called.clear()
+            if i == 0:
+                sub.receive(non_blocking=True)
+            pub.send(i.to_bytes(8, "little"))
+            ready.set()
+            called.wait(WAIT_MS)
+            message = sub.receive(non_blocking=True)
+            assert int.from_bytes(message, "little") == i
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

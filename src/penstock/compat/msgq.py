@@ -8,6 +8,18 @@ from __future__ import annotations
 import contextlib
 
 import penstock
+from penstock.compat.msgq_events import (
+    Event,
+    SocketEventHandle,
+    delete_fake_prefix,
+    fake_event_handle,
+    get_fake_prefix,
+    set_fake_prefix,
+    step,
+    toggle_fake_events,
+    using_fake_events,
+    wait_for_one_event,
+)
 
 DEFAULT_SEGMENT_SIZE = 10 * 1024 * 1024
 SMALLEST, LARGEST = 1 << 16, 1 << 30
@@ -82,6 +94,7 @@ class SubSocket:
     def __init__(self) -> None:
         self._subscription: penstock.Subscription | None = None
         self._timeout: float | None = None
+        self._endpoint = ""
 
     def connect(
         self,
@@ -92,6 +105,7 @@ class SubSocket:
         segment_size: int = 0,
     ) -> None:
         """Begins to read what is sent from now on; with `conflate` only ever the newest. `address` is for networks only."""
+        self._endpoint = endpoint
         try:
             self._subscription = penstock.subscribe(_make(endpoint, segment_size), conflate=conflate)
         except penstock.PenstockError as error:
@@ -111,6 +125,7 @@ class SubSocket:
     def receive(self, non_blocking: bool = False) -> bytes | None:
         """The next message; None when there is none (`non_blocking`) or none came within the timeout."""
         subscription = self.subscription
+        step(self._endpoint)
         try:
             if non_blocking:
                 message: bytes | None = subscription.try_recv()
@@ -133,7 +148,9 @@ class Poller:
         self.sockets.append(socket)
 
     def poll(self, timeout: int) -> list[SubSocket]:
-        """The sockets that have a message, after at most `timeout` milliseconds (below 0: for ever)."""
+        """The sockets that have a message, after at most `timeout` milliseconds (below 0: for ever). With fake events: all."""
+        if using_fake_events():
+            return list(self.sockets)
         by_handle = {id(socket.subscription): socket for socket in self.sockets}
         if not by_handle:
             return []
@@ -180,13 +197,21 @@ def drain_sock_raw(sock: SubSocket, wait_for_one: bool = False) -> list[bytes]:
 
 __all__ = [
     "Context",
+    "Event",
     "IpcError",
     "MultiplePublishersError",
     "Poller",
     "PubSocket",
+    "SocketEventHandle",
     "SubSocket",
     "context",
+    "delete_fake_prefix",
     "drain_sock_raw",
+    "fake_event_handle",
+    "get_fake_prefix",
     "pub_sock",
+    "set_fake_prefix",
     "sub_sock",
+    "toggle_fake_events",
+    "wait_for_one_event",
 ]
