@@ -104,13 +104,15 @@ def fuzz(*, long: bool, seed: int) -> Row:
             0,
             skipped="needs clang++ with libFuzzer (Debian: apt install clang)",
         )
+    parts = WORKERS if long else 1  # each with a corpus of its own: none keeps one core busy to the end
     targets = tuple(f"fuzz_{name}" for name in (*FUZZ, "canary"))
     folder = build("fuzz", targets, compiler=clang) / "hostile"
 
-    def one(target: str) -> tuple[int, str]:
+    def one(job: tuple[str, int]) -> tuple[int, str]:
+        target, part = job
         short, much, longest = FUZZ[target]
         with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as corpus:
-            command = [str(folder / f"fuzz_{target}"), f"-seed={seed}", f"-runs={much if long else short}"]
+            command = [str(folder / f"fuzz_{target}"), f"-seed={seed + part}", f"-runs={(much if long else short) // parts}"]
             command += [
                 f"-max_len={longest}",
                 "-print_final_stats=1",
@@ -142,7 +144,7 @@ def fuzz(*, long: bool, seed: int) -> Row:
         cwd=ROOT,
     )
     with ThreadPoolExecutor(WORKERS) as pool:
-        answers = list(pool.map(one, FUZZ))
+        answers = list(pool.map(one, [(target, part) for part in range(parts) for target in FUZZ]))
     failed = [wrong for _, wrong in answers if wrong]
     if canary.returncode == 0:
         failed.insert(0, f"{folder}/fuzz_canary   # the planted fault was not found: this room is blind")

@@ -12,6 +12,7 @@ SAID = {
     "two_processes": "499500",
     "arrays": "7.0",
     "many_sensors": "30",
+    "frames": "10 99.0 {'gain': 9.9}",
     "ring": "49999 0 50000 49999",
 }
 

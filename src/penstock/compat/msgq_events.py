@@ -70,6 +70,7 @@ class SocketEventHandle:
 
     @enabled.setter
     def enabled(self, value: bool) -> None:
+        """Switches stepping on or off."""
         self._state.flag[0] = int(value)
 
     @property
