@@ -112,7 +112,11 @@ def fuzz(*, long: bool, seed: int) -> Row:
         target, part = job
         short, much, longest = FUZZ[target]
         with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as corpus:
-            command = [str(folder / f"fuzz_{target}"), f"-seed={seed + part}", f"-runs={(much if long else short) // parts}"]
+            command = [
+                str(folder / f"fuzz_{target}"),
+                f"-seed={seed + part}",
+                f"-runs={(much if long else short) // parts}",
+            ]
             command += [
                 f"-max_len={longest}",
                 "-print_final_stats=1",

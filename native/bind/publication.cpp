@@ -250,7 +250,9 @@ void bind_publication(nb::module_ &m) {
         .def_prop_ro("ended", [](const ClaimView &self) { return !self.usable(); })
         .def_prop_ro("position", &ClaimView::position, "Where the message's frame begins.");
 
-    nb::class_<Sender>(m, "Sender", "The writing end of a channel, made for a Publication.");
+    nb::class_<Sender>(m, "Sender", "The writing end of a channel, made for a Publication.").def("prefault", [](Sender &self) {
+        return self.mapping()->populate();
+    });
     m.def(
         "log_sender",
         [](int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<Sender> {

@@ -211,6 +211,7 @@ void bind_subscription(nb::module_ &m) {
                            {Py_tp_iternext, reinterpret_cast<void *>(subscription_next)},
                            {0, nullptr}};
     nb::class_<Receiver>(m, "Receiver", "The reading end of a channel, made for a Subscription.")
+        .def("prefault", [](Receiver &self) { return self.mapping()->populate(); })
         .def(
             "lead_through",
             [](const std::shared_ptr<Receiver> &self, std::shared_ptr<Gate> gate) {

@@ -76,7 +76,7 @@ class Ring {
         if (!seat_.try_take(writer_byte)) {
             if (errno != EAGAIN && errno != EACCES) fail_system(path() + ": cannot lock the publication's byte");
             throw Error(Code::busy, path() + ": process " + std::to_string(control_->writer.pid.relaxed()) +
-                                        " publishes here, and a ring has one publication");
+                                        " publishes here, and only one may");
         }
         RingControl::Writer &writer = control_->writer;
         writer.session.relaxed(writer.session.relaxed() + 1);

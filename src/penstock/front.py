@@ -37,12 +37,17 @@ def parse(uri: str) -> Channel:
 def publish(channel: str, *, codec: Any = None, clock: ManualClock | None = None, **options: Any) -> Publication:
     """A publication on a channel, which is made now if it does not exist.
 
-    channel: `log:NAME` or `ring:NAME`. codec: "bytes" (default), "json", "msgpack", a NumPy structured dtype or
+    channel: `log:NAME`, `ring:NAME`, `frames:NAME`, `frames:NAME/STREAM`, `zmq+tcp://HOST:PORT`, `zmq+ipc://PATH`, or
+    `fake:NAME` within this process. codec: "bytes" (default), "json", "msgpack", a NumPy structured dtype or
     `penstock.array(dtype, shape)`; kept in the channel, so nobody else has to name it. clock: a `ManualClock` stamps
     messages in tests. options are for the one who makes the channel; `Mismatch` if it exists with others.
 
     log: `term_length`, `window`, `slots` (see `LogOptions`); `exclusive=True` to be the only writer (cheaper; `Busy` if there
-    is another). ring: `capacity`, `slots` (see `RingOptions`); it has one publication, and `Busy` refuses a second.
+    is another). ring: `capacity`, `slots` (see `RingOptions`); it has one publication, and `Busy` refuses a second. frames:
+    `shape`, `dtype`, `buffers`, `slots`, `attributes` (see `FrameOptions` and `acquire`). zmq: `hwm`, messages.
+
+    A channel's memory is allocated when it is made. prefault=True (also for `subscribe`) brings all of it into this process now,
+    so that no send or receive is the first to touch a page.
 
     >>> with penstock.publish("log:doc", codec="json") as pub, penstock.subscribe("log:doc") as sub:
     ...     position = pub.send({"speed": 3.5})
@@ -66,6 +71,7 @@ def subscribe(
     log: drop_after: None makes writers wait for this subscription; a number of seconds lets it go when writers had to wait
     that long, and the next call here raises `Dropped` and goes on at the oldest position kept. ring: nobody waits; who is
     lapped goes on at the newest end, and `lost` and `lost_messages` count what it missed. conflate=True reads only the newest.
+    frames: the same; conflate=True is the default, and `connect_timeout` seconds are waited for the channel to be made.
     """
     parsed = parse(channel)
     opened: Subscription = _take(

@@ -234,3 +234,41 @@ def test_the_demo_on_this_host(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "0 lost" in done.stdout
     assert os.listdir(os.environ["PENSTOCK_DIR"]) == []
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--hz",)])
+def test_frames_are_shown_without_their_pixels(form):
+    with penstock.publish("frames:cli/road", shape=(2, 3), dtype="<u2") as pub:
+        command = [sys.executable, "-m", "penstock.cli", "sub", "frames:cli/road", "-n", "2", *form]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pub.wait_for_readers(1, timeout=60)
+        for number in range(10_000):
+            pub.send(np.zeros((2, 3), "<u2"), timeout=5, meta={"gain": number})
+            try:
+                child.wait(0.01)
+                break
+            except subprocess.TimeoutExpired:
+                pass
+        said, complaints = child.communicate(timeout=30)
+    assert (child.returncode, complaints) == (0, "")
+    if form == ("--hz",):
+        assert "messages/s" in said
+        return
+    rows = [json.loads(line) for line in said.splitlines()]
+    frames = [row["data"] for row in rows] if form else rows
+    assert len(frames) == 2
+    assert frames[0]["shape"] == [2, 3]
+    assert frames[0]["dtype"] == "<u2"
+    assert frames[1]["meta"]["gain"] == frames[1]["sequence"] > frames[0]["sequence"]
+
+
+def test_frames_cannot_be_made_from_lines():
+    failed = run("pub", "frames:lines", stdin="x\n")
+    assert failed.returncode == 1
+    assert "shape" in failed.stderr
+    with penstock.publish("frames:lines", shape=(1,)):
+        pass
+    failed = run("pub", "frames:lines", stdin="x\n")
+    assert failed.returncode == 1
+    assert "this channel carries frame" in failed.stderr
+    assert "Traceback" not in failed.stderr

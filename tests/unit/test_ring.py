@@ -1,6 +1,7 @@
 """What a ring does: nobody waits, who is lapped is told exactly what it lost."""
 
 import os
+import resource
 import signal
 import struct
 import threading
@@ -415,3 +416,29 @@ def test_memory_that_somebody_overwrote_is_an_error_not_a_crash(ring, channel_fo
             seen.append(str(error))
     assert seen
     assert all("overwritten" in text for text in seen)
+
+
+@pytest.mark.parametrize("kind", ["log", "ring", "frames"])
+def test_memory_can_be_brought_in_at_once(kind):
+    options = {
+        "log": {"term_length": 1 << 20},
+        "ring": {"capacity": 1 << 22},
+        "frames": {"shape": (1 << 20,), "buffers": 4},
+    }
+
+    def faults(**more):
+        with (
+            penstock.publish(f"{kind}:faults", **options[kind], **more) as pub,
+            penstock.subscribe(f"{kind}:faults") as sub,
+        ):
+            message = bytes(pub.max_payload) if kind == "frames" else bytes(100_000)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(25):
+                pub.send(message)
+                sub.try_recv()
+            found = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        penstock.remove(f"{kind}:faults")
+        return found
+
+    faults()
+    assert faults(prefault=True) < faults() / 2

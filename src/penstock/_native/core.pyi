@@ -87,6 +87,8 @@ class Claim:
 class Sender:
     """The writing end of a channel, made for a Publication."""
 
+    def prefault(self) -> bool: ...
+
 def log_sender(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> Sender: ...
 
 def ring_sender(fd: int, path: str, clock: ManualClock | None) -> Sender: ...
@@ -174,6 +176,8 @@ class Borrow:
 
 class Receiver:
     """The reading end of a channel, made for a Subscription."""
+
+    def prefault(self) -> bool: ...
 
     def lead_through(self, gate: Gate) -> None: ...
 

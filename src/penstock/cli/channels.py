@@ -187,6 +187,10 @@ def _print(subscription: penstock.Subscription, limit: int | None, timeout: floa
             print(message if hasattr(message, "dtype") else output.as_json(message), flush=True)
 
 
+def _size(value: int | None) -> str:
+    return "unknown" if value is None else output.size(value)
+
+
 def _count(subscription: penstock.Subscription, limit: int | None, timeout: float | None, json: bool) -> None:
     total = 0
     quiet = time.monotonic()
@@ -214,7 +218,7 @@ def _count(subscription: penstock.Subscription, limit: int | None, timeout: floa
         else:
             console.print(
                 f"{messages / passed:>14,.0f} messages/s  {output.size(size / passed):>10}/s  "
-                f"lag {output.size(subscription.lag)}  lost {output.size(subscription.lost)}"
+                f"lag {_size(subscription.lag)}  lost {_size(subscription.lost)}"
             )
         if timeout is not None and time.monotonic() - quiet > timeout:
             raise TimeoutError

@@ -22,6 +22,8 @@ def as_json(value: Any) -> str:
             return dataclasses.asdict(item)
         if isinstance(item, Path):
             return str(item)
+        if hasattr(item, "summary"):  # a frame: what is said of it
+            return item.summary()
         if isinstance(item, bytes | memoryview):
             return bytes(item).decode("utf-8", "backslashreplace")
         if hasattr(item, "tolist"):

@@ -209,10 +209,10 @@ class ZmqSubscription(_Handle):
 
     @property
     def lost(self) -> None:
-        """Nobody knows what ZeroMQ dropped."""
+        """Nobody knows what ZeroMQ dropped, or holds."""
         return
 
-    lost_messages = lost
+    lost_messages = lag = lost
 
     def _take(self) -> bytes | None:
         with self._lock:

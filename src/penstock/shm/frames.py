@@ -129,6 +129,15 @@ class Frame:
         """When the exposure ended, as `start_ns`."""
         return self._lease.end_ns
 
+    def summary(self) -> dict[str, Any]:
+        """Everything but the pixels, as plain values."""
+        return {
+            **{name: getattr(self, name) for name in ("sequence", "id", "time_ns", "start_ns", "end_ns")},
+            "shape": list(self._kind.shape),
+            "dtype": self._kind.dtype.str,
+            "meta": self.meta,
+        }
+
     def release(self) -> None:
         """Gives the lease back now. BufferError while an array made from this frame is still in use."""
         self._array = None
@@ -309,7 +318,7 @@ class FramePublication(Publication):
 
 
 class FrameSubscription(Subscription):
-    """A handle that reads frames. Thread-safe: each frame goes to one caller. What it gives are `Frame`s."""
+    """A handle that reads frames. Thread-safe: each frame goes to one caller. Each thing it gives is a `Frame`."""
 
     _attributes: dict[str, Any] | None = None
 

@@ -44,12 +44,19 @@ def where(channel: Channel) -> str:
 def open_end(
     kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any, end: Callable[[int, str], Any]
 ) -> tuple[Any, Codec]:
-    """What `end` makes of a descriptor and a path, and the channel's codec. Makes the channel if there is none."""
+    """What `end` makes of a descriptor and a path, and the channel's codec. Makes the channel if there is none.
+
+    Whatever the kind, `asked` may have `prefault`: bring the channel's memory into this process now, not when it is first used.
+    """
+    asked = dict(asked)
+    prefault = asked.pop("prefault", False)
     fd, found = _open_or_make(kind, channel, asked, codec)
     try:
         made = end(fd, where(channel))
     finally:
         os.close(fd)
+    if prefault:
+        made.prefault()
     if channel.fake and isinstance(made, _native.Receiver):
         made.lead_through(memory.gate(channel))
     return made, found
