@@ -60,8 +60,18 @@ class Segment:
     """Two files; `base` is the position of the segment's first byte."""
 
     base: int
-    data: Path
-    index: Path
+    folder: Path
+    stem: str
+
+    @functools.cached_property
+    def data(self) -> Path:
+        """The frames."""
+        return self.folder / f"{self.stem}.seg"
+
+    @functools.cached_property
+    def index(self) -> Path:
+        """What says which of them count."""
+        return self.folder / f"{self.stem}.idx"
 
     @property
     def unnamed_index(self) -> Path:
@@ -152,7 +162,8 @@ class RecordingFolder:
     def describe(self) -> Description:
         """The description, checked. `NotFound` or `Corrupt`."""
         try:
-            raw = (self.path / DESCRIPTION).read_bytes()
+            with open(f"{self.path}/{DESCRIPTION}", "rb") as file:
+                raw = file.read()
         except FileNotFoundError as error:
             raise NotFound(f"no recording at {self.path}: it has no {DESCRIPTION}") from error
         try:
@@ -163,11 +174,7 @@ class RecordingFolder:
     def segments(self) -> list[Segment]:
         """The segments in order. A segment without an index has published nothing and is left out."""
         names = sorted(name for name in os.listdir(self.path) if name.endswith(".idx"))
-        return [
-            Segment(int(name[:-4]), self.path / (name[:-4] + ".seg"), self.path / name)
-            for name in names
-            if name[:-4].isdigit()
-        ]
+        return [Segment(int(name[:-4]), self.path, name[:-4]) for name in names if name[:-4].isdigit()]
 
     def data_without_index(self) -> list[Path]:
         """Segment files that no index speaks of. An empty one is what a recorder leaves that dies as it begins one."""
@@ -184,12 +191,11 @@ class RecordingFolder:
 
     def segment_paths(self, base: int) -> Segment:
         """Where the segment that begins at `base` lies."""
-        stem = f"{base:020d}"
-        return Segment(base, self.path / f"{stem}.seg", self.path / f"{stem}.idx")
+        return Segment(base, self.path, f"{base:020d}")
 
     def index(self, segment: Segment) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
         """A segment's intact index entries as an array of `ENTRY`, and what else the index says."""
-        about = _native.read_index(str(segment.index))
+        about = _native.read_index(f"{segment.folder}/{segment.stem}.idx")
         return np.frombuffer(about["entries"], dtype=ENTRY), about
 
     def lock(self) -> int:
@@ -213,7 +219,7 @@ class RecordingFolder:
     def is_live(self) -> bool:
         """Whether a recorder writes here at this moment."""
         with contextlib.suppress(FileNotFoundError):
-            fd = os.open(self.path / DESCRIPTION, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(f"{self.path}/{DESCRIPTION}", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
