@@ -15,6 +15,8 @@ from evidence.room import WORKERS, Row
 
 CORE = ROOT / "native" / "core"
 MOST = "400000"  # executions for one mutant in one scenario
+DEEP = "2000000"  # executions of a heavy scenario at three and three, in the long mode
+EXPLAINED_MOST = "20000"  # in the long mode every scenario is asked once more about what was explained
 KILLERS = Path(__file__).parent / "mutants.json"
 
 
@@ -51,7 +53,7 @@ def _judge(program: Path, chosen: list[Scenario], arguments: list[str], what: st
     with ThreadPoolExecutor(WORKERS) as pool:
         found = pool.map(lambda s: _run(program, ["--scenario", s.name, *arguments]), chosen)
         answers = [answer for rows in found for answer in rows]
-    searched = "--random" not in arguments
+    searched = "--random" not in arguments and "--most" not in arguments
     failed = [a for a in answers if a["failure"] or (searched and not a["exhausted"])]
     row = Row("model", what, sum(int(str(a["executions"])) for a in answers), len(failed), time.monotonic() - begun)
     row.details = {str(a["scenario"]): a for a in answers}
@@ -64,28 +66,31 @@ def _judge(program: Path, chosen: list[Scenario], arguments: list[str], what: st
 def exhaust(*, long: bool) -> list[Row]:
     """Every scenario, depth-first, within the budget."""
     program = checker()
-    plan: list[tuple[int, list[Scenario]]] = []
     known = scenarios(program)
-    if long:
-        plan.append((3, known))
-    else:
-        plan += [(3, [s for s in known if not s.heavy]), (2, [s for s in known if s.heavy])]
-    return [
+    light, heavy = [s for s in known if not s.heavy], [s for s in known if s.heavy]
+    rows = [
         _judge(
             program,
             chosen,
             ["--preemptions", str(budget), "--stale", str(budget)],
             f"executions, {len(chosen)} scenarios exhausted at {budget} preemptions, {budget} stale",
         )
-        for budget, chosen in plan
+        for budget, chosen in ((3, light), (2, heavy))
     ]
+    if long:
+        rows.append(_judge(program, heavy, ["--preemptions", "3", "--stale", "3", "--most", DEEP], ""))
+        done = sum(bool(answer["exhausted"]) for answer in rows[-1].details.values())
+        rows[
+            -1
+        ].what = f"executions at 3 and 3: {done} of the {len(heavy)} heavy scenarios exhausted, the others searched"
+    return rows
 
 
 def wander(*, long: bool, seed: int) -> Row:
     """Random walks without a budget."""
     program = checker()
     known = scenarios(program)
-    arguments = ["--random", "1000000" if long else "20000", "--seed", str(seed)]
+    arguments = ["--random", "500000" if long else "20000", "--seed", str(seed)]
     return _judge(program, known, arguments, f"executions at random, {len(known)} scenarios")
 
 
@@ -262,13 +267,13 @@ def unreached(program: Path, met: list[Mutant]) -> list[str]:
     return found
 
 
-def _kill(program: Path, mutant: Mutant, chosen: list[Scenario]) -> str:
+def _kill(program: Path, mutant: Mutant, chosen: list[Scenario], most: str = MOST) -> str:
     """The scenario that notices, or nothing."""
     for scenario in chosen:
         name, budget = scenario.name, "2" if scenario.heavy else "3"
         weaker = ["--weaken", f"{mutant.site}:{mutant.half}"]
         done = subprocess.run(
-            [program, "--scenario", name, "--preemptions", budget, "--stale", budget, "--most", MOST, *weaker],
+            [program, "--scenario", name, "--preemptions", budget, "--stale", budget, "--most", most, *weaker],
             capture_output=True,
             text=True,
         )
@@ -290,7 +295,8 @@ def weaken(*, long: bool) -> Row:
         first = [s for s in known if s.name == hint]
         if not long and (first or explanation(mutant)):
             return _kill(program, mutant, first)  # the long mode finds and writes the hints
-        return _kill(program, mutant, [*first, *light, *heavy])
+        most = EXPLAINED_MOST if explanation(mutant) and not first else MOST
+        return _kill(program, mutant, [*first, *light, *heavy], most)
 
     known_killers = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
     with ThreadPoolExecutor(WORKERS) as pool:

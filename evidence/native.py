@@ -37,7 +37,7 @@ def kill(*, long: bool, seed: int) -> list[Row]:
     if platform.machine() != "x86_64":
         return [Row("kill", "instructions stepped", 0, skipped="stepping to a place is written for x86-64")]
     folder = build("plain", ("log_kill", "ring_kill", "frame_kill", "recording_kill")) / "kill"
-    rounds, kills, steps_of_recordings = (2, 450, 60) if long else (1, 30, 4)
+    rounds, kills, steps_of_recordings = (1, 450, 60) if long else (1, 30, 4)
     commands = [
         [
             str(folder / program),
@@ -80,16 +80,16 @@ def compiler() -> str:
     return ""
 
 
-PARSES = 8  # parses_each of hostile/fuzz.hpp: every input comes with its neighbours
+PARSES = 16  # parses_each of hostile/fuzz.hpp: every input comes with its neighbours
 # Target → inputs, short and long; longest input.
 FUZZ = {
-    "block": (650_000, 98_000_000, 256),
-    "header": (350_000, 12_000_000, 256),
-    "assembler": (250_000, 12_000_000, 256),
-    "log": (32_000, 2_000_000, 512),
-    "ring": (6_000, 400_000, 512),
-    "frames": (6_000, 400_000, 512),
-    "recording": (32_000, 1_600_000, 1024),
+    "block": (600_000, 60_000_000, 256),
+    "header": (150_000, 1_500_000, 256),
+    "assembler": (120_000, 1_500_000, 256),
+    "log": (16_000, 300_000, 512),
+    "ring": (4_000, 200_000, 512),
+    "frames": (6_000, 300_000, 512),
+    "recording": (16_000, 500_000, 1024),
 }
 FUZZED = {**SANITIZED, "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16"}
 
@@ -193,7 +193,7 @@ def corrupt(*, long: bool, seed: int) -> Row:
 def sanitizers(*, long: bool, seed: int) -> Row:
     """Native stress plain, under ThreadSanitizer, and under AddressSanitizer with UBSan and leak checking."""
     begun = time.monotonic()
-    seconds = 120 if long else 4
+    seconds = 30 if long else 4
     plan = []
     for name, kinds in (("plain", ""), ("tsan", "thread"), ("asan", "address,undefined")):
         folder = (

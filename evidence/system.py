@@ -194,7 +194,7 @@ def faults(*, long: bool, seed: int) -> list[Row]:
         kills += [Attack(index, at, 0) for at in range(count)]
     rng = random.Random(seed)
     rng.shuffle(plan)
-    times = 12 if long else 1
+    times = 7 if long else 1
     if not long:
         plan = plan[:2200]
     rows = []

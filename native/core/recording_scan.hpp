@@ -97,10 +97,9 @@ inline SegmentIndex read_index(const std::string &path) {
     return index;
 }
 
-// Walks the frames of a block whose checksum was right. `visit(word0, header, payload, position)`.
-template <class Visit>
-void walk_block(const uint8_t *bytes, const IndexEntry &entry, uint32_t term_length, const std::string &path, uint64_t offset,
-                Visit &&visit) {
+// Walks the frames of a block; how far it came, which is the block's length unless something there is no frame.
+// `visit(word0, header, position)`.
+template <class Visit> uint64_t walk_frames(const uint8_t *bytes, const IndexEntry &entry, uint32_t term_length, Visit &&visit) {
     uint64_t at = 0;
     while (at < entry.length) {
         uint64_t word0 = 0;
@@ -111,11 +110,21 @@ void walk_block(const uint8_t *bytes, const IndexEntry &entry, uint32_t term_len
         const uint64_t left = term_length == 0 ? UINT64_MAX : term_length - position % term_length;
         if (length < static_cast<int32_t>(header_length) || step > entry.length - at || step > left ||
             frame_type(word0) > static_cast<uint16_t>(FrameType::data))
-            throw Error(Code::corrupt, path + ": no frame begins at byte " + std::to_string(offset + at) + " (position " +
-                                           std::to_string(position) + ")");
+            return at;
         visit(word0, bytes + at, position);
         at += step;
     }
+    return at;
+}
+
+// The same for a block whose checksum was right: then something else than a frame is `corrupt`.
+template <class Visit>
+void walk_block(const uint8_t *bytes, const IndexEntry &entry, uint32_t term_length, const std::string &path, uint64_t offset,
+                Visit &&visit) {
+    const uint64_t at = walk_frames(bytes, entry, term_length, visit);
+    if (at < entry.length)
+        throw Error(Code::corrupt, path + ": no frame begins at byte " + std::to_string(offset + at) + " (position " +
+                                       std::to_string(static_cast<uint64_t>(entry.position) + at) + ")");
 }
 
 inline std::string describe_damage(const uint8_t *bytes, const IndexEntry &entry, uint32_t found, uint64_t offset) {

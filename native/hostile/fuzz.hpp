@@ -41,7 +41,7 @@ class Input {
 void parse(const uint8_t *data, size_t size);
 
 // How often an input is parsed: as it is, and with one place changed.
-inline constexpr uint64_t parses_each = 8;
+inline constexpr uint64_t parses_each = 16;
 
 } // namespace penstock::hostile
 

@@ -168,7 +168,7 @@ class Life:
         self._channel()
         self.start(extend=False)
         acts = [self.publish] * 6 + [self.turn] * 5 + [self.sync] * 2 + [self.follow, self.crash, self.power_cut]
-        for _ in range(self.dice.randint(5, 20)):
+        for _ in range(self.dice.randint(3, 11)):
             act = self.dice.choice(acts)
             self.world.now += self.dice.expovariate(100)
             self.world.note(act.__name__)

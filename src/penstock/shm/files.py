@@ -26,8 +26,12 @@ STREAM_MARK = "@"  # stands for the slash of `frames:NAME/STREAM`; no name has o
 
 def folder() -> Path:
     """The folder of this user's channels: `PENSTOCK_DIR`, else one per user below /dev/shm."""
-    chosen = os.environ.get("PENSTOCK_DIR")
-    return Path(chosen) if chosen else Path("/dev/shm") / f"penstock-{os.getuid()}"
+    return _folder(os.environ.get("PENSTOCK_DIR") or f"/dev/shm/penstock-{os.getuid()}")
+
+
+@functools.lru_cache(maxsize=8)
+def _folder(path: str) -> Path:
+    return Path(path)
 
 
 def file_name(channel: Channel) -> str:
