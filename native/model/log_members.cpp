@@ -134,10 +134,30 @@ void writer_sleeps_for_room() {
     reads(reader, 3);
 }
 
+void slowest_holds_writers() { // however far the others are, and in whatever slots
+    Stage stage;
+    LogReader &slow = Stage::reader(1), &fast = Stage::reader(2);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        uint32_t sent = 0;
+        while (offer(writer, 0, sent)) ++sent;
+        Seen seen;
+        read_count(fast, seen, sent);
+        EXPECT(fast.look() == nullptr); // and so it has shown where it is
+        EXPECT(!offer(writer, 0, sent));
+        const Message *first = slow.look();
+        EXPECT(first != nullptr && first->position == 0);
+        Seen all;
+        read_count(slow, all, sent);
+        EXPECT(slow.look() == nullptr && offer(writer, 0, sent));
+    });
+}
+
 } // namespace
 
 const std::vector<Scenario> &log_members() {
     static const std::vector<Scenario> all = {
+        {"slowest_holds_writers", "of two subscriptions the slower one counts", slowest_holds_writers},
         {"attach_newest", "a subscription comes while others write", attach_while_written<Start::From::newest>},
         {"attach_earliest", "and starts at the oldest kept", attach_while_written<Start::From::earliest>},
         {"attach_two", "two publications come at once", attach_two, true},
