@@ -214,7 +214,7 @@ BUGS = [
     Bug("nobody is told that a lease was given back", FRAME_READER,
         "event_notify(pool_->room());", ";", (FRAME_MODEL,)),
     Bug("a lease ends with the first of two", FRAME_READER, "if (--held_[buffer] != 0) return;", "--held_[buffer];",
-        (FRAME_STRESS, FRAME_MODEL)),
+        (FRAME_MODEL, FRAME_STRESS)),
     Bug("a recycled frame is not counted", FRAME_READER, "ring_.missed(frame.message);", ";", (FRAME_MODEL, FRAME_STRESS)),
     Bug("any buffer is believed", FRAME_READER,
         "if (!whole || frame.note.buffer >= pool_->geometry().buffers || frame.note.meta_length != frame.meta.size())",

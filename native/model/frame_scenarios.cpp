@@ -176,6 +176,23 @@ void two_leases() { // a buffer that two lease is free when both have given it b
     publishes(writer, 1);
 }
 
+void leased_twice() { // by one subscription: the buffer is free when both leases have ended
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    FrameReader &reader = FrameStage::reader(1);
+    publish(writer);
+    World::thread([&] {
+        auto *held = new Frame[2];
+        EXPECT(reader.newest(held[0]) && reader.newest(held[1]) && held[0].data == held[1].data);
+        reader.give_back(held[0].note.buffer);
+        EXPECT(reader.leases() == 1);
+        EXPECT(writer.acquire() != no_buffer && writer.acquire() == no_buffer);
+        expect_whole(held[1]);
+        reader.give_back(held[1].note.buffer);
+        EXPECT(reader.leases() == 0 && writer.acquire() != no_buffer);
+    });
+}
+
 void sleeps_for_room(FrameWriter &writer) {
     for (;;) {
         const uint32_t expected = event_prepare(writer.pool().room());
@@ -366,6 +383,7 @@ const std::vector<Scenario> &frame_scenarios() {
         {"frames_held", "a leased frame stays as it is", held},
         {"frames_two_readers", "two that come and go", two_readers, true},
         {"frames_two_leases", "a buffer leased twice", two_leases},
+        {"frames_leased_twice", "by one subscription", leased_twice},
         {"frames_room", "no wake-up is lost when a lease is given back", room_is_made},
         {"frames_failed_lease", "nor when a lease comes too late", failed_lease_wakes},
         {"frames_newest", "the newest, while it is replaced", newest_while_replaced},
