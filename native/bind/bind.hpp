@@ -137,5 +137,6 @@ void bind_subscription(nb::module_ &m);
 void bind_waiting(nb::module_ &m);
 void bind_recording(nb::module_ &m);
 void bind_frames(nb::module_ &m);
+void bind_sync(nb::module_ &m);
 
 } // namespace penstock::bind

@@ -54,10 +54,20 @@ void add_member(nb::list &members, uint32_t slot, const char *role, bool dropped
     members.append(member);
 }
 
+// Whether somebody holds this byte of the file, as every participant that lives does.
+bool lives(int fd, uint64_t byte) {
+    struct flock range = {};
+    range.l_type = F_WRLCK;
+    range.l_whence = SEEK_SET;
+    range.l_start = static_cast<off_t>(byte);
+    range.l_len = 1;
+    return fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+}
+
 // Reads header and counters through a read-only mapping: changes nothing, disturbs nobody.
-nb::dict inspect_log(int fd, const std::string &path) {
+nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     const Mapping map(fd, size_of_file(fd), false);
-    const OpenedLog log = read_header(map.bytes(), map.size(), path);
+    const OpenedLog log = read_header(map.bytes(), map.size(), path, sync ? Kind::sync : Kind::log);
     nb::dict about = describe(log);
     auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
     about["tail"] = control->tail.value.acquire();
@@ -71,6 +81,7 @@ nb::dict inspect_log(int fd, const std::string &path) {
         const Slot &s = *reinterpret_cast<const Slot *>(map.bytes() + slots_offset + size_t{i} * sizeof(Slot));
         const uint32_t state = s.identity.state.acquire(), role = s.identity.role.acquire();
         if (state == 0 || state > 2 || role == 0 || role > 3) continue;
+        if (sync && !lives(fd, slots_offset + uint64_t{i} * sizeof(Slot))) continue;
         const bool reads = role == static_cast<uint32_t>(Role::subscription);
         const uint64_t messages = s.counters.messages.relaxed(), bytes = s.counters.bytes.relaxed();
         (reads ? received : sent) += messages;
@@ -85,6 +96,7 @@ nb::dict inspect_log(int fd, const std::string &path) {
                    static_cast<int32_t>(s.identity.session.relaxed()), s.identity.joined_ns.relaxed(),
                    reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none()), messages, bytes,
                    s.counters.back_pressure.relaxed(), s.counters.bytes_lost.relaxed(), nb::none());
+        if (sync) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = TermLog::read_name(s.identity);
     }
     totals["messages_sent"] = sent;
     totals["bytes_sent"] = sent_bytes;
@@ -99,16 +111,6 @@ nb::dict inspect_log(int fd, const std::string &path) {
     about["totals"] = totals;
     about["members"] = members;
     return about;
-}
-
-// Whether somebody holds this byte of the file, as every participant that lives does.
-bool lives(int fd, uint64_t byte) {
-    struct flock range = {};
-    range.l_type = F_WRLCK;
-    range.l_whence = SEEK_SET;
-    range.l_start = static_cast<off_t>(byte);
-    range.l_len = 1;
-    return fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
 
 nb::dict describe(int fd, const Mapping &map, const OpenedRing &ring) {
@@ -197,7 +199,7 @@ void bind_channels(nb::module_ &m) {
     m.def(
         "format_log",
         [](int fd, uint32_t term_length, uint32_t window, uint32_t slots, int32_t initial_term_id, int32_t stream_id,
-           uint64_t start_position, uint64_t epoch, nb::bytes metadata, nb::bytes boot_id) {
+           uint64_t start_position, uint64_t epoch, nb::bytes metadata, nb::bytes boot_id, bool sync) {
             LogGeometry g;
             g.term_length = term_length;
             g.window = window;
@@ -206,12 +208,13 @@ void bind_channels(nb::module_ &m) {
             g.stream = stream_id;
             g.start_position = start_position;
             g.epoch = epoch;
-            format_log(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+            format_log(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME), sync ? Kind::sync : Kind::log);
         },
         nb::kw_only(), nb::arg("fd"), nb::arg("term_length"), nb::arg("window"), nb::arg("slots"), nb::arg("initial_term_id"),
-        nb::arg("stream_id"), nb::arg("start_position"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"));
+        nb::arg("stream_id"), nb::arg("start_position"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"),
+        nb::arg("sync") = false);
     m.def("log_file_size", &log_file_size, nb::arg("slots"), nb::arg("term_length"), "Bytes that a log channel's file takes.");
-    m.def("inspect_log", &inspect_log, nb::arg("fd"), nb::arg("path"),
+    m.def("inspect_log", &inspect_log, nb::arg("fd"), nb::arg("path"), nb::arg("sync") = false,
           "Header, counters and members, read without disturbing anyone.");
     m.def(
         "check_log_options",

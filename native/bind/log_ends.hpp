@@ -6,6 +6,10 @@
 
 #include "../core/log_reader.hpp"
 #include "../core/log_writer.hpp"
+#include "../core/sync_message.hpp"
+
+#include <optional>
+#include <set>
 
 namespace penstock::bind {
 
@@ -29,11 +33,27 @@ class LogWatched final : public Watched {
     std::shared_ptr<TermLog> log_;
 };
 
+// What a member of a sync queue does not want to see.
+struct Screen {
+    bool hides(const Message &message) const {
+        if (own && message.session == *own) return true;
+        if (senders.empty() && types.empty()) return false;
+        const SyncParts parts = read_sync(message.data, message.length);
+        return senders.count(std::string(parts.sender)) != 0 || types.count(std::string(parts.type)) != 0;
+    }
+    std::optional<int32_t> own; // the session of its own publication
+    std::set<std::string> senders, types;
+};
+
 class LogReceiver final : public Receiver {
   public:
-    LogReceiver(int fd, std::string path, Start start, double drop_after)
-        : log_(std::make_shared<TermLog>(fd, std::move(path))), drop_after_ns_(static_cast<uint64_t>(seconds_to_ns(drop_after))),
-          reader_(std::make_unique<LogReader>(log_, start, drop_after_ns_)) {}
+    // `drop_after`: seconds; below 0: writers fail instead of waiting. `name`: of a member of a sync queue, whose kind this is.
+    LogReceiver(int fd, std::string path, Start start, double drop_after, Kind kind = Kind::log, std::string name = {})
+        : log_(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)),
+          drop_after_ns_(drop_after < 0 ? refuses_to_wait : static_cast<uint64_t>(seconds_to_ns(drop_after))),
+          name_(std::move(name)), reader_(std::make_unique<LogReader>(log_, start, drop_after_ns_, name_)) {}
+    void screen(std::shared_ptr<const Screen> screen) { screen_ = std::move(screen); }
+    uint64_t screened() const { return screened_; }
     ~LogReceiver() override { log_->detach(); }
 
     const std::string &path() const override { return log_->path(); }
@@ -42,7 +62,7 @@ class LogReceiver final : public Receiver {
         log_->forget_slot();
         log_->return_after_fork();
         const uint64_t position = reader_->position();
-        reader_ = std::make_unique<LogReader>(log_, Start{Start::From::position, position}, drop_after_ns_);
+        reader_ = std::make_unique<LogReader>(log_, Start{Start::From::position, position}, drop_after_ns_, name_);
     }
     void leave() override { log_->detach(); }
     void disturb() override { disturb_log(*log_); }
@@ -50,7 +70,14 @@ class LogReceiver final : public Receiver {
     std::shared_ptr<Watched> watched() override { return std::make_shared<LogWatched>(log_); }
     const Atomic<uint64_t> &next_word() override { return log_->frame(reader_->position())->word0; }
 
-    const Message *look() override { return reader_->look(); }
+    const Message *look() override {
+        for (;;) {
+            const Message *message = reader_->look();
+            if (message == nullptr || screen_ == nullptr || !screen_->hides(*message)) return message;
+            reader_->take();
+            ++screened_;
+        }
+    }
     bool copy(void *to, const Message &message) override {
         std::memcpy(to, message.data, message.length);
         check_run();
@@ -58,7 +85,7 @@ class LogReceiver final : public Receiver {
     }
     void take() override { reader_->take(); }
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
-        return fill_batch(*reader_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+        return fill_batch(*this, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
             if (drop_after_ns_ == 0) batch.add(row, message.data, message.length, !message.assembled);
             else batch.add_copied(row, message.length, [&](uint8_t *to) { return copy(to, message); });
             return true;
@@ -94,13 +121,19 @@ class LogReceiver final : public Receiver {
   private:
     std::shared_ptr<TermLog> log_;
     const uint64_t drop_after_ns_;
+    const std::string name_;
     std::unique_ptr<LogReader> reader_;
+    std::shared_ptr<const Screen> screen_;
+    uint64_t screened_ = 0;
 };
 
 class LogSender final : public Sender {
   public:
-    LogSender(int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock)
-        : log_(std::make_shared<TermLog>(fd, std::move(path))), writer_(log_, exclusive, std::move(clock)) {}
+    LogSender(int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock, Kind kind = Kind::log,
+              std::string name = {})
+        : log_(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)),
+          writer_(log_, exclusive, std::move(clock), std::move(name)) {}
+    TermLog &log() { return *log_; }
     ~LogSender() override { log_->detach(); }
 
     const std::string &path() const override { return log_->path(); }

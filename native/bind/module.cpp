@@ -12,4 +12,5 @@ NB_MODULE(core, m) {
     bind_subscription(m);
     bind_recording(m);
     bind_frames(m);
+    bind_sync(m);
 }

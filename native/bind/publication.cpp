@@ -1,6 +1,6 @@
 // Python's handle for a publication of any kind: send, offer, offer_many, claim.
+#include "publication.hpp"
 #include "frame_ends.hpp"
-#include "handle.hpp"
 #include "log_ends.hpp"
 #include "ring_ends.hpp"
 
@@ -12,53 +12,6 @@
 namespace penstock::bind {
 
 namespace {
-
-class Publication : public Handle<Sender> {
-  public:
-    using Handle::Handle;
-
-    int64_t send(const BytesArgument &data, PyObject *timeout) {
-        Sender &sender = ready();
-        if (data.size() < copy_without_interpreter) { // the path that has to be short
-            if (data.size() <= sender.payload_max()) {
-                const int64_t position = sender.offer(data.data(), data.size());
-                if (position != no_room) return position;
-            }
-        }
-        return send_patiently(data, timeout_ns(timeout));
-    }
-
-    bool wait_for_readers(uint32_t count, int64_t timeout) {
-        const Busy busy(*this);
-        auto attempt = [&] { return ready().readers() >= count; };
-        return wait_until(end().members(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
-    }
-
-  private:
-    int64_t send_patiently(const BytesArgument &data, int64_t timeout) {
-        if (data.size() > end().message_max()) {
-            const bool whole = end().message_max() == end().payload_max(); // never in fragments
-            throw Error(Code::too_large, end().path() + ": a message of " + std::to_string(data.size()) +
-                                             " bytes; the largest is " + std::to_string(end().message_max()) +
-                                             (whole ? " here: create the channel with a larger capacity" : ""));
-        }
-        const Busy busy(*this);
-        Sending sending{data.data(), data.size()};
-        auto attempt = [&] { return ready().advance(sending); };
-        bool done = false;
-        try {
-            done = wait_until(end().room(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
-        } catch (...) {
-            if (!closed() && generation() == ForkGuard::generation()) end().give_up(sending);
-            throw;
-        }
-        if (!done) {
-            end().give_up(sending);
-            return no_room;
-        }
-        return sending.position;
-    }
-};
 
 PyObject *publication_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {

@@ -88,10 +88,13 @@ struct Control {
         Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, bytes_lost, repaired,
             dropped, reaped;
     } totals;
-    uint8_t spare[4096 - 896];
+    Paired<Atomic<uint32_t>> members; // 896: event: sync queues: somebody came or went
+    uint8_t spare[4096 - 1024];
 };
 static_assert(sizeof(Control) == 4096 && offsetof(Control, limit) == 128 && offsetof(Control, space) == 512);
-static_assert(offsetof(Control, totals) == 768);
+static_assert(offsetof(Control, totals) == 768 && offsetof(Control, members) == 896);
+inline constexpr size_t name_max = 64;
+inline constexpr uint64_t refuses_to_wait = UINT64_MAX; // a subscription's drop_after_ns: writers fail instead of waiting for it
 
 // ---- one participant: whoever holds the kernel lock on this slot's byte owns the slot ----
 inline constexpr size_t claims_per_slot = 8;
@@ -119,6 +122,7 @@ struct Slot {
         Atomic<uint64_t> drop_after_ns; // 0: writers wait for this subscription
         Atomic<uint64_t> blocked_since; // the holder of `lock`: since when writers wait for it, ns
         Atomic<uint64_t> blocked_at;    // the holder of `lock`: its position then
+        Atomic<uint64_t> name[8];       // sync queues: who it is, filled up with zeros; the owner on attach
     } identity;
     struct alignas(cache_pair) Reader { // 128: the owner
         Atomic<uint64_t> position;      // everything below may be cleaned

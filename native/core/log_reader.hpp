@@ -13,8 +13,8 @@ namespace penstock {
 
 class LogReader {
   public:
-    LogReader(std::shared_ptr<TermLog> log, Start start, uint64_t drop_after_ns)
-        : log_(std::move(log)), drop_after_ns_(drop_after_ns) {
+    LogReader(std::shared_ptr<TermLog> log, Start start, uint64_t drop_after_ns, std::string name = {})
+        : log_(std::move(log)), drop_after_ns_(drop_after_ns), name_(std::move(name)) {
         join(start);
     }
 
@@ -28,7 +28,7 @@ class LogReader {
     uint64_t incomplete() const { return assembler_.incomplete(); }
 
     void join(Start start) {
-        log_->attach(Role::subscription, drop_after_ns_, [&] { place(start); });
+        log_->attach(Role::subscription, drop_after_ns_, [&] { place(start); }, name_);
         counters_ = &log_->me().counters;
         show_step_ = std::max<uint64_t>(log_->geometry().window / platform::shows_per_window, frame_alignment);
     }
@@ -228,6 +228,7 @@ class LogReader {
     Slot::Counters *counters_ = nullptr;
     uint64_t position_ = 0, shown_ = 0, show_step_ = 0, lost_ = 0;
     const uint64_t drop_after_ns_;
+    const std::string name_;
     bool assembled_waits_ = false;
     std::vector<uint64_t> held_;
 };

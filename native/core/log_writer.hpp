@@ -9,8 +9,8 @@ namespace penstock {
 
 class LogWriter {
   public:
-    LogWriter(std::shared_ptr<TermLog> log, bool exclusive, std::shared_ptr<ManualClock> clock)
-        : log_(std::move(log)), clock_(std::move(clock)), exclusive_(exclusive) {
+    LogWriter(std::shared_ptr<TermLog> log, bool exclusive, std::shared_ptr<ManualClock> clock, std::string name = {})
+        : log_(std::move(log)), clock_(std::move(clock)), exclusive_(exclusive), name_(std::move(name)) {
         join();
     }
 
@@ -21,7 +21,7 @@ class LogWriter {
     bool sending_fragments() const { return fragments_owner_ != nullptr; }
 
     void join() {
-        log_->attach(exclusive_ ? Role::exclusive : Role::publication, 0, [] {});
+        log_->attach(exclusive_ ? Role::exclusive : Role::publication, 0, [] {}, name_);
         session_ = static_cast<int32_t>(log_->me().identity.session.relaxed());
         claims_ = log_->me().writer.claims;
         counters_ = &log_->me().counters;
@@ -262,6 +262,7 @@ class LogWriter {
     uint32_t open_ = 0;
     int32_t session_ = 0;
     const bool exclusive_;
+    const std::string name_;
 };
 
 } // namespace penstock

@@ -156,12 +156,13 @@ template <class Check> void check_header(const std::string &where, Check &&check
 // ---- the log's header ----
 
 // Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
-inline void format_log(int fd, const LogGeometry &g, const std::string &metadata, const uint8_t boot_id[16], int64_t created_ns) {
+inline void format_log(int fd, const LogGeometry &g, const std::string &metadata, const uint8_t boot_id[16], int64_t created_ns,
+                       Kind kind = Kind::log) {
     check_geometry(g, Code::invalid);
     const uint64_t size = log_file_size(g.slot_count, g.term_length);
     if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
     const Mapping map(fd, size, true);
-    Header *header = begin_header(map, Kind::log, metadata, boot_id, created_ns);
+    Header *header = begin_header(map, kind, metadata, boot_id, created_ns);
     auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
     header->epoch = g.epoch;
     header->term_length = g.term_length;
@@ -182,8 +183,9 @@ struct OpenedLog : OpenedChannel {
 };
 
 // Reads each header word once and believes none of it unchecked. Changes nothing.
-inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::string &where) {
-    const Header *header = find_header(bytes, size, where, Kind::log);
+// `kind`: log, or sync, whose bytes are a log's.
+inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::string &where, Kind kind = Kind::log) {
+    const Header *header = find_header(bytes, size, where, kind);
     OpenedLog log;
     LogGeometry &g = log.geometry;
     g.term_length = header->term_length;

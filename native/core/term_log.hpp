@@ -18,9 +18,9 @@ inline constexpr int64_t reap_interval_ns = 1'000'000;
 class TermLog {
   public:
     // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
-    TermLog(int fd, std::string path, std::shared_ptr<Mapping> map = nullptr)
+    TermLog(int fd, std::string path, std::shared_ptr<Mapping> map = nullptr, Kind kind = Kind::log)
         : seat_(fd, std::move(path)), map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
-          opened_(read_header(map_->bytes(), map_->size(), seat_.path())), geometry_(opened_.geometry),
+          opened_(read_header(map_->bytes(), map_->size(), seat_.path(), kind)), geometry_(opened_.geometry),
           control_(reinterpret_cast<Control *>(map_->bytes() + control_offset)),
           terms_(map_->bytes() + terms_offset(geometry_.slot_count)), mask_(geometry_.term_length - 1),
           bits_(static_cast<uint32_t>(__builtin_ctz(geometry_.term_length))), fork_generation_(ForkGuard::generation()) {}
@@ -113,7 +113,8 @@ class TermLog {
     // ---- members ----
 
     // Takes a slot. A publication gets a session; a subscription must call set_start next, under the same lock.
-    template <class Start> void attach(Role role, uint64_t drop_after_ns, Start start) {
+    // `name`: of a member of a sync queue.
+    template <class Start> void attach(Role role, uint64_t drop_after_ns, Start start, const std::string &name = {}) {
         take_any_slot();
         if (!acquire_lock(1'000'000'000)) {
             seat_.give_back(slot_byte(mine_));
@@ -128,6 +129,7 @@ class TermLog {
             identity.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             identity.drop_after_ns.relaxed(drop_after_ns);
             identity.blocked_since.relaxed(0);
+            write_name(identity, name);
             start();
             identity.role.release(static_cast<uint32_t>(role));
             // SYNC 4: pairs with is_active; forbids using the slot's words before they are its new owner's
@@ -141,6 +143,8 @@ class TermLog {
         attached_ = true;
         fork_generation_ = ForkGuard::generation();
         if (role == Role::subscription) event_notify(control_->space.value); // somebody may wait for it
+        if (!name.empty()) event_notify(control_->members.value);
+        named_ = !name.empty();
     }
 
     void detach() {
@@ -153,6 +157,7 @@ class TermLog {
         } // else the kernel frees the byte and the living repair the slot
         seat_.leave();
         event_notify(control_->space.value);
+        if (named_) event_notify(control_->members.value);
     }
 
     // Leaves as a killed process would: the kernel lock goes, everything else stays for the living to repair.
@@ -164,6 +169,24 @@ class TermLog {
 
     void forget_slot() { attached_ = false; } // in a forked child: the slot stays its parent's
     void return_after_fork() { seat_.return_after_fork(); }
+
+    // Whether a living subscription that refuses to make writers wait stands in the way of a claim of so many bytes; its name.
+    bool refused(uint64_t length, std::string &name) const {
+        const uint64_t end = tail() + length;
+        for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
+            const Slot &s = slot(i);
+            if (!is_active(s, Role::subscription) || s.identity.drop_after_ns.relaxed() != refuses_to_wait) continue;
+            if (s.reader.position.acquire() + geometry_.window >= end) continue; // SYNC 3
+            name = read_name(s.identity);
+            return true;
+        }
+        return false;
+    }
+    static std::string read_name(const Slot::Identity &identity) {
+        char bytes[name_max];
+        copy_words_out(bytes, identity.name, sizeof bytes);
+        return std::string(bytes, strnlen(bytes, sizeof bytes));
+    }
 
     // Frees the slots of the dead, at most once a millisecond. True if there was one.
     bool reap() {
@@ -210,6 +233,12 @@ class TermLog {
         return seat_.taken_by_other(slot_byte(static_cast<uint32_t>(index)));
     }
 
+    static void write_name(Slot::Identity &identity, const std::string &name) {
+        if (name.empty() && identity.name[0].relaxed() == 0) return;
+        char bytes[name_max] = {};
+        std::memcpy(bytes, name.data(), std::min(name.size(), sizeof bytes));
+        copy_words_in(identity.name, bytes, sizeof bytes);
+    }
     void take_any_slot() {
         for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
             if (!seat_.try_take(slot_byte(i))) continue;
@@ -282,6 +311,7 @@ class TermLog {
             control_->totals.reaped.bump(1);
             found = true;
         }
+        if (found && named_) event_notify(control_->members.value);
         return found;
     }
 
@@ -399,7 +429,7 @@ class TermLog {
     uint32_t mask_, bits_;
     uint32_t mine_ = ~0u - 1, my_generation_ = 0;
     uint32_t fork_generation_;
-    bool attached_ = false;
+    bool attached_ = false, named_ = false;
     int64_t last_reap_ns_ = 0;
 };
 

@@ -18,7 +18,7 @@ from penstock.errors import (
     TimedOut,
     TooLarge,
 )
-from penstock.front import Archive, channels, inspect, publish, remove, subscribe, wait
+from penstock.front import Archive, channels, inspect, join, publish, remove, subscribe, wait
 from penstock.record.archive import Recorded
 from penstock.shm.handles import Publication, Subscription
 
@@ -44,6 +44,7 @@ __all__ = [
     "array",
     "channels",
     "inspect",
+    "join",
     "publish",
     "remove",
     "subscribe",

@@ -33,7 +33,7 @@ class Codec:
 
     @property
     def kind(self) -> str:
-        """bytes, json, msgpack, struct, array or frame."""
+        """bytes, json, msgpack, struct, array, frame or sync."""
         return str(self.spec["kind"])
 
 
@@ -99,7 +99,22 @@ def _frame(spec: dict[str, Any]) -> Codec:
 
 
 def _refuse(value: Any) -> Any:
-    raise Invalid(f"frames are published by acquire() or send(), not as messages ({type(value).__name__})")
+    raise Invalid(f"frames and sync queues have their own ways to send, not this one ({type(value).__name__})")
+
+
+SYNC_HEADER = struct.Struct("<HHI")  # bytes of the sender, of the type, 0; then the three strings
+
+
+def _sync(data: Any) -> dict[str, Any]:
+    """A sync queue's message: who sent it, its type, its body."""
+    view = memoryview(data)
+    sender, kind, _ = SYNC_HEADER.unpack_from(view)
+    begin = SYNC_HEADER.size
+    if begin + sender + kind > len(view):
+        raise ValueError("its sender and type do not fit")
+    parts = bytes(view[begin : begin + sender]), bytes(view[begin + sender : begin + sender + kind])
+    names = (part.decode("utf-8", "surrogateescape") for part in parts)
+    return {"sender": next(names), "type": next(names), "body": bytes(view[begin + sender + kind :])}
 
 
 def frame(dtype: str, shape: tuple[int, ...]) -> Codec:
@@ -151,6 +166,8 @@ def from_spec(spec: dict[str, Any]) -> Codec:
             return _array(spec)
         if kind == "frame":
             return _frame(spec)
+        if kind == "sync":
+            return Codec(spec, _refuse, _sync)
     except (KeyError, TypeError, ValueError) as error:
         raise Invalid(f"a damaged codec description {spec!r}: {error}") from error
     raise Invalid(

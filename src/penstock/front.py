@@ -16,12 +16,44 @@ from penstock.errors import Invalid, NotFound
 from penstock.net import zeromq
 from penstock.record.archive import Archive as _Archive
 from penstock.record.process import ProcessRecorder
-from penstock.shm import files, frames, handles, log, opening, ring
+from penstock.shm import files, frames, handles, log, opening, ring, sync
 from penstock.shm.handles import Publication, Subscription
+from penstock.shm.sync import SyncQueue
 from penstock.status import ChannelStatus
 
 FAKE_VARIABLE = "PENSTOCK_FAKE"
-_ROOMS: dict[str, Any] = {"log": log, "ring": ring, "frames": frames, "zmq+tcp": zeromq, "zmq+ipc": zeromq}
+_ROOMS: dict[str, Any] = {
+    "log": log,
+    "ring": ring,
+    "frames": frames,
+    "sync": sync,
+    "zmq+tcp": zeromq,
+    "zmq+ipc": zeromq,
+}
+
+
+def join(
+    channel: str, *, sender: str | bytes | None = None, own: bool = False, start: str | int = "newest", **options: Any
+) -> SyncQueue:
+    """Joins a sync queue, `sync:NAME`, which is made now if it does not exist: everybody in it reads and writes.
+
+    sender: the name in this member's messages, 1 to 64 bytes; the process id unless given. own: whether it reads its own
+    messages too. start: "newest" (what comes from now on), "earliest" (what the queue still keeps), or a position; `last=n`: the
+    newest n messages that it still keeps. when_slow: what writers do when this member is a whole queue behind: "wait" for it,
+    "drop" it after `drop_after` seconds, or "fail". spill_limit: bytes of unread messages that this member may take into
+    its own memory while it waits to write. Options of a new queue: `size`, `slots` (see `SyncOptions`).
+
+    >>> with penstock.join("sync:doc", sender="a") as a, penstock.join("sync:doc", sender="b") as b:
+    ...     position = a.append("hello", "greeting")
+    ...     message = b.pop(timeout=1)
+    ...     message.sender, message.type, message.text
+    ('a', 'greeting', 'hello')
+    """
+    parsed = parse(channel)
+    if parsed.kind != "sync":
+        raise Invalid(f"{channel} is no sync queue: write 'sync:NAME'")
+    joined: SyncQueue = _take(sync.join, parsed, sender=sender, own=own, start=start, **options)
+    return joined
 
 
 def parse(uri: str) -> Channel:
@@ -158,4 +190,4 @@ class Archive(_Archive):
         super().__init__(path, connector=_Channels(), create=create, clock=clock)
 
 
-__all__ = ["Archive", "NotFound", "channels", "inspect", "publish", "remove", "subscribe", "wait"]
+__all__ = ["Archive", "NotFound", "channels", "inspect", "join", "publish", "remove", "subscribe", "wait"]

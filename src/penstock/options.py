@@ -94,6 +94,37 @@ class RingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SyncOptions:
+    """How a sync queue is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+
+    size: bytes that may be unread by the slowest member before writers wait, a power of two from 64 KiB to 1 GiB. The queue
+        takes three times this in shared memory; the longest message is half of it.
+    slots: how many members may be in it at once, 1 to 512.
+    start_position: where counting begins; for tests at the edges.
+    """
+
+    size: int = MIB
+    slots: int = 32
+    start_position: int = 0
+
+    def __post_init__(self) -> None:
+        _whole(self, "size", "slots", "start_position")
+        if not 1 <= self.slots <= 512:
+            raise Invalid(f"slots is {self.slots}: it must be from 1 to 512")
+        _ = self.log
+
+    @property
+    def log(self) -> LogOptions:
+        """The log that the queue is made of: each member takes two of its slots."""
+        return LogOptions(term_length=self.size, slots=2 * self.slots, start_position=self.start_position)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of shared memory that the queue takes."""
+        return self.log.file_size
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrameOptions:
     """How a frames channel is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
 

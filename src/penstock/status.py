@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Member:
-    """One publication or subscription. Positions in bytes, times in nanoseconds since the epoch."""
+    """One publication or subscription. Positions in bytes, times in nanoseconds since the epoch. name: of a sync queue's member."""
 
     slot: int
     role: str
@@ -21,6 +21,7 @@ class Member:
     back_pressure: int
     bytes_lost: int
     messages_lost: int | None
+    name: str | None = None
 
 
 @dataclass(frozen=True)

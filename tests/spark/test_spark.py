@@ -405,3 +405,20 @@ def test_frames_have_their_notes_as_columns_and_their_pixels_if_recorded(spark, 
     assert json.loads(rows[7]["meta"]) == {"i": 7}
     assert (rows[7]["payload"], rows[7]["bytes"]) == (None, 32 + len('{"i":7}') + 6)
     assert rows[44]["payload"] is not None
+
+
+def test_sync_queues_have_sender_and_type_as_columns(spark, archive, tmp_path):
+    from penstock.spark import pipeline
+    from penstock.spark.tables import table
+
+    with penstock.join("sync:s", sender="a") as a, penstock.join("sync:s", sender="b") as b:
+        with archive.record("sync:s"):
+            for i in range(20):
+                (a, b)[i % 2].append(b"%d" % i, f"t{i % 3}")
+        out = tmp_path / "out"
+        pipeline.run(spark, archive.path, out)
+    rows = sorted(table(spark, out, "messages", stream="sync:s").collect(), key=lambda row: row["position"])
+    assert [(row["sender"], row["type"], bytes(row["body"])) for row in rows] == [
+        ("ab"[i % 2], f"t{i % 3}", b"%d" % i) for i in range(20)
+    ]
+    assert all(row["decode_error"] is None for row in rows)

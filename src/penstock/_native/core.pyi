@@ -15,12 +15,12 @@ def register_errors(*, corrupt: type[Exception], mismatch: type[Exception], busy
     Says which exception class stands for each kind of failure. Called once, by penstock.errors.
     """
 
-def format_log(*, fd: int, term_length: int, window: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
+def format_log(*, fd: int, term_length: int, window: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, sync: bool = False) -> None: ...
 
 def log_file_size(slots: int, term_length: int) -> int:
     """Bytes that a log channel's file takes."""
 
-def inspect_log(fd: int, path: str) -> dict[str, Any]:
+def inspect_log(fd: int, path: str, sync: bool = False) -> dict[str, Any]:
     """Header, counters and members, read without disturbing anyone."""
 
 def check_log_options(term_length: int, window: int, slots: int, start_position: int) -> None: ...
@@ -374,3 +374,29 @@ def take_frame(subscription: Subscription, timeout: float | None) -> Lease: ...
 def newest_frame(subscription: Subscription) -> Lease: ...
 
 def leases(subscription: Subscription) -> int: ...
+
+class Screen:
+    """What a member of a sync queue does not want to see."""
+
+    def __init__(self, own: int | None, senders: Sequence[bytes], types: Sequence[bytes]) -> None: ...
+
+def sync_sender(fd: int, path: str, name: bytes, clock: ManualClock | None) -> Sender: ...
+
+def sync_receiver(fd: int, path: str, name: bytes, start: str, position: int, drop_after: float) -> Receiver: ...
+
+def sync_screen(subscription: Subscription, screen: Screen) -> None: ...
+
+def sync_screened(subscription: Subscription) -> int: ...
+
+def sync_take(subscription: Subscription) -> tuple[Any, Any] | None: ...
+
+def sync_wait(subscription: Subscription, timeout: float | None) -> bool:
+    """Whether a message came within the timeout."""
+
+def sync_send(publication: Publication, prefix: object, body: object, timeout: float | None, spill: object | None, subscription: object | None) -> object:
+    """The position after the message, or None when the timeout passed first."""
+
+def lock_byte(fd: int, byte: int, exclusive: bool, wait: bool) -> bool:
+    """
+    A kernel lock on one byte of a file, for as long as this description is open. False if it was not to be had.
+    """

@@ -54,6 +54,8 @@ def typed_schema(codec: dict[str, Any], sample: Iterable[bytes]) -> pa.Schema:
         return pa.schema(_struct_fields(codecs._dtype(codec["dtype"])))
     if kind == "array":
         return pa.schema([pa.field("value", pa.list_(_arrow_type(np.dtype(codec["dtype"]))))])
+    if kind == "sync":
+        return pa.schema([("sender", pa.string()), ("type", pa.string()), ("body", pa.binary())])
     if kind == "frame":
         return FRAME if codec.get("pixels") else pa.schema([field for field in FRAME if field.name != "pixels"])
     if kind in ("json", "msgpack"):
@@ -70,6 +72,8 @@ def decode(codec: dict[str, Any], schema: pa.Schema, payload: pa.Array) -> tuple
         return _decode_fixed(codec, schema, payload)
     if kind == "frame":
         return _decode_frames(schema, payload)
+    if kind == "sync":
+        return _decode_sync(payload)
     return _decode_objects(codec, schema, payload)
 
 
@@ -156,6 +160,28 @@ def _decode_frames(schema: pa.Schema, payload: pa.Array) -> tuple[list[pa.Array]
         errors.append(error)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return arrays, pa.array(errors, pa.string())
+
+
+def _decode_sync(payload: pa.Array) -> tuple[list[pa.Array], pa.Array]:
+    columns: tuple[list[Any], ...] = ([], [], [])
+    errors: list[str | None] = []
+    decode_one = codecs.from_spec({"kind": "sync"}).decode
+    for value in payload:
+        row: list[Any] = [None, None, None]
+        error = None
+        try:
+            found = decode_one(value.as_buffer())
+            names = [
+                found[key].encode("utf-8", "surrogateescape").decode("utf-8", "replace") for key in ("sender", "type")
+            ]
+            row = [*names, found["body"]]
+        except (struct.error, ValueError) as wrong:
+            error = f"no message of a sync queue: {wrong}"[:200]
+        for column, item in zip(columns, row, strict=True):
+            column.append(item)
+        errors.append(error)
+    kinds = (pa.string(), pa.string(), pa.binary())
+    return [pa.array(c, k) for c, k in zip(columns, kinds, strict=True)], pa.array(errors, pa.string())
 
 
 def _payload_bytes(payload: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

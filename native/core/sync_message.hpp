@@ -1,0 +1,39 @@
+// A message of a sync queue: who sent it, of what type it is, and its body, one after the other in a log's message.
+// Everything else about sync queues is the term log's. docs/design/sync_queue.md.
+#pragma once
+
+#include "error.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace penstock {
+
+struct SyncHeader {
+    uint16_t sender = 0, type = 0; // bytes
+    uint32_t spare = 0;
+};
+static_assert(sizeof(SyncHeader) == 8);
+
+struct SyncParts {
+    std::string_view sender, type;
+    const uint8_t *body = nullptr;
+    size_t length = 0;
+};
+
+// Believes no length that the message does not have room for.
+inline SyncParts read_sync(const uint8_t *data, size_t length) {
+    SyncHeader header;
+    if (length >= sizeof header) std::memcpy(&header, data, sizeof header);
+    const size_t before = sizeof header + header.sender + header.type;
+    if (length < before)
+        throw Error(Code::corrupt, "a message of " + std::to_string(length) +
+                                       " bytes is none of a sync queue's: its sender and type "
+                                       "would take " +
+                                       std::to_string(before));
+    const char *text = reinterpret_cast<const char *>(data) + sizeof header;
+    return {{text, header.sender}, {text + header.sender, header.type}, data + before, length - before};
+}
+
+} // namespace penstock
