@@ -20,6 +20,7 @@ COUNTS = {64: 600_000, 1024: 200_000, 65536: 12_000, 1 << 20: 1_000}
 # Rivals that would take too long get fewer messages.
 SLOW = {
     "mp_queue": 20,
+    "pysyncq": 20,
     "mp_pipe": 8,
     "iceoryx2": 20,
     "faster_fifo": 10,

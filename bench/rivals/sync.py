@@ -1,0 +1,39 @@
+"""Penstock's sync queue, one message at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import penstock
+from penstock.shm.sync import SyncQueue
+
+SIZE = 1 << 20
+
+
+def _join(name: str, sender: str, size: int, **options: Any) -> SyncQueue:
+    return penstock.join(f"sync:{name}", sender=sender, size=max(SIZE, 1 << (4 * size).bit_length()), **options)
+
+
+class _Sender:
+    def __init__(self, name: str, size: int) -> None:
+        self.queue = _join(name, "sender", size)
+        self.send, self.close = self.queue.append, self.queue.close
+
+
+class _Receiver:
+    def __init__(self, name: str, number: int, size: int, **options: Any) -> None:
+        self.queue = _join(name, f"receiver-{number}", size, **options)
+        self.close, self.pop = self.queue.close, self.queue.pop
+
+    def recv(self) -> bytes:
+        return self.pop().body
+
+
+def sender(name: str, readers: int, size: int) -> _Sender:
+    """A member that writes."""
+    return _Sender(name, size)
+
+
+def receiver(name: str, number: int, size: int, **options: Any) -> _Receiver:
+    """A member that reads."""
+    return _Receiver(name, number, size, **options)

@@ -1,0 +1,29 @@
+"""Penstock's sync queue, in batches."""
+
+from __future__ import annotations
+
+from bench.rivals import sync
+
+BATCH = 500
+
+
+class _Sender(sync._Sender):
+    def send_many(self, data: bytes, count: int) -> None:
+        batch = [data] * BATCH
+        for done in range(0, count, BATCH):
+            self.queue.append_many(batch[: count - done])
+
+
+class _Receiver(sync._Receiver):
+    def receive_many(self) -> int:
+        return len(self.queue.pop_many(BATCH))
+
+
+def sender(name: str, readers: int, size: int) -> _Sender:
+    """A member that writes."""
+    return _Sender(name, size)
+
+
+def receiver(name: str, number: int, size: int) -> _Receiver:
+    """A member that reads."""
+    return _Receiver(name, number, size)
