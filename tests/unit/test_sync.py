@@ -278,7 +278,8 @@ def test_joining_while_the_last_one_leaves_is_never_lost():
         penstock.inspect("sync:churn")
 
 
-def _echo(name, count):
+def _echo(folder, name, count):
+    os.environ["PENSTOCK_DIR"] = folder  # a fork server has the environment of whoever started it
     with penstock.join("sync:procs", sender=name) as me:
         me.wait_for({"0", "1", "2"}, timeout=60)
         for i in range(count):
@@ -295,7 +296,7 @@ def _echo(name, count):
 def test_processes_by_every_way_of_starting_them(how):
     with penstock.join("sync:procs", sender="keeper", size=S) as keeper:
         context = mp.get_context(how)
-        children = [context.Process(target=_echo, args=(str(i), 500)) for i in range(3)]
+        children = [context.Process(target=_echo, args=(os.environ["PENSTOCK_DIR"], str(i), 500)) for i in range(3)]
         for child in children:
             child.start()
         got = sum(keeper.pop(timeout=60).type == "n" for _ in range(1500))
