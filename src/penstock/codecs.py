@@ -83,16 +83,17 @@ FRAME_NOTE = (
 
 def _frame(spec: dict[str, Any]) -> Codec:
     """What is said of a frame, and its pixels where they were kept."""
-    codec = Codec(spec, _refuse, _same)
+    import numpy as np
+
     header = struct.Struct(FRAME_NOTE)
-    frame_dtype(codec), tuple(spec["shape"])
+    dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
 
     def decode(data: Any) -> Any:
         _, length, number, start, end = header.unpack_from(data)
         fields = bytes(memoryview(data)[header.size : header.size + length])
         about = {"id": number, "start_ns": start, "end_ns": end, "meta": msgspec.json.decode(fields) if fields else {}}
         if len(data) > header.size + length:
-            about["pixels"] = frame_array(memoryview(data)[header.size + length :], codec)
+            about["pixels"] = np.frombuffer(data, dtype, offset=header.size + length).reshape(shape)
         return about
 
     return Codec(spec, _refuse, decode)
@@ -120,13 +121,6 @@ def _sync(data: Any) -> dict[str, Any]:
 def frame(dtype: str, shape: tuple[int, ...]) -> Codec:
     """The codec of a frames channel."""
     return from_spec({"kind": "frame", "dtype": dtype, "shape": list(shape)})
-
-
-def frame_array(data: Any, codec: Codec) -> np.ndarray[Any, Any]:
-    """The array in a frame's bytes, without a copy."""
-    import numpy as np
-
-    return np.frombuffer(data, dtype=codec.spec["dtype"]).reshape(codec.spec["shape"])
 
 
 def frame_dtype(codec: Codec) -> np.dtype[Any]:

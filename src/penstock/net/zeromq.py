@@ -116,7 +116,7 @@ class ZmqPublication(_Handle):
     """A PUB end. Thread-safe; a context manager. Sending never blocks; who is slow misses what his queue has no room for."""
 
     def __init__(self, channel: Channel, codec: Codec, hwm: int) -> None:
-        super().__init__(channel, "XPUB", codec, hwm, {})
+        super().__init__(channel, "XPUB", codec, hwm, {"hwm": hwm, "codec": codec.spec})
         self.session = secrets.randbits(31)
         self._readers = 0
         self._socket.setsockopt(self._zmq.XPUB_VERBOSER, 1)
@@ -184,7 +184,7 @@ class ZmqPublication(_Handle):
             raise TimedOut(f"{self.channel}: fewer than {count} subscriptions came within the timeout")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return open_publication, (self._channel,)
+        return _reopen, (open_publication, self._channel, self._arguments)
 
 
 class ZmqSubscription(_Handle):
@@ -309,12 +309,12 @@ class ZmqSubscription(_Handle):
             yield message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._channel, self._arguments)
+        return _reopen, (open_subscription, self._channel, self._arguments)
 
 
-def _reopen(channel: Channel, arguments: dict[str, Any]) -> ZmqSubscription:
-    """What a pickled subscription becomes."""
-    return open_subscription(channel, **arguments)
+def _reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any]) -> Any:
+    """What a pickled handle becomes."""
+    return opener(channel, **arguments)
 
 
 def _slices(timeout: float | None) -> Iterator[int]:

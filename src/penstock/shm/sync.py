@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import struct
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, Dropped, Invalid, NotFound, TimedOut, TooLarge
-from penstock.options import LogOptions, SyncOptions, seconds
+from penstock.options import SyncOptions, seconds
 from penstock.shm import files, handles, opening
 from penstock.shm.handles import Origin, Publication, Subscription
 from penstock.status import ChannelStatus, Member
@@ -67,6 +66,11 @@ class SyncMessage(NamedTuple):
     time_ns: int
 
     @property
+    def cost(self) -> int:
+        """About how many bytes of memory it takes while it is kept."""
+        return len(self.body) + 200
+
+    @property
     def text(self) -> str:
         """The body as text. Bytes that are no UTF-8 become escapes; nothing is lost."""
         return self.body.decode("utf-8", "surrogateescape")
@@ -94,7 +98,7 @@ def prefix(sender: bytes, kind: bytes) -> bytes:
     """What stands before a message's body."""
     if len(kind) > 65535:
         raise TooLarge(f"a type of {len(kind)} bytes: at most 65535 fit")
-    return struct.pack("<HHI", len(sender), len(kind), 0) + sender + kind
+    return codecs.SYNC_HEADER.pack(len(sender), len(kind), 0) + sender + kind
 
 
 class SyncQueue:
@@ -274,7 +278,7 @@ class SyncQueue:
             if found is None:
                 break
             message = SyncMessage(*cast(tuple[str, str, bytes, int, int], found))
-            size = len(message.body) + 200
+            size = message.cost
             self._spilled.append(message)
             self._spilled_bytes += size
             moved = True
@@ -313,7 +317,7 @@ class SyncQueue:
             raise error
         while self._spilled:
             message = self._spilled.popleft()
-            self._spilled_bytes -= len(message.body) + 200
+            self._spilled_bytes -= message.cost
             if not self._hides(message):
                 return message
         found = _native.sync_take(self._sub)
@@ -498,7 +502,7 @@ def _leave_only(queue: SyncQueue, last: int) -> None:
     """Of what the queue still keeps, the newest `last` messages."""
     kept: deque[SyncMessage] = deque(queue.drain(), maxlen=last)
     queue._spilled.extend(kept)
-    queue._spilled_bytes = sum(len(message.body) + 200 for message in kept)
+    queue._spilled_bytes = sum(message.cost for message in kept)
 
 
 def open_publication(channel: Channel, **options: Any) -> Publication:
@@ -527,4 +531,4 @@ def open_subscription(
     )
 
 
-__all__ = ["Change", "LogOptions", "SyncMessage", "SyncQueue", "join"]
+__all__ = ["Change", "SyncMessage", "SyncQueue", "join"]
