@@ -88,11 +88,10 @@ struct Control {
         Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, bytes_lost, repaired,
             dropped, reaped;
     } totals;
-    Paired<Atomic<uint32_t>> members; // 896: event: sync queues: somebody came or went
-    uint8_t spare[4096 - 1024];
+    uint8_t spare[4096 - 896];
 };
 static_assert(sizeof(Control) == 4096 && offsetof(Control, limit) == 128 && offsetof(Control, space) == 512);
-static_assert(offsetof(Control, totals) == 768 && offsetof(Control, members) == 896);
+static_assert(offsetof(Control, totals) == 768);
 inline constexpr size_t name_max = 64;
 inline constexpr uint64_t refuses_to_wait = UINT64_MAX; // a subscription's drop_after_ns: writers fail instead of waiting for it
 

@@ -143,8 +143,6 @@ class TermLog {
         attached_ = true;
         fork_generation_ = ForkGuard::generation();
         if (role == Role::subscription) event_notify(control_->space.value); // somebody may wait for it
-        if (!name.empty()) event_notify(control_->members.value);
-        named_ = !name.empty();
     }
 
     void detach() {
@@ -157,7 +155,6 @@ class TermLog {
         } // else the kernel frees the byte and the living repair the slot
         seat_.leave();
         event_notify(control_->space.value);
-        if (named_) event_notify(control_->members.value);
     }
 
     // Leaves as a killed process would: the kernel lock goes, everything else stays for the living to repair.
@@ -311,7 +308,6 @@ class TermLog {
             control_->totals.reaped.bump(1);
             found = true;
         }
-        if (found && named_) event_notify(control_->members.value);
         return found;
     }
 
@@ -429,7 +425,7 @@ class TermLog {
     uint32_t mask_, bits_;
     uint32_t mine_ = ~0u - 1, my_generation_ = 0;
     uint32_t fork_generation_;
-    bool attached_ = false, named_ = false;
+    bool attached_ = false;
     int64_t last_reap_ns_ = 0;
 };
 
