@@ -128,6 +128,54 @@ def flow(rival: ModuleType, size: int, count: int, readers: int) -> Flow:
     return Flow(count / (slowest / 1e9), cpu_send / count, sum(cpu for _, cpu in results) / len(results) / count)
 
 
+def _talk(
+    rival: ModuleType, name: str, number: int, members: int, size: int, count: int, ready: Any, go: Any, results: Any
+) -> None:
+    with contextlib.closing(rival.member(name, number, members, size)) as end:
+        ready.release()
+        go.wait(TIMEOUT)
+        data, got, wanted = os.urandom(size), 0, count * (members - 1)
+        cpu, begun = time.process_time_ns(), time.perf_counter_ns()
+        for i in range(count):
+            end.send(data)
+            if i % 32 == 31:
+                got += end.take()
+        while got < wanted:
+            now = end.take()
+            got += now
+            if not now:
+                time.sleep(0.0001)
+        results.put((time.perf_counter_ns() - begun, time.process_time_ns() - cpu))
+        results.get_ack()
+
+
+def mesh(rival: ModuleType, members: int, size: int, count: int) -> tuple[float, float]:
+    """So many processes that each write `count` messages and read everybody else's: (messages received per second by all of
+    them together, CPU nanoseconds per message received)."""
+    name = f"bench-{os.getpid()}-{time.monotonic_ns()}"
+    ready, go, results = context.Semaphore(0), context.Event(), _Queue()
+    if hasattr(rival, "prepare"):
+        rival.prepare(name, members, size)
+    children = [_child(_talk, rival, name, i, members, size, count, ready, go, results) for i in range(members)]
+    try:
+        for _ in children:
+            if not ready.acquire(timeout=TIMEOUT):
+                raise RuntimeError("a member did not start")
+        time.sleep(0.05)
+        go.set()
+        found = [results.get() for _ in children]
+    finally:
+        results.done.set()
+        for process in children:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+        if hasattr(rival, "clean"):
+            rival.clean(name)
+    total = count * members * (members - 1)
+    return total / (max(wall for wall, _ in found) / 1e9), sum(cpu for _, cpu in found) / total
+
+
 def _echo(rival: ModuleType, there: str, back: str, size: int, count: int, ready: Any, options: dict[str, Any]) -> None:
     end_back = rival.sender(back, 1, size)
     end_there = rival.receiver(there, 0, size, **options)

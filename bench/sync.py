@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from bench import rivals
 from bench.ipc import latency, own_channels, throughput
+from bench.processes import mesh
 from bench.report import Report
 from bench.rivals import sync, sync_batch
 
@@ -20,8 +23,26 @@ def run(report: Report) -> None:
         for size in (64,) if report.quick else (64, 1024, 1 << 20):
             for readers in (1, 3):
                 throughput(report, everyone, size, readers)
+        for members in (2, 4, 8):
+            conversation(report, {"penstock": sync, **found}, members)
         latency(report, {"penstock": sync, **found}, 64, ours=sync)
     aims(report)
+
+
+def conversation(report: Report, everyone: dict[str, ModuleType], members: int) -> None:
+    """Everybody writes, everybody reads everybody else."""
+    case = f"64 B, {members} that all write and read"
+    for who, rival in everyone.items():
+        if not hasattr(rival, "member"):
+            continue
+        count = (200 if report.quick else 4_000 if who != "penstock" else 40_000) // members
+        try:
+            runs = [mesh(rival, members, 64, count) for _ in range(1 if report.quick else 3)]
+        except (RuntimeError, OSError) as error:
+            report.missing[f"{who}, {case}"] = str(error)
+            continue
+        report.add(case, who, "received by all", [rate for rate, _ in runs], "messages/s")
+        report.add(case, who, "CPU per message received", [cpu for _, cpu in runs], "ns")
 
 
 def aims(report: Report) -> None:

@@ -49,9 +49,9 @@ def main() -> int:
     for name in given.rooms or every:
         print(f"  {name} …", flush=True)
         rows += every[name]()
+        if given.json:  # after every room: a long run that is cut off has said what it found
+            save(rows, given.json)
     show(rows)
-    if given.json:
-        save(rows, given.json)
     return 1 if any(row.failures for row in rows) else 0
 
 

@@ -24,6 +24,7 @@ class Bug:
 
 MODEL, KILL, CHECK, RKILL, SCRIBBLE, STRESS = "model", "kill", "recording", "recording kill", "scribble", "stress"
 RING_MODEL, RING_KILL, RING_STRESS, RING_FUZZ = "ring model", "ring kill", "ring stress", "ring fuzz"
+SYNC_MODEL = "sync model"
 FRAME_MODEL, FRAME_KILL, FRAME_STRESS, FRAME_FUZZ = "frame model", "frame kill", "frame stress", "frame fuzz"
 BUGS = [
     Bug("a commit without release", WRITER,
@@ -113,6 +114,15 @@ BUGS = [
         "at->word0.cas(seen, pack_word0(static_cast<uint32_t>(length), flags_whole, FrameType::pad))",
         "(at->word0.release(pack_word0(static_cast<uint32_t>(length), flags_whole, FrameType::pad)), seen == 0)", (MODEL,),
         ((LOG, "if (frame_length(word0) > 0) return true;\n        // Its owner died", "// Its owner died"),)),
+    Bug("a name is seen while it is written", LOG,
+        "identity.joined_ns.relaxed(0); // who reads the name meanwhile gets none", ";", (SYNC_MODEL, KILL)),
+    Bug("a name is believed without looking again", LOG,
+        "if (joined == 0 || identity.joined_ns.relaxed() != joined) return {};", ";", (SYNC_MODEL, KILL)),
+    Bug("whoever is slow is said to refuse", LOG,
+        "if (s.reader.position.acquire() + geometry_.window >= end) continue; // SYNC 3", ";", (SYNC_MODEL,)),
+    Bug("nobody ever refuses", LOG,
+        "s.identity.drop_after_ns.relaxed() != refuses_to_wait) continue;",
+        "s.identity.drop_after_ns.relaxed() + 1 != refuses_to_wait) continue;", (SYNC_MODEL,)),
     Bug("a waker does not look behind a fence", WAITING,
         "inline void event_notify(Atomic<uint32_t> &event) {\n    full_fence();",
         "inline void event_notify(Atomic<uint32_t> &event) {", (MODEL,)),

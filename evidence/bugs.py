@@ -29,6 +29,7 @@ from evidence.bug_list import (
     RKILL,
     SCRIBBLE,
     STRESS,
+    SYNC_MODEL,
 )
 from evidence.build import ROOT, run
 from evidence.native import SANITIZED
@@ -72,7 +73,8 @@ PLATFORM = ['-DPENSTOCK_PLATFORM="../model/platform.hpp"', '-DPENSTOCK_LIVENESS=
 LOOKS = ("--preemptions 1 --stale 1 --most 2000 --first 1", "--preemptions 2 --stale 2 --most 60000 --first 1")
 # Room → source, how to compile it, how to run it: what a shallow look finds needs no deep one.
 PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
-    MODEL: ("model/log_scenarios.cpp", PLATFORM, tuple(f"{look} --without ring_,frames_" for look in LOOKS)),
+    MODEL: ("model/log_scenarios.cpp", PLATFORM, tuple(f"{look} --without ring_,frames_,sync_" for look in LOOKS)),
+    SYNC_MODEL: ("model/sync_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix sync_" for look in LOOKS)),
     RING_MODEL: ("model/ring_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix ring_" for look in LOOKS)),
     FRAME_MODEL: ("model/frame_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix frames_" for look in LOOKS)),
     KILL: ("kill/log_kill.cpp", [], ("--kills 2",)),
@@ -95,11 +97,13 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
         ("--runs 1500",),
     ),
 }
+LOG_SCENARIOS = ("log_scenarios", "log_members", "log_deaths")
 # Further sources of a room's program that see the bug, and those that need not.
 MORE = {
-    MODEL: (("model/log_members.cpp", "model/log_deaths.cpp"), (*EXPLORER, "ring_scenarios", "frame_scenarios")),
-    RING_MODEL: ((), (*EXPLORER, "log_scenarios", "log_members", "log_deaths", "frame_scenarios")),
-    FRAME_MODEL: ((), (*EXPLORER, "log_scenarios", "log_members", "log_deaths", "ring_scenarios")),
+    MODEL: (LOG_SCENARIOS[1:], (*EXPLORER, "sync_scenarios", "ring_scenarios", "frame_scenarios")),
+    SYNC_MODEL: ((), (*EXPLORER, *LOG_SCENARIOS, "ring_scenarios", "frame_scenarios")),
+    RING_MODEL: ((), (*EXPLORER, *LOG_SCENARIOS, "sync_scenarios", "frame_scenarios")),
+    FRAME_MODEL: ((), (*EXPLORER, *LOG_SCENARIOS, "sync_scenarios", "ring_scenarios")),
     FRAME_FUZZ: (("hostile/random_driver.cpp",), ()),
     RING_FUZZ: (("hostile/random_driver.cpp",), ()),
 }
@@ -111,7 +115,10 @@ def _compile(folder: Path, room: str, number: int) -> Path:
     native = folder / "native"
     include = [f"-I{native / 'core'}", f"-I{native / 'model'}"]
     seeing, made = MORE.get(room, ((), ()))
-    extra = [*(str(native / name) for name in seeing), *(str(folder / f"{name}.o") for name in made)]
+    extra = [
+        *(str(native / f"model/{name}.cpp") if "/" not in name else str(native / name) for name in seeing),
+        *(str(folder / f"{name}.o") for name in made),
+    ]
     run([*COMPILER, *flags, *include, f"-DPENSTOCK_BUG={number}", str(native / source), *extra, "-o", str(program)])
     return program
 

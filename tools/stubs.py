@@ -18,7 +18,12 @@ TYPES = [
     ("-> dict:", "-> dict[str, Any]:"),
     ("-> list:", "-> list[Any]:"),
     ("-> tuple:", "-> tuple[Any, Any]:"),
+    (
+        "def sync_first_spilled(member: SyncMember) -> object:",
+        "def sync_first_spilled(member: SyncMember) -> int | None:",
+    ),
     ("-> object: ...", "-> tuple[Any, Any] | None: ..."),
+    ("message: type,", "message: type[tuple[Any, ...]],"),
     ("def __iter__(self, /):", "def __iter__(self) -> Self:"),
     ("def __next__(self, /):", "def __next__(self) -> Any:"),
     (": type,", ": type[Exception],"),
@@ -29,6 +34,10 @@ TYPES = [
     ),
 ]
 SIGNATURES = {
+    "append": 'def append(self, body: Any = b"", type: str | bytes = "", *, timeout: float | None = None) -> int:',
+    "SyncMember.offer": 'def offer(self, body: Any = b"", type: str | bytes = "") -> int | None:',
+    "pop": "def pop(self, timeout: float | None = None) -> Any:",
+    "try_pop": "def try_pop(self) -> Any:",
     "send": "def send(self, data: Buffer, timeout: float | None = None) -> int:",
     "offer": "def offer(self, data: Buffer) -> int | None:",
     "offer_many": "def offer_many(self, messages: Iterable[Buffer] | Buffer) -> int:",
@@ -38,10 +47,11 @@ SIGNATURES = {
 
 
 def _method(match: re.Match[str]) -> str:
-    owner = native.Publication if hasattr(native.Publication, match[1]) else native.Subscription
-    doc = inspect.getdoc(getattr(owner, match[1])) or ""
+    owner = re.findall(r"^class (\w+)", match.string[: match.start()], re.MULTILINE)[-1]
+    doc = inspect.getdoc(getattr(getattr(native, owner), match[1])) or ""
     lines = "\n".join(f"        {line}".rstrip() for line in doc.splitlines())
-    return f'    {SIGNATURES[match[1]]}\n        """\n{lines}\n        """\n'
+    signature = SIGNATURES.get(f"{owner}.{match[1]}") or SIGNATURES[match[1]]
+    return f'    {signature}\n        """\n{lines}\n        """\n'
 
 
 def generate() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+from queue import Empty
 from typing import Any
 
 _queues: dict[str, list[Any]] = {}
@@ -33,6 +35,39 @@ class _Receiver:
 
     def close(self) -> None:
         pass
+
+
+class _Member:
+    """Writes to everybody else's queue, reads its own."""
+
+    def __init__(self, name: str, number: int) -> None:
+        queues = _queues[name]
+        self.mine, self.others = queues[number], [*queues[:number], *queues[number + 1 :]]
+        self.early = 0
+
+    def send(self, data: bytes) -> None:
+        for queue in self.others:
+            while queue.full():
+                self.early += self.take()
+            queue.put(data)
+
+    def take(self) -> int:
+        count, self.early = self.early, 0
+        with contextlib.suppress(Empty):
+            while True:
+                self.mine.get_nowait()
+                count += 1
+        return count
+
+    def close(self) -> None:
+        for queue in self.others:
+            queue.close()
+            queue.join_thread()
+
+
+def member(name: str, number: int, count: int, size: int) -> _Member:
+    """One of `count` that all write and all read."""
+    return _Member(name, number)
 
 
 def sender(name: str, readers: int, size: int) -> _Sender:

@@ -37,3 +37,22 @@ def sender(name: str, readers: int, size: int) -> _Sender:
 def receiver(name: str, number: int, size: int, **options: Any) -> _Receiver:
     """A member that reads."""
     return _Receiver(name, number, size, **options)
+
+
+class _Member:
+    """Writes and reads; `take` says how many messages of others it read, without waiting."""
+
+    def __init__(self, name: str, number: int, size: int) -> None:
+        self.queue = _join(name, f"member-{number}", size)
+        self.send, self.close = self.queue.append, self.queue.close
+
+    def take(self) -> int:
+        return len(self.queue.pop_many(1000))
+
+    def wait_for(self, count: int) -> None:
+        self.queue.wait_for([f"member-{number}" for number in range(count)], timeout=60)
+
+
+def member(name: str, number: int, count: int, size: int) -> _Member:
+    """One of `count` that all write and all read."""
+    return _Member(name, number, size)

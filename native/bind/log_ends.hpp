@@ -33,16 +33,25 @@ class LogWatched final : public Watched {
     std::shared_ptr<TermLog> log_;
 };
 
+// The parts of a message that is still in the log. If it is none of a sync queue's, perhaps it was overwritten: then that is
+// said.
+template <class Reader> SyncParts sync_parts(Reader &reader, const Message &message) {
+    try {
+        return read_sync(message.data, message.length);
+    } catch (const Error &) {
+        reader.check_run();
+        throw;
+    }
+}
+
 // What a member of a sync queue does not want to see.
 struct Screen {
-    bool hides(const Message &message) const {
-        if (own && message.session == *own) return true;
-        if (senders.empty() && types.empty()) return false;
-        const SyncParts parts = read_sync(message.data, message.length);
-        return senders.count(std::string(parts.sender)) != 0 || types.count(std::string(parts.type)) != 0;
+    bool hides(std::string_view sender, std::string_view type) const {
+        return senders.find(sender) != senders.end() || types.find(type) != types.end();
     }
+    bool looks_inside() const { return !senders.empty() || !types.empty(); }
     std::optional<int32_t> own; // the session of its own publication
-    std::set<std::string> senders, types;
+    std::set<std::string, std::less<>> senders, types;
 };
 
 class LogReceiver final : public Receiver {
@@ -73,7 +82,7 @@ class LogReceiver final : public Receiver {
     const Message *look() override {
         for (;;) {
             const Message *message = reader_->look();
-            if (message == nullptr || screen_ == nullptr || !screen_->hides(*message)) return message;
+            if (message == nullptr || screen_ == nullptr || !hidden(*message)) return message;
             reader_->take();
             ++screened_;
         }
@@ -119,6 +128,13 @@ class LogReceiver final : public Receiver {
     uint64_t incomplete() const override { return reader_->incomplete(); }
 
   private:
+    bool hidden(const Message &message) {
+        if (screen_->own && message.session == *screen_->own) return true;
+        if (!screen_->looks_inside()) return false;
+        const SyncParts parts = sync_parts(*this, message);
+        return screen_->hides(parts.sender, parts.type);
+    }
+
     std::shared_ptr<TermLog> log_;
     const uint64_t drop_after_ns_;
     const std::string name_;

@@ -1,8 +1,6 @@
-// Sync queues: messages with a sender and a type, read and written by one member.
-#include "publication.hpp"
-#include "subscription.hpp"
+// Sync queues: a member that reads and writes messages with a sender and a type.
+#include "sync_member.hpp"
 
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -10,115 +8,96 @@ namespace penstock::bind {
 
 namespace {
 
-nb::object text(std::string_view bytes) {
-    nb::object made = nb::steal(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape"));
-    if (!made.is_valid()) throw nb::python_error();
-    return made;
-}
-
-// (sender, type, body, position, time_ns) of the next message, or none.
-nb::object take(Subscription &subscription) {
-    Receiver &reader = subscription.reading();
-    const Message *message = reader.peek();
-    if (message == nullptr) {
-        subscription.nothing(reader);
-        return nb::none();
-    }
-    const SyncParts parts = read_sync(message->data, message->length);
-    nb::object made =
-        nb::make_tuple(text(parts.sender), text(parts.type), nb::bytes(reinterpret_cast<const char *>(parts.body), parts.length),
-                       message->position, message->time_ns);
-    reader.check_run();
-    const Message taken = *message;
-    reader.take();
-    subscription.took(taken);
-    return made;
-}
-
-LogReceiver &log_of(Subscription &subscription) {
-    auto *log = dynamic_cast<LogReceiver *>(&subscription.ready());
-    if (log == nullptr) throw Error(Code::invalid, subscription.end().path() + ": this is no sync queue");
-    return *log;
-}
-
-// One attempt to write; no_room, or the position after the message.
-int64_t attempt(Publication &publication, const BytesArgument &prefix, const BytesArgument &body, Sending &sending,
-                std::vector<uint8_t> &whole) {
-    Sender &sender = publication.ready();
-    const size_t length = prefix.size() + body.size();
-    if (length <= sender.payload_max()) {
-        Reservation place;
-        if (!sender.reserve(length, place)) return no_room;
-        std::memcpy(place.payload, prefix.data(), prefix.size());
-        if (body.size() != 0) std::memcpy(place.payload + prefix.size(), body.data(), body.size());
-        return sender.commit(place);
-    }
-    if (whole.empty()) {
-        whole.assign(prefix.data(), prefix.data() + prefix.size());
-        whole.insert(whole.end(), body.data(), body.data() + body.size());
-        sending.data = whole.data();
-        sending.length = whole.size();
-    }
-    return sender.advance(sending) ? sending.position : no_room;
-}
-
-// Writes a message; waits for room. `spill` moves what this member has not read yet into its own memory, and says whether
-// there was anything: without that, members that all write would wait for each other.
-PyObject *send(Publication &publication, nb::handle prefix_object, nb::handle body_object, nb::handle timeout_object,
-               nb::object spill, Subscription *subscription) {
-    const BytesArgument prefix(prefix_object.ptr()), body(body_object.ptr());
-    Sending sending{nullptr, 0};
-    std::vector<uint8_t> whole;
-    int64_t position = attempt(publication, prefix, body, sending, whole);
-    if (position != no_room) return PyLong_FromLongLong(position);
-    auto &log = dynamic_cast<LogSender &>(publication.end()).log();
-    const int64_t timeout = timeout_ns(timeout_object.ptr()), begun = now_monotonic();
-    const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
-    const Publication::Busy busy(publication);
-    auto give_up = [&] {
-        if (!whole.empty() && !publication.closed()) publication.end().give_up(sending);
-    };
-    try {
-        for (int64_t slice = 1'000'000;; slice = std::min(slice * 2, slice_ns_max)) {
-            std::vector<WaitEntry> entries{wait_entry(publication.end().room(), event_prepare(publication.end().room()))};
-            if (subscription != nullptr) {
-                Atomic<uint32_t> &data = subscription->end().event();
-                entries.push_back(wait_entry(data, event_prepare(data)));
-            }
-            position = attempt(publication, prefix, body, sending, whole);
-            if (position != no_room) return PyLong_FromLongLong(position);
-            if (!spill.is_none() && nb::cast<bool>(spill())) continue;
-            std::string who;
-            if (log.refused(prefix.size() + body.size() + header_length, who))
-                throw Error(Code::busy,
-                            publication.end().path() + ": no room, and member '" + who + "' does not let writers wait for it");
-            const int64_t now = now_monotonic();
-            if (now >= deadline) {
-                give_up();
-                Py_RETURN_NONE;
-            }
-            without_interpreter([&] { event_sleep_many(entries.data(), entries.size(), std::min(slice, deadline - now)); });
-            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+// The arguments of append and offer: body, type, and where it is known a timeout.
+struct AppendArguments {
+    AppendArguments(const char *method, PyObject *const *args, Py_ssize_t positional, PyObject *names, bool timed) {
+        PyObject **places[] = {&body, &type, &timeout};
+        static constexpr const char *known[] = {"body", "type", "timeout"};
+        const Py_ssize_t keywords = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
+        bool fine = positional <= 2;
+        for (Py_ssize_t i = 0; i < positional && fine; ++i) *places[i] = args[i];
+        for (Py_ssize_t i = 0; i < keywords && fine; ++i) {
+            const int last = timed ? 3 : 2;
+            int at = 0;
+            while (at < last && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), known[at]) != 0) ++at;
+            fine = at < last && *places[at] == nullptr;
+            if (fine) *places[at] = args[positional + i];
         }
+        if (fine) return;
+        PyErr_Format(PyExc_TypeError, "%s() takes a body and a type%s", method, timed ? ", and timeout by its name" : "");
+        throw nb::python_error();
+    }
+    PyObject *body = nullptr, *type = nullptr, *timeout = nullptr;
+};
+
+SyncBody body_of(PyObject *given) {
+    if (given != nullptr) return SyncBody(given);
+    const nb::object nothing = nb::steal(PyBytes_FromStringAndSize(nullptr, 0));
+    return SyncBody(nothing.ptr());
+}
+
+PyObject *member_append(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    try {
+        const AppendArguments given("append", args, count, names, true);
+        auto *member = nb::inst_ptr<SyncMember>(self);
+        const int64_t position = member->append(body_of(given.body), given.type, timeout_ns(given.timeout));
+        if (position != no_room) return PyLong_FromLongLong(position);
+        PyErr_Format(timeout_error(), "%U", nb::object(nb::handle(self).attr("_no_room")()).ptr());
+        return nullptr;
     } catch (...) {
-        give_up();
-        throw;
+        return raise_current();
     }
 }
+
+PyObject *member_offer(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    try {
+        const AppendArguments given("offer", args, count, names, false);
+        const int64_t position = nb::inst_ptr<SyncMember>(self)->append(body_of(given.body), given.type, 0);
+        if (position == no_room) Py_RETURN_NONE;
+        return PyLong_FromLongLong(position);
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyObject *member_pop(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    try {
+        auto *member = nb::inst_ptr<SyncMember>(self);
+        return member->pop(timeout_ns(optional_argument("pop", args, count, names, 0, "timeout"))).release().ptr();
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyObject *member_try_pop(PyObject *self, PyObject *) {
+    try {
+        nb::object found = nb::inst_ptr<SyncMember>(self)->try_pop();
+        if (!found.is_valid()) Py_RETURN_NONE;
+        return found.release().ptr();
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyMethodDef append_method = {
+    "append", as_method(member_append), METH_FASTCALL | METH_KEYWORDS,
+    "append(body=b\"\", type=\"\", *, timeout=None)\n--\n\n"
+    "Writes a message (text, bytes or any buffer) for everybody else; the position after it.\n\n"
+    "Waits while somebody has not read what the room is needed for; TimeoutError after `timeout` seconds (0: now or\n"
+    "never). `Busy` when the slowest member does not let writers wait, or when this member's own unread messages fill\n"
+    "its memory too: then read before you write. `TooLarge` for what can never fit."};
+PyMethodDef offer_method = {"offer", as_method(member_offer), METH_FASTCALL | METH_KEYWORDS,
+                            "offer(body=b\"\", type=\"\")\n--\n\nThe same without ever blocking: None if there is no room."};
+PyMethodDef pop_method = {
+    "pop", as_method(member_pop), METH_FASTCALL | METH_KEYWORDS,
+    "pop(timeout=None)\n--\n\n"
+    "The next message that is not screened. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."};
+PyMethodDef try_pop_method = {"try_pop", as_method(member_try_pop), METH_NOARGS,
+                              "try_pop()\n--\n\nThe next message, or None if there is none yet. Never blocks."};
 
 } // namespace
 
 void bind_sync(nb::module_ &m) {
-    nb::class_<Screen>(m, "Screen", "What a member of a sync queue does not want to see.")
-        .def(
-            "__init__",
-            [](Screen *self, std::optional<int32_t> own, const std::vector<nb::bytes> &senders,
-               const std::vector<nb::bytes> &types) {
-                new (self) Screen{own, {}, {}};
-                for (const nb::bytes &name : senders) self->senders.emplace(name.c_str(), name.size());
-                for (const nb::bytes &name : types) self->types.emplace(name.c_str(), name.size());
-            },
-            nb::arg("own").none(), nb::arg("senders"), nb::arg("types"));
     m.def(
         "sync_sender",
         [](int fd, std::string path, const nb::bytes &name, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<Sender> {
@@ -138,25 +117,59 @@ void bind_sync(nb::module_ &m) {
                                                  std::string(name.c_str(), name.size()));
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("name"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"));
+    auto type =
+        nb::class_<SyncMember>(m, "SyncMember", "What a member of a sync queue does per message; penstock.join makes them.")
+            .def(
+                "__init__",
+                [](SyncMember *self, nb::object publication, nb::object subscription, nb::type_object message,
+                   std::string channel, const nb::bytes &name, bool own, size_t spill_limit) {
+                    new (self) SyncMember(std::move(publication), std::move(subscription), std::move(message), std::move(channel),
+                                          std::string(name.c_str(), name.size()), own, spill_limit);
+                },
+                nb::arg("publication"), nb::arg("subscription"), nb::arg("message"), nb::arg("channel"), nb::arg("name"),
+                nb::arg("own"), nb::arg("spill_limit"))
+            .def("pop_many", &SyncMember::pop_many, nb::arg("limit") = 1000,
+                 "What is there now, at most `limit` messages. Never blocks.")
+            .def_prop_ro("screened", &SyncMember::screened,
+                         "Messages passed over: its own, and those of screened senders and types.")
+            .def_prop_ro("spilled", &SyncMember::spilled_bytes,
+                         "Bytes of unread messages that were moved into this member's own memory while it waited to write.");
+    for (PyMethodDef *method : {&append_method, &offer_method, &pop_method, &try_pop_method}) add_method(type, method);
+    m.def(
+        "sync_append_many",
+        [](SyncMember &member, nb::object bodies, nb::object type, nb::object timeout) {
+            return member.append_many(bodies.ptr(), type.ptr(), timeout_ns(timeout.ptr()));
+        },
+        nb::arg("member"), nb::arg("bodies"), nb::arg("type"), nb::arg("timeout").none(),
+        "How many of the bodies found room before the timeout.");
+    m.def(
+        "sync_poll_arrow",
+        [](SyncMember &member, int64_t limit, int64_t max_bytes) { return member.poll_arrow(limit, max_bytes); },
+        nb::arg("member"), nb::arg("limit"), nb::arg("max_bytes"));
+    m.def(
+        "sync_keep_last", [](SyncMember &member, size_t count) { member.keep_last(count); }, nb::arg("member"), nb::arg("count"));
     m.def(
         "sync_screen",
-        [](Subscription &subscription, std::shared_ptr<Screen> screen) { log_of(subscription).screen(std::move(screen)); },
-        nb::arg("subscription"), nb::arg("screen"));
-    m.def("sync_screened", [](Subscription &subscription) { return log_of(subscription).screened(); }, nb::arg("subscription"));
-    m.def("sync_take", &take, nb::arg("subscription"));
-    m.def(
-        "sync_wait",
-        [](Subscription &subscription, nb::object timeout) { return subscription.wait_for_message(timeout_ns(timeout.ptr())); },
-        nb::arg("subscription"), nb::arg("timeout").none(), "Whether a message came within the timeout.");
-    m.def(
-        "sync_send",
-        [](Publication &publication, nb::handle prefix, nb::handle body, nb::handle timeout, nb::object spill,
-           nb::object subscription) {
-            Subscription *reads = subscription.is_none() ? nullptr : nb::cast<Subscription *>(subscription);
-            return nb::steal(send(publication, prefix, body, timeout, std::move(spill), reads));
+        [](SyncMember &member, const std::vector<nb::bytes> &senders, const std::vector<nb::bytes> &types) {
+            auto set = [](const std::vector<nb::bytes> &names) {
+                std::set<std::string, std::less<>> made;
+                for (const nb::bytes &name : names) made.emplace(name.c_str(), name.size());
+                return made;
+            };
+            member.screen(set(senders), set(types));
         },
-        nb::arg("publication"), nb::arg("prefix"), nb::arg("body"), nb::arg("timeout").none(), nb::arg("spill").none(),
-        nb::arg("subscription").none(), "The position after the message, or None when the timeout passed first.");
+        nb::arg("member"), nb::arg("senders"), nb::arg("types"));
+    m.def(
+        "sync_before_change", [](SyncMember &member) { return member.before_change(); }, nb::arg("member"),
+        "What sync_wait_change takes to sleep until somebody comes after this call.");
+    m.def(
+        "sync_wait_change",
+        [](SyncMember &member, uint32_t before, double timeout) { member.wait_change(before, seconds_to_ns(timeout)); },
+        nb::arg("member"), nb::arg("before"), nb::arg("timeout"));
+    m.def("sync_forget", [](SyncMember &member) { member.forget(); }, nb::arg("member"));
+    m.def(
+        "sync_first_spilled", [](SyncMember &member) { return member.first_spilled(); }, nb::arg("member"),
+        "Where reading goes on in the member's own memory, or None.");
     m.def(
         "lock_byte",
         [](int fd, uint64_t byte, bool exclusive, bool wait) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace penstock {
@@ -88,6 +89,8 @@ enum BatchColumn : uint32_t {
     column_lost = 128,        // int64: bytes missing right before this row
     column_payload = 256,     // binary
     column_time_ns = 512,     // timestamp[ns, UTC]: send time
+    column_sender = 1024,     // utf8: of a sync queue's messages
+    column_type = 2048,       // utf8: of a sync queue's messages
 };
 
 struct BatchRow {
@@ -95,12 +98,26 @@ struct BatchRow {
     int64_t time_ns = 0, recorded_ns = 0, lost = 0;
     int32_t session = 0;
     uint8_t flags = 0;
+    std::string_view sender, type;
+};
+
+// Texts one after the other, and where each ends.
+struct TextColumn {
+    void begin() { offsets.push<int32_t>(0); }
+    void push(std::string_view text) {
+        std::memcpy(bytes.grow(text.size()), text.data(), text.size());
+        bytes.add(text.size());
+        offsets.push(static_cast<int32_t>(bytes.size()));
+    }
+    Buffer offsets, bytes;
 };
 
 class BatchBuilder {
   public:
     explicit BatchBuilder(uint32_t columns, std::string stream = {}) : columns_(columns), stream_(std::move(stream)) {
         if (columns_ & column_payload) offsets_.push<int32_t>(0);
+        if (columns_ & column_sender) sender_.begin();
+        if (columns_ & column_type) type_.begin();
     }
     // Room for about as much as the batch before held, so that buffers need not be moved while they grow.
     void reserve(size_t rows, size_t bytes) {
@@ -141,6 +158,8 @@ class BatchBuilder {
         if (columns_ & column_recorded_ns) recorded_ns_.push(row.recorded_ns);
         if (columns_ & column_flags) flags_.push(static_cast<int32_t>(row.flags));
         if (columns_ & column_lost) lost_.push(row.lost);
+        if (columns_ & column_sender) sender_.push(row.sender);
+        if (columns_ & column_type) type_.push(row.type);
         ++rows_;
     }
     void add_payload(const uint8_t *payload, size_t length, bool padded) {
@@ -158,6 +177,7 @@ class BatchBuilder {
     std::string stream_;
     size_t rows_ = 0;
     Buffer session_, position_, time_, timestamp_ns_, recorded_ns_, flags_, lost_, offsets_, payload_;
+    TextColumn sender_, type_;
 };
 
 namespace arrow_detail {
@@ -228,7 +248,8 @@ inline void BatchBuilder::finish(ArrowSchema *schema, ArrowArray *array) && {
         }
         column(column_stream, "stream", "u", offsets, names);
     }
-    for (Buffer *buffer : {&session_, &position_, &time_, &timestamp_ns_, &recorded_ns_, &flags_, &lost_, &payload_})
+    for (Buffer *buffer :
+         {&session_, &position_, &time_, &timestamp_ns_, &recorded_ns_, &flags_, &lost_, &payload_, &sender_.bytes, &type_.bytes})
         buffer->grow(0); // a column of no rows still needs an address
     column(column_session, "session", "i", session_);
     column(column_position, "position", "l", position_);
@@ -237,6 +258,8 @@ inline void BatchBuilder::finish(ArrowSchema *schema, ArrowArray *array) && {
     column(column_recorded_ns, "recorded_ns", "l", recorded_ns_);
     column(column_flags, "flags", "i", flags_);
     column(column_lost, "lost", "l", lost_);
+    column(column_sender, "sender", "u", sender_.offsets, sender_.bytes);
+    column(column_type, "type", "u", type_.offsets, type_.bytes);
     column(column_payload, "payload", "z", offsets_, payload_);
     column(column_time_ns, "time", "tsn:UTC", timestamp_ns_);
     for (ArrowArray &child : arrays->children) arrays->links.push_back(&child);

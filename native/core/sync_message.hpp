@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace penstock {
@@ -34,6 +35,16 @@ inline SyncParts read_sync(const uint8_t *data, size_t length) {
                                        std::to_string(before));
     const char *text = reinterpret_cast<const char *>(data) + sizeof header;
     return {{text, header.sender}, {text + header.sender, header.type}, data + before, length - before};
+}
+
+// What stands before a message's body.
+inline std::string sync_prefix(std::string_view sender, std::string_view type) {
+    if (type.size() > UINT16_MAX)
+        throw Error(Code::too_large, "a type of " + std::to_string(type.size()) + " bytes: at most 65535 fit");
+    const SyncHeader header{static_cast<uint16_t>(sender.size()), static_cast<uint16_t>(type.size()), 0};
+    std::string prefix(sizeof header, '\0');
+    std::memcpy(prefix.data(), &header, sizeof header);
+    return prefix.append(sender).append(type);
 }
 
 } // namespace penstock

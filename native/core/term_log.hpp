@@ -126,10 +126,11 @@ class TermLog {
             Slot::Identity &identity = me().identity;
             identity.pid.relaxed(static_cast<uint32_t>(getpid()));
             identity.session.relaxed(role == Role::subscription ? 0 : control_->sessions.value.add(1));
-            identity.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             identity.drop_after_ns.relaxed(drop_after_ns);
             identity.blocked_since.relaxed(0);
             write_name(identity, name);
+            // SYNC 17: pairs with read_name; the name is whole under this time
+            identity.joined_ns.release(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             start();
             identity.role.release(static_cast<uint32_t>(role));
             // SYNC 4: pairs with is_active; forbids using the slot's words before they are its new owner's
@@ -179,9 +180,13 @@ class TermLog {
         }
         return false;
     }
+    // The name in a slot whose owner may be changing; empty while it does.
     static std::string read_name(const Slot::Identity &identity) {
+        const uint64_t joined = identity.joined_ns.acquire(); // SYNC 17: pairs with attach
         char bytes[name_max];
         copy_words_out(bytes, identity.name, sizeof bytes);
+        acquire_fence(); // SYNC 17: pairs with write_name; a word of the next owner's name is seen with its 0
+        if (joined == 0 || identity.joined_ns.relaxed() != joined) return {};
         return std::string(bytes, strnlen(bytes, sizeof bytes));
     }
 
@@ -234,6 +239,8 @@ class TermLog {
         if (name.empty() && identity.name[0].relaxed() == 0) return;
         char bytes[name_max] = {};
         std::memcpy(bytes, name.data(), std::min(name.size(), sizeof bytes));
+        identity.joined_ns.relaxed(0); // who reads the name meanwhile gets none
+        release_fence();               // SYNC 17: pairs with read_name
         copy_words_in(identity.name, bytes, sizeof bytes);
     }
     void take_any_slot() {

@@ -51,6 +51,8 @@ struct Case {
     }
 };
 
+const std::string long_name(name_max, 'n');
+
 // What the victim is given, in its own process.
 struct Hands {
     const Channel &channel;
@@ -61,6 +63,10 @@ struct Hands {
     std::vector<uint8_t> buffer;
     void make_writer() { writer = channel.writer(at.exclusive); }
     void make_reader() { reader = channel.reader({Start::From::earliest, 0}); }
+    void make_member(Start::From from) { // of a sync queue: two seats, both with its name
+        reader = channel.reader({from, 0}, 0, long_name);
+        writer = channel.writer(false, long_name);
+    }
     uint8_t *message(uint32_t number, uint32_t length) {
         buffer.resize(length);
         spell(buffer.data(), victim, number, length);
@@ -130,6 +136,20 @@ const Operation operations[] = {
     {"attach a subscription", [](Hands &) {}, [](Hands &h) { h.make_reader(); }},
     {"detach a publication", [](Hands &h) { h.make_writer(); }, [](Hands &h) { h.writer->log().detach(); }},
     {"detach a subscription", [](Hands &h) { h.make_reader(); }, [](Hands &h) { h.reader->log().detach(); }},
+    {"join a sync queue", [](Hands &) {}, [](Hands &h) { h.make_member(Start::From::newest); }},
+    {"leave a sync queue", [](Hands &h) { h.make_member(Start::From::newest); },
+     [](Hands &h) {
+         h.reader->log().detach();
+         h.writer->log().detach();
+     }},
+    {"write, taking what is unread", [](Hands &h) { h.make_member(Start::From::earliest); },
+     [](Hands &h) {
+         h.message(0, h.at.length);
+         while (h.writer->offer(h.buffer.data(), h.at.length) == no_room) {
+             while (h.reader->look() != nullptr) h.reader->take();
+             h.reader->show_position();
+         }
+     }},
     {"read", [](Hands &h) { h.make_reader(); },
      [](Hands &h) {
          while (h.reader->look() != nullptr) h.reader->take();
@@ -268,8 +288,20 @@ void lay_out(LogWriter &writer, LogReader &reader, const Case &at) {
     }
 }
 
+// Names are whole or not there.
+std::string all_names(const Channel &channel) {
+    for (uint32_t i = 0; i < channel.geometry.slot_count; ++i) {
+        const Slot &slot = *reinterpret_cast<const Slot *>(channel.map->bytes() + slots_offset + i * sizeof(Slot));
+        const std::string name = TermLog::read_name(slot.identity);
+        if (!name.empty() && name != long_name) return "a name is '" + name + "'";
+    }
+    return {};
+}
+
 std::string judge(const Channel &channel, const std::string &operation) {
     try {
+        const std::string named = all_names(channel);
+        if (!named.empty()) return named;
         auto reader = channel.reader({Start::From::earliest, 0});
         auto writer = channel.writer();
         const std::string wrong = go_on(*writer, *reader, operation, 18);

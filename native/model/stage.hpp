@@ -16,7 +16,8 @@ namespace penstock::model {
 // One channel for all executions; its bytes are laid out anew before each.
 class Stage {
   public:
-    explicit Stage(uint32_t window = 256, uint32_t slots = 4) {
+    // `named`: members' names are looked at.
+    explicit Stage(uint32_t window = 256, uint32_t slots = 4, bool named = false) {
         LogGeometry g;
         g.term_length = 256;
         g.window = window;
@@ -44,7 +45,7 @@ class Stage {
             const auto *slot = reinterpret_cast<Slot *>(mapping->bytes() + slots_offset + i * sizeof(Slot));
             World::quiet(&slot->counters, sizeof slot->counters);
             World::quiet(&slot->identity.pid, 12); // pid, session, departed
-            World::quiet(&slot->identity.joined_ns, 8);
+            if (!named) World::quiet(&slot->identity.joined_ns, 8);
         }
     }
     static std::shared_ptr<TermLog> open() { return std::make_shared<TermLog>(-1, "log", mapping); }
@@ -54,9 +55,9 @@ class Stage {
         World::owner(-1);
         return made;
     }
-    static LogReader &reader(int thread, Start start = {}, uint64_t drop_after_ns = 0) {
+    static LogReader &reader(int thread, Start start = {}, uint64_t drop_after_ns = 0, const std::string &name = {}) {
         World::owner(thread);
-        auto &made = *new LogReader(open(), start, drop_after_ns);
+        auto &made = *new LogReader(open(), start, drop_after_ns, name);
         World::owner(-1);
         return made;
     }

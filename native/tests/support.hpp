@@ -41,11 +41,11 @@ class Channel {
     }
     ~Channel() { ::close(fd_); }
     std::shared_ptr<TermLog> open() const { return std::make_shared<TermLog>(fd_, "test", map); }
-    std::shared_ptr<LogWriter> writer(bool exclusive = false) const {
-        return std::make_shared<LogWriter>(open(), exclusive, nullptr);
+    std::shared_ptr<LogWriter> writer(bool exclusive = false, const std::string &name = {}) const {
+        return std::make_shared<LogWriter>(open(), exclusive, nullptr, name);
     }
-    std::shared_ptr<LogReader> reader(Start start = {}, uint64_t drop_after_ns = 0) const {
-        return std::make_shared<LogReader>(open(), start, drop_after_ns);
+    std::shared_ptr<LogReader> reader(Start start = {}, uint64_t drop_after_ns = 0, const std::string &name = {}) const {
+        return std::make_shared<LogReader>(open(), start, drop_after_ns, name);
     }
     LogGeometry geometry;
     std::shared_ptr<Mapping> map;

@@ -106,16 +106,22 @@ def _refuse(value: Any) -> Any:
 SYNC_HEADER = struct.Struct("<HHI")  # bytes of the sender, of the type, 0; then the three strings
 
 
-def _sync(data: Any) -> dict[str, Any]:
-    """A sync queue's message: who sent it, its type, its body."""
+def sync_parts(data: Any) -> tuple[str, str, int]:
+    """A sync queue's message: who sent it, its type, and where its body begins."""
     view = memoryview(data)
     sender, kind, _ = SYNC_HEADER.unpack_from(view)
     begin = SYNC_HEADER.size
-    if begin + sender + kind > len(view):
+    body = begin + sender + kind
+    if body > len(view):
         raise ValueError("its sender and type do not fit")
-    parts = bytes(view[begin : begin + sender]), bytes(view[begin + sender : begin + sender + kind])
-    names = (part.decode("utf-8", "surrogateescape") for part in parts)
-    return {"sender": next(names), "type": next(names), "body": bytes(view[begin + sender + kind :])}
+    parts = bytes(view[begin : begin + sender]), bytes(view[begin + sender : body])
+    first, second = (part.decode("utf-8", "surrogateescape") for part in parts)
+    return first, second, body
+
+
+def _sync(data: Any) -> dict[str, Any]:
+    sender, kind, begin = sync_parts(data)
+    return {"sender": sender, "type": kind, "body": bytes(memoryview(data)[begin:])}
 
 
 def frame(dtype: str, shape: tuple[int, ...]) -> Codec:

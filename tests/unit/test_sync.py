@@ -404,3 +404,100 @@ def test_the_counters_at_the_edge():
             for i in range(300):
                 a.append(b"%d" % i + bytes(1000), timeout=5)
                 assert b.pop(timeout=5).body == b"%d" % i + bytes(1000)
+
+
+def test_batches_as_arrow(pair):
+    a, b = pair
+    assert b.poll_arrow().num_rows == 0
+    a.append_many([b"%d" % i for i in range(100)], "grüße")
+    b.screen(types=["noise"])
+    a.append("x", "noise")
+    a.append(b"\xff", b"\x80")
+    first = b.poll_arrow(limit=60)
+    assert first.column_names == ["position", "sender", "type", "payload", "time"]
+    rest = b.poll_arrow()
+    assert first.num_rows == 60
+    assert [*first["payload"].to_pylist(), *rest["payload"].to_pylist()] == [*(b"%d" % i for i in range(100)), b"\xff"]
+    assert set(first["sender"].to_pylist()) == {"a"}
+    assert rest["type"].to_pylist() == ["grüße"] * 40 + ["\ufffd"]
+    rest.validate(full=True)
+    assert b.screened == 1
+
+
+def test_what_was_spilled_comes_first_in_batches_and_borrowed_too(pair):
+    a, b = pair
+    for i in range(30):
+        b.append(b"%d" % i + bytes(1000))
+    with pytest.raises(TimeoutError):
+        for _ in range(100):
+            a.append(bytes(1000), timeout=0)
+    assert a.spilled > 0
+    assert a.position < a.statistics().tail
+    with a.borrow() as message:
+        assert bytes(message.body) == b"0" + bytes(1000)
+    batch = a.poll_arrow(limit=5)
+    b.append("last")
+    rest = a.poll_arrow()
+    got = [*batch["payload"].to_pylist(), *rest["payload"].to_pylist()]
+    assert [body.rstrip(b"\0") for body in got] == [*(b"%d" % i for i in range(1, 30)), b"last"]
+    assert a.spilled == 0
+
+
+def test_large_bodies_are_read_in_place(pair):
+    a, b = pair
+    a.append(bytes(range(256)) * 30, "big")
+    a.append("next")
+    with b.borrow(timeout=1) as message:
+        assert (message.sender, message.type, message.position) == ("a", "big", 0)
+        assert message.body.readonly
+        assert message.body == bytes(range(256)) * 30
+    with pytest.raises(ValueError, match="released"):
+        message.body[0]
+    with b.borrow(0) as message:
+        assert bytes(message.body) == b"next"
+    with pytest.raises(TimeoutError), b.borrow(0):
+        pass
+    a.append(bytes(S // 2 - 100))  # in fragments
+    with b.borrow(1) as message:
+        assert len(message.body) == S // 2 - 100
+
+
+def test_appending_in_an_event_loop_waits_for_room(pair):
+    a, b = pair
+
+    async def both():
+        async def write():
+            for i in range(300):
+                await a.aappend(b"%d" % i + bytes(1000))
+
+        task = asyncio.create_task(write())
+        got = [await asyncio.wait_for(b.apop(), 5) for _ in range(300)]
+        await task
+        return got
+
+    assert [int(m.body[:-1000]) for m in asyncio.run(both())] == list(range(300))
+
+
+def test_arguments_are_checked_as_everywhere(pair):
+    a, b = pair
+    for wrong in ((1, 2, 3), ()):
+        if wrong:
+            with pytest.raises(TypeError, match="append"):
+                a.append(*wrong)
+    with pytest.raises(TypeError):
+        a.append("x", body="y")
+    with pytest.raises(TypeError):
+        a.offer("x", timeout=1)
+    with pytest.raises(penstock.Invalid, match="list"):
+        a.append_many("abc")
+    with pytest.raises(TypeError):
+        a.append_many([1, 2])
+    with pytest.raises(penstock.Invalid, match="timeout"):
+        a.append("x", timeout=-1)
+    a.append(type="only", body="kw")
+    a.append(type="nothing")
+    assert [m[1:3] for m in b.drain()] == [("only", b"kw"), ("nothing", b"")]
+    b.close()
+    for call in (b.pop, b.try_pop, b.pop_many, b.poll_arrow, lambda: b.append("x")):
+        with pytest.raises(penstock.Closed):
+            call()

@@ -375,26 +375,76 @@ def newest_frame(subscription: Subscription) -> Lease: ...
 
 def leases(subscription: Subscription) -> int: ...
 
-class Screen:
-    """What a member of a sync queue does not want to see."""
-
-    def __init__(self, own: int | None, senders: Sequence[bytes], types: Sequence[bytes]) -> None: ...
-
 def sync_sender(fd: int, path: str, name: bytes, clock: ManualClock | None) -> Sender: ...
 
 def sync_receiver(fd: int, path: str, name: bytes, start: str, position: int, drop_after: float) -> Receiver: ...
 
-def sync_screen(subscription: Subscription, screen: Screen) -> None: ...
+class SyncMember:
+    """
+    What a member of a sync queue does per message; penstock.join makes them.
+    """
 
-def sync_screened(subscription: Subscription) -> int: ...
+    def __init__(self, publication: object, subscription: object, message: type[tuple[Any, ...]], channel: str, name: bytes, own: bool, spill_limit: int) -> None: ...
 
-def sync_take(subscription: Subscription) -> tuple[Any, Any] | None: ...
+    def pop_many(self, limit: int = 1000) -> list[Any]:
+        """What is there now, at most `limit` messages. Never blocks."""
 
-def sync_wait(subscription: Subscription, timeout: float | None) -> bool:
-    """Whether a message came within the timeout."""
+    @property
+    def screened(self) -> int:
+        """
+        Messages passed over: its own, and those of screened senders and types.
+        """
 
-def sync_send(publication: Publication, prefix: object, body: object, timeout: float | None, spill: object | None, subscription: object | None) -> object:
-    """The position after the message, or None when the timeout passed first."""
+    @property
+    def spilled(self) -> int:
+        """
+        Bytes of unread messages that were moved into this member's own memory while it waited to write.
+        """
+
+    def append(self, body: Any = b"", type: str | bytes = "", *, timeout: float | None = None) -> int:
+        """
+        Writes a message (text, bytes or any buffer) for everybody else; the position after it.
+
+        Waits while somebody has not read what the room is needed for; TimeoutError after `timeout` seconds (0: now or
+        never). `Busy` when the slowest member does not let writers wait, or when this member's own unread messages fill
+        its memory too: then read before you write. `TooLarge` for what can never fit.
+        """
+
+    def offer(self, body: Any = b"", type: str | bytes = "") -> int | None:
+        """
+        The same without ever blocking: None if there is no room.
+        """
+
+    def pop(self, timeout: float | None = None) -> Any:
+        """
+        The next message that is not screened. TimeoutError after `timeout` seconds (None: for ever, 0: now or never).
+        """
+
+    def try_pop(self) -> Any:
+        """
+        The next message, or None if there is none yet. Never blocks.
+        """
+
+def sync_append_many(member: SyncMember, bodies: object, type: object, timeout: float | None) -> int:
+    """How many of the bodies found room before the timeout."""
+
+def sync_poll_arrow(member: SyncMember, limit: int, max_bytes: int) -> tuple[Any, Any]: ...
+
+def sync_keep_last(member: SyncMember, count: int) -> None: ...
+
+def sync_screen(member: SyncMember, senders: Sequence[bytes], types: Sequence[bytes]) -> None: ...
+
+def sync_before_change(member: SyncMember) -> int:
+    """
+    What sync_wait_change takes to sleep until somebody comes after this call.
+    """
+
+def sync_wait_change(member: SyncMember, before: int, timeout: float) -> None: ...
+
+def sync_forget(member: SyncMember) -> None: ...
+
+def sync_first_spilled(member: SyncMember) -> int | None:
+    """Where reading goes on in the member's own memory, or None."""
 
 def lock_byte(fd: int, byte: int, exclusive: bool, wait: bool) -> bool:
     """

@@ -73,15 +73,18 @@ def demo(
         "out/demo"
     ),
     channels: Annotated[
-        str, typer.Option(help="The kind of channel: log, or ring with a burst that nobody can keep up with.")
+        str,
+        typer.Option(
+            help="The kind of channel: log; ring, with a burst that nobody can keep up with; sync, where all write and one is killed."
+        ),
     ] = "log",
     json: AsJson = False,
 ) -> None:
     """The main job end to end: publish, subscribe, record, Spark, report."""
     from penstock.cli.demo import run
 
-    if channels not in ("log", "ring"):
-        raise penstock.Invalid(f"--channels {channels}: this version has log and ring")
+    if channels not in ("log", "ring", "sync"):
+        raise penstock.Invalid(f"--channels {channels}: this version has log, ring and sync")
     run(seconds=seconds, data=data, out=out, as_json=json, kind=channels)
 
 

@@ -82,11 +82,9 @@ class PySyncQ:
         """Adds a message. MemoryError if there is no room; with `block` only after `timer` seconds (None: never)."""
         queue = self._opened()
         try:
-            position = queue._append(_bytes(msg), _bytes(msgtype), timer if block else 0)
-        except (penstock.TooLarge, penstock.Busy) as error:
+            queue.append(_bytes(msg), _bytes(msgtype), timeout=timer if block else 0)
+        except (penstock.TooLarge, penstock.Busy, TimeoutError) as error:
             raise MemoryError(str(error)) from error
-        if position is None:
-            raise MemoryError(f"no room for a message of {len(_bytes(msg))} bytes: {queue._slowest()}")
 
     def pop(
         self, block: bool = False, timer: float | None = 0.5, decode: bool = True

@@ -6,26 +6,31 @@ and never waits for itself: what it has not read moves into its own memory befor
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import secrets
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock import codecs
 from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.codecs import Codec
-from penstock.errors import Busy, Closed, Dropped, Invalid, NotFound, TimedOut, TooLarge
+from penstock.errors import Closed, Invalid, NotFound, TimedOut
 from penstock.options import SyncOptions, seconds
 from penstock.shm import files, handles, opening
 from penstock.shm.handles import Origin, Publication, Subscription
 from penstock.status import ChannelStatus, Member
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 LIFE_BYTE = 8  # of the file: held shared by who joins, exclusively by who removes it
-NAP = 0.001
+NAP, NAP_MAX = 0.001, 0.02
+SLICE = 0.05
 NAME_MAX = 64
 SPILL_LIMIT = 64 << 20
 
@@ -66,14 +71,19 @@ class SyncMessage(NamedTuple):
     time_ns: int
 
     @property
-    def cost(self) -> int:
-        """About how many bytes of memory it takes while it is kept."""
-        return len(self.body) + 200
-
-    @property
     def text(self) -> str:
         """The body as text. Bytes that are no UTF-8 become escapes; nothing is lost."""
         return self.body.decode("utf-8", "surrogateescape")
+
+
+class BorrowedMessage(NamedTuple):
+    """A message read in place: as `SyncMessage`, but its body is where it was written."""
+
+    sender: str
+    type: str
+    body: memoryview
+    position: int
+    time_ns: int
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,11 @@ class Change:
     pid: int
 
 
+def _text(name: bytes) -> str:
+    """A name as Python's text."""
+    return name.decode("utf-8", "surrogateescape")
+
+
 def _bytes(text: str | bytes, what: str) -> bytes:
     """A name or a body as it travels."""
     if isinstance(text, bytes):
@@ -94,14 +109,7 @@ def _bytes(text: str | bytes, what: str) -> bytes:
     raise Invalid(f"{what} is text or bytes, not {type(text).__name__}")
 
 
-def prefix(sender: bytes, kind: bytes) -> bytes:
-    """What stands before a message's body."""
-    if len(kind) > 65535:
-        raise TooLarge(f"a type of {len(kind)} bytes: at most 65535 fit")
-    return codecs.SYNC_HEADER.pack(len(sender), len(kind), 0) + sender + kind
-
-
-class SyncQueue:
+class SyncQueue(_native.SyncMember):
     """One member of a sync queue: reads what the others write, and writes. Thread-safe; a context manager.
 
     Made by `penstock.join`. Does not pickle: each process joins by itself, by name.
@@ -110,18 +118,18 @@ class SyncQueue:
     def __init__(
         self, channel: Channel, name: bytes, pub: Publication, sub: Subscription, *, own: bool, spill_limit: int
     ) -> None:
+        super().__init__(pub, sub, SyncMessage, str(channel), name, own, spill_limit)
         self._channel, self._name, self._pub, self._sub = channel, name, pub, sub
-        self._spilled: deque[SyncMessage] = deque()
-        self._spilled_bytes, self._spill_limit = 0, spill_limit
-        self._prefixes: dict[bytes, bytes] = {}
-        self._own = None if own else pub.session
         self._senders: frozenset[bytes] = frozenset()
         self._types: frozenset[bytes] = frozenset()
         self._pid = os.getpid()
-        self._dropped: Dropped | None = None
-        self._window = self.statistics().window
         self._known = {(m.slot, m.joined_ns): (m.name or "", m.pid) for m in self.members()}
-        self._screen()
+
+    if TYPE_CHECKING:
+
+        def pop(self, timeout: float | None = None) -> SyncMessage: ...
+        def try_pop(self) -> SyncMessage | None: ...
+        def pop_many(self, limit: int = 1000) -> list[SyncMessage]: ...
 
     # ---- who and where ----
 
@@ -133,12 +141,13 @@ class SyncQueue:
     @property
     def sender(self) -> str:
         """The name in every message that this member writes."""
-        return self._name.decode("utf-8", "surrogateescape")
+        return _text(self._name)
 
     @property
     def position(self) -> int:
         """Where reading goes on in the one order of all messages."""
-        return self._spilled[0].position if self._spilled else self._sub.position
+        kept = _native.sync_first_spilled(self)
+        return self._sub.position if kept is None else kept
 
     @property
     def lag(self) -> int:
@@ -146,19 +155,9 @@ class SyncQueue:
         return self._sub.lag
 
     @property
-    def spilled(self) -> int:
-        """Bytes of unread messages that were moved into this member's own memory while it waited to write."""
-        return self._spilled_bytes
-
-    @property
     def lost(self) -> int:
         """Bytes that this member missed because it was dropped (`drop_after`)."""
         return self._sub.lost
-
-    @property
-    def screened(self) -> int:
-        """Messages passed over: its own, and those of screened senders and types."""
-        return _native.sync_screened(self._sub)
 
     @property
     def closed(self) -> bool:
@@ -179,115 +178,39 @@ class SyncQueue:
             self._senders = frozenset(_bytes(name, "a sender") for name in senders)
         if types is not None:
             self._types = frozenset(_bytes(name, "a type") for name in types)
-        self._screen()
+        _native.sync_screen(self, sorted(self._senders), sorted(self._types))
 
     @property
     def screened_senders(self) -> frozenset[str]:
         """Whose messages are passed over, beside its own."""
-        return frozenset(name.decode("utf-8", "surrogateescape") for name in self._senders)
+        return frozenset(_text(name) for name in self._senders)
 
     @property
     def screened_types(self) -> frozenset[str]:
         """Messages of which types are passed over."""
-        return frozenset(name.decode("utf-8", "surrogateescape") for name in self._types)
-
-    def _screen(self) -> None:
-        _native.sync_screen(self._sub, _native.Screen(self._own, sorted(self._senders), sorted(self._types)))
-
-    def _forked(self) -> None:
-        """In a forked child this handle becomes a member of its own, by the same name, which reads on at the same place."""
-        self._pid = os.getpid()
-        if self._own is not None:
-            self._own = self._pub.session
-        self._screen()
-
-    def _hides(self, message: SyncMessage) -> bool:
-        return (
-            message.sender.encode("utf-8", "surrogateescape") in self._senders
-            or message.type.encode("utf-8", "surrogateescape") in self._types
-        )
+        return frozenset(_text(name) for name in self._types)
 
     # ---- writing ----
 
-    def append(self, body: Any = b"", type: str | bytes = "", *, timeout: float | None = None) -> int:
-        """Writes a message (text, bytes or any buffer) for everybody else; the position after it.
-
-        Waits while somebody has not read what the room is needed for; TimeoutError after `timeout` seconds (0: now or never). `Busy`
-        when the slowest member does not let writers wait, or when this member's own unread messages fill its memory too: then
-        read before you write. `TooLarge` for what can never fit.
-        """
-        position = self._append(body, type, timeout)
-        if position is None:
-            raise TimedOut(f"{self.channel}: no room within the timeout: {self._slowest()}")
-        return position
-
-    def offer(self, body: Any = b"", type: str | bytes = "") -> int | None:
-        """The same without ever blocking: None if there is no room."""
-        return self._append(body, type, 0)
-
     def append_many(self, bodies: Iterable[Any], type: str | bytes = "", *, timeout: float | None = None) -> int:
         """Writes messages of one type in order, many at once; how many. TimeoutError if not all of them found room in time."""
-        before = self._prefix(type)
-        whole = [before + (body if isinstance(body, bytes) else bytes(self._body(body))) for body in bodies]
-        done = 0
-        deadline = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
-        while done < len(whole):
-            now = self._pub.offer_many(whole[done:] if done else whole)
-            done += now
-            if done < len(whole) and now == 0:
-                left = None if deadline is None else max(deadline - time.monotonic(), 0)
-                if self._send(b"", whole[done], left) is None:
-                    raise TimedOut(f"{self.channel}: {done} of {len(whole)} messages found room: {self._slowest()}")
-                done += 1
+        whole = bodies if isinstance(bodies, (list, tuple, str, bytes)) else tuple(bodies)
+        done = _native.sync_append_many(self, whole, type, timeout)
+        if done < len(whole):
+            raise TimedOut(f"{self.channel}: {done} of {len(whole)} messages found room: {self._slowest()}")
         return done
 
-    def _append(self, body: Any, type: str | bytes, timeout: float | None) -> int | None:
-        if self._pid != os.getpid():
-            self._forked()
-        return self._send(self._prefix(type), self._body(body), timeout)
+    async def aappend(self, body: Any = b"", type: str | bytes = "") -> int:
+        """Writes a message; waits for room in the running event loop. Cancelling it writes nothing."""
+        nap = NAP
+        while (position := self.offer(body, type)) is None:
+            await asyncio.sleep(nap)
+            nap = min(nap * 2, NAP_MAX)
+        return position
 
-    def _body(self, body: Any) -> Any:
-        return _bytes(body, "a body") if isinstance(body, str) else body
-
-    def _prefix(self, type: str | bytes) -> bytes:
-        kind = _bytes(type, "a type")
-        found = self._prefixes.get(kind)
-        if found is None:
-            found = prefix(self._name, kind)
-            if len(self._prefixes) < 256:
-                self._prefixes[kind] = found
-        return found
-
-    def _send(self, before: bytes, body: Any, timeout: float | None) -> int | None:
-        size = len(before) + memoryview(body).nbytes
-        if size > self._window // 2:
-            raise TooLarge(f"{self.channel}: a message of {size} bytes; this queue takes up to {self._window // 2}")
-        found: Any = _native.sync_send(self._pub, before, body, timeout, self._spill, self._sub)
-        return cast("int | None", found)
-
-    def _spill(self) -> bool:
-        """Moves what is unread into this member's own memory; whether anything moved."""
-        moved = False
-        before = self._sub.position
-        while True:
-            try:
-                found = _native.sync_take(self._sub)
-            except Dropped as error:  # the next pop says so
-                self._dropped = error
-                return True
-            if found is None:
-                break
-            message = SyncMessage(*cast(tuple[str, str, bytes, int, int], found))
-            size = message.cost
-            self._spilled.append(message)
-            self._spilled_bytes += size
-            moved = True
-            if self._spilled_bytes > self._spill_limit:
-                raise Busy(
-                    f"{self.channel}: no room to write, and {self._spilled_bytes} bytes of messages are unread here: "
-                    "read before you write, or join with a larger spill_limit"
-                )
-        return moved or self._sub.position != before
+    def _no_room(self) -> str:
+        """What append says when the timeout has passed."""
+        return f"{self.channel}: no room within the timeout: {self._slowest()}"
 
     def _slowest(self) -> str:
         status = self.statistics()
@@ -299,36 +222,30 @@ class SyncQueue:
 
     # ---- reading ----
 
-    def pop(self, timeout: float | None = None) -> SyncMessage:
-        """The next message that is not screened. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        deadline = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
-        while (message := self.try_pop()) is None:
-            left = None if deadline is None else deadline - time.monotonic()
-            if (left is not None and left <= 0) or not _native.sync_wait(self._sub, left):
-                raise TimedOut(f"{self.channel}: no message within the timeout")
-        return message
+    @contextlib.contextmanager
+    def borrow(self, timeout: float | None = None) -> Iterator[BorrowedMessage]:
+        """The next message with its body in place, as a read-only memoryview: large bodies are not copied.
 
-    def try_pop(self) -> SyncMessage | None:
-        """The next message, or None if there is none yet. Never blocks."""
-        if self._pid != os.getpid():
-            self._forked()
-        if self._dropped is not None:
-            error, self._dropped = self._dropped, None
-            raise error
-        while self._spilled:
-            message = self._spilled.popleft()
-            self._spilled_bytes -= message.cost
-            if not self._hides(message):
-                return message
-        found = _native.sync_take(self._sub)
-        return None if found is None else SyncMessage(*cast(tuple[str, str, bytes, int, int], found))
+        `with queue.borrow() as message:`. The room stays taken while the view lives; it ends with the block. TimeoutError
+        after `timeout` seconds.
+        """
+        if _native.sync_first_spilled(self) is not None:
+            message = self.pop(0)
+            yield BorrowedMessage(*message._replace(body=memoryview(message.body)))  # type: ignore[arg-type]
+            return
+        with self._sub.borrow(timeout) as whole:
+            sender, kind, begin = codecs.sync_parts(whole)
+            position, time_ns, _ = self._sub.last
+            with whole[begin:] as body:
+                yield BorrowedMessage(sender, kind, body, position, time_ns)
 
-    def pop_many(self, limit: int = 1000) -> list[SyncMessage]:
-        """What is there now, at most `limit` messages. Never blocks."""
-        found: list[SyncMessage] = []
-        while len(found) < limit and (message := self.try_pop()) is not None:
-            found.append(message)
-        return found
+    def poll_arrow(self, limit: int = 100_000, max_bytes: int = 64 << 20) -> pa.RecordBatch:
+        """What is there now as one Arrow batch: position, sender, type, payload, time. Never blocks.
+
+        At most `limit` rows, and about `max_bytes` of payload unless a single message is longer. In senders and types, what is
+        no UTF-8 is replaced.
+        """
+        return handles.to_batch(_native.sync_poll_arrow(self, limit, max_bytes))
 
     def drain(self) -> Iterator[SyncMessage]:
         """What is there, until there is nothing more. Never blocks."""
@@ -377,12 +294,17 @@ class SyncQueue:
         """Until all of these are here: a barrier. TimeoutError names who is missing."""
         wanted = set(senders)
         deadline = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
-        while missing := wanted - self.senders:
+        while True:
             if self.closed:
                 raise Closed(f"{self.channel}: the handle is closed")
-            if deadline is not None and time.monotonic() >= deadline:
+            before = _native.sync_before_change(self)
+            missing = wanted - self.senders
+            if not missing:
+                return
+            left = SLICE if deadline is None else deadline - time.monotonic()
+            if left <= 0:
                 raise TimedOut(f"{self.channel}: {', '.join(sorted(missing))} did not come within the timeout")
-            time.sleep(NAP)
+            _native.sync_wait_change(self, before, min(left, SLICE))
 
     def changes(self) -> list[Change]:
         """Who came and who went since the last call (the first call: since this member joined), the dead included."""
@@ -401,8 +323,7 @@ class SyncQueue:
             return
         self._sub.close()
         self._pub.close()
-        self._spilled.clear()
-        self._spilled_bytes = 0
+        _native.sync_forget(self)
         if os.getpid() == self._pid:
             _remove_if_last(self._channel)
 
@@ -494,15 +415,8 @@ def join(
         raise
     queue = SyncQueue(channel, name, pub, sub, own=own, spill_limit=spill_limit)
     if last is not None:
-        _leave_only(queue, last)
+        _native.sync_keep_last(queue, last)
     return queue
-
-
-def _leave_only(queue: SyncQueue, last: int) -> None:
-    """Of what the queue still keeps, the newest `last` messages."""
-    kept: deque[SyncMessage] = deque(queue.drain(), maxlen=last)
-    queue._spilled.extend(kept)
-    queue._spilled_bytes = sum(message.cost for message in kept)
 
 
 def open_publication(channel: Channel, **options: Any) -> Publication:

@@ -20,7 +20,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import penstock
 from penstock.cli import output
-from penstock.cli.demo import report, workers
+from penstock.cli.demo import members, report, workers
 from penstock.cli.demo.sources import BURST, DRIVE_STREAMS, TELEMETRY, drive_streams
 from penstock.cli.output import console
 
@@ -67,6 +67,10 @@ def run(*, seconds: float, data: Path | None, out: Path, as_json: bool, kind: st
     """The demo, from nothing to the report. Raises `PenstockError` if a message was changed, or is missing and not counted."""
     if seconds <= 0:
         raise penstock.Invalid(f"--seconds is {seconds}: it must be more than 0")
+    if kind == "sync" and data is not None:
+        raise penstock.Invalid(
+            "--data is for --channels log and ring: on a sync queue the demo's processes write their own samples"
+        )
     if data is not None and not drive_streams(data):
         raise penstock.NotFound(f"{data} holds none of the drive's streams ({', '.join(DRIVE_STREAMS)})")
     _clear(out)
@@ -76,10 +80,24 @@ def run(*, seconds: float, data: Path | None, out: Path, as_json: bool, kind: st
         groups = [drive_streams(data)] if data is not None else list(TELEMETRY.values())
         if kind == "ring":
             groups.append([BURST])
+        if kind == "sync":
+            with steps.step(
+                f"{len(members.NAMES)} processes wrote and read {seconds:g} s of samples on one queue; one was killed"
+            ):
+                measured = members.flow(seconds, archive)
+            _judge(steps, measured, archive, out, data, kind, as_json)
+            return
         what = "this drive's minute" if data is not None else f"{seconds:g} s of this host's telemetry"
         count = sum(map(len, groups))
         with steps.step(f"published {what} on {count} {kind}s to {SUBSCRIBERS} subscribers, and recorded it"):
             measured = _flow(kind, groups, seconds, data, archive)
+    _judge(steps, measured, archive, out, data, kind, as_json)
+
+
+def _judge(
+    steps: _Steps, measured: dict[str, Any], archive: Path, out: Path, data: Path | None, kind: str, as_json: bool
+) -> None:
+    """From the recordings to the report: everything is compared with what the processes counted."""
     with steps.step("verified the recordings, byte by byte"):
         opened = penstock.Archive(archive)
         damage = opened.verify()
@@ -99,10 +117,15 @@ def run(*, seconds: float, data: Path | None, out: Path, as_json: bool, kind: st
             "compared what each reader counted as lost with what it is missing, and the gaps in Spark with both"
         ):
             _account(recorded, measured, out / "tables")
+    if kind == "sync":
+        with steps.step("compared senders and types in the table messages with what the members read of each other"):
+            found = members.in_table(out / "tables")
+            if found != measured["by_type"]:
+                raise penstock.PenstockError(f"the table has {found}, the members counted {measured['by_type']}")
     page = out / "report.html"
     with steps.step("drew the report"):
         report.write(page, rows, measured, out / "tables", "a drive" if data is not None else "this host")
-    _finish(rows, outcome, checked, page, as_json, lossy=kind == "ring")
+    _finish(rows, measured, outcome, checked, page, as_json, lossy=kind == "ring")
 
 
 def _clear(out: Path) -> None:
@@ -213,15 +236,22 @@ def _account(recorded: list[Any], measured: dict[str, Any], tables: Path) -> Non
 
 
 def _finish(
-    rows: list[dict[str, Any]], outcome: Any, checked: int | None, page: Path, as_json: bool, *, lossy: bool
+    rows: list[dict[str, Any]],
+    measured: dict[str, Any],
+    outcome: Any,
+    checked: int | None,
+    page: Path,
+    as_json: bool,
+    *,
+    lossy: bool,
 ) -> None:
     total, lost = sum(row["messages"] for row in rows), sum(row["lost"] for row in rows)
+    readers, by_type = len(measured["subscribers"]), measured.get("by_type", {})
     if as_json:
-        print(
-            output.as_json(
-                {"streams": rows, "messages": total, "lost": lost, "payloads_equal": checked, "report": page}
-            )
-        )
+        told = {"streams": rows, "messages": total, "lost": lost, "payloads_equal": checked, "report": page}
+        if by_type:
+            told["senders"] = [{"sender": s, "type": t, "messages": n} for (s, t), n in sorted(by_type.items())]
+        print(output.as_json(told))
     else:
         right = ("messages", "rate/s", "bytes", "latency p50", "p99", "lost")
         shown = output.table(None, "stream", *right, right=right)
@@ -237,8 +267,13 @@ def _finish(
             )
         console.print()
         console.print(shown)
+        if by_type:
+            senders = output.table(None, "sender", "type", "messages", right=("messages",))
+            for (sender, kind), count in sorted(by_type.items()):
+                senders.add_row(sender, kind, output.count(count))
+            console.print(senders)
         console.print(
-            f"\n{total:,} messages to {SUBSCRIBERS} subscribers and the recorder; {outcome.total_rows:,} in the table messages; "
+            f"\n{total:,} messages to {readers} {'members, each reading what all others wrote,' if by_type else 'subscribers'} and the recorder; {outcome.total_rows:,} in the table messages; "
             f"{lost:,} lost{', each one counted by the reader that lost it' if lossy and lost else ''}."
         )
         if checked is not None:
