@@ -70,7 +70,7 @@ bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64
     if (timeout == 0) return false;
     const int64_t begun = now_monotonic();
     const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
-    const int64_t spin_end = spin_ns >= for_ever - begun ? for_ever : std::min(begun + spin_ns, deadline);
+    const int64_t spin_end = spin_ns >= for_ever - begun ? deadline : std::min(begun + spin_ns, deadline);
     int64_t slice = first_slice_ns;
     while (now_monotonic() < spin_end) { // spin in slices, so that Ctrl-C and other threads are served
         without_interpreter([&] {
@@ -138,5 +138,6 @@ void bind_waiting(nb::module_ &m);
 void bind_recording(nb::module_ &m);
 void bind_frames(nb::module_ &m);
 void bind_sync(nb::module_ &m);
+void bind_pipe(nb::module_ &m);
 
 } // namespace penstock::bind

@@ -27,6 +27,31 @@ class End {
     virtual void disturb() = 0; // everybody who sleeps on this channel looks again
 };
 
+// Words that change when a message comes, and what they were when there was none. Looked at without the interpreter.
+class Glance {
+  public:
+    void clear() { count_ = 0, changes_ = nullptr; }
+    void add(const Atomic<uint64_t> &word, uint64_t seen) {
+        if (count_ == most) return; // what is left out is seen by the sleeper's own look
+        words_[count_] = &word;
+        seen_[count_++] = seen;
+    }
+    void add_changes(const Atomic<uint32_t> &word, uint32_t seen) { changes_ = &word, changes_seen_ = seen; }
+    bool changed() const {
+        for (size_t i = 0; i < count_; ++i)
+            if (words_[i]->relaxed() != seen_[i]) return true;
+        return changes_ != nullptr && changes_->relaxed() != changes_seen_;
+    }
+
+  private:
+    static constexpr size_t most = 16;
+    const Atomic<uint64_t> *words_[most];
+    uint64_t seen_[most];
+    size_t count_ = 0;
+    const Atomic<uint32_t> *changes_ = nullptr;
+    uint32_t changes_seen_ = 0;
+};
+
 class Receiver : public End {
   public:
     // The next message that may be delivered now.
@@ -35,8 +60,8 @@ class Receiver : public End {
 
     virtual Atomic<uint32_t> &event() = 0; // something was committed
     virtual std::shared_ptr<Watched> watched() = 0;
-    // The word that becomes other than 0 when the next message is there; safe to look at without the interpreter.
-    virtual const Atomic<uint64_t> &next_word() = 0;
+    virtual void glance(Glance &at) = 0; // there was nothing: what will change
+    virtual void begin_call() {}         // what earlier calls gave is in its owner's hands
 
     virtual const Message *look() = 0;                       // the next message, not yet taken, or null
     virtual bool copy(void *to, const Message &message) = 0; // false: it was overwritten meanwhile, look again
@@ -119,6 +144,7 @@ class Sender : public End {
 
     // A message of any length: `advance` until it returns true, waiting for room in between.
     virtual bool advance(Sending &sending) = 0;
+    virtual void repair() {} // while there is no room: what the dead left
     virtual void give_up(Sending &sending) = 0;
 
     virtual size_t payload_max() const = 0; // that offer and claim take

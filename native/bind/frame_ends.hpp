@@ -42,7 +42,7 @@ class FrameReceiver final : public Receiver, public std::enable_shared_from_this
     void disturb() override { disturb_ring(*ring_); }
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
     std::shared_ptr<Watched> watched() override { return std::make_shared<RingWatched>(ring_); }
-    const Atomic<uint64_t> &next_word() override { return ring_->frame(notes().position())->word0; }
+    void glance(Glance &at) override { at.add(ring_->frame(notes().position())->word0, 0); }
 
     const Message *look() override { return notes().look(); }
     bool copy(void *to, const Message &message) override { return notes().copy(to, message); }

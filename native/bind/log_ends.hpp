@@ -77,7 +77,7 @@ class LogReceiver final : public Receiver {
     void disturb() override { disturb_log(*log_); }
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
     std::shared_ptr<Watched> watched() override { return std::make_shared<LogWatched>(log_); }
-    const Atomic<uint64_t> &next_word() override { return log_->frame(reader_->position())->word0; }
+    void glance(Glance &at) override { at.add(log_->frame(reader_->position())->word0, 0); }
 
     const Message *look() override {
         for (;;) {

@@ -13,4 +13,5 @@ NB_MODULE(core, m) {
     bind_recording(m);
     bind_frames(m);
     bind_sync(m);
+    bind_pipe(m);
 }

@@ -40,7 +40,11 @@ class Publication : public Handle<Sender> {
         auto attempt = [&] { return ready().advance(sending); };
         bool done = false;
         try {
-            done = wait_until(end().room(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
+            done = wait_until(
+                end().room(), timeout, 0, 1'000'000, attempt, [] { return true; },
+                [&] {
+                    if (!closed()) ready().repair();
+                });
         } catch (...) {
             if (!closed() && generation() == ForkGuard::generation()) end().give_up(sending);
             throw;

@@ -44,7 +44,7 @@ class RingReceiver final : public Receiver {
     void disturb() override { disturb_ring(*ring_); }
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
     std::shared_ptr<Watched> watched() override { return std::make_shared<RingWatched>(ring_); }
-    const Atomic<uint64_t> &next_word() override { return ring_->frame(reader_.position())->word0; }
+    void glance(Glance &at) override { at.add(ring_->frame(reader_.position())->word0, 0); }
 
     const Message *look() override { return reader_.look(); }
     bool copy(void *to, const Message &message) override { return reader_.copy(to, message); }

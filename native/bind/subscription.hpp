@@ -26,12 +26,13 @@ class Subscription : public Handle<Receiver> {
     Receiver &reading() {
         Receiver &reader = ready();
         if (kept_back_) std::rethrow_exception(std::exchange(kept_back_, nullptr));
+        reader.begin_call();
         return reader;
     }
 
     // A new reference to the next message as bytes, or null with no error set.
-    PyObject *receive() {
-        Receiver &reader = reading();
+    PyObject *receive() { return receive_from(reading()); }
+    PyObject *receive_from(Receiver &reader) {
         for (;;) {
             const Message *message = reader.peek();
             if (message == nullptr) {
@@ -48,15 +49,16 @@ class Subscription : public Handle<Receiver> {
 
     bool wait_for_message(int64_t timeout) {
         const Busy busy(*this);
-        const Atomic<uint64_t> *watched = nullptr;
+        Glance watched;
         auto attempt = [&] {
             Receiver &reader = ready();
             if (reader.peek() != nullptr) return true;
-            watched = &reader.next_word();
+            watched.clear();
+            reader.glance(watched);
             return false;
         };
         if (end().passage.stepped()) return wait_stepped(attempt);
-        auto glance = [&] { return watched == nullptr || watched->relaxed() != 0; };
+        auto glance = [&] { return watched.changed(); };
         return wait_until(end().event(), timeout, spin_ns_, slice_ns_max, attempt, glance, [&] {
             if (!closed()) ready().repair();
         });
@@ -67,7 +69,7 @@ class Subscription : public Handle<Receiver> {
         for (int64_t i = 0; i < limit; ++i) {
             PyObject *bytes = nullptr;
             try {
-                bytes = receive();
+                bytes = i == 0 ? receive() : receive_from(ready());
             } catch (const Error &error) {
                 keep_back(error, list.size() != 0);
             }

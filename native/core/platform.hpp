@@ -32,6 +32,7 @@ inline constexpr uint32_t cleans_per_term = 8;   // at least so many steps to cl
 #define PENSTOCK_TERM_LENGTH_MIN (64 * 1024)
 #endif
 inline constexpr uint32_t term_length_min = PENSTOCK_TERM_LENGTH_MIN;
+inline constexpr uint32_t pipe_capacity_min = PENSTOCK_TERM_LENGTH_MIN;
 inline constexpr uint32_t buffer_alignment = 4096; // of a frame's bytes in its channel's file
 
 inline void wrote(const void *, size_t) {}

@@ -6,6 +6,7 @@
 #include "clock.hpp"
 #include "liveness.hpp"
 #include "mapping.hpp"
+#include "robust_lock.hpp"
 #include "waiting.hpp"
 
 #include <algorithm>
@@ -71,24 +72,9 @@ class TermLog {
     // False when a living participant kept it for longer than `patience_ns`.
     bool acquire_lock(int64_t patience_ns) {
         const uint64_t id = uint64_t{my_generation_} << 32 | (mine_ + 1);
-        Atomic<uint64_t> &lock = control_->lock.value;
-        int64_t deadline = 0;
-        for (uint32_t turn = 0;; ++turn) {
-            uint64_t holder = 0;
-            if (lock.cas(holder, id)) return true; // SYNC 6: pairs with release_lock
-            if (turn < platform::lock_spins) {
-                spin_pause();
-                continue;
-            }
-            // A dead holder is replaced; what it did half is begun again by whoever comes next.
-            if (!holder_lives(holder) && lock.cas(holder, id)) return true;
-            const int64_t now = monotonic_ns();
-            if (deadline == 0) deadline = now + patience_ns;
-            if (now >= deadline) return false;
-            platform::yield();
-        }
+        return acquire_robust_lock(control_->lock.value, id, patience_ns, [&](uint64_t holder) { return holder_lives(holder); });
     }
-    void release_lock() { control_->lock.value.release(0); } // SYNC 6: pairs with acquire_lock
+    void release_lock() { release_robust_lock(control_->lock.value); }
     // Gives the lock back, however its holder leaves.
     class Held {
       public:

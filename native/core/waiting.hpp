@@ -32,12 +32,17 @@ inline bool event_sleep(Atomic<uint32_t> &event, uint32_t expected, int64_t ns) 
 
 inline void event_wake(Atomic<uint32_t> &event) { platform::futex_wake(event.address()); }
 
-// Call after the store that the sleeper waits for.
-inline void event_notify(Atomic<uint32_t> &event) {
-    full_fence(); // SYNC 7: pairs with event_prepare; forbids reading the bit before the caller's store is visible
+// The same for a caller that has put a full fence behind the store already.
+inline void event_notify_fenced(Atomic<uint32_t> &event) {
     uint32_t seen = event.relaxed();
     if ((seen & event_has_sleeper) == 0) return;
     if (event.cas(seen, seen + 1)) event_wake(event); // who loses the race leaves the wake to the winner
+}
+
+// Call after the store that the sleeper waits for.
+inline void event_notify(Atomic<uint32_t> &event) {
+    full_fence(); // SYNC 7: pairs with event_prepare; forbids reading the bit before the caller's store is visible
+    event_notify_fenced(event);
 }
 
 inline constexpr size_t wait_many_max = 128; // the kernel's limit for one futex_waitv

@@ -43,6 +43,7 @@ inline constexpr uint32_t lock_spins = 1;
 inline constexpr uint32_t shows_per_window = 2;
 inline constexpr uint32_t cleans_per_term = 2;
 inline constexpr uint32_t term_length_min = 256;
+inline constexpr uint32_t pipe_capacity_min = 128;
 inline constexpr uint32_t buffer_alignment = 64;
 
 template <class T> class atomic {

@@ -19,7 +19,6 @@ from penstock.errors import (
     TooLarge,
 )
 from penstock.front import Archive, channels, inspect, join, publish, remove, subscribe, wait
-from penstock.record.archive import Recorded
 from penstock.shm.handles import Publication, Subscription
 
 __version__ = "0.1.0"
@@ -36,7 +35,6 @@ __all__ = [
     "NotFound",
     "PenstockError",
     "Publication",
-    "Recorded",
     "Subscription",
     "SystemFailure",
     "TimedOut",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from penstock.errors import Invalid
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
-KINDS = ("log", "ring", "frames", "sync")
+KINDS = ("log", "ring", "frames", "sync", "pipe")
 FAKE = "fake"  # a log within this process, stepped by a test
 NETWORKS = ("zmq+tcp", "zmq+ipc")  # `zmq+tcp://HOST:PORT`, `zmq+ipc://PATH`
-PLANNED = ("pipe", "udp")
+PLANNED = ("udp",)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from penstock.channel import KINDS, Channel
 from penstock.channel import parse as _parse
@@ -16,8 +16,9 @@ from penstock.errors import Invalid, NotFound
 from penstock.net import zeromq
 from penstock.record.archive import Archive as _Archive
 from penstock.record.process import ProcessRecorder
-from penstock.shm import files, frames, handles, log, opening, ring, sync
+from penstock.shm import files, frames, handles, log, opening, pipe, ring, sockets, sync
 from penstock.shm.handles import Publication, Subscription
+from penstock.shm.sockets import Dealer, Pair, Replier, Requester, Router
 from penstock.shm.sync import SyncQueue
 from penstock.status import ChannelStatus
 
@@ -27,21 +28,38 @@ _ROOMS: dict[str, Any] = {
     "ring": ring,
     "frames": frames,
     "sync": sync,
+    "pipe": pipe,
     "zmq+tcp": zeromq,
     "zmq+ipc": zeromq,
 }
 
 
-def join(
-    channel: str, *, sender: str | bytes | None = None, own: bool = False, start: str | int = "newest", **options: Any
-) -> SyncQueue:
-    """Joins a sync queue, `sync:NAME`, which is made now if it does not exist: everybody in it reads and writes.
+@overload
+def join(channel: str, *, role: Literal["request"], **options: Any) -> Requester: ...
+@overload
+def join(channel: str, *, role: Literal["reply"], **options: Any) -> Replier: ...
+@overload
+def join(channel: str, *, role: Literal["pair"], **options: Any) -> Pair: ...
+@overload
+def join(channel: str, *, role: Literal["dealer"], **options: Any) -> Dealer: ...
+@overload
+def join(channel: str, *, role: Literal["router"], **options: Any) -> Router: ...
+@overload
+def join(channel: str, **options: Any) -> SyncQueue: ...
+def join(channel: str, **options: Any) -> Any:
+    """Joins a channel in which everybody reads and writes, and which is made now if it does not exist.
 
-    sender: the name in this member's messages, 1 to 64 bytes; the process id unless given. own: whether it reads its own
-    messages too. start: "newest" (what comes from now on), "earliest" (what the queue still keeps), or a position; `last=n`: the
-    newest n messages that it still keeps. when_slow: what writers do when this member is a whole queue behind: "wait" for it,
-    "drop" it after `drop_after` seconds, or "fail". spill_limit: bytes of unread messages that this member may take into
-    its own memory while it waits to write. Options of a new queue: `size`, `slots` (see `SyncOptions`).
+    `sync:NAME`, a queue whose members all read what all write: sender: the name in this member's messages, 1 to 64 bytes; the
+    process id unless given. own: whether it reads its own messages too. start: "newest" (what comes from now on), "earliest"
+    (what the queue still keeps), or a position; `last=n`: the newest n messages that it still keeps. when_slow: what writers do
+    when this member is a whole queue behind: "wait" for it, "drop" it after `drop_after` seconds, or "fail". spill_limit: bytes of
+    unread messages that this member may take into its own memory while it waits to write. Options of a new queue: `size`,
+    `slots` (see `SyncOptions`).
+
+    `pipe:NAME` with a role: "request" and "reply", "pair", "dealer" and "router" (see `Requester`, `Replier`, `Pair`, `Dealer`,
+    `Router`). name: what this peer is called, 1 to 64 bytes; the process id unless given. when_full: "wait", "drop_newest" or
+    "drop_oldest" when a pipe is full. Options of a new channel: `capacity`, `mark`, `pipes`, `peers` (see `PipeOptions`). To
+    share work out, `publish` and `subscribe`.
 
     >>> with penstock.join("sync:doc", sender="a") as a, penstock.join("sync:doc", sender="b") as b:
     ...     position = a.append("hello", "greeting")
@@ -50,10 +68,11 @@ def join(
     ('a', 'greeting', 'hello')
     """
     parsed = parse(channel)
+    if parsed.kind == "pipe":
+        return _take(sockets.open_socket, parsed, **{"role": None, **options})
     if parsed.kind != "sync":
-        raise Invalid(f"{channel} is no sync queue: write 'sync:NAME'")
-    joined: SyncQueue = _take(sync.join, parsed, sender=sender, own=own, start=start, **options)
-    return joined
+        raise Invalid(f"{channel} is nothing to join: write 'sync:NAME', or 'pipe:NAME' with a role")
+    return _take(sync.join, parsed, **options)
 
 
 def parse(uri: str) -> Channel:
@@ -69,14 +88,16 @@ def parse(uri: str) -> Channel:
 def publish(channel: str, *, codec: Any = None, clock: ManualClock | None = None, **options: Any) -> Publication:
     """A publication on a channel, which is made now if it does not exist.
 
-    channel: `log:NAME`, `ring:NAME`, `frames:NAME`, `frames:NAME/STREAM`, `zmq+tcp://HOST:PORT`, `zmq+ipc://PATH`, or
+    channel: `log:NAME`, `ring:NAME`, `frames:NAME`, `frames:NAME/STREAM`, `pipe:NAME`, `zmq+tcp://HOST:PORT`, `zmq+ipc://PATH`, or
     `fake:NAME` within this process. codec: "bytes" (default), "json", "msgpack", a NumPy structured dtype or
     `penstock.array(dtype, shape)`; kept in the channel, so nobody else has to name it. clock: a `ManualClock` stamps
     messages in tests. options are for the one who makes the channel; `Mismatch` if it exists with others.
 
     log: `term_length`, `window`, `slots` (see `LogOptions`); `exclusive=True` to be the only writer (cheaper; `Busy` if there
     is another). ring: `capacity`, `slots` (see `RingOptions`); it has one publication, and `Busy` refuses a second. frames:
-    `shape`, `dtype`, `buffers`, `slots`, `attributes` (see `FrameOptions` and `acquire`). zmq: `hwm`, messages.
+    `shape`, `dtype`, `buffers`, `slots`, `attributes` (see `FrameOptions` and `acquire`). pipe: each message goes to one of those who
+    subscribe; `capacity`, `mark`, `pipes`, `peers` (see `PipeOptions`), and `when_full`: "wait", "drop_newest", "drop_oldest". zmq:
+    `hwm`, messages.
 
     A channel's memory is allocated when it is made. prefault=True (also for `subscribe`) brings all of it into this process now,
     so that no send or receive is the first to touch a page.
@@ -103,7 +124,9 @@ def subscribe(
     log: drop_after: None makes writers wait for this subscription; a number of seconds lets it go when writers had to wait
     that long, and the next call here raises `Dropped` and goes on at the oldest position kept. ring: nobody waits; who is
     lapped goes on at the newest end, and `lost` and `lost_messages` count what it missed. conflate=True reads only the newest.
-    frames: the same; conflate=True is the default, and `connect_timeout` seconds are waited for the channel to be made.
+    frames: the same; conflate=True is the default, and `connect_timeout` seconds are waited for the channel to be made. pipe: each
+    message is taken by one subscription; what it had not done when it died goes to another. acknowledge="manual": only
+    `acknowledge()` says what is done.
     """
     parsed = parse(channel)
     opened: Subscription = _take(
@@ -131,15 +154,20 @@ def _take(opener: Callable[..., Any], parsed: Channel, **options: Any) -> Any:
         raise TypeError(f"{parsed}: channels of kind {parsed.kind!r} have no option {found[1]!r}") from None
 
 
-def wait(subscriptions: Sequence[Subscription], timeout: float | None = None) -> list[Subscription]:
-    """Waits until at least one subscription has something to read, and returns those that have.
+def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
+    """Waits until at least one subscription, sync queue or pipe socket has something to read, and returns those that have.
 
     An empty list after `timeout` seconds; None waits for ever, 0 only looks. Costs one system call for all of them, of
     whatever kinds.
     """
-    if any(isinstance(subscription, zeromq.ZmqSubscription) for subscription in subscriptions):
-        return zeromq.wait(subscriptions, timeout)
-    return handles.wait(subscriptions, timeout)
+    given = list(subscriptions)
+    inner = [getattr(handle, "_sub", handle) for handle in given]  # queues and sockets read by one, too
+    if any(isinstance(subscription, zeromq.ZmqSubscription) for subscription in inner):
+        ready = zeromq.wait(inner, timeout)
+    else:
+        ready = handles.wait(inner, timeout)
+    found = {id(subscription) for subscription in ready}
+    return [handle for handle, subscription in zip(given, inner, strict=True) if id(subscription) in found]
 
 
 def channels(prefix: str = "") -> list[ChannelStatus]:
@@ -166,7 +194,10 @@ class _Channels:
     """How archives reach channels."""
 
     def subscribe(self, channel: str, **options: Any) -> Subscription:
-        _local(channel)
+        if _local(channel).kind == "pipe":
+            raise Invalid(
+                f"{channel}: who reads a pipe takes its messages away from others; record what is published on a log"
+            )
         return subscribe(channel, **options)
 
     def publish(self, channel: str, **options: Any) -> Publication:

@@ -125,6 +125,42 @@ class SyncOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PipeOptions:
+    """How a pipe channel is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+
+    capacity: bytes that one pipe holds, a power of two from 64 KiB to 1 GiB. The longest message is half of it.
+    mark: messages that one pipe holds at most: its high-water mark.
+    pipes: how many there can be: one from each sender to each receiver, and one each way between peers that answer. All of them
+        are allocated now, so that no later write can fail.
+    peers: how many may be there at once, 2 to 1024.
+    start_position: where counting begins; for tests at the edges.
+    """
+
+    capacity: int = MIB // 2
+    mark: int = 1000
+    pipes: int = 64
+    peers: int = 32
+    start_position: int = 0
+
+    def __post_init__(self) -> None:
+        _whole(self, "capacity", "mark", "pipes", "peers", "start_position")
+        _within(self, 32, "capacity", "mark", "pipes", "peers")
+        _within(self, 63, "start_position")
+        _ = self.file_size
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of shared memory that the channel takes."""
+        return _native.pipe_file_size(
+            capacity=self.capacity,
+            peers=self.peers,
+            pipes=self.pipes,
+            mark=self.mark,
+            start_position=self.start_position,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrameOptions:
     """How a frames channel is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
 

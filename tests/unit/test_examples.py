@@ -15,13 +15,20 @@ SAID = {
     "many_sensors": "30",
     "frames": "10 99.0 {'gain': 9.9}",
     "ring": "49999 0 50000 49999",
+    "jobs": r"20000 jobs, \d+ workers killed, 0 missing, \d+ given out again",
     "eight_processes": r"(worker-\d (came|left after \d+ messages)\s*)*",
 }
+ARGUMENTS = {"jobs": ["20000", "0.3"]}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_it_runs(path):
-    done = subprocess.run([sys.executable, "-W", "error", path], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", path, *ARGUMENTS.get(path.stem, [])],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     said = SAID[path.stem]
     assert done.stdout.strip() == said or re.fullmatch(said, done.stdout.strip())

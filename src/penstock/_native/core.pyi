@@ -450,3 +450,56 @@ def lock_byte(fd: int, byte: int, exclusive: bool, wait: bool) -> bool:
     """
     A kernel lock on one byte of a file, for as long as this description is open. False if it was not to be had.
     """
+
+def format_pipe(*, fd: int, capacity: int, peers: int, pipes: int, mark: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
+
+def pipe_file_size(*, capacity: int, peers: int, pipes: int, mark: int, start_position: int) -> int:
+    """Checks the options; bytes that a pipe channel's file takes."""
+
+def inspect_pipe(fd: int, path: str) -> dict[str, Any]:
+    """Header, counters and members, read without disturbing anyone."""
+
+class PipePeer:
+    """A peer of a pipe channel, for the handles of its two directions."""
+
+    def __init__(self, fd: int, path: str, role: int, name: bytes, when_full: int, clock: ManualClock | None) -> None: ...
+
+    def prefault(self) -> bool: ...
+
+def pipe_sender(peer: PipePeer) -> Sender: ...
+
+def pipe_receiver(peer: PipePeer, by_hand: bool) -> Receiver: ...
+
+def pipe_send(publication: Publication, to: int, id: int, kind: int, data: object, timeout: float | None) -> object:
+    """
+    The peer that it went to, or None if it found no room before the timeout. to: one peer, or 0: any in turn.
+    """
+
+def pipe_take(subscription: Subscription, timeout: float | None) -> object:
+    """
+    (peer, id, kind, bytes) of the next message, or None when the timeout passed first.
+    """
+
+def pipe_acknowledge(subscription: Subscription) -> None:
+    """What was received so far is done with."""
+
+def pipe_keep(subscription: Subscription) -> None:
+    """
+    What was received and not acknowledged goes to others when this handle closes.
+    """
+
+def pipe_redelivered(subscription: Subscription) -> bool:
+    """
+    Whether the message received last had been given to a reader that died with it.
+    """
+
+def pipe_waiting(publication: Publication) -> int:
+    """Messages written here that nobody has acknowledged."""
+
+def pipe_named(publication: Publication, name: bytes) -> int:
+    """The living peer of that name, or 0."""
+
+def pipe_name_of(publication: Publication, peer: int) -> bytes: ...
+
+def pipe_others(publication: Publication) -> list[Any]:
+    """The living peers that this one sends to."""

@@ -1,0 +1,226 @@
+// Pipe channels: peers, what they send to each other, what the channel's file says of them.
+#include "pipe_ends.hpp"
+#include "publication.hpp"
+#include "status.hpp"
+#include "subscription.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+namespace penstock::bind {
+
+namespace {
+
+PipeGeometry geometry(uint32_t capacity, uint32_t peers, uint32_t pipes, uint32_t mark, uint64_t start_position) {
+    PipeGeometry g;
+    g.capacity = capacity;
+    g.peers = peers;
+    g.links = pipes;
+    g.mark = mark;
+    g.start_position = start_position;
+    return g;
+}
+
+nb::dict inspect_pipe(int fd, const std::string &path) {
+    const Mapping map(fd, size_of_file(fd), false);
+    const OpenedPipe pipe = read_pipe_header(map.bytes(), map.size(), path);
+    const PipeGeometry &g = pipe.geometry;
+    nb::dict about;
+    describe_common(about, pipe, g.capacity, g.peers, g.start_position, g.epoch, g.max_frame());
+    about["capacity"] = g.capacity;
+    about["peers"] = g.peers;
+    about["pipes"] = g.links;
+    about["mark"] = g.mark;
+    about["window"] = g.capacity;
+    about["initial_term_id"] = 0;
+    about["stream_id"] = 1;
+    const auto *control = reinterpret_cast<const PipeControl *>(map.bytes() + control_offset);
+    const auto &t = control->totals;
+    uint64_t sent = t.messages_sent.relaxed(), sent_bytes = t.bytes_sent.relaxed(), received = t.messages_received.relaxed(),
+             received_bytes = t.bytes_received.relaxed(), refused = t.back_pressure.relaxed(),
+             dropped = t.messages_dropped.relaxed();
+    nb::list members;
+    for (uint32_t i = 0; i < g.peers; ++i) {
+        const auto &s = *reinterpret_cast<const PeerSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(PeerSlot));
+        if (s.identity.state.acquire() != 1) continue;
+        const PeerSlot::Counters &counts = s.counters;
+        sent += counts.messages_sent.relaxed();
+        sent_bytes += counts.bytes_sent.relaxed();
+        received += counts.messages_received.relaxed();
+        received_bytes += counts.bytes_received.relaxed();
+        refused += counts.back_pressure.relaxed();
+        dropped += counts.messages_dropped.relaxed();
+        if (!lives(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot))) continue;
+        const auto role = static_cast<PeerRole>(s.identity.role.relaxed());
+        const bool reads = role == PeerRole::pull;
+        add_member(members, i, role_name(role), false, s.identity.pid.relaxed(), static_cast<int32_t>(i + 1),
+                   s.identity.joined_ns.relaxed(), nb::none(),
+                   (reads ? counts.messages_received : counts.messages_sent).relaxed(),
+                   (reads ? counts.bytes_received : counts.bytes_sent).relaxed(), counts.back_pressure.relaxed(), 0,
+                   nb::int_(counts.messages_dropped.relaxed()));
+        nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = PipePeer::read_name(s.identity);
+    }
+    uint64_t waiting = 0, laid = 0;
+    for (uint32_t i = 0; i < g.links; ++i) {
+        const auto &l = *reinterpret_cast<const PipeLink *>(map.bytes() + g.links_offset() + size_t{i} * sizeof(PipeLink));
+        if (l.ends.state.acquire() != 1) continue;
+        ++laid;
+        const uint64_t written = l.writer.messages.relaxed(), read = l.reader.messages.relaxed();
+        waiting += written > read ? written - read : 0;
+    }
+    about["tail"] = sent;
+    about["limit"] = 0;
+    about["buffers"] = laid;
+    about["leased"] = waiting;
+    nb::dict totals;
+    totals["messages_sent"] = sent;
+    totals["bytes_sent"] = sent_bytes;
+    totals["messages_received"] = received;
+    totals["bytes_received"] = received_bytes;
+    totals["back_pressure"] = refused;
+    totals["bytes_lost"] = 0;
+    totals["messages_lost"] = t.messages_lost.relaxed() + dropped;
+    totals["repaired"] = t.returned.relaxed();
+    totals["dropped"] = 0;
+    totals["reaped"] = t.reaped.relaxed();
+    about["totals"] = totals;
+    about["members"] = members;
+    return about;
+}
+
+PipeReceiver &receiver_of(Subscription &subscription) {
+    auto *receiver = dynamic_cast<PipeReceiver *>(&subscription.ready());
+    if (receiver == nullptr) throw Error(Code::invalid, subscription.end().path() + ": this is no pipe");
+    return *receiver;
+}
+PipeSender &sender_of(Publication &publication) {
+    auto *sender = dynamic_cast<PipeSender *>(&publication.ready());
+    if (sender == nullptr) throw Error(Code::invalid, publication.end().path() + ": this is no pipe");
+    return *sender;
+}
+
+// Who the message went to, or none if it found no room before the timeout.
+nb::object send_to(Publication &publication, uint64_t to, uint64_t id, int32_t kind, nb::handle data, nb::handle timeout) {
+    const BytesArgument bytes(data.ptr());
+    auto attempt = [&] { return sender_of(publication).send_to(to, id, kind, bytes.data(), bytes.size()); };
+    const int64_t limit = timeout_ns(timeout.ptr());
+    bool done = attempt();
+    if (!done && limit != 0) {
+        const Publication::Busy busy(publication);
+        done = wait_until(
+            publication.end().room(), limit, 0, 1'000'000, attempt, [] { return true; },
+            [&] {
+                if (!publication.closed()) publication.ready().repair();
+            });
+    }
+    return done ? nb::object(nb::int_(sender_of(publication).peer().chosen())) : nb::object(nb::none());
+}
+
+// (who sent it, id, kind, body) of the next message, or none when the timeout passed first.
+nb::object take_from(Subscription &subscription, nb::handle timeout) {
+    for (bool waited = false;; waited = true) {
+        Receiver &reader = waited ? subscription.ready() : subscription.reading();
+        const Message *message = reader.peek();
+        if (message != nullptr) {
+            PipePeer &peer = receiver_of(subscription).peer();
+            nb::object made = nb::make_tuple(peer.from(), peer.tag().id, peer.tag().kind,
+                                             nb::bytes(reinterpret_cast<const char *>(message->data), message->length));
+            const Message taken = *message;
+            reader.take();
+            subscription.took(taken);
+            peer.acknowledge(); // nobody inherits what is sent to one peer
+            return made;
+        }
+        subscription.nothing(reader);
+        const int64_t limit = timeout_ns(timeout.ptr());
+        if (limit == 0 || !subscription.wait_for_message(limit)) return nb::none();
+    }
+}
+
+} // namespace
+
+void bind_pipe(nb::module_ &m) {
+    m.def(
+        "format_pipe",
+        [](int fd, uint32_t capacity, uint32_t peers, uint32_t pipes, uint32_t mark, uint64_t start_position, uint64_t epoch,
+           nb::bytes metadata, nb::bytes boot_id) {
+            PipeGeometry g = geometry(capacity, peers, pipes, mark, start_position);
+            g.epoch = epoch;
+            format_pipe(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+        },
+        nb::kw_only(), nb::arg("fd"), nb::arg("capacity"), nb::arg("peers"), nb::arg("pipes"), nb::arg("mark"),
+        nb::arg("start_position"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"));
+    m.def(
+        "pipe_file_size",
+        [](uint32_t capacity, uint32_t peers, uint32_t pipes, uint32_t mark, uint64_t start_position) {
+            const PipeGeometry g = geometry(capacity, peers, pipes, mark, start_position);
+            check_geometry(g, Code::invalid);
+            return g.file_size();
+        },
+        nb::kw_only(), nb::arg("capacity"), nb::arg("peers"), nb::arg("pipes"), nb::arg("mark"), nb::arg("start_position"),
+        "Checks the options; bytes that a pipe channel's file takes.");
+    m.def("inspect_pipe", &inspect_pipe, nb::arg("fd"), nb::arg("path"),
+          "Header, counters and members, read without disturbing anyone.");
+
+    nb::class_<PipePeer>(m, "PipePeer", "A peer of a pipe channel, for the handles of its two directions.")
+        .def(
+            "__init__",
+            [](PipePeer *self, int fd, std::string path, uint32_t role, const nb::bytes &name, uint32_t when_full,
+               std::shared_ptr<ManualClock> clock) {
+                new (self) PipePeer(fd, std::move(path), static_cast<PeerRole>(role), std::string(name.c_str(), name.size()),
+                                    static_cast<WhenFull>(when_full), std::move(clock));
+            },
+            nb::arg("fd"), nb::arg("path"), nb::arg("role"), nb::arg("name"), nb::arg("when_full"), nb::arg("clock").none())
+        .def("prefault", [](PipePeer &self) { return self.mapping()->populate(); });
+    m.def(
+        "pipe_sender",
+        [](std::shared_ptr<PipePeer> peer) -> std::shared_ptr<Sender> { return std::make_shared<PipeSender>(std::move(peer)); },
+        nb::arg("peer"));
+    m.def(
+        "pipe_receiver",
+        [](std::shared_ptr<PipePeer> peer, bool by_hand) -> std::shared_ptr<Receiver> {
+            return std::make_shared<PipeReceiver>(std::move(peer), by_hand);
+        },
+        nb::arg("peer"), nb::arg("by_hand"));
+    m.def("pipe_send", &send_to, nb::arg("publication"), nb::arg("to"), nb::arg("id"), nb::arg("kind"), nb::arg("data"),
+          nb::arg("timeout").none(),
+          "The peer that it went to, or None if it found no room before the timeout. to: one peer, or 0: any in turn.");
+    m.def("pipe_take", &take_from, nb::arg("subscription"), nb::arg("timeout").none(),
+          "(peer, id, kind, bytes) of the next message, or None when the timeout passed first.");
+    m.def(
+        "pipe_acknowledge", [](Subscription &subscription) { receiver_of(subscription).peer().acknowledge(); },
+        nb::arg("subscription"), "What was received so far is done with.");
+    m.def(
+        "pipe_keep", [](Subscription &subscription) { receiver_of(subscription).peer().keep(); }, nb::arg("subscription"),
+        "What was received and not acknowledged goes to others when this handle closes.");
+    m.def(
+        "pipe_redelivered", [](Subscription &subscription) { return receiver_of(subscription).peer().redelivered(); },
+        nb::arg("subscription"), "Whether the message received last had been given to a reader that died with it.");
+    m.def(
+        "pipe_waiting", [](Publication &publication) { return sender_of(publication).peer().waiting(); }, nb::arg("publication"),
+        "Messages written here that nobody has acknowledged.");
+    m.def(
+        "pipe_named",
+        [](Publication &publication, const nb::bytes &name) {
+            return sender_of(publication).peer().named(std::string(name.c_str(), name.size()));
+        },
+        nb::arg("publication"), nb::arg("name"), "The living peer of that name, or 0.");
+    m.def(
+        "pipe_name_of",
+        [](Publication &publication, uint64_t peer) {
+            const std::string name = sender_of(publication).peer().name_of(peer);
+            return nb::bytes(name.data(), name.size());
+        },
+        nb::arg("publication"), nb::arg("peer"));
+    m.def(
+        "pipe_others",
+        [](Publication &publication) {
+            nb::list found;
+            sender_of(publication).repair();
+            for (const uint64_t peer : sender_of(publication).peer().others()) found.append(peer);
+            return found;
+        },
+        nb::arg("publication"), "The living peers that this one sends to.");
+}
+
+} // namespace penstock::bind

@@ -1,0 +1,171 @@
+// A pipe channel's two ends, as Python's handles need them. Both may belong to one peer, which then writes and reads.
+#pragma once
+
+#include "bind.hpp"
+#include "ends.hpp"
+
+#include "../core/pipe_peer.hpp"
+
+namespace penstock::bind {
+
+class PipeWatched final : public Watched {
+  public:
+    explicit PipeWatched(std::shared_ptr<PipePeer> peer) : peer_(std::move(peer)) {}
+    Atomic<uint32_t> &event() override { return peer_->bell(); }
+    bool readable(uint64_t) const override { return peer_->readable(); }
+    bool stalled(uint64_t) const override { return peer_->others_wait(); }
+
+  private:
+    std::shared_ptr<PipePeer> peer_;
+};
+
+inline void disturb_peer(PipePeer &peer) {
+    peer.bell().add(2);
+    event_wake(peer.bell());
+}
+
+class PipeReceiver final : public Receiver {
+  public:
+    PipeReceiver(std::shared_ptr<PipePeer> peer, bool by_hand) : peer_(std::move(peer)), by_hand_(by_hand) {}
+    ~PipeReceiver() override { peer_->leave(); }
+    PipePeer &peer() { return *peer_; }
+
+    const std::string &path() const override { return peer_->path(); }
+    std::shared_ptr<Mapping> mapping() const override { return peer_->mapping(); }
+    void rejoin() override { peer_->rejoin(); }
+    void leave() override { peer_->leave(); }
+    void disturb() override { disturb_peer(*peer_); }
+    Atomic<uint32_t> &event() override { return peer_->bell(); }
+    std::shared_ptr<Watched> watched() override { return std::make_shared<PipeWatched>(peer_); }
+    void glance(Glance &at) override {
+        peer_->words([&](const Atomic<uint64_t> &word, uint64_t seen) { at.add(word, seen); });
+        at.add_changes(peer_->control().changes.value, peer_->seen_changes());
+    }
+    void begin_call() override {
+        if (!by_hand_) peer_->acknowledge();
+    }
+
+    const Message *look() override { return peer_->look(); }
+    bool copy(void *to, const Message &message) override {
+        std::memcpy(to, message.data, message.length);
+        return true;
+    }
+    void take() override { peer_->take(); }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
+        return fill_batch(*peer_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+            batch.add(row, message.data, message.length, true);
+            return true;
+        });
+    }
+    void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
+    void lend(const Message &) override {
+        peer_->take();
+        peer_->lend();
+    }
+    bool intact(const Message &) override { return true; }
+    void give_back(const Message &) override { peer_->give_back(); }
+    bool keeps_lent() const override { return true; }
+
+    bool repair() override { return peer_->repair(); }
+    bool readable() const override { return peer_->readable(); }
+    Run run(uint64_t) override {
+        throw Error(Code::invalid, path() + ": who reads a pipe takes its messages away from others: record what they publish");
+    }
+    void check_run() override {}
+    void take_run(const Run &) override {}
+    void show_position() override {}
+
+    uint64_t position() const override { return peer_->received(); }
+    uint64_t lag() const override { return peer_->lag_in(); }
+    uint64_t lost() const override { return 0; }
+    int64_t lost_messages() const override { return static_cast<int64_t>(peer_->missed()); }
+
+  private:
+    std::shared_ptr<PipePeer> peer_;
+    const bool by_hand_;
+};
+
+class PipeSender final : public Sender {
+  public:
+    explicit PipeSender(std::shared_ptr<PipePeer> peer) : peer_(std::move(peer)) {}
+    ~PipeSender() override { peer_->leave(); }
+    PipePeer &peer() { return *peer_; }
+
+    const std::string &path() const override { return peer_->path(); }
+    std::shared_ptr<Mapping> mapping() const override { return peer_->mapping(); }
+    void rejoin() override { peer_->rejoin(); }
+    void leave() override { peer_->leave(); }
+    void disturb() override { disturb_peer(*peer_); }
+    Atomic<uint32_t> &room() override { return peer_->bell(); }
+    Atomic<uint32_t> &members() override { return peer_->bell(); }
+
+    int64_t offer(const void *data, size_t length) override {
+        check(length);
+        if (peer_->write(data, length)) return at();
+        return refuse();
+    }
+    size_t offer_many(const Piece *pieces, size_t count) override {
+        for (size_t i = 0; i < count; ++i) check(pieces[i].length);
+        size_t done = peer_->write_many(pieces, count);
+        while (done < count && peer_->when_full() != WhenFull::wait) // drops one by one
+            if (offer(pieces[done].data, pieces[done].length) == no_room) break;
+            else ++done;
+        return done;
+    }
+    bool reserve(size_t length, Reservation &place) override { return peer_->reserve(static_cast<uint32_t>(length), place); }
+    int64_t commit(const Reservation &place) override {
+        peer_->commit(place);
+        return at();
+    }
+    void abort(const Reservation &place) override { peer_->abort(place); }
+    bool advance(Sending &sending) override {
+        sending.position = offer(sending.data, sending.length);
+        return sending.position != no_room;
+    }
+    void give_up(Sending &) override {}
+    void repair() override { peer_->repair(); }
+
+    // To one peer, if `to` is not 0, with what its pattern says beside the bytes.
+    bool send_to(uint64_t to, uint64_t id, int32_t kind, const void *data, size_t length) {
+        check(length);
+        if (peer_->write(data, length, id, kind, to)) return true;
+        if (to != 0 && (peer_->repair(), !peer_->alive(to)))
+            throw Error(Code::closed, path() + ": the peer that this goes to is gone");
+        return refuse() != no_room;
+    }
+
+    size_t payload_max() const override { return peer_->payload_max(); }
+    size_t message_max() const override { return peer_->payload_max(); }
+    uint64_t position() const override { return peer_->sent(); }
+    int32_t session() const override { return static_cast<int32_t>(peer_->id() & 0xffffffff); }
+    uint32_t readers() override {
+        peer_->follow();
+        peer_->repair();
+        return peer_->readers();
+    }
+    uint64_t lag() override {
+        peer_->follow();
+        return peer_->lag_out();
+    }
+
+  private:
+    int64_t at() const { return static_cast<int64_t>(peer_->sent()); }
+    int64_t refuse() {
+        if (peer_->when_full() == WhenFull::wait) {
+            peer_->count_refused();
+            return no_room;
+        }
+        peer_->count_dropped(); // this one
+        return at();
+    }
+    void check(size_t length) const {
+        if (length > peer_->payload_max())
+            throw Error(Code::too_large, path() + ": a message of " + std::to_string(length) + " bytes; the largest is " +
+                                             std::to_string(peer_->payload_max()) +
+                                             " here: create the channel with a larger capacity");
+    }
+
+    std::shared_ptr<PipePeer> peer_;
+};
+
+} // namespace penstock::bind

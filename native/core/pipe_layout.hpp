@@ -1,0 +1,165 @@
+// Byte layout of a pipe channel's file: who is there, the pipes between them, their bytes. docs/design/shm_pipe.md draws it.
+#pragma once
+
+#include "mapping.hpp"
+
+namespace penstock {
+
+// ---- page 1 ----
+struct PipeControl {
+    Paired<Atomic<uint64_t>> lock;      // 0: who changes the table: generation << 32 | slot + 1, or 0
+    Paired<Atomic<uint32_t>> changes;   // 128: grows when peers or pipes come, go or change hands; the holder of `lock`
+    struct alignas(cache_pair) Totals { // 256: of peers that are gone; the holder of `lock`
+        Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, messages_dropped,
+            messages_lost, returned, reaped;
+    } totals;
+    uint8_t spare[4096 - 384];
+};
+static_assert(sizeof(PipeControl) == 4096 && offsetof(PipeControl, changes) == 128 && offsetof(PipeControl, totals) == 256);
+
+enum class PeerRole : uint32_t { none = 0, push = 1, pull = 2, pair = 3, request = 4, reply = 5, dealer = 6, router = 7 };
+
+// Whether one of the first role sends to one of the second.
+constexpr bool sends_to(PeerRole from, PeerRole to) {
+    switch (from) {
+    case PeerRole::push:
+        return to == PeerRole::pull;
+    case PeerRole::pair:
+        return to == PeerRole::pair;
+    case PeerRole::request:
+        return to == PeerRole::reply;
+    case PeerRole::reply:
+        return to == PeerRole::request;
+    case PeerRole::dealer:
+        return to == PeerRole::router;
+    case PeerRole::router:
+        return to == PeerRole::dealer;
+    default:
+        return false;
+    }
+}
+
+// Whether the two can be on one channel.
+constexpr bool belong(PeerRole one, PeerRole other) { return one == other || sends_to(one, other) || sends_to(other, one); }
+constexpr const char *role_name(PeerRole role) {
+    constexpr const char *names[] = {"none", "push", "pull", "pair", "request", "reply", "dealer", "router"};
+    return names[static_cast<uint32_t>(role) < 8 ? static_cast<uint32_t>(role) : 0];
+}
+
+inline constexpr size_t peer_name_max = 64;
+
+// ---- one peer: whoever holds the kernel lock on this slot's byte owns the slot ----
+struct PeerSlot {
+    struct alignas(cache_pair) Identity { // 0: the owner as it joins; `state` also the holder of `lock`
+        Atomic<uint32_t> state;           // 1 while it is there
+        Atomic<uint32_t> role;
+        Atomic<uint32_t> generation; // grows with each owner
+        Atomic<uint32_t> pid;
+        Atomic<uint64_t> joined_ns;
+        Atomic<uint64_t> name[8]; // filled up with zeros
+        Atomic<uint32_t> lossy;   // what it writes may be dropped, the oldest first
+    } identity;
+    struct alignas(cache_pair) Bell { // 128: whoever has news for the owner
+        Atomic<uint32_t> event;
+    } bell;
+    struct alignas(cache_pair) Counters { // 256: the owner; anyone may look
+        Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, messages_dropped,
+            redelivered;
+    } counters;
+    uint8_t spare[cache_pair];
+};
+static_assert(sizeof(PeerSlot) == 512 && offsetof(PeerSlot, bell) == 128 && offsetof(PeerSlot, counters) == 256);
+
+// ---- one pipe: one writer, one reader ----
+struct PipeLink {
+    struct alignas(cache_pair) Ends { // 0: the holder of `lock`
+        Atomic<uint32_t> state;       // 1 while it is a pipe
+        Atomic<uint32_t> pattern;     // the writer's role
+        Atomic<uint64_t> from, to;    // generation << 32 | slot + 1; 0: nobody yet
+        Atomic<uint64_t> held;        // messages before this position were given to a reader that died with them
+        Atomic<uint32_t> lossy;       // the writer drops the oldest: so the reader claims what it reads
+    } ends;
+    struct alignas(cache_pair) Writer { // 128: the writer
+        Atomic<uint64_t> tail;          // what stands before it may be read
+        Atomic<uint64_t> messages;      // of which so many
+        Atomic<uint64_t> dropped;       // messages, the oldest, dropped unread
+        Atomic<uint32_t> closed;        // 1: there will be no more
+    } writer;
+    struct alignas(cache_pair) Reader { // 256: the reader
+        Atomic<uint64_t> acked;         // what stands before it may be overwritten
+        Atomic<uint64_t> messages;      // of which so many
+        Atomic<uint64_t> read;          // what stands before it was given to the reader's owner; a lossy writer moves it too
+    } reader;
+    uint8_t spare[cache_pair];
+};
+static_assert(sizeof(PipeLink) == 512 && offsetof(PipeLink, writer) == 128 && offsetof(PipeLink, reader) == 256);
+
+inline constexpr uint32_t peer_count_max = 1024;
+inline constexpr uint32_t link_count_max = 4096;
+inline constexpr uint32_t pipe_capacity_max = 1u << 30;
+
+struct PipeGeometry {
+    uint32_t capacity = 512 * 1024; // bytes of one pipe
+    uint32_t peers = 32, links = 64;
+    uint32_t mark = 1000; // messages that one pipe holds at most: the high-water mark
+    uint64_t start_position = 0;
+    uint64_t epoch = 0;
+    uint64_t links_offset() const { return slots_offset + uint64_t{peers} * sizeof(PeerSlot); }
+    uint64_t data_offset() const { return (links_offset() + uint64_t{links} * sizeof(PipeLink) + 4095) & ~uint64_t{4095}; }
+    uint64_t file_size() const { return data_offset() + uint64_t{links} * capacity; }
+    uint32_t max_frame() const { return capacity / 2; }
+};
+
+inline void check_geometry(const PipeGeometry &g, Code code) {
+    auto need = [&](bool fine, const std::string &what) {
+        if (!fine) throw Error(code, what);
+    };
+    need(g.capacity >= platform::pipe_capacity_min && g.capacity <= pipe_capacity_max && (g.capacity & (g.capacity - 1)) == 0,
+         "capacity is " + std::to_string(g.capacity) + ": it must be a power of two from " +
+             std::to_string(platform::pipe_capacity_min) + " to 1073741824");
+    need(g.peers >= 2 && g.peers <= peer_count_max, "peers is " + std::to_string(g.peers) + ": it must be from 2 to 1024");
+    need(g.links >= 1 && g.links <= link_count_max, "pipes is " + std::to_string(g.links) + ": it must be from 1 to 4096");
+    need(g.mark >= 1, "mark is 0: a pipe has to hold at least 1 message");
+    need(g.start_position % g.capacity == 0 && g.start_position < (uint64_t{1} << 63) - 16 * uint64_t{pipe_capacity_max},
+         "start_position is " + std::to_string(g.start_position) + ": it must be a multiple of the capacity below 2^63");
+}
+
+// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+inline void format_pipe(int fd, const PipeGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
+                        int64_t created_ns) {
+    check_geometry(g, Code::invalid);
+    if (size_of_file(fd) != g.file_size()) throw Error(Code::invalid, "the new file has the wrong size");
+    const Mapping map(fd, g.file_size(), true);
+    Header *header = begin_header(map, Kind::pipe, metadata, boot_id, created_ns);
+    header->epoch = g.epoch;
+    header->term_length = g.capacity;
+    header->window = g.mark;
+    header->slot_count = g.peers;
+    header->buffer_count = g.links;
+    header->max_frame = g.max_frame();
+    header->start_position = static_cast<int64_t>(g.start_position);
+    header->magic.release(magic); // SYNC 0
+}
+
+struct OpenedPipe : OpenedChannel {
+    PipeGeometry geometry;
+};
+
+// Reads each header word once and believes none of it unchecked. Changes nothing.
+inline OpenedPipe read_pipe_header(const uint8_t *bytes, uint64_t size, const std::string &where) {
+    const Header *header = find_header(bytes, size, where, Kind::pipe);
+    OpenedPipe pipe;
+    PipeGeometry &g = pipe.geometry;
+    g.capacity = header->term_length;
+    g.mark = header->window;
+    g.peers = header->slot_count;
+    g.links = header->buffer_count;
+    g.start_position = static_cast<uint64_t>(header->start_position);
+    g.epoch = header->epoch;
+    check_header(where, [&] { check_geometry(g, Code::corrupt); });
+    check_size(header, g.file_size(), size, where);
+    read_common(header, where, pipe);
+    return pipe;
+}
+
+} // namespace penstock

@@ -1,0 +1,349 @@
+// A peer of a pipe channel: finds the others by the channel's table, has a pipe to and from each of them that its role talks to,
+// and chooses among them: a living one with room, in turn, to write to; whichever has something, in turn, to read from. What a
+// dead or departed reader of pushed messages left is inherited by another. After ZeroMQ's sockets as sets of pipes (lb_t, fq_t).
+// Layout, orders and crash table: docs/design/patterns.md.
+#pragma once
+
+#include "pipe_table.hpp"
+#include "shm_pipe.hpp"
+
+#include <vector>
+
+namespace penstock {
+
+class PipePeer : public PipeTable {
+  public:
+    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
+    PipePeer(int fd, std::string path, PeerRole role, std::string name, WhenFull when_full = WhenFull::wait,
+             std::shared_ptr<ManualClock> clock = nullptr, std::shared_ptr<Mapping> map = nullptr)
+        : PipeTable(fd, std::move(path), role, std::move(name), when_full, std::move(map)), clock_(std::move(clock)) {
+        join();
+    }
+    ~PipePeer() { leave(); }
+    // ---- coming and going ----
+
+    void join() {
+        enter([&] { rebuild(); });
+    }
+    // What was taken and not acknowledged goes to others; what was written stays until it is read.
+    void leave() {
+        depart([&] {
+            for (Out &out : outs_) out.writer.close();
+        });
+        outs_.clear();
+        ins_.clear();
+    }
+    void abandon() { // leaves as a killed process would; for tests
+        attached_ = false;
+        outs_.clear();
+        ins_.clear();
+        seat_.leave();
+    }
+    // In a forked child: a peer of its own.
+    void rejoin() {
+        if (fork_generation_ == ForkGuard::generation()) return; // by its other end, already
+        attached_ = false;
+        unacknowledged_ = false;
+        lent_ = 0;
+        outs_.clear();
+        ins_.clear();
+        seat_.return_after_fork();
+        join();
+    }
+
+    // Follows what changed in the table, at the cost of one load if nothing did.
+    void follow() {
+        if (control_->changes.value.acquire() == seen_changes_) return; // SYNC 21: pairs with announce
+        look_after();
+    }
+    // The same, and looks for the dead: while nothing else happens, at most once a millisecond. True if there was news.
+    bool repair() {
+        const int64_t now = monotonic_ns();
+        if (now - repaired_ns_ < repair_interval_ns) return false;
+        repaired_ns_ = now;
+        return look_after();
+    }
+
+    // ---- writing ----
+
+    // Room for a message at the next peer in turn that has any; `to`: only there, if it is not 0. False: nowhere.
+    bool reserve(uint32_t length, Reservation &place, uint64_t to = 0) {
+        follow();
+        const size_t count = outs_.size();
+        for (size_t i = 0; i < count; ++i) {
+            const size_t at = next_out_ + i < count ? next_out_ + i : next_out_ + i - count;
+            Out &out = outs_[at];
+            if (!out.usable || out.open || (to != 0 && out.to != to)) continue;
+            bool room = out.writer.reserve(length, place);
+            while (!room && when_full_ == WhenFull::drop_oldest && out.writer.drop_oldest()) {
+                count_dropped();
+                room = out.writer.reserve(length, place);
+            }
+            if (!room) continue;
+            place.index = out.index;
+            chosen_ = out.to;
+            out.open = true;
+            return true;
+        }
+        return false;
+    }
+    // False: the pipe is gone since (its reader died): write again.
+    bool commit(const Reservation &place, uint64_t id = 0, int32_t kind = 0) {
+        Out *out = opened_at(place);
+        if (out == nullptr) return false;
+        out->open = false;
+        out->writer.commit(place, {id, kind, clock_.now_ns()});
+        finish(*out, 1, place.length);
+        return true;
+    }
+    void abort(const Reservation &place) {
+        if (Out *out = opened_at(place)) out->open = false;
+    }
+    bool write(const void *data, size_t length, uint64_t id = 0, int32_t kind = 0, uint64_t to = 0) {
+        Reservation place;
+        if (!reserve(static_cast<uint32_t>(length), place, to)) return false;
+        copy_in(place.payload, data, length);
+        return commit(place, id, kind);
+    }
+    // Messages in order, the run shared out among the peers that have room. How many found room.
+    size_t write_many(const Piece *pieces, size_t count) {
+        follow();
+        size_t done = 0;
+        size_t usable = 0;
+        for (const Out &out : outs_) usable += out.usable;
+        if (usable == 0) return 0;
+        const size_t share = (count + usable - 1) / usable;
+        const int64_t now = clock_.now_ns();
+        for (size_t tried = 0; tried < outs_.size() && done < count; ++tried) {
+            Out &out = outs_[next_out_ < outs_.size() ? next_out_ : 0];
+            if (!out.usable || out.open) {
+                advance_out();
+                continue;
+            }
+            size_t here = 0;
+            uint64_t bytes = 0;
+            for (; here < share && done + here < count; ++here) {
+                const Piece &piece = pieces[done + here];
+                if (!out.writer.write(piece.data, static_cast<uint32_t>(piece.length), {0, 0, now})) break;
+                bytes += piece.length;
+            }
+            done += here;
+            finish(out, here, bytes);
+        }
+        return done;
+    }
+    uint64_t chosen() const { return chosen_; } // whom the last message written went to
+    void count_refused() { me().counters.back_pressure.bump(1); }
+    void count_dropped() { me().counters.messages_dropped.bump(1); }
+    uint32_t payload_max() const { return geometry_.max_frame() - header_length; }
+
+    // ---- reading ----
+
+    // The next message, of whichever peer's turn it is, or null.
+    const Message *look() {
+        follow();
+        const size_t count = ins_.size();
+        for (size_t i = 0; i < count; ++i) {
+            const size_t at = next_in_ + i < count ? next_in_ + i : next_in_ + i - count;
+            const Message *found = ins_[at].reader.look();
+            if (found == nullptr) continue;
+            next_in_ = at;
+            message_ = *found;
+            message_.session = static_cast<int32_t>(ins_[at].from & 0xffffffff);
+            tag_ = ins_[at].reader.tag();
+            from_ = ins_[at].from;
+            return &message_;
+        }
+        return nullptr;
+    }
+    // What look() gave is the caller's; nobody else gets it unless this peer dies before it acknowledges.
+    void take() {
+        In &in = ins_[next_in_];
+        in.reader.take();
+        redelivered_ = in.reader.redelivered();
+        PeerSlot::Counters &counts = me().counters;
+        counts.messages_received.bump(1);
+        counts.bytes_received.bump(message_.length);
+        if (redelivered_) counts.redelivered.bump(1);
+        unacknowledged_ = true;
+        next_in_ = next_in_ + 1 < ins_.size() ? next_in_ + 1 : 0;
+    }
+    // All that was taken is done with.
+    void acknowledge() {
+        if (!unacknowledged_ || lent_ != 0) return; // what is lent stays as it is
+        unacknowledged_ = false;
+        for (In &in : ins_)
+            if (in.reader.acknowledge()) ring([&] { return in.from; });
+    }
+    void lend() { ++lent_; }
+    void give_back() { --lent_; }
+    void keep() { unacknowledged_ = false; } // what was taken so far goes to others when this peer leaves
+    uint64_t from() const { return from_; }  // who sent what look() gave
+    const PipeTag &tag() const { return tag_; }
+    bool redelivered() const { return redelivered_; }
+    uint64_t missed() const {
+        uint64_t all = missed_;
+        for (const In &in : ins_) all += in.reader.missed();
+        return all;
+    }
+
+    // Whether there is something in a pipe to this peer. Looks at the table alone, so that any thread may ask.
+    bool readable() const {
+        for (uint32_t i = 0; i < geometry_.links; ++i) {
+            const PipeLink &l = link(i);
+            if (l.ends.state.acquire() != 1 || l.ends.to.acquire() != id_) continue;
+            if (l.writer.tail.acquire() != l.reader.read.acquire()) return true; // SYNC 18
+        }
+        return false;
+    }
+    // Whether messages wait for another reader of pushed messages, which may be dead.
+    bool others_wait() const {
+        if (role_ != PeerRole::pull) return false;
+        for (uint32_t i = 0; i < geometry_.links; ++i) {
+            const PipeLink &l = link(i);
+            if (l.ends.state.acquire() == 1 && l.ends.to.relaxed() != id_ && l.writer.tail.relaxed() != l.reader.acked.relaxed())
+                return true;
+        }
+        return false;
+    }
+    uint64_t received() const { return me().counters.messages_received.relaxed(); }
+    uint64_t sent() const { return me().counters.messages_sent.relaxed(); }
+    // Words that change when something arrives, with what they were; safe to look at without the interpreter.
+    template <class Each> void words(Each &&each) const {
+        for (const In &in : ins_) each(in.reader.tail_word(), in.reader.seen_tail());
+    }
+
+    // ---- the others ----
+
+    uint32_t readers() const { // living ones that this peer sends to
+        uint32_t count = 0;
+        for (const Out &out : outs_) count += out.alive;
+        return count;
+    }
+    uint64_t lag_out() const {
+        uint64_t most = 0;
+        for (const Out &out : outs_) most = std::max(most, out.writer.lag());
+        return most;
+    }
+    uint64_t waiting() const { // messages in all pipes from here that nobody has acknowledged
+        uint64_t all = 0;
+        for (const Out &out : outs_) all += out.writer.waiting();
+        return all;
+    }
+    uint64_t lag_in() const {
+        uint64_t all = 0;
+        for (const In &in : ins_) all += in.reader.lag();
+        return all;
+    }
+    // The living peer of that name that this one sends to, or 0.
+    uint64_t named(const std::string &name) {
+        follow();
+        for (const Out &out : outs_)
+            if (out.alive && name_of(out.to) == name) return out.to;
+        return 0;
+    }
+    std::vector<uint64_t> others() {
+        follow();
+        std::vector<uint64_t> found;
+        for (const Out &out : outs_)
+            if (out.alive) found.push_back(out.to);
+        return found;
+    }
+
+  private:
+    struct Out {
+        uint32_t index;
+        uint64_t to;
+        PipeWriter writer;
+        bool alive, usable;
+        bool open = false; // room in it is reserved
+    };
+    struct In {
+        uint32_t index;
+        uint64_t from;
+        PipeReader reader;
+    };
+    static constexpr int64_t repair_interval_ns = 1'000'000;
+
+    bool look_after() {
+        if (!lock(50'000)) return false;
+        const Held held(*this);
+        const bool died = reap();
+        const bool changed = tend();
+        if (died || changed) announce();
+        if (!died && !changed && control_->changes.value.acquire() == seen_changes_) return false;
+        rebuild();
+        return true;
+    }
+
+    // This peer's ends of the pipes that are its own by the table. Ends that stay keep what they know.
+    void rebuild() {
+        seen_changes_ = control_->changes.value.acquire(); // SYNC 21
+        std::vector<Out> outs;
+        std::vector<In> ins;
+        outs.reserve(geometry_.links);
+        bool any_alive = false;
+        for (uint32_t i = 0; i < geometry_.links; ++i) {
+            PipeLink &l = link(i);
+            if (l.ends.state.acquire() != 1) continue;
+            const uint64_t from = l.ends.from.relaxed(), to = l.ends.to.acquire();
+            if (from == id_ && l.writer.closed.relaxed() == 0) {
+                const bool living = alive(to);
+                const bool twice = std::any_of(outs.begin(), outs.end(), [&](const Out &out) { return out.to == to; });
+                if (living && twice) { // inherited beside one that was there: it is only read empty
+                    l.writer.closed.release(1);
+                    continue;
+                }
+                const auto known = std::find_if(outs_.begin(), outs_.end(), [&](const Out &out) { return out.index == i; });
+                any_alive |= living;
+                if (known != outs_.end()) outs.push_back({i, to, known->writer, living, true, known->open});
+                else
+                    outs.push_back({i, to, PipeWriter(l, bytes_of(i), geometry_.capacity, geometry_.mark, path()), living, true});
+            }
+            if (to == id_) {
+                const auto known =
+                    std::find_if(ins_.begin(), ins_.end(), [&](const In &in) { return in.index == i && in.from == from; });
+                if (known != ins_.end()) ins.push_back(*known);
+                else ins.push_back({i, from, PipeReader(l, bytes_of(i), geometry_.capacity, path())});
+            }
+        }
+        for (const In &in : ins_)
+            if (std::none_of(ins.begin(), ins.end(), [&](const In &now) { return now.index == in.index && now.from == in.from; }))
+                missed_ += in.reader.missed();
+        for (Out &out : outs) out.usable = out.alive || !any_alive;
+        outs_ = std::move(outs);
+        ins_ = std::move(ins);
+        if (next_out_ >= outs_.size()) next_out_ = 0;
+        if (next_in_ >= ins_.size()) next_in_ = 0;
+    }
+
+    Out *opened_at(const Reservation &place) {
+        for (Out &out : outs_)
+            if (out.index == place.index) return out.open ? &out : nullptr;
+        return nullptr;
+    }
+    void advance_out() { next_out_ = next_out_ + 1 < outs_.size() ? next_out_ + 1 : 0; }
+    void finish(Out &out, size_t messages, uint64_t bytes) {
+        next_out_ = static_cast<size_t>(&out - outs_.data());
+        advance_out();
+        if (messages == 0) return;
+        out.writer.flush();
+        PeerSlot::Counters &counts = me().counters;
+        counts.messages_sent.bump(messages);
+        counts.bytes_sent.bump(bytes);
+        // Whoever reads the pipe by now either sees the message or is woken, also one that inherited it this moment.
+        ring([&] { return link(out.index).ends.to.relaxed(); });
+    }
+    WallClock clock_;
+    std::vector<Out> outs_;
+    std::vector<In> ins_;
+    Message message_;
+    PipeTag tag_;
+    uint64_t from_ = 0, chosen_ = 0, missed_ = 0;
+    int64_t repaired_ns_ = 0;
+    size_t next_out_ = 0, next_in_ = 0;
+    uint32_t lent_ = 0;
+    bool unacknowledged_ = false, redelivered_ = false;
+};
+
+} // namespace penstock

@@ -1,0 +1,267 @@
+// A pipe between two processes: one writer, one reader, a circle of bytes. Frames are contiguous; what does not fit before the
+// circle's end begins anew behind padding. The reader acknowledges what it is done with, and only that is overwritten: so
+// what a dead reader held can be given to another. Layout, orders and crash table: docs/design/shm_pipe.md.
+#pragma once
+
+#include "message.hpp"
+#include "pipe_layout.hpp"
+#include "waiting.hpp"
+
+#include <algorithm>
+
+namespace penstock {
+
+// What a frame says beside its bytes.
+struct PipeTag {
+    uint64_t id = 0;     // a correlation id, or whatever the pattern wants
+    int32_t kind = 0;    // of message, as the pattern understands it
+    int64_t time_ns = 0; // send time
+};
+inline uint64_t frame_id(const FrameHeader &frame) {
+    return uint64_t{static_cast<uint32_t>(frame.term_id)} << 32 | frame.term_offset;
+}
+
+// Where a frame may be, and how long it is: both ends ask this of bytes that somebody else may have overwritten.
+class PipeBytes {
+  public:
+    PipeBytes(PipeLink &link, uint8_t *bytes, uint32_t capacity, const std::string &where)
+        : link_(&link), bytes_(bytes), capacity_(capacity), where_(&where) {}
+
+    PipeLink &link() const { return *link_; }
+    FrameHeader *frame(uint64_t position) const { return reinterpret_cast<FrameHeader *>(bytes_ + (position & (capacity_ - 1))); }
+    uint64_t left_to_the_end(uint64_t position) const { return capacity_ - (position & (capacity_ - 1)); }
+    uint32_t capacity() const { return capacity_; }
+    // The step over the frame at `position`, of which `there` bytes stand; 0 if none can begin there.
+    uint64_t step(uint64_t word0, uint64_t position, uint64_t there) const {
+        const int32_t length = frame_length(word0);
+        const uint64_t step = align_frame(static_cast<uint32_t>(length));
+        const bool sound = length >= static_cast<int32_t>(header_length) && step <= there && step <= left_to_the_end(position) &&
+                           frame_type(word0) <= static_cast<uint16_t>(FrameType::data);
+        return sound ? step : 0;
+    }
+    [[noreturn]] void throw_unsound(uint64_t position) const {
+        throw Error(Code::corrupt, *where_ + ": no frame can begin at position " + std::to_string(position) +
+                                       " of a pipe: the shared memory was overwritten by something else");
+    }
+
+  private:
+    PipeLink *link_;
+    uint8_t *bytes_;
+    uint32_t capacity_;
+    const std::string *where_;
+};
+
+class PipeWriter {
+  public:
+    PipeWriter(PipeLink &link, uint8_t *bytes, uint32_t capacity, uint32_t mark, const std::string &where)
+        : pipe_(link, bytes, capacity, where), mark_(mark), tail_(link.writer.tail.relaxed()), end_(tail_),
+          messages_(link.writer.messages.relaxed()), base_(link.reader.acked.acquire()), // SYNC 19
+          read_messages_(link.reader.messages.relaxed()), dropped_(link.writer.dropped.relaxed()) {
+        check_base();
+    }
+
+    // Room for one more message behind what was written since the last flush. False if the mark or the capacity forbids it.
+    bool reserve(uint32_t length, Reservation &place) {
+        const uint64_t need = align_frame(uint64_t{length} + header_length), left = pipe_.left_to_the_end(end_);
+        const uint64_t pad = need > left ? left : 0;
+        if (!fits(pad + need) && (!look_again() || !fits(pad + need))) return false;
+        if (pad != 0) {
+            FrameHeader *frame = pipe_.frame(end_);
+            frame->word0.relaxed(pack_word0(static_cast<uint32_t>(pad), flags_whole, FrameType::pad));
+            end_ += pad;
+        }
+        place.payload = reinterpret_cast<uint8_t *>(pipe_.frame(end_)) + header_length;
+        place.position = end_;
+        place.length = length;
+        return true;
+    }
+    // The message in that room is complete; it is seen with the next flush.
+    void commit(const Reservation &place, const PipeTag &tag) {
+        FrameHeader *frame = pipe_.frame(place.position);
+        frame->term_offset = static_cast<uint32_t>(tag.id);
+        frame->term_id = static_cast<int32_t>(static_cast<uint32_t>(tag.id >> 32));
+        frame->session = static_cast<int32_t>(messages_); // its number: who reads knows what was dropped before it
+        frame->stream = tag.kind;
+        frame->reserved = tag.time_ns;
+        wrote(&frame->term_offset, header_length - sizeof frame->word0);
+        frame->word0.relaxed(pack_word0(place.length + header_length, flags_whole, FrameType::data));
+        end_ = place.position + align_frame(uint64_t{place.length} + header_length);
+        ++messages_;
+    }
+    bool write(const void *data, uint32_t length, const PipeTag &tag) {
+        Reservation place;
+        if (!reserve(length, place)) return false;
+        copy_in(place.payload, data, length);
+        commit(place, tag);
+        return true;
+    }
+    // All that was written since becomes visible at once.
+    void flush() {
+        if (end_ == tail_) return;
+        tail_ = end_;
+        pipe_.link().writer.messages.relaxed(messages_);
+        pipe_.link().writer.tail.release(tail_); // SYNC 18: pairs with PipeReader::look; the frames before the tail are whole
+    }
+    // Makes room by dropping the oldest message that no reader has claimed. False if there is none, or if a
+    // claimed one stands in front of it and it is bytes that are missing: only what is behind what is read can be used again.
+    // Only in a lossy pipe.
+    bool drop_oldest() {
+        PipeLink::Reader &reader = pipe_.link().reader;
+        for (;;) {
+            uint64_t read = reader.read.acquire();         // SYNC 20
+            const uint64_t acked = reader.acked.acquire(); // SYNC 19
+            if (read >= tail_) return false;
+            const bool in_front = std::max(acked, base_) < read;
+            if (in_front && messages_ - read_messages_ < mark_) return false;
+            const FrameHeader &frame = *pipe_.frame(read);
+            const uint64_t word0 = frame.word0.relaxed(); // this writer wrote it
+            const uint64_t step = pipe_.step(word0, read, tail_ - read), next = read + step;
+            if (step == 0) pipe_.throw_unsound(read);
+            const uint64_t number = number_after(frame);
+            if (!reader.read.cas(read, next)) continue; // SYNC 20: of writer and reader one has it
+            if (!in_front) base_ = next;
+            if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) continue;
+            read_messages_ = number;
+            ++dropped_;
+            pipe_.link().writer.dropped.relaxed(dropped_);
+            return true;
+        }
+    }
+    void close() { pipe_.link().writer.closed.release(1); } // SYNC 18: with all that was flushed
+
+    uint64_t tail() const { return tail_; }
+    // Bytes and messages that were not acknowledged yet.
+    uint64_t lag() const {
+        const uint64_t acked = pipe_.link().reader.acked.acquire(); // SYNC 19
+        return tail_ > acked ? tail_ - acked : 0;
+    }
+    uint64_t waiting() const { return messages_ - pipe_.link().reader.messages.relaxed(); }
+
+  private:
+    bool fits(uint64_t need) const { return end_ + need - base_ <= pipe_.capacity() && messages_ - read_messages_ < mark_; }
+    bool look_again() {
+        const uint64_t before = base_, messages_before = read_messages_;
+        // SYNC 19: pairs with PipeReader::acknowledge; forbids overwriting what is still read
+        const uint64_t acked = pipe_.link().reader.acked.acquire();
+        read_messages_ = pipe_.link().reader.messages.relaxed();
+        if (acked > base_) base_ = acked;
+        if (static_cast<int64_t>(read_messages_ - messages_before) < 0) read_messages_ = messages_before; // dropped further on
+        check_base();
+        return base_ != before || read_messages_ != messages_before;
+    }
+    // The number behind that of a message of this writer's that is in the pipe.
+    uint64_t number_after(const FrameHeader &frame) const {
+        return messages_ - static_cast<uint32_t>(static_cast<uint32_t>(messages_) - static_cast<uint32_t>(frame.session)) + 1;
+    }
+    void check_base() const {
+        if (base_ > end_ || end_ - base_ > pipe_.capacity() || base_ % frame_alignment != 0 || end_ % frame_alignment != 0)
+            pipe_.throw_unsound(base_);
+    }
+
+    PipeBytes pipe_;
+    uint32_t mark_;
+    uint64_t tail_, end_, messages_, base_, read_messages_, dropped_;
+};
+
+class PipeReader {
+  public:
+    PipeReader(PipeLink &link, uint8_t *bytes, uint32_t capacity, const std::string &where)
+        : pipe_(link, bytes, capacity, where), acked_(link.reader.acked.relaxed()), read_(acked_), tail_(acked_),
+          messages_(link.reader.messages.relaxed()), next_number_(messages_), held_(link.ends.held.relaxed()),
+          lossy_(link.ends.lossy.relaxed() != 0) {
+        if (acked_ % frame_alignment != 0) pipe_.throw_unsound(acked_);
+        shown_ = acked_;
+        shown_messages_ = messages_;
+        if (lossy_) read_ = std::max(read_, link.reader.read.acquire()); // SYNC 20; what a dead reader had claimed is lost
+        else link.reader.read.relaxed(read_);
+    }
+
+    // The next message, or null. It stays readable, and is this reader's, until it is acknowledged.
+    const Message *look() {
+        if (claimed_) return &message_;
+        for (;;) {
+            if (read_ >= tail_ && !look_for_more()) return nullptr;
+            FrameHeader *frame = pipe_.frame(read_);
+            const uint64_t at = read_, word0 = frame->word0.relaxed(), step = pipe_.step(word0, at, tail_ - at), next = at + step;
+            if (lossy_ && !claim(next)) continue; // it was dropped meanwhile, and perhaps overwritten
+            if (step == 0) pipe_.throw_unsound(at);
+            if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) {
+                read_ = next;
+                continue;
+            }
+            read(&frame->term_offset, header_length - sizeof frame->word0);
+            message_.data = reinterpret_cast<const uint8_t *>(frame) + header_length;
+            message_.length = static_cast<size_t>(frame_length(word0)) - header_length;
+            message_.position = at;
+            message_.next = next;
+            message_.time_ns = frame->reserved;
+            number_ =
+                next_number_ + static_cast<uint32_t>(static_cast<uint32_t>(frame->session) - static_cast<uint32_t>(next_number_));
+            tag_ = {frame_id(*frame), frame->stream, frame->reserved};
+            claimed_ = true;
+            return &message_;
+        }
+    }
+    // The message that look() gave is in its owner's hands.
+    void take() {
+        claimed_ = false;
+        redelivered_ = message_.position < held_;
+        read_ = message_.next;
+        missed_ += number_ - next_number_;
+        next_number_ = number_ + 1;
+        if (!lossy_) pipe_.link().reader.read.relaxed(read_); // whoever inherits this pipe knows what was given away
+    }
+    // Everything taken is done with: its bytes may be overwritten, and nobody will get it again. True if the writer should hear.
+    bool acknowledge() {
+        if (read_ == acked_) return false;
+        acked_ = read_;
+        messages_ = next_number_;
+        pipe_.link().reader.messages.relaxed(messages_);
+        pipe_.link().reader.acked.release(acked_); // SYNC 19: pairs with PipeWriter::look_again
+        if (acked_ - shown_ < pipe_.capacity() / 8 && messages_ - shown_messages_ < 32 && read_ < tail_) return false;
+        shown_ = acked_;
+        shown_messages_ = messages_;
+        return true;
+    }
+    bool drained() { return read_ >= tail_ && !look_for_more(); }
+    bool unacknowledged() const { return read_ != acked_; }
+    // Safe to look at without the interpreter.
+    const Atomic<uint64_t> &tail_word() const { return pipe_.link().writer.tail; }
+    uint64_t seen_tail() const { return tail_; }
+    const PipeTag &tag() const { return tag_; }
+    uint64_t missed() const {
+        return missed_;
+    } // messages that the writer dropped, or that were lost with a reader of a lossy pipe
+    bool redelivered() const { return redelivered_; } // the message taken last had been given to a reader that died with it
+    uint64_t lag() const {
+        const uint64_t tail = pipe_.link().writer.tail.relaxed();
+        return tail > read_ ? tail - read_ : 0;
+    }
+
+  private:
+    bool look_for_more() {
+        tail_ = pipe_.link().writer.tail.acquire();                              // SYNC 18: pairs with PipeWriter::flush
+        if (lossy_) read_ = std::max(read_, pipe_.link().reader.read.acquire()); // SYNC 20
+        const uint64_t from = lossy_ ? read_ : acked_;
+        if (tail_ % frame_alignment != 0 || read_ % frame_alignment != 0 || (tail_ > from && tail_ - from > pipe_.capacity()))
+            pipe_.throw_unsound(tail_);
+        return read_ < tail_;
+    }
+    // In a lossy pipe: from now on the writer drops nothing before `next`. False: it dropped this one meanwhile.
+    bool claim(uint64_t next) {
+        uint64_t expected = read_;
+        if (pipe_.link().reader.read.cas(expected, next)) return true; // SYNC 20: pairs with PipeWriter::drop_oldest
+        if (expected < read_ || expected % frame_alignment != 0) pipe_.throw_unsound(expected);
+        read_ = expected;
+        return false;
+    }
+
+    PipeBytes pipe_;
+    Message message_;
+    PipeTag tag_;
+    uint64_t acked_, read_, tail_, messages_, next_number_, number_ = 0, missed_ = 0, held_, shown_, shown_messages_;
+    const bool lossy_;
+    bool claimed_ = false, redelivered_ = false;
+};
+
+} // namespace penstock

@@ -1,0 +1,230 @@
+"""Peers of a pipe channel that answer each other: pairs, requests and replies, dealers and routers."""
+
+import asyncio
+import multiprocessing as mp
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import penstock
+from penstock.shm.sockets import pack, unpack
+
+MOMENT = threading.Event()
+forks = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def test_a_pair_talks_both_ways_and_refuses_a_third():
+    with penstock.join("pipe:p", role="pair", name="a") as a, penstock.join("pipe:p", role="pair", name="b") as b:
+        a.send(b"hi")
+        b.send("grüße")
+        assert (b.recv(timeout=1), a.recv(timeout=1)) == (b"hi", "grüße".encode())
+        assert (a.peers, b.peers, a.name) == (["b"], ["a"], "a")
+        assert a.try_recv() is None
+        with pytest.raises(TimeoutError):
+            a.recv(timeout=0.01)
+        with pytest.raises(penstock.Busy, match="pair already"):
+            penstock.join("pipe:p", role="pair")
+        b.close()
+        with penstock.join("pipe:p", role="pair", name="c") as c:
+            c.send(b"I am new")
+            assert a.recv(timeout=1) == b"I am new"
+            a.send(b"welcome")
+            assert c.recv(timeout=1) == b"welcome"
+
+
+def test_messages_of_several_parts_arrive_at_once():
+    with penstock.join("pipe:p", role="pair") as a, penstock.join("pipe:p", role="pair") as b:
+        for parts in ([b"x", b"", b"yz"], [], ["text", memoryview(b"abc")]):
+            a.send(parts)
+        assert [b.recv(timeout=1) for _ in range(3)] == [[b"x", b"", b"yz"], [], [b"text", b"abc"]]
+    data, kind = pack([b"x", b"yy"])
+    for wrong in (data[:-1], data + b"z", b"", b"\xff\xff\xff\xff" + data):
+        with pytest.raises(penstock.Invalid):
+            unpack(wrong, kind)
+
+
+def test_the_mark_holds_and_policies_are_chosen():
+    with penstock.join("pipe:m", role="pair", mark=3) as a, penstock.join("pipe:m", role="pair") as b:
+        assert [a.offer(b"x") for _ in range(4)] == [True, True, True, False]
+        with pytest.raises(TimeoutError, match="3 messages wait"):
+            a.send(b"x", timeout=0.01)
+        assert b.recv() == b"x"
+        assert a.offer(b"x")
+
+
+def test_requests_are_answered_in_any_order_and_late_replies_ignored():
+    with penstock.join("pipe:rpc", role="request") as ask, penstock.join("pipe:rpc", role="reply", name="s") as serve:
+        pending = [ask.submit(b"%d" % i) for i in range(20)]
+        requests = [serve.recv(timeout=1) for _ in range(20)]
+        for request in reversed(requests):
+            assert request.reply(b"re " + request.body)
+        assert [p.result(timeout=1) for p in pending] == [b"re %d" % i for i in range(20)]
+        assert requests[0].sender == str(os.getpid())
+        with pytest.raises(TimeoutError, match="no reply"):
+            ask.request(b"slow", timeout=0.03)
+        assert serve.recv(timeout=1).reply(b"too late")
+        threading.Timer(0.02, lambda: serve.recv(timeout=5).reply(["two", "parts"])).start()
+        assert ask.request([b"a", b"b"], timeout=5) == [b"two", b"parts"]
+        assert ask.late == 1
+        gone = ask.submit(b"gone")
+        gone.cancel()
+        assert serve.recv(timeout=1).reply(b"?")
+
+
+def test_servers_share_the_requests():
+    with penstock.join("pipe:rpc", role="request") as ask:
+        servers = [penstock.join("pipe:rpc", role="reply", name=f"s{i}", spin=0.0) for i in range(3)]
+        threads = [threading.Thread(target=s.serve, args=(lambda body, s=s: s.name,)) for s in servers]
+        for thread in threads:
+            thread.start()
+        assert sorted(ask.peers) == ["s0", "s1", "s2"]
+        names = [ask.request(b"who", timeout=5) for _ in range(9)]
+        assert sorted(names) == sorted([b"s0", b"s1", b"s2"] * 3)
+        for server, thread in zip(servers, threads, strict=True):
+            server.close()
+            thread.join(5)
+            assert not thread.is_alive()
+
+
+def _serve_and_die(path, name, wait):
+    os.environ["PENSTOCK_DIR"] = path
+    server = penstock.join("pipe:rpc", role="reply", name=name)
+    server.recv(timeout=20)
+    MOMENT.wait(wait)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@forks
+def test_a_dead_server_is_an_error_and_not_a_lock_up_and_another_may_be_asked():
+    with penstock.join("pipe:rpc", role="request") as ask:
+        child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05))
+        child.start()
+        ask.wait_for_peers(1, timeout=20)
+        begun = time.monotonic()
+        with pytest.raises(penstock.Closed, match="server died"):
+            ask.request(b"x", timeout=20)
+        assert time.monotonic() - begun < 5
+        child.join(20)
+        with pytest.raises(TimeoutError):
+            ask.request(b"nobody", timeout=0.05)
+        child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05))
+        child.start()
+        ask.wait_for_peers(1, timeout=20)
+        pending = ask.submit(b"again", retries=1)
+        with penstock.join("pipe:rpc", role="reply", name="alive", spin=0.0) as alive:
+            thread = threading.Thread(target=alive.serve, args=(lambda body: b"done " + body, 1))
+            thread.start()
+            assert pending.result(timeout=20) == b"done again"
+            thread.join(5)
+        child.join(20)
+
+
+@forks
+def test_a_reply_to_the_dead_is_no_error():
+    with penstock.join("pipe:rpc", role="reply") as serve:
+        pid = os.fork()
+        if pid == 0:
+            penstock.join("pipe:rpc", role="request").submit(b"x")
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+        request = serve.recv(timeout=5)
+        assert request.body == b"x"
+        deadline = time.monotonic() + 5
+        while request.reply(b"?") and time.monotonic() < deadline:
+            MOMENT.wait(0.002)
+        assert not request.reply(b"?")
+
+
+def test_a_router_addresses_dealers_by_name():
+    with penstock.join("pipe:d", role="router", name="r") as router:
+        dealers = [penstock.join("pipe:d", role="dealer", name=f"d{i}") for i in range(3)]
+        for i, dealer in enumerate(dealers):
+            dealer.send(b"%d" % i)
+        assert {tuple(router.recv(timeout=1)) for _ in dealers} == {(f"d{i}", b"%d" % i) for i in range(3)}
+        router.send("d1", ["for", "you"])
+        assert dealers[1].recv(timeout=1) == [b"for", b"you"]
+        assert dealers[0].try_recv() is None
+        with pytest.raises(penstock.NotFound, match="d0, d1, d2"):
+            router.send("d9", b"")
+        with pytest.raises(penstock.Invalid, match="nothing to do with"):
+            penstock.join("pipe:d", role="pair")
+        for dealer in dealers:
+            dealer.close()
+        assert router.peers == []
+
+
+def test_asyncio_and_wait():
+    with (
+        penstock.join("pipe:rpc", role="request") as ask,
+        penstock.join("pipe:rpc", role="reply") as serve,
+        penstock.join("pipe:p", role="pair") as a,
+        penstock.join("pipe:p", role="pair") as b,
+    ):
+
+        async def server():
+            for _ in range(3):
+                request = await serve.arecv()
+                await asyncio.sleep(0.01)
+                request.reply(request.body * 2)
+
+        async def all_of_it():
+            task = asyncio.create_task(server())
+            got = await asyncio.wait_for(asyncio.gather(*(ask.arequest(b"%d" % i) for i in range(3))), 10)
+            await task
+            a.send(b"1")
+            first = await asyncio.wait_for(b.arecv(), 5)
+            a.send(b"2")
+            async for message in b:
+                return got, first, message
+            return None
+
+        assert asyncio.run(all_of_it()) == ([b"00", b"11", b"22"], b"1", b"2")
+        assert penstock.wait([b, serve], timeout=0) == []
+        ask.submit(b"x")
+        assert penstock.wait([b, serve], timeout=5) == [serve]
+
+
+def _child(path, results):
+    os.environ["PENSTOCK_DIR"] = path
+    with penstock.join("pipe:rpc", role="request") as ask:
+        results.put([ask.request(b"%d" % i, timeout=20) for i in range(200)])
+
+
+@forks
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_several_processes_ask_one(how):
+    context = mp.get_context(how)
+    results = context.SimpleQueue()
+    with penstock.join("pipe:rpc", role="reply") as serve:
+        children = [context.Process(target=_child, args=(os.environ["PENSTOCK_DIR"], results)) for _ in range(3)]
+        for child in children:
+            child.start()
+        serve.serve(lambda body: b"r" + body, 600)
+        for child in children:
+            assert results.get() == [b"r%d" % i for i in range(200)]
+            child.join(20)
+
+
+def test_what_makes_no_sense_is_said():
+    with pytest.raises(penstock.Invalid, match="role is None"):
+        penstock.join("pipe:x")
+    with pytest.raises(penstock.Invalid, match="publish"):
+        penstock.join("pipe:x", role="push")
+    with pytest.raises(penstock.Invalid, match="nothing to join"):
+        penstock.join("log:x")
+    with pytest.raises(penstock.Invalid):
+        penstock.join("pipe:x", role="pair", when_full="never")
+    with pytest.raises(TypeError):
+        penstock.join("pipe:x", role="pair", colour="red")
+    pair = penstock.join("pipe:x", role="pair")
+    with pytest.raises(penstock.TooLarge):
+        pair.send(bytes(1 << 20))
+    pair.close()
+    pair.close()
+    with pytest.raises(penstock.Closed):
+        pair.recv(timeout=1)
+    with pytest.raises(penstock.Closed):
+        pair.send(b"x")
