@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+LOCK = "robust_lock.hpp"
 LOG, WRITER, READER, WAITING = "term_log.hpp", "log_writer.hpp", "log_reader.hpp", "waiting.hpp"
 RING, RING_WRITER, RING_READER = "ring.hpp", "ring_writer.hpp", "ring_reader.hpp"
 FRAME_POOL, FRAME_WRITER, FRAME_READER = "frame_pool.hpp", "frame_writer.hpp", "frame_reader.hpp"
+PIPE, TABLE, PEER, YPIPE, YQUEUE, MAILBOX = (
+    "shm_pipe.hpp",
+    "pipe_table.hpp",
+    "pipe_peer.hpp",
+    "ypipe.hpp",
+    "yqueue.hpp",
+    "mailbox.hpp",
+)
 RECORDING, SCAN, CHECKSUM = "recording.hpp", "recording_scan.hpp", "checksum.hpp"
 
 
@@ -25,6 +34,7 @@ class Bug:
 MODEL, KILL, CHECK, RKILL, SCRIBBLE, STRESS = "model", "kill", "recording", "recording kill", "scribble", "stress"
 RING_MODEL, RING_KILL, RING_STRESS, RING_FUZZ = "ring model", "ring kill", "ring stress", "ring fuzz"
 SYNC_MODEL = "sync model"
+PIPE_MODEL, PIPE_KILL, PIPE_STRESS = "pipe model", "pipe kill", "pipe stress"
 FRAME_MODEL, FRAME_KILL, FRAME_STRESS, FRAME_FUZZ = "frame model", "frame kill", "frame stress", "frame fuzz"
 BUGS = [
     Bug("a commit without release", WRITER,
@@ -88,8 +98,8 @@ BUGS = [
     Bug("the lock is never taken from the dead", LOG,
         "return seat_.taken_by_other(slot_byte(static_cast<uint32_t>(index)));", "return true;", (MODEL, KILL)),
     Bug("the lock is not given back", LOG, "~Held() { log_.release_lock(); }", "~Held() {}", (MODEL,)),
-    Bug("the lock is given back without release", LOG,
-        "control_->lock.value.release(0);", "control_->lock.value.relaxed(0);", (MODEL,)),
+    Bug("the lock is given back without release", LOCK,
+        "{ lock.release(0); }", "{ lock.relaxed(0); }", (MODEL,)),
     Bug("a subscription appears before its position is set", LOG,
         "            start();\n", "            ;\n", (MODEL, KILL)),
     Bug("the dead's claims are not padded", LOG,
@@ -123,6 +133,42 @@ BUGS = [
     Bug("nobody ever refuses", LOG,
         "s.identity.drop_after_ns.relaxed() != refuses_to_wait) continue;",
         "s.identity.drop_after_ns.relaxed() + 1 != refuses_to_wait) continue;", (SYNC_MODEL,)),
+    Bug("a pipe's tail goes before its frames", PIPE, "pipe_.link().writer.tail.release(tail_);",
+        "pipe_.link().writer.tail.relaxed(tail_);", (PIPE_MODEL,)),
+    Bug("what is acknowledged is shown before it is read", PIPE, "pipe_.link().reader.acked.release(acked_);",
+        "pipe_.link().reader.acked.relaxed(acked_);", (PIPE_MODEL,)),
+    Bug("a message is its reader's no more once it is taken", PIPE,
+        "if (!lossy_) pipe_.link().reader.read.relaxed(read_);",
+        "pipe_.link().reader.acked.release(read_);", (PIPE_KILL, PIPE_MODEL)),
+    Bug("a pipe's padding is not written", PIPE,
+        "frame->word0.relaxed(pack_word0(static_cast<uint32_t>(pad), flags_whole, FrameType::pad));", ";",
+        (PIPE_KILL, PIPE_MODEL)),
+    Bug("the mark is one too high", PIPE, "&& messages_ - read_messages_ < mark_;", "&& messages_ - read_messages_ <= mark_;",
+        (PIPE_MODEL,)),
+    Bug("the oldest is dropped without asking", PIPE, "if (!reader.read.cas(read, next)) continue;",
+        "reader.read.relaxed(next);", (PIPE_MODEL,)),
+    Bug("a message is read without being claimed", PIPE, "if (lossy_ && !claim(next)) continue;", ";", (PIPE_MODEL,)),
+    Bug("an heir begins where the dead one had read", PIPE,
+        "else link.reader.read.relaxed(read_);", "else read_ = link.reader.read.relaxed();", (PIPE_KILL, PIPE_MODEL)),
+    Bug("nobody inherits", TABLE, "l.ends.to.relaxed(id_);", ";", (PIPE_KILL, PIPE_MODEL)),
+    Bug("a departed writer's pipe is freed with messages in it", TABLE,
+        "} else if (!written && (empty || (!pushed && !is_read))) {", "} else if (!written) {", (PIPE_KILL, PIPE_MODEL)),
+    Bug("pipes of the departed are never freed", TABLE,
+        "} else if (!written && (empty || (!pushed && !is_read))) {", "} else if (false) {", (PIPE_KILL,)),
+    Bug("the dead keep their places", TABLE, "retire(i);", ";", (PIPE_KILL,)),
+    Bug("a pipe laid anew is read as the old one", PIPE,
+        "if (ends.from.relaxed() != from_ || ends.to.relaxed() != to_) {", "if (false) {", (PIPE_MODEL, PIPE_KILL)),
+    Bug("a bell is not rung", PEER, "ring([&] { return link(out.index).ends.to.relaxed(); });", ";", (PIPE_MODEL,)),
+    Bug("a bell is looked at before the message can be seen", TABLE, "full_fence(); // SYNC 7: pairs with event_prepare", ";",
+        (PIPE_MODEL,)),
+    Bug("a group is shown in parts", YPIPE, "if (!incomplete) f_ = &queue_.back();", "f_ = &queue_.back();", (PIPE_MODEL, PIPE_STRESS)),
+    Bug("a flush never says that the reader sleeps", YPIPE, "w_ = f_;\n        return false;", "w_ = f_;\n        return true;",
+        (PIPE_MODEL, PIPE_STRESS)),
+    Bug("a reader that finds nothing does not say so", YPIPE, "r_ = c_.cas(seen, 0) ?", "r_ = (seen = c_.acquire()) == word(&queue_.front()) ?",
+        (PIPE_MODEL, PIPE_STRESS)),
+    Bug("a spare chunk is given to the writer and kept", YQUEUE, "delete chunk(spare_.exchange(reinterpret_cast<uint64_t>(done)));",
+        "spare_.exchange(reinterpret_cast<uint64_t>(done)); delete done;", (PIPE_STRESS,)),
+    Bug("a mailbox forgets to signal", MAILBOX, "if (!awake) signaler_.raise();", ";", (PIPE_STRESS,)),
     Bug("a waker does not look behind a fence", WAITING,
         "inline void event_notify(Atomic<uint32_t> &event) {\n    full_fence();",
         "inline void event_notify(Atomic<uint32_t> &event) {", (MODEL,)),

@@ -22,6 +22,9 @@ from evidence.bug_list import (
     FRAME_STRESS,
     KILL,
     MODEL,
+    PIPE_KILL,
+    PIPE_MODEL,
+    PIPE_STRESS,
     RING_FUZZ,
     RING_KILL,
     RING_MODEL,
@@ -73,8 +76,15 @@ PLATFORM = ['-DPENSTOCK_PLATFORM="../model/platform.hpp"', '-DPENSTOCK_LIVENESS=
 LOOKS = ("--preemptions 1 --stale 1 --most 2000 --first 1", "--preemptions 2 --stale 2 --most 60000 --first 1")
 # Room → source, how to compile it, how to run it: what a shallow look finds needs no deep one.
 PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
-    MODEL: ("model/log_scenarios.cpp", PLATFORM, tuple(f"{look} --without ring_,frames_,sync_" for look in LOOKS)),
+    MODEL: (
+        "model/log_scenarios.cpp",
+        PLATFORM,
+        tuple(f"{look} --without ring_,frames_,sync_,pipe_" for look in LOOKS),
+    ),
     SYNC_MODEL: ("model/sync_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix sync_" for look in LOOKS)),
+    PIPE_MODEL: ("model/pipe_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix pipe_" for look in LOOKS)),
+    PIPE_KILL: ("kill/pipe_kill.cpp", [], ("--kills 2",)),
+    PIPE_STRESS: ("tests/pipe_stress.cpp", ["-fsanitize=address", "-fno-sanitize-recover=all"], ("--seconds 1",)),
     RING_MODEL: ("model/ring_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix ring_" for look in LOOKS)),
     FRAME_MODEL: ("model/frame_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix frames_" for look in LOOKS)),
     KILL: ("kill/log_kill.cpp", [], ("--kills 2",)),
@@ -99,13 +109,23 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
 }
 LOG_SCENARIOS = ("log_scenarios", "log_members", "log_deaths")
 # Further sources of a room's program that see the bug, and those that need not.
-MORE = {
-    MODEL: (LOG_SCENARIOS[1:], (*EXPLORER, "sync_scenarios", "ring_scenarios", "frame_scenarios")),
-    SYNC_MODEL: ((), (*EXPLORER, *LOG_SCENARIOS, "ring_scenarios", "frame_scenarios")),
-    RING_MODEL: ((), (*EXPLORER, *LOG_SCENARIOS, "sync_scenarios", "frame_scenarios")),
-    FRAME_MODEL: ((), (*EXPLORER, *LOG_SCENARIOS, "sync_scenarios", "ring_scenarios")),
+MODELS = {
+    MODEL: LOG_SCENARIOS,
+    SYNC_MODEL: ("sync_scenarios",),
+    RING_MODEL: ("ring_scenarios",),
+    FRAME_MODEL: ("frame_scenarios",),
+    PIPE_MODEL: ("pipe_scenarios",),
+}
+MORE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     FRAME_FUZZ: (("hostile/random_driver.cpp",), ()),
     RING_FUZZ: (("hostile/random_driver.cpp",), ()),
+    **{
+        room: (
+            tuple(f"model/{name}.cpp" for name in own[1:]),
+            (*EXPLORER, *(name for other, names in MODELS.items() if other != room for name in names)),
+        )
+        for room, own in MODELS.items()
+    },
 }
 
 
@@ -116,7 +136,7 @@ def _compile(folder: Path, room: str, number: int) -> Path:
     include = [f"-I{native / 'core'}", f"-I{native / 'model'}"]
     seeing, made = MORE.get(room, ((), ()))
     extra = [
-        *(str(native / f"model/{name}.cpp") if "/" not in name else str(native / name) for name in seeing),
+        *(str(native / name) for name in seeing),
         *(str(folder / f"{name}.o") for name in made),
     ]
     run([*COMPILER, *flags, *include, f"-DPENSTOCK_BUG={number}", str(native / source), *extra, "-o", str(program)])

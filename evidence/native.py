@@ -36,14 +36,14 @@ def kill(*, long: bool, seed: int) -> list[Row]:
     """Operations on log and recording, stepped through by instruction, and killed for good."""
     if platform.machine() != "x86_64":
         return [Row("kill", "instructions stepped", 0, skipped="stepping to a place is written for x86-64")]
-    folder = build("plain", ("log_kill", "ring_kill", "frame_kill", "recording_kill")) / "kill"
+    folder = build("plain", ("log_kill", "ring_kill", "frame_kill", "pipe_kill", "recording_kill")) / "kill"
     rounds, kills, steps_of_recordings = (1, 450, 60) if long else (1, 30, 4)
     commands = [
         [
             str(folder / program),
             *f"--seed {seed} --rounds {rounds} --kills {kills} --parts {WORKERS} --part {part}".split(),
         ]
-        for program in ("log_kill", "ring_kill", "frame_kill")
+        for program in ("log_kill", "ring_kill", "frame_kill", "pipe_kill")
         for part in range(WORKERS)
     ]
     commands.append([str(folder / "recording_kill"), "--seed", str(seed), "--rounds", str(steps_of_recordings)])
@@ -198,13 +198,18 @@ def sanitizers(*, long: bool, seed: int) -> Row:
     plan = []
     for name, kinds in (("plain", ""), ("tsan", "thread"), ("asan", "address,undefined")):
         folder = (
-            build(name, ("log_stress", "log_crash", "ring_stress", "frame_stress", "recording_check"), sanitize=kinds)
+            build(
+                name,
+                ("log_stress", "log_crash", "ring_stress", "frame_stress", "pipe_stress", "recording_check"),
+                sanitize=kinds,
+            )
             / "tests"
         )
         plan += [
             [str(folder / "log_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "ring_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "frame_stress"), "--seed", str(seed), "--seconds", str(seconds)],
+            [str(folder / "pipe_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "log_crash")],
             [str(folder / "recording_check"), "--seed", str(seed), "--rounds", str(200 * seconds)],
         ]

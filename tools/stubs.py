@@ -41,6 +41,8 @@ SIGNATURES = {
     "send": "def send(self, data: Buffer, timeout: float | None = None) -> int:",
     "offer": "def offer(self, data: Buffer) -> int | None:",
     "offer_many": "def offer_many(self, messages: Iterable[Buffer] | Buffer) -> int:",
+    "put": "def put(self, item: Any) -> None:",
+    "take": "def take(self, timeout: float | None = 0) -> Any:",
     "recv": "def recv(self, timeout: float | None = None) -> bytes:",
     "try_recv": "def try_recv(self) -> bytes | None:",
 }

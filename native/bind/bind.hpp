@@ -139,5 +139,6 @@ void bind_recording(nb::module_ &m);
 void bind_frames(nb::module_ &m);
 void bind_sync(nb::module_ &m);
 void bind_pipe(nb::module_ &m);
+void bind_mailbox(nb::module_ &m);
 
 } // namespace penstock::bind

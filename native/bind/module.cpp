@@ -14,4 +14,5 @@ NB_MODULE(core, m) {
     bind_frames(m);
     bind_sync(m);
     bind_pipe(m);
+    bind_mailbox(m);
 }

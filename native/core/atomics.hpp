@@ -59,6 +59,13 @@ template <class T> class Atomic {
     bool cas(T &expected, T desired, Site site = Site::here()) {
         return word_.compare_exchange(expected, desired, platform::acq_rel, platform::acquire, site);
     }
+    // What was there before.
+    T exchange(T value, Site site = Site::here()) {
+        T seen = relaxed(site);
+        while (!cas(seen, value, site)) {
+        }
+        return seen;
+    }
     T add(T amount, Site site = Site::here()) { return word_.fetch_add(amount, platform::acq_rel, site); }
     // Sequentially consistent: also orders an earlier store of this thread before a later load.
     T set_bits(T bits, Site site = Site::here()) { return word_.fetch_or(bits, platform::seq_cst, site); }

@@ -53,7 +53,7 @@ class PipePeer : public PipeTable {
 
     // Follows what changed in the table, at the cost of one load if nothing did.
     void follow() {
-        if (control_->changes.value.acquire() == seen_changes_) return; // SYNC 21: pairs with announce
+        if (control_->changes.value.relaxed() == seen_changes_) return; // a hint: the table is read under its lock
         look_after();
     }
     // The same, and looks for the dead: while nothing else happens, at most once a millisecond. True if there was news.
@@ -191,8 +191,8 @@ class PipePeer : public PipeTable {
     bool readable() const {
         for (uint32_t i = 0; i < geometry_.links; ++i) {
             const PipeLink &l = link(i);
-            if (l.ends.state.acquire() != 1 || l.ends.to.acquire() != id_) continue;
-            if (l.writer.tail.acquire() != l.reader.read.acquire()) return true; // SYNC 18
+            if (l.ends.state.relaxed() != 1 || l.ends.to.relaxed() != id_) continue;
+            if (l.writer.tail.relaxed() != l.reader.read.relaxed()) return true;
         }
         return false;
     }
@@ -201,7 +201,7 @@ class PipePeer : public PipeTable {
         if (role_ != PeerRole::pull) return false;
         for (uint32_t i = 0; i < geometry_.links; ++i) {
             const PipeLink &l = link(i);
-            if (l.ends.state.acquire() == 1 && l.ends.to.relaxed() != id_ && l.writer.tail.relaxed() != l.reader.acked.relaxed())
+            if (l.ends.state.relaxed() == 1 && l.ends.to.relaxed() != id_ && l.writer.tail.relaxed() != l.reader.acked.relaxed())
                 return true;
         }
         return false;
@@ -271,27 +271,27 @@ class PipePeer : public PipeTable {
         const bool died = reap();
         const bool changed = tend();
         if (died || changed) announce();
-        if (!died && !changed && control_->changes.value.acquire() == seen_changes_) return false;
+        if (!died && !changed && control_->changes.value.relaxed() == seen_changes_) return false;
         rebuild();
         return true;
     }
 
     // This peer's ends of the pipes that are its own by the table. Ends that stay keep what they know.
     void rebuild() {
-        seen_changes_ = control_->changes.value.acquire(); // SYNC 21
+        seen_changes_ = control_->changes.value.relaxed();
         std::vector<Out> outs;
         std::vector<In> ins;
         outs.reserve(geometry_.links);
         bool any_alive = false;
         for (uint32_t i = 0; i < geometry_.links; ++i) {
             PipeLink &l = link(i);
-            if (l.ends.state.acquire() != 1) continue;
-            const uint64_t from = l.ends.from.relaxed(), to = l.ends.to.acquire();
+            if (l.ends.state.relaxed() != 1) continue;
+            const uint64_t from = l.ends.from.relaxed(), to = l.ends.to.relaxed();
             if (from == id_ && l.writer.closed.relaxed() == 0) {
                 const bool living = alive(to);
                 const bool twice = std::any_of(outs.begin(), outs.end(), [&](const Out &out) { return out.to == to; });
                 if (living && twice) { // inherited beside one that was there: it is only read empty
-                    l.writer.closed.release(1);
+                    l.writer.closed.relaxed(1);
                     continue;
                 }
                 const auto known = std::find_if(outs_.begin(), outs_.end(), [&](const Out &out) { return out.index == i; });

@@ -1,5 +1,6 @@
-// Who is on a pipe channel, and which pipes there are between them: the table in its file, changed under one robust lock by those
-// who come, go, or find somebody dead. pipe_peer.hpp reads and writes the pipes. docs/design/patterns.md.
+// Who is on a pipe channel, and which pipes there are between them: the table in its file, changed and read under one robust
+// lock, which alone orders it (SYNC 6), by those who come, go, or find somebody dead. Who looks without the lock only guesses.
+// pipe_peer.hpp reads and writes the pipes. docs/design/patterns.md.
 #pragma once
 
 #include "clock.hpp"
@@ -48,14 +49,14 @@ class PipeTable {
         const uint64_t index = (id & 0xffffffff) - 1;
         if (index >= geometry_.peers) return false;
         const PeerSlot::Identity &identity = slot(static_cast<uint32_t>(index)).identity;
-        return identity.state.acquire() == 1 && identity.generation.acquire() == id >> 32;
+        return identity.state.relaxed() == 1 && identity.generation.relaxed() == id >> 32;
     }
     std::string name_of(uint64_t id) const {
         const uint64_t index = (id & 0xffffffff) - 1;
         if (index >= geometry_.peers) return {};
         const PeerSlot::Identity &identity = slot(static_cast<uint32_t>(index)).identity;
         const std::string name = read_name(identity);
-        return identity.generation.acquire() == id >> 32 ? name : std::string();
+        return identity.generation.relaxed() == id >> 32 ? name : std::string();
     }
     // The name in a slot whose owner may be changing; empty while it does.
     static std::string read_name(const PeerSlot::Identity &identity) {
@@ -127,7 +128,7 @@ class PipeTable {
         return acquire_robust_lock(control_->lock.value, id_, patience_ns, [&](uint64_t holder) {
             const uint64_t index = (holder & 0xffffffff) - 1;
             if (index >= geometry_.peers || index == mine_) return false; // not written by us, or by my predecessor
-            if (slot(static_cast<uint32_t>(index)).identity.generation.acquire() != holder >> 32) return false;
+            if (slot(static_cast<uint32_t>(index)).identity.generation.relaxed() != holder >> 32) return false;
             return seat_.taken_by_other(slot_byte(static_cast<uint32_t>(index)));
         });
     }
@@ -136,8 +137,8 @@ class PipeTable {
         for (uint32_t i = 0; i < geometry_.peers; ++i) {
             if (!seat_.try_take(slot_byte(i))) continue;
             mine_ = i;
-            const uint32_t generation = slot(i).identity.generation.acquire() + 1;
-            slot(i).identity.generation.release(generation);
+            const uint32_t generation = slot(i).identity.generation.relaxed() + 1;
+            slot(i).identity.generation.relaxed(generation);
             id_ = uint64_t{generation} << 32 | (i + 1);
             fork_generation_ = ForkGuard::generation();
             return;
@@ -150,7 +151,7 @@ class PipeTable {
 
     void introduce() {
         PeerSlot::Identity &identity = me().identity;
-        if (identity.state.acquire() == 1) control_->totals.reaped.bump(1); // the owner before died
+        if (identity.state.relaxed() == 1) control_->totals.reaped.bump(1); // the owner before died
         retire(mine_);
         identity.joined_ns.relaxed(0);
         release_fence(); // SYNC 17: pairs with name_of
@@ -163,7 +164,7 @@ class PipeTable {
         identity.lossy.relaxed(when_full_ == WhenFull::drop_oldest);
         uint32_t pairs = 0;
         for (uint32_t i = 0; i < geometry_.peers; ++i) {
-            if (i == mine_ || slot(i).identity.state.acquire() != 1) continue;
+            if (i == mine_ || slot(i).identity.state.relaxed() != 1) continue;
             const auto role = static_cast<PeerRole>(slot(i).identity.role.relaxed());
             if (!belong(role_, role))
                 throw Error(Code::invalid, path() + ": a " + role_name(role_) + " has nothing to do with the " + role_name(role) +
@@ -171,11 +172,11 @@ class PipeTable {
             pairs += role == PeerRole::pair;
         }
         if (pairs > 1) throw Error(Code::busy, path() + ": two are a pair already");
-        identity.state.release(1); // SYNC 21: with all of the above
+        identity.state.relaxed(1);
     }
     void retire(uint32_t index) {
         PeerSlot &s = slot(index);
-        if (s.identity.state.acquire() != 1) return;
+        if (s.identity.state.relaxed() != 1) return;
         PipeControl::Totals &totals = control_->totals;
         PeerSlot::Counters &counts = s.counters;
         auto move = [](Atomic<uint64_t> &from, Atomic<uint64_t> &to) {
@@ -191,14 +192,14 @@ class PipeTable {
         move(counts.back_pressure, totals.back_pressure);
         move(counts.messages_dropped, totals.messages_dropped);
         counts.redelivered.relaxed(0);
-        s.identity.state.release(0);
+        s.identity.state.relaxed(0);
     }
 
     // Slots of the dead become free.
     bool reap() {
         bool found = false;
         for (uint32_t i = 0; i < geometry_.peers; ++i) {
-            if (i == mine_ || slot(i).identity.state.acquire() != 1 || !seat_.try_take(slot_byte(i))) continue;
+            if (i == mine_ || slot(i).identity.state.relaxed() != 1 || !seat_.try_take(slot_byte(i))) continue;
             retire(i);
             control_->totals.reaped.bump(1);
             seat_.give_back(slot_byte(i));
@@ -212,9 +213,9 @@ class PipeTable {
         tend();
         bool any = false;
         for (uint32_t i = 0; i < geometry_.peers; ++i) {
-            if (i == mine_ || slot(i).identity.state.acquire() != 1) continue;
+            if (i == mine_ || slot(i).identity.state.relaxed() != 1) continue;
             const auto role = static_cast<PeerRole>(slot(i).identity.role.relaxed());
-            const uint64_t other = uint64_t{slot(i).identity.generation.acquire()} << 32 | (i + 1);
+            const uint64_t other = uint64_t{slot(i).identity.generation.relaxed()} << 32 | (i + 1);
             if (sends_to(role_, role)) {
                 lay(id_, role_, other);
                 any = true;
@@ -228,7 +229,7 @@ class PipeTable {
         uint32_t free = geometry_.links;
         for (uint32_t i = 0; i < geometry_.links; ++i) {
             PipeLink &l = link(i);
-            if (l.ends.state.acquire() != 1) free = std::min(free, i);
+            if (l.ends.state.relaxed() != 1) free = std::min(free, i);
             else if (l.ends.from.relaxed() == from && l.ends.to.relaxed() == to && l.writer.closed.relaxed() == 0)
                 return; // inherited
         }
@@ -249,36 +250,36 @@ class PipeTable {
         l.reader.acked.relaxed(start);
         l.reader.messages.relaxed(0);
         l.reader.read.relaxed(start);
-        l.ends.state.release(1); // SYNC 21: pairs with rebuild
+        l.ends.state.relaxed(1);
     }
     // What the dead and departed left: inherited, or free again. True if anything changed.
     bool tend() {
         bool changed = false;
         for (uint32_t i = 0; i < geometry_.links; ++i) {
             PipeLink &l = link(i);
-            if (l.ends.state.acquire() != 1) continue;
+            if (l.ends.state.relaxed() != 1) continue;
             const uint64_t from = l.ends.from.relaxed(), to = l.ends.to.relaxed();
             const bool pushed = l.ends.pattern.relaxed() == static_cast<uint32_t>(PeerRole::push);
-            const bool written = alive(from) && l.writer.closed.acquire() == 0; // SYNC 18
+            const bool written = alive(from) && l.writer.closed.acquire() == 0; // SYNC 18: pairs with PipeWriter::close
             const bool is_read = alive(to);
-            const bool empty = l.writer.tail.acquire() == l.reader.acked.acquire();
+            const bool empty = l.writer.tail.relaxed() == l.reader.acked.relaxed();
             const bool reads = role_ == PeerRole::pull && attached_;
             if (pushed && !is_read && reads && (!empty || (written && !reads_from(from, i)))) {
-                const uint64_t read = l.reader.read.acquire();
-                if (read != l.reader.acked.acquire()) control_->totals.returned.bump(1);
+                const uint64_t read = l.reader.read.relaxed();
+                if (read != l.reader.acked.relaxed()) control_->totals.returned.bump(1);
                 l.ends.held.relaxed(read);
-                l.ends.to.release(id_); // SYNC 21: pairs with rebuild; with `held`
+                l.ends.to.relaxed(id_);
                 changed = true;
             } else if (pushed && to == id_ && reads && written && empty && reads_from(from, i)) {
-                l.ends.to.release(0); // inherited, and read empty: the next one who comes can have it
+                l.ends.to.relaxed(0); // inherited, and read empty: the next one who comes can have it
                 changed = true;
-            } else if (!written && (empty || (!pushed && !is_read)) && (!is_read || to == id_)) {
+            } else if (!written && (empty || (!pushed && !is_read))) { // also while its reader has not noticed (look_for_more)
                 if (!empty) control_->totals.messages_lost.bump(l.writer.messages.relaxed() - l.reader.messages.relaxed());
-                l.ends.state.release(0);
+                l.ends.state.relaxed(0);
                 changed = true;
             } else if (!pushed && !is_read && from == id_) { // nobody will ever read it
                 control_->totals.messages_lost.bump(l.writer.messages.relaxed() - l.reader.messages.relaxed());
-                l.ends.state.release(0);
+                l.ends.state.relaxed(0);
                 changed = true;
             }
         }
@@ -288,7 +289,7 @@ class PipeTable {
     // Whether this peer reads another pipe of that writer's.
     bool reads_from(uint64_t from, uint32_t except) const {
         for (uint32_t i = 0; i < geometry_.links; ++i)
-            if (i != except && link(i).ends.state.acquire() == 1 && link(i).ends.from.relaxed() == from &&
+            if (i != except && link(i).ends.state.relaxed() == 1 && link(i).ends.from.relaxed() == from &&
                 link(i).ends.to.relaxed() == id_)
                 return true;
         return false;
@@ -296,9 +297,9 @@ class PipeTable {
 
     // Everybody looks at the table again.
     void announce() {
-        control_->changes.value.add(1); // SYNC 21: pairs with follow
+        control_->changes.value.add(1); // only a hint: who sees it takes the lock
         for (uint32_t i = 0; i < geometry_.peers; ++i)
-            if (slot(i).identity.state.acquire() == 1) event_notify(slot(i).bell.event);
+            if (slot(i).identity.state.relaxed() == 1) event_notify(slot(i).bell.event);
     }
 
     // Wakes a peer that is named only behind the fence.

@@ -108,7 +108,7 @@ class PipeWriter {
     bool drop_oldest() {
         PipeLink::Reader &reader = pipe_.link().reader;
         for (;;) {
-            uint64_t read = reader.read.acquire();         // SYNC 20
+            uint64_t read = reader.read.relaxed();         // an old one fails below
             const uint64_t acked = reader.acked.acquire(); // SYNC 19
             if (read >= tail_) return false;
             const bool in_front = std::max(acked, base_) < read;
@@ -167,12 +167,12 @@ class PipeReader {
   public:
     PipeReader(PipeLink &link, uint8_t *bytes, uint32_t capacity, const std::string &where)
         : pipe_(link, bytes, capacity, where), acked_(link.reader.acked.relaxed()), read_(acked_), tail_(acked_),
-          messages_(link.reader.messages.relaxed()), next_number_(messages_), held_(link.ends.held.relaxed()),
-          lossy_(link.ends.lossy.relaxed() != 0) {
+          from_(link.ends.from.relaxed()), to_(link.ends.to.relaxed()), messages_(link.reader.messages.relaxed()),
+          next_number_(messages_), held_(link.ends.held.relaxed()), lossy_(link.ends.lossy.relaxed() != 0) {
         if (acked_ % frame_alignment != 0) pipe_.throw_unsound(acked_);
         shown_ = acked_;
         shown_messages_ = messages_;
-        if (lossy_) read_ = std::max(read_, link.reader.read.acquire()); // SYNC 20; what a dead reader had claimed is lost
+        if (lossy_) read_ = std::max(read_, link.reader.read.relaxed()); // SYNC 20; what a dead reader had claimed is lost
         else link.reader.read.relaxed(read_);
     }
 
@@ -241,7 +241,15 @@ class PipeReader {
   private:
     bool look_for_more() {
         tail_ = pipe_.link().writer.tail.acquire();                              // SYNC 18: pairs with PipeWriter::flush
-        if (lossy_) read_ = std::max(read_, pipe_.link().reader.read.acquire()); // SYNC 20
+        if (lossy_) read_ = std::max(read_, pipe_.link().reader.read.relaxed()); // SYNC 20: it is claimed anew
+        // Once its writer was gone and all was acknowledged, others may have laid the pipe anew between others (SYNC 18: whoever
+        // sees a tail sees whose it is). Its positions begin below those that were reached here, so that there is nothing to
+        // read.
+        const PipeLink::Ends &ends = pipe_.link().ends;
+        if (ends.from.relaxed() != from_ || ends.to.relaxed() != to_) {
+            tail_ = read_;
+            return false;
+        }
         const uint64_t from = lossy_ ? read_ : acked_;
         if (tail_ % frame_alignment != 0 || read_ % frame_alignment != 0 || (tail_ > from && tail_ - from > pipe_.capacity()))
             pipe_.throw_unsound(tail_);
@@ -259,7 +267,7 @@ class PipeReader {
     PipeBytes pipe_;
     Message message_;
     PipeTag tag_;
-    uint64_t acked_, read_, tail_, messages_, next_number_, number_ = 0, missed_ = 0, held_, shown_, shown_messages_;
+    uint64_t acked_, read_, tail_, from_, to_, messages_, next_number_, number_ = 0, missed_ = 0, held_, shown_, shown_messages_;
     const bool lossy_;
     bool claimed_ = false, redelivered_ = false;
 };

@@ -19,6 +19,7 @@ from penstock.errors import (
     TooLarge,
 )
 from penstock.front import Archive, channels, inspect, join, publish, remove, subscribe, wait
+from penstock.pipes import Mailbox, Pipe
 from penstock.shm.handles import Publication, Subscription
 
 __version__ = "0.1.0"
@@ -30,10 +31,12 @@ __all__ = [
     "Corrupt",
     "Dropped",
     "Invalid",
+    "Mailbox",
     "ManualClock",
     "Mismatch",
     "NotFound",
     "PenstockError",
+    "Pipe",
     "Publication",
     "Subscription",
     "SystemFailure",

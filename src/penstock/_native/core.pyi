@@ -503,3 +503,63 @@ def pipe_name_of(publication: Publication, peer: int) -> bytes: ...
 
 def pipe_others(publication: Publication) -> list[Any]:
     """The living peers that this one sends to."""
+
+class ThreadPipe:
+    """From one thread to another, without a lock."""
+
+    def __init__(self) -> None: ...
+
+    def qsize(self) -> int:
+        """How many objects wait to be taken."""
+
+    def fileno(self) -> int:
+        """
+        Readable while there is something to take, for selectors; the reader's.
+        """
+
+    def close(self) -> None:
+        """No more is put; whoever waits for more is told."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+
+    def put(self, item: Any) -> None:
+        """
+        Hands an object over. Never blocks. Closed after close().
+        """
+
+    def take(self, timeout: float | None = 0) -> Any:
+        """
+        The next object, or NotImplemented if there was none within the timeout.
+        """
+
+class ThreadMailbox:
+    """From many threads to one."""
+
+    def __init__(self) -> None: ...
+
+    def qsize(self) -> int:
+        """How many objects wait to be taken."""
+
+    def fileno(self) -> int:
+        """
+        Readable while there is something to take, for selectors; the reader's.
+        """
+
+    def close(self) -> None:
+        """No more is put; whoever waits for more is told."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+
+    def put(self, item: Any) -> None:
+        """
+        Hands an object over. Never blocks. Closed after close().
+        """
+
+    def take(self, timeout: float | None = 0) -> Any:
+        """
+        The next object, or NotImplemented if there was none within the timeout.
+        """

@@ -1,0 +1,114 @@
+// Pipes and mailboxes between threads: Python objects handed over by reference.
+#include "bind.hpp"
+
+#include "../core/mailbox.hpp"
+
+#include <atomic>
+#include <string>
+
+namespace penstock::bind {
+
+namespace {
+
+// `Lock`: of the writers. The reader's side is serialised by the interpreter's.
+template <class Lock> class Handover {
+  public:
+    Handover() = default;
+    ~Handover() {
+        PyObject *left = nullptr;
+        while (mailbox_.try_recv(left)) Py_DECREF(left);
+    }
+    void put(PyObject *item) {
+        if (closed_) throw Error(Code::closed, "the pipe is closed");
+        ++put_;
+        mailbox_.send(Py_NewRef(item));
+    }
+    // A new reference, or null with no error set.
+    PyObject *try_get() {
+        PyObject *item = nullptr;
+        if (!mailbox_.try_recv(item)) {
+            if (closed_) throw Error(Code::closed, "the pipe is closed");
+            return nullptr;
+        }
+        ++got_;
+        return item;
+    }
+    PyObject *get(int64_t timeout) {
+        PyObject *item = try_get();
+        if (item != nullptr || timeout == 0) return item;
+        struct Waiting {
+            explicit Waiting(std::atomic<int> &count) : count_(count) { ++count_; }
+            ~Waiting() { --count_; }
+            std::atomic<int> &count_;
+        };
+        const int64_t begun = now_monotonic(), deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
+        for (;;) {
+            const int64_t left = deadline - now_monotonic();
+            if (left <= 0) return nullptr;
+            const int64_t slice = std::min(slice_ns_max, left);
+            const Waiting counted(waiting_);
+            without_interpreter([&] { mailbox_.wait(static_cast<int>((slice + 999'999) / 1'000'000)); });
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+            mailbox_.woken();
+            item = try_get();
+            if (item == nullptr) continue;
+            if (waiting_ != 0 && size() != 0) mailbox_.disturb(); // another thread waits too, and there is more
+            return item;
+        }
+    }
+    uint64_t size() const { return put_ - got_; }
+    int fileno() { return mailbox_.fd(); }
+    void close() {
+        closed_ = true;
+        mailbox_.disturb();
+    }
+    bool closed() const { return closed_; }
+
+  private:
+    Mailbox<PyObject *, Lock> mailbox_;
+    std::atomic<uint64_t> put_{0}, got_{0};
+    std::atomic<int> waiting_{0};
+    std::atomic<bool> closed_{false};
+};
+
+template <class Kind> PyObject *put_item(PyObject *self, PyObject *item) {
+    try {
+        nb::inst_ptr<Kind>(self)->put(item);
+        Py_RETURN_NONE;
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+// The item, or a token that says that there was none.
+template <class Kind> PyObject *take_item(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    try {
+        PyObject *item = nb::inst_ptr<Kind>(self)->get(count == 0 ? 0 : timeout_ns(args[0]));
+        return item != nullptr ? item : Py_NewRef(Py_NotImplemented);
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+template <class Kind> void bind_kind(nb::module_ &m, const char *name, const char *text) {
+    static PyMethodDef methods[] = {
+        {"put", as_method(put_item<Kind>), METH_O, "put(item)\n--\n\nHands an object over. Never blocks. Closed after close()."},
+        {"take", as_method(take_item<Kind>), METH_FASTCALL,
+         "take(timeout=0)\n--\n\nThe next object, or NotImplemented if there was none within the timeout."}};
+    auto type = nb::class_<Kind>(m, name, text)
+                    .def(nb::init<>())
+                    .def("qsize", &Kind::size, "How many objects wait to be taken.")
+                    .def("fileno", &Kind::fileno, "Readable while there is something to take, for selectors; the reader's.")
+                    .def("close", &Kind::close, "No more is put; whoever waits for more is told.")
+                    .def_prop_ro("closed", &Kind::closed, "Whether close() was called.");
+    for (PyMethodDef &method : methods) add_method(type, &method);
+}
+
+} // namespace
+
+void bind_mailbox(nb::module_ &m) {
+    bind_kind<Handover<NoLock>>(m, "ThreadPipe", "From one thread to another, without a lock.");
+    bind_kind<Handover<std::mutex>>(m, "ThreadMailbox", "From many threads to one.");
+}
+
+} // namespace penstock::bind

@@ -1,0 +1,318 @@
+// Kills one operation on a pipe channel after every one of its instructions. First on copies: a child is stepped through the
+// operation, and whenever shared memory has changed, strangers must go on with a copy of it. Then for good: a child is stepped to
+// the same place and killed, and the living must go on with the very memory it left.
+#include "../tests/support.hpp"
+#include "stepper.hpp"
+
+#include "pipe_peer.hpp"
+
+#include <chrono>
+#include <random>
+
+using namespace penstock;
+using namespace penstock::test;
+using namespace penstock::kill_room;
+
+namespace {
+
+constexpr uint32_t C = 64 * 1024;
+constexpr uint32_t messages_before = 3;
+enum : uint32_t { before = 1, victim = 2, after = 3, writers = 4 };
+
+struct Word {
+    uint32_t writer, number;
+};
+std::vector<uint8_t> spell(uint32_t writer, uint32_t number, uint32_t length) {
+    std::vector<uint8_t> text(std::max<size_t>(length, sizeof(Word)));
+    const Word word{writer, number};
+    std::memcpy(text.data(), &word, sizeof word);
+    for (size_t i = sizeof word; i < text.size(); ++i) text[i] = static_cast<uint8_t>(writer * 31 + number * 7 + i);
+    return text;
+}
+
+class PipeChannel {
+  public:
+    explicit PipeChannel(const PipeGeometry &g) : geometry(g), fd_(memfd_create("penstock-test", MFD_CLOEXEC)) {
+        CHECK(fd_ >= 0 && posix_fallocate(fd_, 0, static_cast<off_t>(g.file_size())) == 0);
+        const uint8_t boot[16] = {};
+        format_pipe(fd_, g, "{}", boot, 0);
+        map = std::make_shared<Mapping>(fd_, g.file_size(), true);
+    }
+    ~PipeChannel() { ::close(fd_); }
+    PipeChannel(const PipeChannel &) = delete;
+    PipeChannel &operator=(const PipeChannel &) = delete;
+    std::shared_ptr<PipePeer> peer(PeerRole role, WhenFull when_full = WhenFull::wait) const {
+        return std::make_shared<PipePeer>(fd_, "pipe", role, "name", when_full, nullptr, map);
+    }
+    const PipeGeometry geometry;
+    std::shared_ptr<Mapping> map;
+
+  private:
+    int fd_;
+};
+
+struct Case {
+    uint64_t start = 0;
+    uint32_t length = 100;
+    bool near_end = false; // the next frame does not fit before the circle's end
+};
+
+// What the victim is given, in its own process.
+struct Hands {
+    const PipeChannel &channel;
+    const Case &at;
+    std::shared_ptr<PipePeer> peer, other;
+    Reservation place;
+    std::vector<uint8_t> text;
+    void push(WhenFull when_full = WhenFull::wait) {
+        peer = channel.peer(PeerRole::push, when_full);
+        if (!at.near_end) return;
+        const std::vector<uint8_t> filler = spell(writers, 0, C / 2 - 64);
+        peer->write(filler.data(), filler.size());
+        peer->write(filler.data(), filler.size() - 4 * align_frame(at.length));
+    }
+    void pull() { peer = channel.peer(PeerRole::pull); }
+    void write(uint32_t number) {
+        text = spell(victim, number, at.length);
+        peer->write(text.data(), text.size());
+    }
+    void take(int count) {
+        for (int i = 0; i < count && peer->look() != nullptr; ++i) peer->take();
+    }
+};
+
+struct Operation {
+    const char *name;
+    void (*prepare)(Hands &);
+    void (*act)(Hands &);
+    uint32_t done = 0;   // messages from before that it may have acknowledged
+    bool surely = false; // and what it had written as it was prepared: one message
+    bool drops = false;  // its own oldest
+};
+
+const Operation operations[] = {
+    {"write", [](Hands &h) { h.push(); }, [](Hands &h) { h.write(0); }},
+    {"write two", [](Hands &h) { h.push(); },
+     [](Hands &h) {
+         h.write(0);
+         h.write(1);
+     }},
+    {"write many",
+     [](Hands &h) {
+         h.push();
+         for (uint32_t i = 0; i < 3; ++i) {
+             const auto one = spell(victim, i, h.at.length);
+             h.text.insert(h.text.end(), one.begin(), one.end());
+         }
+     },
+     [](Hands &h) {
+         Piece pieces[3];
+         const size_t each = h.text.size() / 3;
+         for (size_t i = 0; i < 3; ++i) pieces[i] = {h.text.data() + i * each, each};
+         h.peer->write_many(pieces, 3);
+     }},
+    {"write, dropping the oldest",
+     [](Hands &h) {
+         h.push(WhenFull::drop_oldest);
+         for (uint32_t i = 0; i < 40; ++i) h.write(i);
+     },
+     [](Hands &h) {
+         for (uint32_t i = 40; i < 43; ++i) h.write(i);
+     },
+     0, false, true},
+    {"claim and commit", [](Hands &h) { h.push(); },
+     [](Hands &h) {
+         const auto text = spell(victim, 0, h.at.length);
+         if (!h.peer->reserve(static_cast<uint32_t>(text.size()), h.place)) return;
+         std::memcpy(h.place.payload, text.data(), text.size());
+         h.peer->commit(h.place);
+     }},
+    {"come to push", [](Hands &) {}, [](Hands &h) { h.peer = h.channel.peer(PeerRole::push); }},
+    {"come to pull, inheriting", [](Hands &) {}, [](Hands &h) { h.pull(); }},
+    {"leave a push",
+     [](Hands &h) {
+         h.push();
+         h.write(0);
+     },
+     [](Hands &h) { h.peer->leave(); }, 0, true},
+    {"leave a pull with messages in hand",
+     [](Hands &h) {
+         h.pull();
+         h.take(2);
+     },
+     [](Hands &h) { h.peer->leave(); }},
+    {"take", [](Hands &h) { h.pull(); }, [](Hands &h) { h.take(2); }},
+    {"take and acknowledge", [](Hands &h) { h.pull(); },
+     [](Hands &h) {
+         h.take(1);
+         h.peer->acknowledge();
+         h.take(1);
+         h.peer->acknowledge();
+     },
+     2},
+    {"look after the dead",
+     [](Hands &h) {
+         h.other = h.channel.peer(PeerRole::pull);
+         h.other->look();
+         h.other->take();
+         h.pull();
+         h.other->abandon();
+     },
+     [](Hands &h) { h.peer->repair(); }},
+};
+
+// ---- what must be true afterwards ----
+
+std::string go_on(const PipeChannel &channel, const Operation &op) {
+    auto pull = channel.peer(PeerRole::pull), push = channel.peer(PeerRole::push);
+    uint32_t next[writers + 1] = {}, count[writers + 1] = {};
+    std::string wrong;
+    auto read = [&](bool patiently) {
+        for (int quiet = 0; quiet < 3 && wrong.empty();) {
+            const Message *message = pull->look();
+            if (message == nullptr) {
+                if (!patiently) return;
+                usleep(1100); // the dead are looked for once a millisecond
+                quiet += !pull->repair();
+                continue;
+            }
+            Word word{};
+            if (message->length >= sizeof word) std::memcpy(&word, message->data, sizeof word);
+            const std::vector<uint8_t> right = spell(word.writer, word.number, static_cast<uint32_t>(message->length));
+            if (word.writer < before || word.writer > writers || std::memcmp(right.data(), message->data, right.size()) != 0)
+                wrong = "a message at " + std::to_string(message->position) + " is not what was sent";
+            const bool skips = (word.writer == before && op.done != 0) || (word.writer == victim && op.drops);
+            if (word.writer < writers) {
+                if (skips ? word.number < next[word.writer] : word.number != next[word.writer])
+                    wrong = "writer " + std::to_string(word.writer) + ": message " + std::to_string(word.number) +
+                            " instead of " + std::to_string(next[word.writer]);
+                next[word.writer] = word.number + 1;
+                ++count[word.writer];
+            }
+            pull->take();
+            pull->acknowledge();
+            quiet = 0;
+        }
+    };
+    read(true);
+    if (!wrong.empty()) return wrong;
+    if (next[before] != messages_before || count[before] + op.done < messages_before)
+        return "messages from before are missing: " + std::to_string(count[before]);
+    if (op.surely && count[victim] != 1) return "what it had written is missing";
+    for (uint32_t i = 0; i < 40; ++i) { // some laps
+        const auto text = spell(after, i, 5000);
+        if (!push->write(text.data(), text.size())) return "a living peer finds no room";
+        read(false);
+        if (!wrong.empty()) return wrong;
+    }
+    if (count[after] != 40) return "messages from after are missing: " + std::to_string(count[after]);
+    for (uint32_t i = 0; i < 2 * channel.geometry.links; ++i)
+        channel.peer(i % 2 == 0 ? PeerRole::pull : PeerRole::push); // nothing leaks
+    std::vector<std::shared_ptr<PipePeer>> all;
+    try {
+        while (all.size() + 3 < channel.geometry.peers) all.push_back(channel.peer(PeerRole::pull));
+    } catch (const Error &error) {
+        return std::string("a place or a pipe is lost: ") + error.what();
+    }
+    return {};
+}
+
+PipeGeometry geometry_of(const Case &at) {
+    PipeGeometry g;
+    g.capacity = C;
+    g.peers = 6;
+    g.links = 16;
+    g.start_position = at.start;
+    g.mark = 40;
+    return g;
+}
+
+// One who pushed and is alive all along, or, in a copy, dead like everybody.
+std::shared_ptr<PipePeer> lay_out(const PipeChannel &channel) {
+    auto push = channel.peer(PeerRole::push);
+    for (uint32_t i = 0; i < messages_before; ++i) {
+        const auto text = spell(before, i, 40);
+        CHECK(push->write(text.data(), text.size()));
+    }
+    return push;
+}
+
+void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_64 &random, Result &result) {
+    const std::string what = std::string(op.name) + " --start " + std::to_string(at.start) + " --length " +
+                             std::to_string(at.length) + (at.near_end ? " --near-end 1" : "");
+    std::vector<uint64_t> changes;
+    std::vector<Place> places;
+    const uint64_t steps_before = result.steps;
+    auto judge = [&](const PipeChannel &channel) -> std::string {
+        try {
+            return go_on(channel, op);
+        } catch (const Error &error) {
+            return error.what();
+        }
+    };
+    {
+        const PipeChannel channel(geometry_of(at)), copy(geometry_of(at));
+        const auto push = lay_out(channel);
+        Hands hands{channel, at, nullptr, nullptr, {}, {}};
+        Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
+        uint64_t looked = 0;
+        walk(child, channel.map->bytes(), channel.map->size(), result, changes, places,
+             [&](uint64_t step, const std::vector<uint8_t> &bytes) {
+                 if (places.size() > 1 && places[step].earlier >= 40 && ++looked % 16 != 0) return; // deep in a loop that copies
+                 std::memcpy(copy.map->bytes(), bytes.data(), bytes.size());
+                 const std::string wrong = judge(copy);
+                 if (!wrong.empty()) fail(result, what, step, wrong);
+             });
+    }
+    const uint64_t steps = result.steps - steps_before;
+    for (uint64_t i = 0; i < changes.size() + kills; ++i) {
+        const uint64_t step = i < changes.size() ? changes[i] : 1 + random() % steps;
+        if (i < changes.size() && places[step].earlier >= 4) continue; // a loop that copies is confirmed at its first rounds
+        const PipeChannel channel(geometry_of(at));
+        const auto push = lay_out(channel);
+        Hands hands{channel, at, nullptr, nullptr, {}, {}};
+        {
+            Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
+            go_to(child, step, places);
+            child.end();
+        }
+        ++result.kills;
+        const std::string wrong = judge(channel);
+        if (!wrong.empty()) fail(result, what + " --kill 1", step, wrong);
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const uint64_t seed = argument(argc, argv, "--seed", 1), rounds = argument(argc, argv, "--rounds", 1);
+    const uint64_t kills = argument(argc, argv, "--kills", 10);
+    const uint64_t part = argument(argc, argv, "--part", 0), parts = argument(argc, argv, "--parts", 1);
+    const char *only = nullptr;
+    for (int i = 1; i + 1 < argc; ++i)
+        if (std::string(argv[i]) == "--operation") only = argv[i + 1];
+    std::mt19937_64 random(seed);
+    const uint64_t edges[] = {0, (uint64_t{1} << 31) - C, (uint64_t{1} << 32) - C, (uint64_t{1} << 48) - C,
+                              (uint64_t{1} << 63) - 16 * uint64_t{pipe_capacity_max} - C};
+    const uint32_t lengths[] = {8, 24, 100, 1000};
+    uint64_t failures = 0, number = 0;
+    for (uint64_t round = 0; round < rounds; ++round)
+        for (const Operation &op : operations) {
+            Result result;
+            const auto begun = std::chrono::steady_clock::now();
+            for (int shape = 0; shape < 2; ++shape) {
+                Case at;
+                at.start = edges[random() % 5];
+                at.length = lengths[random() % 4];
+                at.near_end = shape == 1 && !op.drops;
+                std::mt19937_64 dice(random());
+                if (number++ % parts != part || (only != nullptr && std::string(op.name) != only)) continue;
+                examine(op, at, kills, dice, result);
+            }
+            failures += result.failures;
+            if (result.steps != 0)
+                print(std::string("pipe: ") + op.name, result,
+                      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+        }
+    return failures == 0 ? 0 : 1;
+}

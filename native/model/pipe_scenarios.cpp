@@ -1,0 +1,467 @@
+// The scenarios of pipes: within a process, between two, and of the peers that find each other by a channel's table.
+#include "explorer.hpp"
+#include "scenarios.hpp"
+
+#include "pipe_peer.hpp"
+#include "ypipe.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace penstock::model {
+namespace {
+
+// ---- within a process ----
+
+// A pipe and the cells that its values name, laid out anew before each execution. What a cell holds is written before its number
+// goes into the pipe.
+template <size_t N> struct Cells {
+    static constexpr size_t plain = 4096;
+    Cells() {
+        std::memset(region, 0, sizeof region);
+        World::share(region, sizeof region, plain);
+        pipe = new (region) YPipe<uint32_t, N>;
+        raised = reinterpret_cast<Atomic<uint32_t> *>(region + 2048);
+    }
+    uint64_t *cell(uint32_t number) const { return reinterpret_cast<uint64_t *>(region + plain) + number; }
+    void write(uint32_t number, bool incomplete = false) const {
+        const uint64_t value = 1000 + number;
+        copy_in(cell(number), &value, sizeof value);
+        pipe->write(number, incomplete);
+    }
+    void flush() const {
+        if (pipe->flush()) return;
+        raised->add(1);
+        event_wake(*raised);
+    }
+    bool read(uint32_t expected) const {
+        uint32_t number = 0;
+        if (!pipe->read(number)) return false;
+        EXPECT(number == expected);
+        penstock::read(cell(number), sizeof(uint64_t));
+        EXPECT(*cell(number) == 1000 + number);
+        return true;
+    }
+    // Reads so many, and sleeps when the pipe says so: there is exactly one signal for each sleep.
+    void read_all(uint32_t count) const {
+        uint32_t slept = 0;
+        for (uint32_t next = 0; next < count;) {
+            if (read(next)) {
+                ++next;
+                continue;
+            }
+            while (raised->acquire() == slept) event_sleep(*raised, slept, 1);
+            ++slept;
+            EXPECT(read(next)); // whoever is woken finds something
+            ++next;
+        }
+    }
+    alignas(4096) static inline uint8_t region[8192];
+    YPipe<uint32_t, N> *pipe;
+    Atomic<uint32_t> *raised;
+};
+
+void ypipe_one_by_one() {
+    auto &cells = *new Cells<8>;
+    World::thread([&] {
+        for (uint32_t i = 0; i < 3; ++i) {
+            cells.write(i);
+            cells.flush();
+        }
+    });
+    World::thread([&] { cells.read_all(3); });
+}
+
+void ypipe_polled() { // the reader never waits for a signal
+    auto &cells = *new Cells<8>;
+    World::thread([&] {
+        for (uint32_t i = 0; i < 3; ++i) {
+            cells.write(i);
+            cells.pipe->flush();
+        }
+    });
+    World::thread([&] {
+        for (uint32_t next = 0; next < 3;)
+            if (cells.read(next)) ++next;
+            else spin_pause();
+    });
+}
+
+void ypipe_groups() {
+    auto &cells = *new Cells<8>;
+    World::thread([&] {
+        for (uint32_t i = 0; i < 4; ++i) cells.write(i, i % 2 == 0);
+        cells.flush();
+        cells.write(4, true);
+        cells.flush(); // shows nothing of it
+        cells.write(5);
+        cells.flush();
+    });
+    World::thread([&] {
+        uint32_t slept = 0;
+        for (uint32_t next = 0; next < 6;) {
+            if (cells.read(next)) {
+                ++next;
+                continue;
+            }
+            EXPECT(next % 2 == 0); // a group comes over whole
+            while (cells.raised->acquire() == slept) event_sleep(*cells.raised, slept, 1);
+            ++slept;
+        }
+    });
+}
+
+void ypipe_chunks() { // chunks go from the reader back to the writer
+    auto &cells = *new Cells<2>;
+    World::thread([&] {
+        for (uint32_t i = 0; i < 5; ++i) {
+            cells.write(i);
+            if (i % 2 == 1) cells.flush();
+        }
+        cells.flush();
+    });
+    World::thread([&] { cells.read_all(5); });
+}
+
+// ---- between two processes ----
+
+struct Circle {
+    static constexpr uint32_t capacity = 256, mark = 100;
+    explicit Circle(bool lossy = false) {
+        std::memset(region, 0, sizeof region);
+        World::share(region, sizeof region, 4096);
+        link->ends.state.relaxed(1);
+        link->ends.lossy.relaxed(lossy);
+    }
+    PipeWriter &writer(uint32_t most = mark) const { return *new PipeWriter(*link, region + 4096, capacity, most, where); }
+    PipeReader &reader() const { return *new PipeReader(*link, region + 4096, capacity, where); }
+    alignas(4096) static inline uint8_t region[8192];
+    PipeLink *link = reinterpret_cast<PipeLink *>(region);
+    static inline const std::string where = "pipe";
+};
+
+void write_surely(PipeWriter &writer, uint32_t number) {
+    while (!writer.write(&number, sizeof number, {})) spin_pause();
+    writer.flush();
+}
+uint32_t number_in(const Message *message) {
+    EXPECT(message->length == sizeof(uint32_t));
+    penstock::read(message->data, message->length);
+    uint32_t number = 0;
+    std::memcpy(&number, message->data, sizeof number);
+    return number;
+}
+
+void pipe_laps() { // four messages fit; six are sent
+    auto &circle = *new Circle;
+    PipeWriter &writer = circle.writer();
+    PipeReader &reader = circle.reader();
+    World::thread([&] {
+        for (uint32_t i = 0; i < 6; ++i) write_surely(writer, i);
+    });
+    World::thread([&] {
+        for (uint32_t next = 0; next < 6;) {
+            const Message *message = reader.look();
+            if (message == nullptr) {
+                reader.acknowledge();
+                spin_pause();
+                continue;
+            }
+            EXPECT(number_in(message) == next);
+            reader.take();
+            ++next;
+            if (next % 2 == 0) reader.acknowledge();
+        }
+    });
+}
+
+void pipe_mark() { // however much room there is, no more than the mark is in it
+    auto &circle = *new Circle;
+    PipeWriter &writer = circle.writer(2);
+    PipeReader &reader = circle.reader();
+    World::thread([&] {
+        for (uint32_t i = 0; i < 4; ++i) {
+            write_surely(writer, i);
+            EXPECT(writer.waiting() <= 2);
+        }
+    });
+    World::thread([&] {
+        for (uint32_t next = 0; next < 4;) {
+            if (reader.look() == nullptr) {
+                spin_pause();
+                continue;
+            }
+            EXPECT(number_in(reader.look()) == next);
+            reader.take();
+            ++next;
+            reader.acknowledge();
+        }
+    });
+}
+
+void pipe_batches() { // a batch is seen whole
+    auto &circle = *new Circle;
+    PipeWriter &writer = circle.writer();
+    PipeReader &reader = circle.reader();
+    World::thread([&] {
+        for (uint32_t i = 0; i < 4; i += 2) {
+            for (uint32_t k = i; k < i + 2; ++k)
+                while (!writer.write(&k, sizeof k, {})) spin_pause();
+            writer.flush();
+        }
+    });
+    World::thread([&] {
+        for (uint32_t next = 0; next < 4;) {
+            const Message *message = reader.look();
+            if (message == nullptr) {
+                EXPECT(next % 2 == 0);
+                spin_pause();
+                continue;
+            }
+            EXPECT(number_in(message) == next);
+            reader.take();
+            reader.acknowledge();
+            ++next;
+        }
+    });
+}
+
+void pipe_inherited() { // a reader goes with a message in hand; another begins where it had acknowledged
+    auto &circle = *new Circle;
+    PipeWriter &writer = circle.writer();
+    PipeReader &first = circle.reader();
+    auto *gone = reinterpret_cast<Atomic<uint32_t> *>(Circle::region + 2048); // stands for the kernel's lock
+    World::thread([&, gone] {
+        for (uint32_t i = 0; i < 5; ++i) write_surely(writer, i);
+    });
+    World::thread([&, gone] {
+        for (uint32_t next = 0; next < 2;) {
+            if (first.look() == nullptr) {
+                spin_pause();
+                continue;
+            }
+            EXPECT(number_in(first.look()) == next++);
+            first.take();
+            if (next == 1) first.acknowledge();
+        }
+        gone->release(1);
+    });
+    World::thread([&, gone] {
+        while (gone->acquire() == 0) spin_pause();
+        circle.link->ends.held.relaxed(circle.link->reader.read.relaxed());
+        PipeReader &heir = circle.reader();
+        for (uint32_t next = 1; next < 5;) {
+            if (heir.look() == nullptr) {
+                spin_pause();
+                continue;
+            }
+            EXPECT(number_in(heir.look()) == next);
+            heir.take();
+            EXPECT(heir.redelivered() == (next == 1));
+            heir.acknowledge();
+            ++next;
+        }
+    });
+}
+
+void pipe_drops_oldest() { // the writer never waits; what the reader has claimed stays whole
+    auto &circle = *new Circle(true);
+    PipeWriter &writer = circle.writer();
+    PipeReader &reader = circle.reader();
+    auto *dropped = new uint32_t(0);
+    World::thread([&, dropped] {
+        for (uint32_t i = 0; i < 7; ++i) {
+            bool there = writer.write(&i, sizeof i, {});
+            while (!there && writer.drop_oldest()) {
+                ++*dropped;
+                there = writer.write(&i, sizeof i, {});
+            }
+            if (!there) write_surely(writer, i);
+            writer.flush();
+        }
+    });
+    auto *got = new uint32_t(0);
+    World::thread([&, got] {
+        for (uint32_t next = 0; next < 7;) {
+            const Message *message = reader.look();
+            if (message == nullptr) {
+                reader.acknowledge();
+                spin_pause();
+                continue;
+            }
+            const uint32_t number = number_in(message);
+            EXPECT(number >= next);
+            next = number + 1;
+            reader.take();
+            reader.acknowledge();
+            ++*got;
+        }
+    });
+    World::finally([&reader, dropped, got] {
+        EXPECT(*got + *dropped == 7);
+        EXPECT(reader.missed() == *dropped);
+    });
+}
+
+// ---- peers ----
+
+struct Table {
+    Table(uint32_t peers, uint32_t links) {
+        PipeGeometry g;
+        g.capacity = 128;
+        g.peers = peers;
+        g.links = links;
+        const HeapOff off;
+        if (!mapping || mapping->size() != g.file_size()) {
+            const int fd = memfd_create("model", MFD_CLOEXEC);
+            const uint8_t boot[16] = {};
+            if (fd < 0 || ftruncate(fd, static_cast<off_t>(g.file_size())) != 0) std::abort();
+            format_pipe(fd, g, "{}", boot, 0);
+            mapping = std::make_shared<Mapping>(fd, g.file_size(), true);
+            ::close(fd);
+            pristine.assign(mapping->bytes(), mapping->bytes() + mapping->size());
+        }
+        std::memcpy(mapping->bytes(), pristine.data(), pristine.size());
+        World::share(mapping->bytes(), mapping->size(), g.data_offset());
+        const auto *control = reinterpret_cast<PipeControl *>(mapping->bytes() + control_offset);
+        World::quiet(&control->totals, sizeof control->totals);
+        for (uint32_t i = 0; i < peers; ++i) {
+            const auto *slot = reinterpret_cast<PeerSlot *>(mapping->bytes() + slots_offset + i * sizeof(PeerSlot));
+            World::quiet(&slot->counters, sizeof slot->counters);
+            World::quiet(&slot->identity.pid, 4);
+            World::quiet(&slot->identity.joined_ns, 8 + peer_name_max);
+        }
+    }
+    static PipePeer &peer(int thread, PeerRole role) {
+        World::owner(thread);
+        auto &made = *new PipePeer(-1, "pipe", role, "x", WhenFull::wait, nullptr, mapping);
+        World::owner(-1);
+        return made;
+    }
+    static inline std::shared_ptr<Mapping> mapping;
+    static inline std::vector<uint8_t> pristine;
+};
+
+uint32_t take_one(PipePeer &peer) {
+    for (;;) {
+        const uint32_t expected = event_prepare(peer.bell());
+        const Message *message = peer.look();
+        if (message != nullptr) {
+            const uint32_t number = number_in(message);
+            peer.take();
+            return number;
+        }
+        event_sleep(peer.bell(), expected, 1);
+    }
+}
+
+void peers_wake() { // who sleeps at its bell is woken by what is written for it
+    const Table table(2, 2);
+    PipePeer &push = Table::peer(0, PeerRole::push), &pull = Table::peer(1, PeerRole::pull);
+    World::thread([&] {
+        for (uint32_t i = 0; i < 2; ++i)
+            while (!push.write(&i, sizeof i)) spin_pause();
+    });
+    World::thread([&] {
+        for (uint32_t i = 0; i < 2; ++i) {
+            EXPECT(take_one(pull) == i);
+            pull.acknowledge();
+        }
+    });
+}
+
+void peers_meet() { // one who comes while another writes
+    const Table table(2, 2);
+    PipePeer &push = Table::peer(0, PeerRole::push);
+    World::thread([&] {
+        const uint32_t number = 7;
+        while (!push.write(&number, sizeof number)) spin_pause();
+    });
+    World::thread([&] {
+        auto &pull = *new PipePeer(-1, "pipe", PeerRole::pull, "y", WhenFull::wait, nullptr, Table::mapping);
+        EXPECT(take_one(pull) == 7);
+    });
+}
+
+void peers_part() { // who leaves has written something just before: it is read, and only then is the pipe free again
+    const Table table(2, 2);
+    PipePeer &push = Table::peer(0, PeerRole::push), &pull = Table::peer(1, PeerRole::pull);
+    World::thread([&] {
+        const uint32_t number = 3;
+        while (!push.write(&number, sizeof number)) spin_pause();
+        push.leave();
+    });
+    World::thread([&] {
+        pull.repair();
+        EXPECT(take_one(pull) == 3);
+        pull.acknowledge();
+        pull.leave();
+    });
+    World::finally([&push] {
+        for (uint32_t i = 0; i < 2; ++i)
+            EXPECT(push.link(i).ends.state.relaxed() == 0 || push.link(i).writer.closed.relaxed() == 0);
+    });
+}
+
+void peers_relay() { // a pipe is laid anew for another writer while its reader looks at it
+    const Table table(3, 1);
+    PipePeer &one = Table::peer(0, PeerRole::push), &pull = Table::peer(1, PeerRole::pull);
+    const uint32_t first = 8;
+    EXPECT(one.write(&first, sizeof first));
+    EXPECT(take_one(pull) == 8);
+    pull.acknowledge();
+    World::thread([&] {
+        one.leave();
+        auto &two = *new PipePeer(-1, "pipe", PeerRole::push, "z", WhenFull::wait, nullptr, Table::mapping);
+        const uint32_t second = 9;
+        while (!two.write(&second, sizeof second)) spin_pause();
+    });
+    World::thread([&] {
+        EXPECT(take_one(pull) == 9);
+        pull.acknowledge();
+    });
+}
+
+void peers_inherit() { // one leaves with a message in hand; the other, asleep, is woken and gets it
+    const Table table(3, 4);
+    PipePeer &push = Table::peer(2, PeerRole::push), &first = Table::peer(0, PeerRole::pull),
+             &second = Table::peer(1, PeerRole::pull);
+    const uint32_t number = 5;
+    World::owner(2);
+    EXPECT(push.write(&number, sizeof number));
+    World::owner(-1);
+    World::thread([&] {
+        const Message *message = first.look();
+        if (message != nullptr) first.take();
+        first.leave();
+    });
+    World::thread([&] {
+        EXPECT(take_one(second) == 5);
+        EXPECT(second.redelivered());
+    });
+    World::thread([&] { (void)push; });
+}
+
+} // namespace
+
+const std::vector<Scenario> &pipe_scenarios() {
+    static const std::vector<Scenario> all = {
+        {"pipe_y_one_by_one", "a pipe between threads; exactly one signal for each sleep", ypipe_one_by_one},
+        {"pipe_y_polled", "the same with a reader that never waits for a signal", ypipe_polled},
+        {"pipe_y_groups", "a group comes over whole", ypipe_groups},
+        {"pipe_y_chunks", "chunks go from the reader back to the writer", ypipe_chunks},
+        {"pipe_laps", "a circle is used again and again", pipe_laps},
+        {"pipe_mark", "no more than the mark is in a pipe", pipe_mark},
+        {"pipe_batches", "a batch is seen whole", pipe_batches},
+        {"pipe_inherited", "another reader goes on where one had acknowledged", pipe_inherited, true},
+        {"pipe_drops_oldest", "the writer drops what nobody has claimed", pipe_drops_oldest, true},
+        {"pipe_wake", "a peer that sleeps at its bell is woken", peers_wake},
+        {"pipe_meet", "a peer comes while another writes", peers_meet},
+        {"pipe_part", "what was written last is read", peers_part},
+        {"pipe_relay", "a pipe is laid anew under its reader's eyes", peers_relay},
+        {"pipe_inherit", "a sleeping peer inherits", peers_inherit},
+    };
+    return all;
+}
+
+} // namespace penstock::model

@@ -1,0 +1,105 @@
+"""Pipes and mailboxes between the threads of a process: Python objects, handed over by reference."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Self
+
+from penstock._native import core as _native
+from penstock.errors import Closed, TimedOut
+
+
+class Empty(TimedOut, queue.Empty):
+    """Nothing came within the timeout; also what `queue.SimpleQueue` raises."""
+
+
+def _get(handle: Any, block: bool, timeout: float | None) -> Any:
+    item = handle.take(timeout if block else 0)
+    if item is NotImplemented:
+        raise Empty(f"nothing was put within the timeout ({handle.qsize()} waiting)")
+    return item
+
+
+async def _aget(handle: Any) -> Any:
+    loop = asyncio.get_running_loop()
+    while (item := handle.take(0)) is NotImplemented:
+        woken = asyncio.Event()
+        fd = handle.fileno()
+        loop.add_reader(fd, woken.set)
+        try:
+            await woken.wait()
+        finally:
+            loop.remove_reader(fd)
+    return item
+
+
+def _iterate(handle: Any) -> Iterator[Any]:
+    while True:
+        try:
+            yield handle.take(None)
+        except Closed:
+            return
+
+
+class Pipe(_native.ThreadPipe):
+    """From one thread to another: a lock-free pipe of Python objects. One thread puts, one thread gets; unbounded.
+
+    Named like `queue.SimpleQueue`, and with `close`, `fileno`, `aget`, iteration. `put` never blocks. NotImplemented cannot be put.
+    After ZeroMQ's ypipe (docs/design/ypipe.md).
+    """
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The next object. `Empty` after `timeout` seconds, or at once without `block`; `Closed` after close() and the last object."""
+        return _get(self, block, timeout)
+
+    def get_nowait(self) -> Any:
+        """The next object, or `Empty`."""
+        return _get(self, False, None)
+
+    def put_nowait(self, item: Any) -> None:
+        """The same as put, which never blocks."""
+        self.put(item)
+
+    def empty(self) -> bool:
+        """Whether nothing waits at this moment."""
+        return self.qsize() == 0
+
+    async def aget(self) -> Any:
+        """The next object; waits in the running event loop. Cancelling it loses nothing."""
+        return await _aget(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Every object, waiting for it; ends when the pipe is closed."""
+        return _iterate(self)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while True:
+            try:
+                item = await _aget(self)
+            except Closed:
+                return
+            yield item
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Mailbox(_native.ThreadMailbox):
+    """From many threads to one: writers take turns under a lock, the reader takes none. Otherwise as `Pipe`.
+
+    After ZeroMQ's mailbox (docs/design/mailbox.md).
+    """
+
+    get, get_nowait, put_nowait, empty, aget = Pipe.get, Pipe.get_nowait, Pipe.put_nowait, Pipe.empty, Pipe.aget
+    __iter__, __aiter__, __exit__ = Pipe.__iter__, Pipe.__aiter__, Pipe.__exit__
+
+    def __enter__(self) -> Self:
+        return self
+
+
+__all__ = ["Empty", "Mailbox", "Pipe"]
