@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.report import Report
 
-QUESTIONS = ("log_ipc", "ring", "frames", "sync", "record", "spark_scan")
+QUESTIONS = ("log_ipc", "ring", "frames", "sync", "pipes", "record", "spark_scan")
 
 
 def main() -> int:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from penstock.channel import KINDS, Channel
+from penstock.channel import KINDS, NETWORKS, Channel
 from penstock.channel import parse as _parse
 from penstock.clock import Clock, ManualClock
 from penstock.errors import Invalid, NotFound
-from penstock.net import zeromq
+from penstock.net import zeromq, zmq_sockets
 from penstock.record.archive import Archive as _Archive
 from penstock.record.process import ProcessRecorder
 from penstock.shm import files, frames, handles, log, opening, pipe, ring, sockets, sync
@@ -61,6 +61,9 @@ def join(channel: str, **options: Any) -> Any:
     "drop_oldest" when a pipe is full. Options of a new channel: `capacity`, `mark`, `pipes`, `peers` (see `PipeOptions`). To
     share work out, `publish` and `subscribe`.
 
+    `zmq+tcp://HOST:PORT`, `zmq+ipc://PATH` with the same roles and "push" and "pull": peers may be any ZeroMQ programs. bind: whether
+    this end binds; pull, reply and router do unless told otherwise. name: its ZeroMQ identity. hwm: messages.
+
     >>> with penstock.join("sync:doc", sender="a") as a, penstock.join("sync:doc", sender="b") as b:
     ...     position = a.append("hello", "greeting")
     ...     message = b.pop(timeout=1)
@@ -70,6 +73,8 @@ def join(channel: str, **options: Any) -> Any:
     parsed = parse(channel)
     if parsed.kind == "pipe":
         return _take(sockets.open_socket, parsed, **{"role": None, **options})
+    if parsed.kind in NETWORKS:
+        return _take(zmq_sockets.open_socket, parsed, **{"role": None, **options})
     if parsed.kind != "sync":
         raise Invalid(f"{channel} is nothing to join: write 'sync:NAME', or 'pipe:NAME' with a role")
     return _take(sync.join, parsed, **options)

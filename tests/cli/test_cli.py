@@ -227,6 +227,20 @@ def test_the_demo_over_rings_accounts_for_every_loss(tmp_path):
 
 
 @pytest.mark.spark
+def test_the_demo_over_a_queue_and_over_pipes_with_a_killed_process(tmp_path):
+    """Everybody reads what everybody wrote, each job is done once or reported, and Spark's tables say the same: it fails otherwise."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    done = run("demo", "--channels", "sync", "--seconds", "1", "--out", tmp_path / "sync", "--json", timeout=280)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["senders"]
+    assert {row["sender"] for row in rows} == {"cores", "memory", "tables", "watcher", "doomed"}
+    done = run("demo", "--channels", "pipe", "--seconds", "1.5", "--out", tmp_path / "pipe", timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"jobs for 4 workers, [1-9]\d* of whom were killed: each was done once", done.stdout)
+
+
+@pytest.mark.spark
 def test_the_demo_on_this_host(tmp_path):
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")

@@ -75,7 +75,7 @@ def demo(
     channels: Annotated[
         str,
         typer.Option(
-            help="The kind of channel: log; ring, with a burst that nobody can keep up with; sync, where all write and one is killed."
+            help="The kind of channel: log; ring, with a burst that nobody can keep up with; sync, where all write and one is killed; pipe, with workers that are killed."
         ),
     ] = "log",
     json: AsJson = False,
@@ -83,8 +83,8 @@ def demo(
     """The main job end to end: publish, subscribe, record, Spark, report."""
     from penstock.cli.demo import run
 
-    if channels not in ("log", "ring", "sync"):
-        raise penstock.Invalid(f"--channels {channels}: this version has log, ring and sync")
+    if channels not in ("log", "ring", "sync", "pipe"):
+        raise penstock.Invalid(f"--channels {channels}: this version has log, ring, sync and pipe")
     run(seconds=seconds, data=data, out=out, as_json=json, kind=channels)
 
 

@@ -20,7 +20,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import penstock
 from penstock.cli import output
-from penstock.cli.demo import members, report, workers
+from penstock.cli.demo import jobs, members, report, workers
 from penstock.cli.demo.sources import BURST, DRIVE_STREAMS, TELEMETRY, drive_streams
 from penstock.cli.output import console
 
@@ -67,9 +67,9 @@ def run(*, seconds: float, data: Path | None, out: Path, as_json: bool, kind: st
     """The demo, from nothing to the report. Raises `PenstockError` if a message was changed, or is missing and not counted."""
     if seconds <= 0:
         raise penstock.Invalid(f"--seconds is {seconds}: it must be more than 0")
-    if kind == "sync" and data is not None:
+    if kind in ("sync", "pipe") and data is not None:
         raise penstock.Invalid(
-            "--data is for --channels log and ring: on a sync queue the demo's processes write their own samples"
+            "--data is for --channels log and ring: here the demo's processes write their own samples"
         )
     if data is not None and not drive_streams(data):
         raise penstock.NotFound(f"{data} holds none of the drive's streams ({', '.join(DRIVE_STREAMS)})")
@@ -85,6 +85,13 @@ def run(*, seconds: float, data: Path | None, out: Path, as_json: bool, kind: st
                 f"{len(members.NAMES)} processes wrote and read {seconds:g} s of samples on one queue; one was killed"
             ):
                 measured = members.flow(seconds, archive)
+            _judge(steps, measured, archive, out, data, kind, as_json)
+            return
+        if kind == "pipe":
+            with steps.step(
+                f"{seconds:g} s of jobs for {jobs.WORKERS} workers, one of them killed every {jobs.KILL_EVERY} s"
+            ):
+                measured = jobs.flow(seconds, archive)
             _judge(steps, measured, archive, out, data, kind, as_json)
             return
         what = "this drive's minute" if data is not None else f"{seconds:g} s of this host's telemetry"
@@ -268,14 +275,16 @@ def _finish(
         console.print()
         console.print(shown)
         if by_type:
-            senders = output.table(None, "sender", "type", "messages", right=("messages",))
+            senders = output.table(None, "who", "what", "messages", right=("messages",))
             for (sender, kind), count in sorted(by_type.items()):
                 senders.add_row(sender, kind, output.count(count))
             console.print(senders)
         console.print(
-            f"\n{total:,} messages to {readers} {'members, each reading what all others wrote,' if by_type else 'subscribers'} and the recorder; {outcome.total_rows:,} in the table messages; "
+            f"\n{total:,} messages to {readers} {measured.get('readers', 'subscribers')} and the recorder; {outcome.total_rows:,} in the table messages; "
             f"{lost:,} lost{', each one counted by the reader that lost it' if lossy and lost else ''}."
         )
+        if "said" in measured:
+            console.print(measured["said"])
         if checked is not None:
             console.print(f"{checked:,} payloads compared with the files: all equal.")
         console.print(f"Report: {page}")

@@ -142,7 +142,12 @@ def account(found: list[Any], sent: int) -> dict[str, Any]:
     by_type: Counter[tuple[str, str]] = Counter()
     for _, _, seen, _, _ in found:
         by_type |= Counter(seen)
-    return {"sent": {CHANNEL: sent}, "subscribers": subscribers, "by_type": dict(by_type)}
+    return {
+        "sent": {CHANNEL: sent},
+        "subscribers": subscribers,
+        "by_type": dict(by_type),
+        "readers": "members, each reading what all others wrote,",
+    }
 
 
 def in_table(tables: Path) -> dict[tuple[str, str], int]:
