@@ -90,6 +90,7 @@ FUZZ = {
     "log": (16_000, 300_000, 512),
     "ring": (4_000, 200_000, 512),
     "frames": (6_000, 300_000, 512),
+    "pipe": (3_000, 100_000, 512),
     "recording": (16_000, 500_000, 1024),
 }
 FUZZED = {**SANITIZED, "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16"}

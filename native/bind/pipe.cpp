@@ -137,6 +137,14 @@ nb::object take_from(Subscription &subscription, nb::handle timeout) {
     }
 }
 
+// A message to any peer, and what comes within `patience` seconds of it: (peer or none, as take_from).
+nb::tuple ask(Publication &publication, Subscription &subscription, uint64_t id, int32_t kind, nb::handle data,
+              nb::handle timeout, nb::handle patience) {
+    nb::object went = send_to(publication, 0, id, kind, data, timeout);
+    if (went.is_none()) return nb::make_tuple(went, nb::none());
+    return nb::make_tuple(went, take_from(subscription, patience));
+}
+
 } // namespace
 
 void bind_pipe(nb::module_ &m) {
@@ -187,6 +195,8 @@ void bind_pipe(nb::module_ &m) {
           "The peer that it went to, or None if it found no room before the timeout. to: one peer, or 0: any in turn.");
     m.def("pipe_take", &take_from, nb::arg("subscription"), nb::arg("timeout").none(),
           "(peer, id, kind, bytes) of the next message, or None when the timeout passed first.");
+    m.def("pipe_ask", &ask, nb::arg("publication"), nb::arg("subscription"), nb::arg("id"), nb::arg("kind"), nb::arg("data"),
+          nb::arg("timeout").none(), nb::arg("patience"), "pipe_send to any peer, and then pipe_take.");
     m.def(
         "pipe_acknowledge", [](Subscription &subscription) { receiver_of(subscription).peer().acknowledge(); },
         nb::arg("subscription"), "What was received so far is done with.");

@@ -480,6 +480,9 @@ def pipe_take(subscription: Subscription, timeout: float | None) -> object:
     (peer, id, kind, bytes) of the next message, or None when the timeout passed first.
     """
 
+def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: object, timeout: float | None, patience: object) -> tuple[Any, Any]:
+    """pipe_send to any peer, and then pipe_take."""
+
 def pipe_acknowledge(subscription: Subscription) -> None:
     """What was received so far is done with."""
 

@@ -67,6 +67,7 @@ class Socket:
         self._pub = Publication(_native.pipe_sender(peer), origin)
         self._sub = Subscription(_native.pipe_receiver(peer, False), origin, seconds(spin, "spin"))
         self._spin = spin
+        self._names: dict[int, str] = {}
 
     @property
     def channel(self) -> str:
@@ -123,7 +124,13 @@ class Socket:
         return _reopen, (self._channel, self._role, self._name, self._spin, self._arguments)
 
     def _name_of(self, peer: int) -> str:
-        return _native.pipe_name_of(self._pub, peer).decode("utf-8", "surrogateescape")
+        found = self._names.get(peer)  # a peer keeps its name, and its number is never another's
+        if found is None:
+            found = _native.pipe_name_of(self._pub, peer).decode("utf-8", "surrogateescape")
+            if len(self._names) >= 1024:
+                self._names.clear()
+            self._names[peer] = found
+        return found
 
     def _send(self, to: int, number: int, body: Body, kind: int, timeout: float | None) -> int:
         data, parts = pack(body)
@@ -267,12 +274,40 @@ class Requester(Socket):
         If the server dies with it, `Closed`, or another server is asked, up to `retries` times: then it may be done twice.
         """
         deadline = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
-        pending = self._submit(body, retries, timeout)
+        if not self._pending and self._pid == os.getpid():
+            pending, reply = self._ask(body, retries, timeout)
+            if pending.done:
+                return reply
+        else:
+            pending = self._submit(body, retries, timeout)
         try:
             return pending.result(None if deadline is None else max(deadline - time.monotonic(), 0))
         except BaseException:
             self._forget(pending)
             raise
+
+    def _ask(self, body: Body, retries: int, timeout: float | None) -> tuple[Pending, bytes | list[bytes]]:
+        """The short way while nothing else is under way: one call sends, and waits a little for what comes."""
+        self._number += 1
+        number, pending = self._number, Pending(self, body, retries)
+        data, kind = pack(body)
+        self._pending[number] = pending, 0
+        try:
+            went, found = _native.pipe_ask(
+                self._pub, self._sub, number, kind, data, timeout, SLICE if timeout is None else min(SLICE, timeout)
+            )
+        except BaseException:
+            self._pending.pop(number, None)
+            raise
+        if went is None:
+            self._pending.pop(number, None)
+            raise TimedOut(f"{self.channel}: no room within the timeout: {self.waiting} messages wait to be read")
+        if number in self._pending:
+            self._pending[number] = pending, went
+        if found is not None:
+            self._note(found)
+        reply = pending._reply
+        return pending, b"" if reply is None else reply
 
     def submit(self, body: Body, *, retries: int = 0, timeout: float | None = None) -> Pending:
         """Sends a request without waiting for its reply; waits for a server, and for room, up to `timeout` seconds."""
@@ -321,16 +356,19 @@ class Requester(Socket):
     def _receive(self, timeout: float) -> bool:
         found = self._take(timeout)
         if found is not None:
-            waiting = self._pending.pop(found[1], None)
-            if waiting is None:
-                self.late += 1
-            else:
-                waiting[0]._reply, waiting[0].done = unpack(found[3], found[2]), True
+            self._note(found)
         now = time.monotonic()
         if found is None and now - self._looked > SLICE / 2:
             self._looked = now
             self._look_for_the_dead()
         return found is not None
+
+    def _note(self, found: tuple[int, int, int, bytes]) -> None:
+        waiting = self._pending.pop(found[1], None)
+        if waiting is None:
+            self.late += 1
+        else:
+            waiting[0]._reply, waiting[0].done = unpack(found[3], found[2]), True
 
     def _look_for_the_dead(self) -> None:
         there = set(_native.pipe_others(self._pub))
