@@ -1,4 +1,7 @@
-"""pysyncq: the queue is made before the processes are forked, as it has to be."""
+"""pysyncq: the queue is made before the processes are forked, as it has to be.
+
+There is no member that both writes and reads: several of them wait for each other until they are killed.
+"""
 
 from __future__ import annotations
 
@@ -27,30 +30,6 @@ class _End:
 
     def close(self) -> None:
         self.queue.close()
-
-
-class _Member(_End):
-    """Reads whenever there is no room: all that blocked would wait for each other for ever."""
-
-    def send(self, data: bytes) -> None:
-        while True:
-            try:
-                return self.queue.append("", data)
-            except MemoryError:
-                self.early += self.take()
-
-    early = 0
-
-    def take(self) -> int:
-        count, self.early = self.early, 0
-        while self.queue.pop(decode=False) is not None:
-            count += 1
-        return count
-
-
-def member(name: str, number: int, count: int, size: int) -> _Member:
-    """One of `count` that all write and all read."""
-    return _Member(name, f"member-{number}")
 
 
 def sender(name: str, readers: int, size: int) -> _End:

@@ -441,4 +441,6 @@ def test_memory_can_be_brought_in_at_once(kind):
         return found
 
     faults()
-    assert faults(prefault=True) < faults() / 2
+    assert (
+        faults() - faults(prefault=True) > 250
+    )  # of the 600 and more pages that are touched; a sanitizer's own come to both
