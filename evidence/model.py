@@ -15,7 +15,7 @@ from evidence.room import WORKERS, Row
 
 CORE = ROOT / "native" / "core"
 MOST = "400000"  # executions for one mutant in one scenario
-DEEP = 1_000_000
+DEEP = "1000000"  # executions of a heavy scenario at three and three, in the long mode
 EXPLAINED_MOST = "20000"  # in the long mode every scenario is asked once more about what was explained
 KILLERS = Path(__file__).parent / "mutants.json"
 

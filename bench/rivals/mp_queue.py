@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-from queue import Empty
+from queue import Empty, Full
 from typing import Any
 
 _queues: dict[str, list[Any]] = {}
@@ -47,9 +47,12 @@ class _Member:
 
     def send(self, data: bytes) -> None:
         for queue in self.others:
-            while queue.full():
-                self.early += self.take()
-            queue.put(data)
+            while True:
+                try:
+                    queue.put_nowait(data)
+                    break
+                except Full:  # whoever should make room may be waiting for this one
+                    self.early = self.take()
 
     def take(self) -> int:
         count, self.early = self.early, 0
