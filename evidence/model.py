@@ -234,6 +234,16 @@ EXPLAINED: list[tuple[str, str, str]] = [
     ("if (c_.cas(seen, word(f_)))", "failure", "the value is not looked at: it can only be null"),
     ("r_ = c_.cas(seen, 0) ?", "acquire", "when it succeeds there is nothing to read"),
     ("r_ = c_.cas(seen, 0) ?", "release", "the reader gives the writer nothing; chunks go by SYNC 21"),
+    (
+        "base_(link.reader.acked.acquire()), // SYNC 19",
+        "*",
+        "a writer is made as its pipe is laid: what it finds there was ordered by the table's lock (SYNC 6)",
+    ),
+    (
+        "if (s.reader.position.acquire() + geometry_.window >= end) continue;",
+        "*",
+        "only says who refuses; nothing is cleaned by it",
+    ),
     ("spare_.exchange(", "*", "chunks are plain memory of the process: ThreadSanitizer's stress looks at them"),
     (
         "header->magic.acquire() != magic",

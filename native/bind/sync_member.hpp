@@ -163,6 +163,7 @@ class SyncMember {
     // What is there as one Arrow batch: position, sender, type, payload, time.
     nb::tuple poll_arrow(int64_t limit, int64_t max_bytes) {
         BatchBuilder batch(column_position | column_sender | column_type | column_payload | column_time_ns);
+        batch.reserve(std::min<size_t>(rows_before_, static_cast<size_t>(std::max<int64_t>(limit, 0))), bytes_before_);
         while (!spilled_.empty() && static_cast<int64_t>(batch.rows()) < limit) {
             const nb::object message = try_pop();
             if (!message.is_valid()) break;
@@ -192,6 +193,8 @@ class SyncMember {
                 unread_ = std::current_exception();
             }
         }
+        rows_before_ = batch.rows();
+        bytes_before_ = batch.payload_bytes();
         return arrow_capsules(std::move(batch));
     }
 
@@ -451,7 +454,7 @@ class SyncMember {
     std::set<std::string, std::less<>> senders_, types_;
     std::shared_ptr<const Screen> screen_;
     std::deque<Spilled> spilled_;
-    size_t spilled_bytes_ = 0;
+    size_t spilled_bytes_ = 0, rows_before_ = 0, bytes_before_ = 0;
     std::exception_ptr unread_; // what an earlier call kept back because it had messages to give
     std::string untyped_, last_prefix_;
     nb::object last_type_;

@@ -384,7 +384,7 @@ def test_what_makes_no_sense_is_said():
             penstock.join("sync:wrong", **wrong)
     with pytest.raises(penstock.Invalid, match="join"):
         penstock.publish("sync:wrong")
-    with pytest.raises(penstock.Invalid, match="no sync queue"):
+    with pytest.raises(penstock.Invalid, match="nothing to join"):
         penstock.join("log:wrong")
     with penstock.join("sync:wrong", size=S) as a:
         with pytest.raises(penstock.Mismatch):
