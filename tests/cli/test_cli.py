@@ -31,6 +31,19 @@ def good(*arguments, **options):
     return done.stdout
 
 
+def test_ls_counts_who_writes_and_who_reads():
+    with (
+        penstock.publish("pipe:jobs"),
+        penstock.subscribe("pipe:jobs"),
+        penstock.subscribe("pipe:jobs"),
+        penstock.join("sync:lab", sender="a"),
+        penstock.join("pipe:rpc", role="reply"),
+    ):
+        rows = [line.split() for line in good("ls").splitlines()[1:]]
+    found = {row[0]: tuple(row[4:6]) for row in rows if row}
+    assert found == {"pipe:jobs": ("1", "2"), "sync:lab": ("1", "1"), "pipe:rpc": ("1", "1")}
+
+
 def test_help_and_version():
     text = good("--help")
     for command in ("demo", "ls", "pub", "sub", "record", "replay", "verify", "repair", "pipeline", "bench", "doctor"):

@@ -38,14 +38,16 @@ def ls(json: AsJson = False) -> None:
     right = ("size", "writers", "readers", "sent", "bytes", "lag", "refused", "lost")
     rows = output.table(None, "channel", "codec", *right, right=right)
     for status in found:
-        readers = sum(m.role == "subscription" for m in status.members)
+        only_read = sum(m.role in ("subscription", "pull") for m in status.members)
+        only_write = sum(m.role in ("publication", "exclusive", "push") for m in status.members)
+        both = len(status.members) - only_read - only_write  # peers that answer each other
         t = status.totals
         rows.add_row(
             status.channel,
             status.codec,
             output.size(status.size),
-            str(len(status.members) - readers),
-            str(readers),
+            str(only_write + both),
+            str(only_read + both),
             output.count(t.messages_sent),
             output.size(t.bytes_sent),
             output.size(status.lag),
