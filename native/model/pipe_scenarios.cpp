@@ -413,12 +413,14 @@ void peers_relay() { // a pipe is laid anew for another writer while its reader 
     World::thread([&] {
         one.leave();
         auto &two = *new PipePeer(-1, "pipe", PeerRole::push, "z", WhenFull::wait, nullptr, Table::mapping);
-        const uint32_t second = 9;
-        while (!two.write(&second, sizeof second)) spin_pause();
+        for (uint32_t second = 9; second < 11; ++second) // past where the old one was read
+            while (!two.write(&second, sizeof second)) spin_pause();
     });
     World::thread([&] {
-        EXPECT(take_one(pull) == 9);
-        pull.acknowledge();
+        for (uint32_t second = 9; second < 11; ++second) {
+            EXPECT(take_one(pull) == second);
+            pull.acknowledge();
+        }
     });
 }
 

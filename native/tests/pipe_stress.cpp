@@ -55,6 +55,20 @@ void trace() {
     CHECK(pipe.read(value) && value == 3 && pipe.read(value) && value == 4 && !pipe.read(value));
 }
 
+// Exactly when the reader sleeps a message raises the signal.
+void signals() {
+    Mailbox<int> box;
+    int value = 0;
+    for (int i = 0; i < 3; ++i) {
+        CHECK(!box.wait(0));
+        box.send(i);
+        CHECK(box.wait(0));
+        CHECK(box.recv(value, 0) || box.recv(value, 0));
+        CHECK(value == i && !box.try_recv(value));
+        box.woken();
+    }
+}
+
 // Values are taken back only up to what is complete, over chunk boundaries.
 void unwrite() {
     YPipe<int, 4> pipe;
@@ -186,6 +200,7 @@ void bench() {
 
 int main(int argc, char **argv) {
     trace();
+    signals();
     unwrite();
     if (argc > 1 && std::strcmp(argv[1], "--bench") == 0) {
         bench();
