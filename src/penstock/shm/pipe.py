@@ -110,7 +110,7 @@ class PullSubscription(Subscription):
         """Leaves; what was received counts as done. Safe to call twice."""
         if not self.closed and self._origin.arguments.get("acknowledge") != "manual":
             _native.pipe_acknowledge(self)
-        super().close()
+        Subscription.close(self)
 
     def __exit__(self, *error: object) -> None:
         if error[0] is not None and not self.closed:
@@ -125,17 +125,7 @@ class DecodingPullSubscription(DecodingSubscription):
     acknowledge = PullSubscription.acknowledge
     redelivered = PullSubscription.redelivered
 
-    def close(self) -> None:
-        """Leaves; what was received counts as done. Safe to call twice."""
-        if not self.closed and self._origin.arguments.get("acknowledge") != "manual":
-            _native.pipe_acknowledge(self)
-        super().close()
-
-    def __exit__(self, *error: object) -> None:
-        if error[0] is not None and not self.closed:
-            _native.pipe_keep(self)
-            Subscription.close(self)
-        self.close()
+    close, __exit__ = PullSubscription.close, PullSubscription.__exit__
 
 
 def open_publication(
