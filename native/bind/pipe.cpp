@@ -52,9 +52,9 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
         dropped += counts.messages_dropped.relaxed();
         if (!lives(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot))) continue;
         const auto role = static_cast<PeerRole>(s.identity.role.relaxed());
-        const bool reads = role == PeerRole::pull;
-        add_member(members, i, role_name(role), false, s.identity.pid.relaxed(), static_cast<int32_t>(i + 1),
-                   s.identity.joined_ns.relaxed(), nb::none(),
+        const bool reads = role == PeerRole::pull || role == PeerRole::tap;
+        add_member(members, i, role_name(role), false, s.identity.pid.relaxed(),
+                   session_of(peer_id(s.identity.generation.relaxed(), i)), s.identity.joined_ns.relaxed(), nb::none(),
                    (reads ? counts.messages_received : counts.messages_sent).relaxed(),
                    (reads ? counts.bytes_received : counts.bytes_sent).relaxed(), counts.back_pressure.relaxed(), 0,
                    nb::int_(counts.messages_dropped.relaxed()));
@@ -190,6 +190,12 @@ void bind_pipe(nb::module_ &m) {
             return std::make_shared<PipeReceiver>(std::move(peer), by_hand);
         },
         nb::arg("peer"), nb::arg("by_hand"));
+    m.def(
+        "pipe_tap",
+        [](std::shared_ptr<PipePeer> peer, uint64_t position) -> std::shared_ptr<Receiver> {
+            return std::make_shared<TapReceiver>(std::move(peer), position);
+        },
+        nb::arg("peer"), nb::arg("position"), "For a recorder whose positions go on from there.");
     m.def("pipe_send", &send_to, nb::arg("publication"), nb::arg("to"), nb::arg("id"), nb::arg("kind"), nb::arg("data"),
           nb::arg("timeout").none(),
           "The peer that it went to, or None if it found no room before the timeout. to: one peer, or 0: any in turn.");

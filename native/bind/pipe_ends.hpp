@@ -4,7 +4,7 @@
 #include "bind.hpp"
 #include "ends.hpp"
 
-#include "../core/pipe_peer.hpp"
+#include "../core/pipe_tap.hpp"
 
 namespace penstock::bind {
 
@@ -69,7 +69,7 @@ class PipeReceiver final : public Receiver {
     bool repair() override { return peer_->repair(); }
     bool readable() const override { return peer_->readable(); }
     Run run(uint64_t) override {
-        throw Error(Code::invalid, path() + ": who reads a pipe takes its messages away from others: record what they publish");
+        throw Error(Code::invalid, path() + ": who reads a pipe takes its messages away from others: a recorder joins as a tap");
     }
     void check_run() override {}
     void take_run(const Run &) override {}
@@ -83,6 +83,55 @@ class PipeReceiver final : public Receiver {
   private:
     std::shared_ptr<PipePeer> peer_;
     const bool by_hand_;
+};
+
+// For a recorder: only whole runs are taken from it.
+class TapReceiver final : public Receiver {
+  public:
+    TapReceiver(std::shared_ptr<PipePeer> peer, uint64_t position) : peer_(peer), tap_(std::move(peer), position) {}
+    ~TapReceiver() override { peer_->leave(); }
+
+    const std::string &path() const override { return peer_->path(); }
+    std::shared_ptr<Mapping> mapping() const override { return peer_->mapping(); }
+    void rejoin() override { peer_->rejoin(); }
+    void leave() override { peer_->leave(); }
+    void disturb() override { disturb_peer(*peer_); }
+    Atomic<uint32_t> &event() override { return peer_->bell(); }
+    std::shared_ptr<Watched> watched() override { return std::make_shared<PipeWatched>(peer_); }
+    void glance(Glance &) override {}
+
+    const Message *look() override { refuse(); }
+    bool copy(void *, const Message &) override { refuse(); }
+    void take() override { refuse(); }
+    bool fill(BatchBuilder &, int64_t, size_t, Message &) override { refuse(); }
+    void fetch(void *, const Message &) const override { refuse(); }
+    void lend(const Message &) override { refuse(); }
+    bool intact(const Message &) override { refuse(); }
+    void give_back(const Message &) override {}
+    bool keeps_lent() const override { return false; }
+
+    bool repair() override { return peer_->repair(); }
+    bool readable() const override { return peer_->readable(); }
+    Run run(uint64_t max) override { return tap_.run(max); }
+    void check_run() override {}
+    void take_run(const Run &run) override { tap_.take(run); }
+    void show_position() override {}
+
+    uint64_t position() const override { return tap_.position(); }
+    uint64_t lag() const override { // at most: as recorded, with what stands before each body
+        peer_->follow();
+        return 4 * peer_->lag_in();
+    }
+    uint64_t lost() const override { return tap_.missed() * PipeTap::missing_length; }
+    int64_t lost_messages() const override { return static_cast<int64_t>(tap_.missed()); }
+
+  private:
+    [[noreturn]] void refuse() const {
+        throw Error(Code::invalid, path() + ": this is a recorder's, it gives no single messages");
+    }
+
+    std::shared_ptr<PipePeer> peer_;
+    PipeTap tap_;
 };
 
 class PipeSender final : public Sender {
@@ -137,7 +186,7 @@ class PipeSender final : public Sender {
     size_t payload_max() const override { return peer_->payload_max(); }
     size_t message_max() const override { return peer_->payload_max(); }
     uint64_t position() const override { return peer_->sent(); }
-    int32_t session() const override { return static_cast<int32_t>(peer_->id() & 0xffffffff); }
+    int32_t session() const override { return session_of(peer_->id()); }
     uint32_t readers() override {
         peer_->follow();
         peer_->repair();

@@ -17,10 +17,21 @@ struct PipeControl {
 };
 static_assert(sizeof(PipeControl) == 4096 && offsetof(PipeControl, changes) == 128 && offsetof(PipeControl, totals) == 256);
 
-enum class PeerRole : uint32_t { none = 0, push = 1, pull = 2, pair = 3, request = 4, reply = 5, dealer = 6, router = 7 };
+enum class PeerRole : uint32_t {
+    none = 0,
+    push = 1,
+    pull = 2,
+    pair = 3,
+    request = 4,
+    reply = 5,
+    dealer = 6,
+    router = 7,
+    tap = 8
+};
 
 // Whether one of the first role sends to one of the second.
 constexpr bool sends_to(PeerRole from, PeerRole to) {
+    if (to == PeerRole::tap) return from != PeerRole::none && from != PeerRole::pull && from != PeerRole::tap;
     switch (from) {
     case PeerRole::push:
         return to == PeerRole::pull;
@@ -40,13 +51,20 @@ constexpr bool sends_to(PeerRole from, PeerRole to) {
 }
 
 // Whether the two can be on one channel.
-constexpr bool belong(PeerRole one, PeerRole other) { return one == other || sends_to(one, other) || sends_to(other, one); }
+constexpr bool belong(PeerRole one, PeerRole other) {
+    return one == other || one == PeerRole::tap || other == PeerRole::tap || sends_to(one, other) || sends_to(other, one);
+}
 constexpr const char *role_name(PeerRole role) {
-    constexpr const char *names[] = {"none", "push", "pull", "pair", "request", "reply", "dealer", "router"};
-    return names[static_cast<uint32_t>(role) < 8 ? static_cast<uint32_t>(role) : 0];
+    constexpr const char *names[] = {"none", "push", "pull", "pair", "request", "reply", "dealer", "router", "tap"};
+    return names[static_cast<uint32_t>(role) < 9 ? static_cast<uint32_t>(role) : 0];
 }
 
 inline constexpr size_t peer_name_max = 64;
+
+// A peer: the owner of a slot in one of its generations.
+constexpr uint64_t peer_id(uint32_t generation, uint32_t slot) { return uint64_t{generation} << 32 | (slot + 1); }
+// The same in 32 bits, for what is said of a message; comes again after a million owners.
+constexpr int32_t session_of(uint64_t peer) { return static_cast<int32_t>((peer >> 32 & 0xfffff) << 11 | (peer & 0x7ff)); }
 
 // ---- one peer: whoever holds the kernel lock on this slot's byte owns the slot ----
 struct PeerSlot {
@@ -57,7 +75,7 @@ struct PeerSlot {
         Atomic<uint32_t> pid;
         Atomic<uint64_t> joined_ns;
         Atomic<uint64_t> name[8]; // filled up with zeros
-        Atomic<uint32_t> lossy;   // what it writes may be dropped, the oldest first
+        Atomic<uint32_t> lossy;   // what it writes may be dropped, the oldest first; a tap: nobody waits for it
     } identity;
     struct alignas(cache_pair) Bell { // 128: whoever has news for the owner
         Atomic<uint32_t> event;
@@ -74,10 +92,12 @@ static_assert(sizeof(PeerSlot) == 512 && offsetof(PeerSlot, bell) == 128 && offs
 struct PipeLink {
     struct alignas(cache_pair) Ends { // 0: the holder of `lock`
         Atomic<uint32_t> state;       // 1 while it is a pipe
-        Atomic<uint32_t> pattern;     // the writer's role
+        Atomic<uint32_t> pattern;     // the writer's role; tap: copies of what it writes, for a recorder
         Atomic<uint64_t> from, to;    // generation << 32 | slot + 1; 0: nobody yet
         Atomic<uint64_t> held;        // messages before this position were given to a reader that died with them
         Atomic<uint32_t> lossy;       // the writer drops the oldest: so the reader claims what it reads
+        Atomic<uint32_t> role;        // the writer's
+        Atomic<uint64_t> name[8];     // the writer's, filled up with zeros
     } ends;
     struct alignas(cache_pair) Writer { // 128: the writer
         Atomic<uint64_t> tail;          // what stands before it may be read

@@ -31,11 +31,13 @@ class PipePeer : public PipeTable {
             for (Out &out : outs_) out.writer.close();
         });
         outs_.clear();
+        taps_.clear();
         ins_.clear();
     }
     void abandon() { // leaves as a killed process would; for tests
         attached_ = false;
         outs_.clear();
+        taps_.clear();
         ins_.clear();
         seat_.leave();
     }
@@ -46,6 +48,7 @@ class PipePeer : public PipeTable {
         unacknowledged_ = false;
         lent_ = 0;
         outs_.clear();
+        taps_.clear();
         ins_.clear();
         seat_.return_after_fork();
         join();
@@ -66,9 +69,11 @@ class PipePeer : public PipeTable {
 
     // ---- writing ----
 
-    // Room for a message at the next peer in turn that has any; `to`: only there, if it is not 0. False: nowhere.
+    // Room for a message at the next peer in turn that has any; `to`: only there, if it is not 0. False: nowhere, or not at a
+    // recorder that is waited for.
     bool reserve(uint32_t length, Reservation &place, uint64_t to = 0) {
         follow();
+        if (!taps_.empty() && !recordable(length)) return false;
         const size_t count = outs_.size();
         for (size_t i = 0; i < count; ++i) {
             const size_t at = next_out_ + i < count ? next_out_ + i : next_out_ + i - count;
@@ -92,7 +97,9 @@ class PipePeer : public PipeTable {
         Out *out = opened_at(place);
         if (out == nullptr) return false;
         out->open = false;
-        out->writer.commit(place, {id, kind, clock_.now_ns()});
+        const PipeTag tag{id, kind, clock_.now_ns()};
+        if (!taps_.empty()) record(place.payload, place.length, tag);
+        out->writer.commit(place, tag);
         finish(*out, 1, place.length);
         return true;
     }
@@ -124,7 +131,10 @@ class PipePeer : public PipeTable {
             uint64_t bytes = 0;
             for (; here < share && done + here < count; ++here) {
                 const Piece &piece = pieces[done + here];
-                if (!out.writer.write(piece.data, static_cast<uint32_t>(piece.length), {0, 0, now})) break;
+                const auto length = static_cast<uint32_t>(piece.length);
+                if (!taps_.empty() && !recordable(length)) break;
+                if (!out.writer.write(piece.data, length, {0, 0, now})) break;
+                if (!taps_.empty()) record(piece.data, length, {0, 0, now});
                 bytes += piece.length;
             }
             done += here;
@@ -145,16 +155,30 @@ class PipePeer : public PipeTable {
         const size_t count = ins_.size();
         for (size_t i = 0; i < count; ++i) {
             const size_t at = next_in_ + i < count ? next_in_ + i : next_in_ + i - count;
-            const Message *found = ins_[at].reader.look();
-            if (found == nullptr) continue;
-            next_in_ = at;
-            message_ = *found;
-            message_.session = static_cast<int32_t>(ins_[at].from & 0xffffffff);
-            tag_ = ins_[at].reader.tag();
-            from_ = ins_[at].from;
-            return &message_;
+            if (const Message *found = ins_[at].reader.look()) return choose(at, *found);
         }
         return nullptr;
+    }
+    // The same, but of all messages that are there the one sent first. What was sent because of a message that was sent here is
+    // not taken before that one, clocks permitting: it is there when all that had nothing are asked once more.
+    const Message *look_oldest() {
+        follow();
+        size_t best = 0, there = 0, before;
+        const Message *oldest;
+        do {
+            before = there;
+            there = 0;
+            oldest = nullptr;
+            for (size_t i = 0; i < ins_.size(); ++i) {
+                const Message *found = ins_[i].reader.look();
+                if (found == nullptr) continue;
+                ++there;
+                if (oldest != nullptr && oldest->time_ns <= found->time_ns) continue;
+                best = i;
+                oldest = found;
+            }
+        } while (there != before && there != ins_.size());
+        return oldest == nullptr ? nullptr : choose(best, *oldest);
     }
     // What look() gave is the caller's; nobody else gets it unless this peer dies before it acknowledges.
     void take() {
@@ -179,8 +203,10 @@ class PipePeer : public PipeTable {
     void give_back() { --lent_; }
     void keep() { unacknowledged_ = false; } // what was taken so far goes to others when this peer leaves
     uint64_t from() const { return from_; }  // who sent what look() gave
+    const PipeLink &source() const { return link(ins_[next_in_].index); } // and the pipe it came by
     const PipeTag &tag() const { return tag_; }
     bool redelivered() const { return redelivered_; }
+    uint64_t missing() const { return ins_[next_in_].reader.missing(); } // messages, before what look() gave
     uint64_t missed() const {
         uint64_t all = missed_;
         for (const In &in : ins_) all += in.reader.missed();
@@ -258,6 +284,12 @@ class PipePeer : public PipeTable {
         bool alive, usable;
         bool open = false; // room in it is reserved
     };
+    struct Tap {
+        uint32_t index;
+        uint64_t to;
+        PipeWriter writer;
+        bool waited_for;
+    };
     struct In {
         uint32_t index;
         uint64_t from;
@@ -281,12 +313,23 @@ class PipePeer : public PipeTable {
         seen_changes_ = control_->changes.value.relaxed();
         std::vector<Out> outs;
         std::vector<In> ins;
+        std::vector<Tap> taps;
         outs.reserve(geometry_.links);
         bool any_alive = false;
         for (uint32_t i = 0; i < geometry_.links; ++i) {
             PipeLink &l = link(i);
             if (l.ends.state.relaxed() != 1) continue;
             const uint64_t from = l.ends.from.relaxed(), to = l.ends.to.relaxed();
+            if (from == id_ && l.ends.pattern.relaxed() == static_cast<uint32_t>(PeerRole::tap)) {
+                if (!alive(to)) continue;
+                const auto known =
+                    std::find_if(taps_.begin(), taps_.end(), [&](const Tap &tap) { return tap.index == i && tap.to == to; });
+                if (known != taps_.end()) taps.push_back(*known);
+                else
+                    taps.push_back(
+                        {i, to, writer_of(i), slot(static_cast<uint32_t>((to & 0xffffffff) - 1)).identity.lossy.relaxed() == 0});
+                continue;
+            }
             if (from == id_ && l.writer.closed.relaxed() == 0) {
                 const bool living = alive(to);
                 const bool twice = std::any_of(outs.begin(), outs.end(), [&](const Out &out) { return out.to == to; });
@@ -297,8 +340,7 @@ class PipePeer : public PipeTable {
                 const auto known = std::find_if(outs_.begin(), outs_.end(), [&](const Out &out) { return out.index == i; });
                 any_alive |= living;
                 if (known != outs_.end()) outs.push_back({i, to, known->writer, living, true, known->open});
-                else
-                    outs.push_back({i, to, PipeWriter(l, bytes_of(i), geometry_.capacity, geometry_.mark, path()), living, true});
+                else outs.push_back({i, to, writer_of(i), living, true});
             }
             if (to == id_) {
                 const auto known =
@@ -312,6 +354,7 @@ class PipePeer : public PipeTable {
                 missed_ += in.reader.missed();
         for (Out &out : outs) out.usable = out.alive || !any_alive;
         outs_ = std::move(outs);
+        taps_ = std::move(taps);
         ins_ = std::move(ins);
         if (next_out_ >= outs_.size()) next_out_ = 0;
         if (next_in_ >= ins_.size()) next_in_ = 0;
@@ -322,20 +365,46 @@ class PipePeer : public PipeTable {
             if (out.index == place.index) return out.open ? &out : nullptr;
         return nullptr;
     }
+    const Message *choose(size_t at, const Message &found) {
+        next_in_ = at;
+        message_ = found;
+        message_.session = session_of(ins_[at].from);
+        tag_ = ins_[at].reader.tag();
+        from_ = ins_[at].from;
+        return &message_;
+    }
     void advance_out() { next_out_ = next_out_ + 1 < outs_.size() ? next_out_ + 1 : 0; }
     void finish(Out &out, size_t messages, uint64_t bytes) {
         next_out_ = static_cast<size_t>(&out - outs_.data());
         advance_out();
         if (messages == 0) return;
+        for (Tap &tap : taps_) tap.writer.flush(); // first: whatever was delivered is recorded
         out.writer.flush();
         PeerSlot::Counters &counts = me().counters;
         counts.messages_sent.bump(messages);
         counts.bytes_sent.bump(bytes);
         // Whoever reads the pipe by now either sees the message or is woken, also one that inherited it this moment.
         ring([&] { return link(out.index).ends.to.relaxed(); });
+        for (const Tap &tap : taps_) ring([&] { return tap.to; });
     }
+    PipeWriter writer_of(uint32_t index) {
+        return PipeWriter(link(index), bytes_of(index), geometry_.capacity, geometry_.mark, path());
+    }
+
+    // ---- recorders: each has a pipe from every peer that writes, and gets a copy of everything ----
+
+    bool recordable(uint32_t length) {
+        if (when_full_ != WhenFull::wait) return true;
+        return std::all_of(taps_.begin(), taps_.end(), [&](Tap &tap) { return !tap.waited_for || tap.writer.has_room(length); });
+    }
+    void record(const void *data, uint32_t length, const PipeTag &tag) {
+        for (Tap &tap : taps_)
+            if (!tap.writer.write(data, length, tag)) tap.writer.skip();
+    }
+
     WallClock clock_;
     std::vector<Out> outs_;
+    std::vector<Tap> taps_;
     std::vector<In> ins_;
     Message message_;
     PipeTag tag_;

@@ -139,7 +139,7 @@ class PipeTable {
             mine_ = i;
             const uint32_t generation = slot(i).identity.generation.relaxed() + 1;
             slot(i).identity.generation.relaxed(generation);
-            id_ = uint64_t{generation} << 32 | (i + 1);
+            id_ = peer_id(generation, i);
             fork_generation_ = ForkGuard::generation();
             return;
         }
@@ -161,7 +161,7 @@ class PipeTable {
         identity.joined_ns.release(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
         identity.pid.relaxed(static_cast<uint32_t>(getpid()));
         identity.role.relaxed(static_cast<uint32_t>(role_));
-        identity.lossy.relaxed(when_full_ == WhenFull::drop_oldest);
+        identity.lossy.relaxed(role_ == PeerRole::tap ? when_full_ != WhenFull::wait : when_full_ == WhenFull::drop_oldest);
         uint32_t pairs = 0;
         for (uint32_t i = 0; i < geometry_.peers; ++i) {
             if (i == mine_ || slot(i).identity.state.relaxed() != 1) continue;
@@ -215,12 +215,12 @@ class PipeTable {
         for (uint32_t i = 0; i < geometry_.peers; ++i) {
             if (i == mine_ || slot(i).identity.state.relaxed() != 1) continue;
             const auto role = static_cast<PeerRole>(slot(i).identity.role.relaxed());
-            const uint64_t other = uint64_t{slot(i).identity.generation.relaxed()} << 32 | (i + 1);
+            const uint64_t other = peer_id(slot(i).identity.generation.relaxed(), i);
             if (sends_to(role_, role)) {
-                lay(id_, role_, other);
-                any = true;
+                lay(id_, role == PeerRole::tap ? role : role_, other);
+                any |= role != PeerRole::tap;
             }
-            if (sends_to(role, role_)) lay(other, role, id_);
+            if (sends_to(role, role_)) lay(other, role_ == PeerRole::tap ? role_ : role, id_);
         }
         if (role_ == PeerRole::push && !any) lay(id_, role_, 0);
     }
@@ -242,7 +242,10 @@ class PipeTable {
         l.ends.from.relaxed(from);
         l.ends.to.relaxed(to);
         l.ends.held.relaxed(0);
-        l.ends.lossy.relaxed(slot(static_cast<uint32_t>((from & 0xffffffff) - 1)).identity.lossy.relaxed());
+        const PeerSlot::Identity &writer = slot(static_cast<uint32_t>((from & 0xffffffff) - 1)).identity;
+        l.ends.lossy.relaxed(pattern == PeerRole::tap ? 0 : writer.lossy.relaxed());
+        l.ends.role.relaxed(writer.role.relaxed());
+        for (size_t i = 0; i < std::size(l.ends.name); ++i) l.ends.name[i].relaxed(writer.name[i].relaxed());
         l.writer.tail.relaxed(start);
         l.writer.messages.relaxed(0);
         l.writer.dropped.relaxed(0);
@@ -260,6 +263,7 @@ class PipeTable {
             if (l.ends.state.relaxed() != 1) continue;
             const uint64_t from = l.ends.from.relaxed(), to = l.ends.to.relaxed();
             const bool pushed = l.ends.pattern.relaxed() == static_cast<uint32_t>(PeerRole::push);
+            const bool tapped = l.ends.pattern.relaxed() == static_cast<uint32_t>(PeerRole::tap);
             const bool written = alive(from) && l.writer.closed.acquire() == 0; // SYNC 18: pairs with PipeWriter::close
             const bool is_read = alive(to);
             const bool empty = l.writer.tail.relaxed() == l.reader.acked.relaxed();
@@ -274,11 +278,12 @@ class PipeTable {
                 l.ends.to.relaxed(0); // inherited, and read empty: the next one who comes can have it
                 changed = true;
             } else if (!written && (empty || (!pushed && !is_read))) { // also while its reader has not noticed (look_for_more)
-                if (!empty) control_->totals.messages_lost.bump(l.writer.messages.relaxed() - l.reader.messages.relaxed());
+                if (!empty && !tapped)                                 // copies are not missed
+                    control_->totals.messages_lost.bump(l.writer.messages.relaxed() - l.reader.messages.relaxed());
                 l.ends.state.relaxed(0);
                 changed = true;
             } else if (!pushed && !is_read && from == id_) { // nobody will ever read it
-                control_->totals.messages_lost.bump(l.writer.messages.relaxed() - l.reader.messages.relaxed());
+                if (!tapped) control_->totals.messages_lost.bump(l.writer.messages.relaxed() - l.reader.messages.relaxed());
                 l.ends.state.relaxed(0);
                 changed = true;
             }

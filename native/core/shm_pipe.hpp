@@ -128,6 +128,14 @@ class PipeWriter {
         }
     }
     void close() { pipe_.link().writer.closed.release(1); } // SYNC 18: with all that was flushed
+    // Room for one more message, without looking at it yet.
+    bool has_room(uint32_t length) {
+        Reservation place;
+        return reserve(length, place);
+    }
+    void skip() {
+        ++messages_;
+    } // a message that is not written here: whoever reads the next one sees by its number that one is missing
 
     uint64_t tail() const { return tail_; }
     // Bytes and messages that were not acknowledged yet.
@@ -146,6 +154,7 @@ class PipeWriter {
         read_messages_ = pipe_.link().reader.messages.relaxed();
         if (acked > base_) base_ = acked;
         if (static_cast<int64_t>(read_messages_ - messages_before) < 0) read_messages_ = messages_before; // dropped further on
+        if (base_ == end_) read_messages_ = messages_; // none is there: some were skipped
         check_base();
         return base_ != before || read_messages_ != messages_before;
     }
@@ -229,9 +238,9 @@ class PipeReader {
     const Atomic<uint64_t> &tail_word() const { return pipe_.link().writer.tail; }
     uint64_t seen_tail() const { return tail_; }
     const PipeTag &tag() const { return tag_; }
-    uint64_t missed() const {
-        return missed_;
-    } // messages that the writer dropped, or that were lost with a reader of a lossy pipe
+    // Messages that the writer dropped, or that were lost with a reader of a lossy pipe; and such before what look() gave.
+    uint64_t missed() const { return missed_; }
+    uint64_t missing() const { return claimed_ ? number_ - next_number_ : 0; }
     bool redelivered() const { return redelivered_; } // the message taken last had been given to a reader that died with it
     uint64_t lag() const {
         const uint64_t tail = pipe_.link().writer.tail.relaxed();

@@ -13,7 +13,7 @@ namespace penstock {
 
 struct SyncHeader {
     uint16_t sender = 0, type = 0; // bytes
-    uint32_t spare = 0;
+    uint32_t kind = 0;             // of a recorded pipe's message; else 0
 };
 static_assert(sizeof(SyncHeader) == 8);
 
@@ -38,10 +38,10 @@ inline SyncParts read_sync(const uint8_t *data, size_t length) {
 }
 
 // What stands before a message's body.
-inline std::string sync_prefix(std::string_view sender, std::string_view type) {
+inline std::string sync_prefix(std::string_view sender, std::string_view type, uint32_t kind = 0) {
     if (type.size() > UINT16_MAX)
         throw Error(Code::too_large, "a type of " + std::to_string(type.size()) + " bytes: at most 65535 fit");
-    const SyncHeader header{static_cast<uint16_t>(sender.size()), static_cast<uint16_t>(type.size()), 0};
+    const SyncHeader header{static_cast<uint16_t>(sender.size()), static_cast<uint16_t>(type.size()), kind};
     std::string prefix(sizeof header, '\0');
     std::memcpy(prefix.data(), &header, sizeof header);
     return prefix.append(sender).append(type);

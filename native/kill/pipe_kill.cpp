@@ -120,6 +120,16 @@ const Operation operations[] = {
          for (uint32_t i = 40; i < 43; ++i) h.write(i);
      },
      0, false, true},
+    {"write, recorded by one that dies too",
+     [](Hands &h) {
+         h.push();
+         h.other = h.channel.peer(PeerRole::tap);
+     },
+     [](Hands &h) {
+         h.write(0);
+         h.write(1);
+     }},
+    {"come to record", [](Hands &) {}, [](Hands &h) { h.peer = h.channel.peer(PeerRole::tap); }},
     {"claim and commit", [](Hands &h) { h.push(); },
      [](Hands &h) {
          const auto text = spell(victim, 0, h.at.length);

@@ -2,7 +2,7 @@
 #include "explorer.hpp"
 #include "scenarios.hpp"
 
-#include "pipe_peer.hpp"
+#include "pipe_tap.hpp"
 #include "ypipe.hpp"
 
 #include <sys/mman.h>
@@ -444,6 +444,53 @@ void peers_inherit() { // one leaves with a message in hand; the other, asleep, 
     World::thread([&] { (void)push; });
 }
 
+// The number of the last message in a run of a recorder's, each of which is the next one.
+uint32_t check_run(const Run &run, uint32_t next) {
+    for (uint64_t at = 0; at < run.length;) {
+        const auto *frame = reinterpret_cast<const FrameHeader *>(run.data + at);
+        const auto length = static_cast<size_t>(frame_length(frame->word0.relaxed()));
+        const SyncParts parts = read_sync(run.data + at + header_length, length - header_length);
+        uint32_t number = 0;
+        EXPECT(parts.type == "push" && parts.length == sizeof number);
+        std::memcpy(&number, parts.body, sizeof number);
+        EXPECT(number == next++);
+        at += align_frame(length);
+    }
+    return next;
+}
+
+void peers_record() { // whatever one peer gets is there for the recorder; who sends waits for both, and wakes both
+    const Table table(3, 3);
+    PipePeer &push = Table::peer(0, PeerRole::push), &pull = Table::peer(1, PeerRole::pull);
+    World::owner(2);
+    const auto recorder = std::make_shared<PipePeer>(-1, "pipe", PeerRole::tap, "t", WhenFull::wait, nullptr, Table::mapping);
+    auto &tap = *new PipeTap(recorder, 0);
+    World::owner(-1);
+    const PipeLink *copies = nullptr;
+    for (uint32_t i = 0; i < 3; ++i)
+        if (push.link(i).ends.pattern.relaxed() == static_cast<uint32_t>(PeerRole::tap)) copies = &push.link(i);
+    World::thread([&] {
+        for (uint32_t i = 0; i < 3; ++i)
+            while (!push.write(&i, sizeof i)) spin_pause();
+    });
+    World::thread([&, copies] {
+        for (uint32_t i = 0; i < 3; ++i) {
+            EXPECT(take_one(pull) == i);
+            EXPECT(copies->writer.tail.relaxed() >= (i + 1) * 64);
+            pull.acknowledge();
+        }
+    });
+    World::thread([&] {
+        for (uint32_t next = 0; next < 3;) {
+            const uint32_t expected = event_prepare(recorder->bell());
+            const Run run = tap.run(128);
+            if (run.length == 0) event_sleep(recorder->bell(), expected, 1);
+            next = check_run(run, next);
+            tap.take(run);
+        }
+    });
+}
+
 } // namespace
 
 const std::vector<Scenario> &pipe_scenarios() {
@@ -461,6 +508,7 @@ const std::vector<Scenario> &pipe_scenarios() {
         {"pipe_meet", "a peer comes while another writes", peers_meet},
         {"pipe_part", "what was written last is read", peers_part},
         {"pipe_relay", "a pipe is laid anew under its reader's eyes", peers_relay},
+        {"pipe_record", "what is delivered is there for a recorder", peers_record, true},
         {"pipe_inherit", "a sleeping peer inherits", peers_inherit},
     };
     return all;

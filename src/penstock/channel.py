@@ -31,6 +31,11 @@ class Channel:
         """Whether a slow reader loses messages instead of making writers wait."""
         return self.kind in ("ring", "frames")
 
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps messages that were read, so that somebody can begin in the past."""
+        return self.kind in ("log", "sync")
+
 
 def check_name(name: str) -> str:
     """`name`, or `Invalid` if it is not a channel's or recording's name."""

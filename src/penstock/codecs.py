@@ -33,7 +33,7 @@ class Codec:
 
     @property
     def kind(self) -> str:
-        """bytes, json, msgpack, struct, array, frame or sync."""
+        """bytes, json, msgpack, struct, array, frame, sync or pipe."""
         return str(self.spec["kind"])
 
 
@@ -103,25 +103,64 @@ def _refuse(value: Any) -> Any:
     raise Invalid(f"frames and sync queues have their own ways to send, not this one ({type(value).__name__})")
 
 
-SYNC_HEADER = struct.Struct("<HHI")  # bytes of the sender, of the type, 0; then the three strings
+SYNC_HEADER = struct.Struct("<HHI")  # bytes of the sender, of the type, a kind; then the three strings
+PARTS = 1 << 30  # in the kind of a pipe's message: its body is several
 
 
 def sync_parts(data: Any) -> tuple[str, str, int]:
     """A sync queue's message: who sent it, its type, and where its body begins."""
+    return pipe_parts(data)[:3]
+
+
+def pipe_parts(data: Any) -> tuple[str, str, int, int]:
+    """A recorded pipe's message: who sent it, in which role, where its body begins, and its kind."""
     view = memoryview(data)
-    sender, kind, _ = SYNC_HEADER.unpack_from(view)
+    sender, kind, number = SYNC_HEADER.unpack_from(view)
     begin = SYNC_HEADER.size
     body = begin + sender + kind
     if body > len(view):
         raise ValueError("its sender and type do not fit")
     parts = bytes(view[begin : begin + sender]), bytes(view[begin + sender : body])
     first, second = (part.decode("utf-8", "surrogateescape") for part in parts)
-    return first, second, body
+    return first, second, body, number
+
+
+def join_parts(parts: list[bytes]) -> bytes:
+    """Several bodies as the one that travels."""
+    return b"".join([struct.pack(f"<{len(parts) + 1}I", len(parts), *map(len, parts)), *parts])
+
+
+def split_parts(data: bytes) -> list[bytes]:
+    """What `join_parts` was given. ValueError for what it did not make."""
+    try:
+        (count,) = struct.unpack_from("<I", data)
+        sizes = struct.unpack_from(f"<{count}I", data, 4) if count <= len(data) // 4 else ()
+    except struct.error:
+        count, sizes = -1, ()
+    at, parts = 4 + 4 * len(sizes), []
+    for size in sizes:
+        parts.append(data[at : at + size])
+        at += size
+    if len(parts) != count or at != len(data):
+        raise ValueError("a message of several parts says that it is longer than it is")
+    return parts
 
 
 def _sync(data: Any) -> dict[str, Any]:
     sender, kind, begin = sync_parts(data)
     return {"sender": sender, "type": kind, "body": bytes(memoryview(data)[begin:])}
+
+
+def _pipe(spec: dict[str, Any]) -> Codec:
+    """A pipe's message as it is recorded: who sent it, in which role, and what, by the channel's own codec."""
+    inner = from_spec(spec["of"])
+
+    def decode(data: Any) -> dict[str, Any]:
+        sender, role, begin, kind = pipe_parts(data)
+        body = bytes(memoryview(data)[begin:])
+        return {"sender": sender, "type": role, "body": split_parts(body) if kind & PARTS else inner.decode(body)}
+
+    return Codec(spec, _refuse, decode)
 
 
 def frame(dtype: str, shape: tuple[int, ...]) -> Codec:
@@ -168,6 +207,8 @@ def from_spec(spec: dict[str, Any]) -> Codec:
             return _frame(spec)
         if kind == "sync":
             return Codec(spec, _refuse, _sync)
+        if kind == "pipe":
+            return _pipe(spec)
     except (KeyError, TypeError, ValueError) as error:
         raise Invalid(f"a damaged codec description {spec!r}: {error}") from error
     raise Invalid(

@@ -199,10 +199,10 @@ class _Channels:
     """How archives reach channels."""
 
     def subscribe(self, channel: str, **options: Any) -> Subscription:
-        if _local(channel).kind == "pipe":
-            raise Invalid(
-                f"{channel}: who reads a pipe takes its messages away from others; record what is published on a log"
-            )
+        parsed = _local(channel)
+        if parsed.kind == "pipe":
+            tap: Subscription = _take(pipe.open_tap, parsed, **options)
+            return tap
         return subscribe(channel, **options)
 
     def publish(self, channel: str, **options: Any) -> Publication:
@@ -210,6 +210,8 @@ class _Channels:
 
     def describe(self, channel: str, *, pixels: bool = False) -> dict[str, Any]:
         parsed = _local(channel)
+        if parsed.kind == "pipe":
+            return pipe.describe(parsed)
         return opening.describe(_ROOMS[parsed.kind].KIND, parsed, pixels=pixels)
 
     def record_in_process(self, archive: Path, names: Sequence[str], options: dict[str, Any]) -> Any:

@@ -370,7 +370,7 @@ def test_what_makes_no_sense_is_said():
             penstock.subscribe("pipe:full")
         with pytest.raises(penstock.Mismatch):
             penstock.publish("pipe:full", mark=7)
-        with pytest.raises(penstock.Invalid, match="record"):
+        with pytest.raises(penstock.Busy, match="places"):
             penstock.Archive(os.environ["PENSTOCK_DIR"] + "/archive").record("pipe:full")
         push.send(b"still")
         assert pull.recv(timeout=1) == b"still"

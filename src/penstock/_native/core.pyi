@@ -470,6 +470,9 @@ def pipe_sender(peer: PipePeer) -> Sender: ...
 
 def pipe_receiver(peer: PipePeer, by_hand: bool) -> Receiver: ...
 
+def pipe_tap(peer: PipePeer, position: int) -> Receiver:
+    """For a recorder whose positions go on from there."""
+
 def pipe_send(publication: Publication, to: int, id: int, kind: int, data: object, timeout: float | None) -> object:
     """
     The peer that it went to, or None if it found no room before the timeout. to: one peer, or 0: any in turn.

@@ -380,7 +380,8 @@ class Archive:
                 if frames:
                     publication.send(message.data.pop("pixels"), timeout, **message.data)
                 else:
-                    _native.Publication.send(publication, message.data, timeout)
+                    data = message.data if info.codec["kind"] != "pipe" else _body(message.data, info)
+                    _native.Publication.send(publication, data, timeout)
                 count += 1
         return count
 
@@ -496,10 +497,18 @@ def _rows(batch: pa.RecordBatch, decode: codecs.Decode) -> Iterator[Recorded]:
             raise Corrupt(f"the message at position {position} does not fit its channel's codec: {error}") from error
 
 
+def _body(data: bytes, info: RecordingInfo) -> bytes:
+    """What was sent in a recorded pipe's message."""
+    _, _, begin, kind = codecs.pipe_parts(data)
+    if kind & codecs.PARTS:
+        raise Invalid(f"recording {info.id} of {info.channel} holds messages of several parts: replay() it and send them")
+    return data[begin:]
+
+
 def _as_recorded(info: RecordingInfo, frames: bool) -> dict[str, Any]:
     """How to make a channel that a recording can be published onto."""
     if not frames:
-        return {"codec": codecs.from_spec(info.codec)}
+        return {"codec": codecs.from_spec(info.codec.get("of", info.codec))}
     if not info.codec.get("pixels"):
         raise Invalid(
             f"recording {info.id} of {info.channel} holds no pixels: only a recording of frames made with pixels=True does"

@@ -52,9 +52,10 @@ def follow(
 def _join(connector: Connector, info: RecordingInfo, position: int) -> Any:
     """A subscription at `position` of the very channel that was recorded, or None if that is not to be had (yet).
 
-    A lossy channel is only ever read from its recording: who is lapped would have a gap that the recording does not have.
+    A channel that keeps nothing is only ever read from its recording: who is lapped would have a gap that the recording does not
+    have.
     """
-    if parse(info.channel).lossy:
+    if not parse(info.channel).keeps:
         return None
     try:
         if connector.describe(info.channel)["epoch"] != info.epoch:

@@ -19,7 +19,7 @@ from penstock.options import PipeOptions, seconds
 from penstock.shm import files, opening
 from penstock.shm.handles import DecodingSubscription, EncodingPublication, Origin, Publication, Subscription
 
-ROLES = ("none", "push", "pull", "pair", "request", "reply", "dealer", "router")
+ROLES = ("none", "push", "pull", "pair", "request", "reply", "dealer", "router", "tap")
 WHEN_FULL = ("wait", "drop_newest", "drop_oldest")
 NAME_MAX = 64
 
@@ -166,4 +166,28 @@ def open_subscription(
     return made(receiver, Origin(KIND, channel, found, open_subscription, arguments), seconds(spin, "spin"))
 
 
-__all__ = ["KIND", "PullSubscription", "PushPublication", "open_peer", "open_publication", "open_subscription"]
+MISSING = 32  # bytes of a recording's stream that a missing message counts for
+
+
+def open_tap(
+    channel: Channel, *, start: str | int = "newest", drop_after: float | None = None, **options: Any
+) -> Subscription:
+    """A recorder's: gets a copy of all that is sent from now on, and takes nothing away. Only whole runs are read from it.
+
+    start: the position from which its own count goes on. drop_after: None makes senders wait for it; 0 lets it miss messages
+    instead, which it is told of.
+    """
+    if drop_after not in (None, 0):
+        raise Invalid(f"drop_after is {drop_after!r}: who sends to a pipe waits for its recorder (None) or does not (0)")
+    peer, found = open_peer(channel, "tap", "recorder", "wait" if drop_after is None else "drop_newest", None, None, options)
+    position = 0 if isinstance(start, str) else start + MISSING  # what was sent meanwhile is missing, however much that was
+    return Subscription(_native.pipe_tap(peer, position), Origin(KIND, channel, found, open_tap, {}), 0.0)
+
+
+def describe(channel: Channel) -> dict[str, Any]:
+    """What a recording keeps of a pipe channel: it has no terms, and says of each message who sent it."""
+    found = opening.describe(KIND, channel)
+    return {**found, "term_length": 0, "codec": {"kind": "pipe", "of": found["codec"]}}
+
+
+__all__ = ["KIND", "PullSubscription", "PushPublication", "describe", "open_peer", "open_publication", "open_subscription", "open_tap"]

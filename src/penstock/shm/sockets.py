@@ -6,7 +6,6 @@ Each is a peer with a pipe to and from every other that its role talks to. Messa
 from __future__ import annotations
 
 import os
-import struct
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, cast
@@ -21,7 +20,6 @@ from penstock.shm.handles import Origin, Publication, Subscription
 from penstock.status import ChannelStatus
 
 Body = Any  # bytes, any buffer, text, or a list of those
-PARTS = 1 << 30
 SLICE = 0.02
 
 
@@ -32,25 +30,17 @@ def pack(body: Body) -> tuple[Any, int]:
     if not isinstance(body, list | tuple):
         return body, 0
     parts = [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else bytes(part) for part in body]
-    return b"".join([struct.pack(f"<{len(parts) + 1}I", len(parts), *map(len, parts)), *parts]), PARTS
+    return codecs.join_parts(parts), codecs.PARTS
 
 
 def unpack(data: bytes, kind: int) -> bytes | list[bytes]:
     """What `pack` was given. Raises `Invalid` for what it did not make."""
-    if not kind & PARTS:
+    if not kind & codecs.PARTS:
         return data
     try:
-        (count,) = struct.unpack_from("<I", data)
-        sizes = struct.unpack_from(f"<{count}I", data, 4) if count <= len(data) // 4 else ()
-    except struct.error:
-        count, sizes = -1, ()
-    at, parts = 4 + 4 * len(sizes), []
-    for size in sizes:
-        parts.append(data[at : at + size])
-        at += size
-    if len(parts) != count or at != len(data):
-        raise Invalid("a message of several parts says that it is longer than it is")
-    return parts
+        return codecs.split_parts(data)
+    except ValueError as error:
+        raise Invalid(str(error)) from None
 
 
 class Socket:

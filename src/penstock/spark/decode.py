@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock import codecs
 
@@ -56,6 +57,8 @@ def typed_schema(codec: dict[str, Any], sample: Iterable[bytes]) -> pa.Schema:
         return pa.schema([pa.field("value", pa.list_(_arrow_type(np.dtype(codec["dtype"]))))])
     if kind == "sync":
         return pa.schema([("sender", pa.string()), ("type", pa.string()), ("body", pa.binary())])
+    if kind == "pipe":
+        return _pipe_schema(codec["of"], sample)
     if kind == "frame":
         return FRAME if codec.get("pixels") else pa.schema([field for field in FRAME if field.name != "pixels"])
     if kind in ("json", "msgpack"):
@@ -74,6 +77,8 @@ def decode(codec: dict[str, Any], schema: pa.Schema, payload: pa.Array) -> tuple
         return _decode_frames(schema, payload)
     if kind == "sync":
         return _decode_sync(payload)
+    if kind == "pipe":
+        return _decode_pipe(codec["of"], schema, payload)
     return _decode_objects(codec, schema, payload)
 
 
@@ -182,6 +187,54 @@ def _decode_sync(payload: pa.Array) -> tuple[list[pa.Array], pa.Array]:
         errors.append(error)
     kinds = (pa.string(), pa.string(), pa.binary())
     return [pa.array(c, k) for c, k in zip(columns, kinds, strict=True)], pa.array(errors, pa.string())
+
+
+# ---- pipes: who sent it, in which role, the columns of the channel's codec, and the body itself where that has none ----
+
+
+def _pipe_schema(codec: dict[str, Any], sample: Iterable[bytes]) -> pa.Schema:
+    bodies = []
+    for payload in sample:
+        try:
+            _, _, begin, kind = codecs.pipe_parts(payload)
+        except (struct.error, ValueError):
+            continue
+        if not kind & codecs.PARTS:
+            bodies.append(payload[begin:])
+    taken = {"sender", "type", "body", "parts"}
+    inner = [
+        field.with_name(f"{field.name}_") if field.name in taken else field for field in typed_schema(codec, bodies)
+    ]
+    outer = [("sender", pa.string()), ("type", pa.string()), ("body", pa.binary()), ("parts", pa.list_(pa.binary()))]
+    return pa.schema([*(pa.field(*field) for field in outer), *inner])
+
+
+def _decode_pipe(codec: dict[str, Any], schema: pa.Schema, payload: pa.Array) -> tuple[list[pa.Array], pa.Array]:
+    columns: tuple[list[Any], ...] = ([], [], [], [])
+    errors: list[str | None] = []
+    whole: list[bool] = []
+    for value in payload:
+        data, row, error = value.as_py(), [None, None, None, None], None
+        try:
+            sender, role, begin, kind = codecs.pipe_parts(data)
+            names = [text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in (sender, role)]
+            several = bool(kind & codecs.PARTS)
+            row = [*names, None if several else data[begin:], codecs.split_parts(data[begin:]) if several else None]
+        except (struct.error, ValueError) as wrong:
+            error = f"no message of a pipe: {wrong}"[:200]
+        for column, item in zip(columns, row, strict=True):
+            column.append(item)
+        errors.append(error)
+        whole.append(row[2] is not None)
+    kinds = (pa.string(), pa.string(), pa.binary(), pa.list_(pa.binary()))
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    inner = pa.schema(list(schema)[len(kinds) :])
+    if len(inner) == 0:
+        return arrays, pa.array(errors, pa.string())
+    there = np.array(whole, bool)
+    typed, wrong = decode(codec, inner, arrays[2].filter(pa.array(there)))
+    known = pa.array(errors, pa.string())
+    return [*arrays, *(_scatter(column, there) for column in typed)], pc.coalesce(known, _scatter(wrong, there))
 
 
 def _payload_bytes(payload: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
