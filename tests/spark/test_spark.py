@@ -422,3 +422,29 @@ def test_sync_queues_have_sender_and_type_as_columns(spark, archive, tmp_path):
         ("ab"[i % 2], f"t{i % 3}", b"%d" % i) for i in range(20)
     ]
     assert all(row["decode_error"] is None for row in rows)
+
+
+def test_pipes_have_who_sent_it_and_the_columns_of_their_codec(spark, archive, tmp_path):
+    from penstock.spark import pipeline
+    from penstock.spark.tables import table
+
+    with (
+        archive.record("pipe:talk"),
+        penstock.join("pipe:talk", role="pair", name="a") as a,
+        penstock.join("pipe:talk", role="pair", name="b") as b,
+    ):
+        a.send(b"one", timeout=5)
+        b.recv(5)
+        b.send([b"two", b"parts"], timeout=5)
+    with penstock.publish("pipe:jobs", codec="json", name="boss") as push, archive.record("pipe:jobs"):
+        for i in range(20):
+            push.send({"job": i, "type": "x", "cost": i / 2})
+    out = tmp_path / "out"
+    pipeline.run(spark, archive.path, out)
+    talk = sorted(table(spark, out, "messages", stream="pipe:talk").collect(), key=lambda row: row["position"])
+    found = [(row["sender"], row["type"], row["body"], row["parts"]) for row in talk]
+    assert found == [("a", "pair", b"one", None), ("b", "pair", None, [b"two", b"parts"])]
+    jobs = sorted(table(spark, out, "messages", stream="pipe:jobs").collect(), key=lambda row: row["position"])
+    found = [(row["sender"], row["type"], row["job"], row["type_"], row["cost"]) for row in jobs]
+    assert found == [("boss", "push", i, "x", i / 2) for i in range(20)]
+    assert all(row["decode_error"] is None for row in (*talk, *jobs))

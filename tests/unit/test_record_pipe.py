@@ -49,12 +49,15 @@ def test_what_is_pushed_is_recorded_and_still_done(archive):
 
 
 def test_questions_and_answers_are_recorded_with_who_said_them(archive):
-    with archive.record("pipe:talk"), penstock.join("pipe:talk", role="reply", name="server") as server:
-        with penstock.join("pipe:talk", role="request", name="client") as client:
-            answer = threading.Thread(target=lambda: [r.reply([b"two", b"parts"]) for r in [server.recv(5)]])
-            answer.start()
-            assert client.request(b"how many?", timeout=5) == [b"two", b"parts"]
-            answer.join()
+    with (
+        archive.record("pipe:talk"),
+        penstock.join("pipe:talk", role="reply", name="server") as server,
+        penstock.join("pipe:talk", role="request", name="client") as client,
+    ):
+        answer = threading.Thread(target=lambda: [r.reply([b"two", b"parts"]) for r in [server.recv(5)]])
+        answer.start()
+        assert client.request(b"how many?", timeout=5) == [b"two", b"parts"]
+        answer.join()
     said = [(m.data["sender"], m.data["type"], m.data["body"]) for m in archive.replay("pipe:talk")]
     assert said == [("client", "request", b"how many?"), ("server", "reply", [b"two", b"parts"])]
 
@@ -98,8 +101,10 @@ def test_a_recorder_may_rather_miss_than_be_waited_for(archive):
     got = [int(message.data["body"]) for message in archive.replay("pipe:m")]
     assert got == [i for i in range(60) if i % 12 < 4] + [60]
     info = archive.find("pipe:m")
-    assert missed == 40 and info.messages == 21
-    assert info.lost_bytes == 40 * pipe.MISSING and info.gaps == 5
+    assert missed == 40
+    assert info.messages == 21
+    assert info.lost_bytes == 40 * pipe.MISSING
+    assert info.gaps == 5
     assert archive.verify() == []
 
 
@@ -145,7 +150,8 @@ def test_a_recording_goes_on_after_a_gap(archive):
             push.send(b"b")
         assert sub.poll() == [b"a", b"nobody records this", b"b"]
     assert [message.data["body"] for message in archive.replay("pipe:e")] == [b"a", b"b"]
-    assert len(archive.list()) == 1 and archive.find("pipe:e").gaps == 1
+    assert len(archive.list()) == 1
+    assert archive.find("pipe:e").gaps == 1
     assert archive.verify() == []
 
 

@@ -501,7 +501,9 @@ def _body(data: bytes, info: RecordingInfo) -> bytes:
     """What was sent in a recorded pipe's message."""
     _, _, begin, kind = codecs.pipe_parts(data)
     if kind & codecs.PARTS:
-        raise Invalid(f"recording {info.id} of {info.channel} holds messages of several parts: replay() it and send them")
+        raise Invalid(
+            f"recording {info.id} of {info.channel} holds messages of several parts: replay() it and send them"
+        )
     return data[begin:]
 
 

@@ -178,9 +178,15 @@ def open_tap(
     instead, which it is told of.
     """
     if drop_after not in (None, 0):
-        raise Invalid(f"drop_after is {drop_after!r}: who sends to a pipe waits for its recorder (None) or does not (0)")
-    peer, found = open_peer(channel, "tap", "recorder", "wait" if drop_after is None else "drop_newest", None, None, options)
-    position = 0 if isinstance(start, str) else start + MISSING  # what was sent meanwhile is missing, however much that was
+        raise Invalid(
+            f"drop_after is {drop_after!r}: who sends to a pipe waits for its recorder (None) or does not (0)"
+        )
+    peer, found = open_peer(
+        channel, "tap", "recorder", "wait" if drop_after is None else "drop_newest", None, None, options
+    )
+    position = (
+        0 if isinstance(start, str) else start + MISSING
+    )  # what was sent meanwhile is missing, however much that was
     return Subscription(_native.pipe_tap(peer, position), Origin(KIND, channel, found, open_tap, {}), 0.0)
 
 
@@ -190,4 +196,13 @@ def describe(channel: Channel) -> dict[str, Any]:
     return {**found, "term_length": 0, "codec": {"kind": "pipe", "of": found["codec"]}}
 
 
-__all__ = ["KIND", "PullSubscription", "PushPublication", "describe", "open_peer", "open_publication", "open_subscription", "open_tap"]
+__all__ = [
+    "KIND",
+    "PullSubscription",
+    "PushPublication",
+    "describe",
+    "open_peer",
+    "open_publication",
+    "open_subscription",
+    "open_tap",
+]

@@ -214,7 +214,9 @@ def _decode_pipe(codec: dict[str, Any], schema: pa.Schema, payload: pa.Array) ->
     errors: list[str | None] = []
     whole: list[bool] = []
     for value in payload:
-        data, row, error = value.as_py(), [None, None, None, None], None
+        data: bytes = value.as_py()
+        row: list[Any] = [None, None, None, None]
+        error = None
         try:
             sender, role, begin, kind = codecs.pipe_parts(data)
             names = [text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for text in (sender, role)]
@@ -232,9 +234,9 @@ def _decode_pipe(codec: dict[str, Any], schema: pa.Schema, payload: pa.Array) ->
     if len(inner) == 0:
         return arrays, pa.array(errors, pa.string())
     there = np.array(whole, bool)
-    typed, wrong = decode(codec, inner, arrays[2].filter(pa.array(there)))
+    typed, misfits = decode(codec, inner, arrays[2].filter(pa.array(there)))
     known = pa.array(errors, pa.string())
-    return [*arrays, *(_scatter(column, there) for column in typed)], pc.coalesce(known, _scatter(wrong, there))
+    return [*arrays, *(_scatter(column, there) for column in typed)], pc.coalesce(known, _scatter(misfits, there))
 
 
 def _payload_bytes(payload: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

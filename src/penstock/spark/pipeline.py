@@ -140,7 +140,8 @@ def _schema_key(planned: Range) -> str:
 
 def sample(ranges: list[Range]) -> list[bytes]:
     """Some of a stream's messages, from its beginning, its middle and its end; for codecs without a schema."""
-    if ranges[0].codec["kind"] not in ("json", "msgpack"):
+    codec = ranges[0].codec
+    if codec.get("of", codec)["kind"] not in ("json", "msgpack"):
         return []
     found: list[bytes] = []
     for planned in (ranges[i] for i in sorted({0, len(ranges) // 2, len(ranges) - 1})):
