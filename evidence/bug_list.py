@@ -16,6 +16,7 @@ PIPE, TABLE, PEER, YPIPE, YQUEUE, MAILBOX = (
     "yqueue.hpp",
     "mailbox.hpp",
 )
+COMMAND, IO_THREAD, POLLER = "command.hpp", "io_thread.hpp", "poller.hpp"
 RECORDING, SCAN, CHECKSUM = "recording.hpp", "recording_scan.hpp", "checksum.hpp"
 
 
@@ -34,7 +35,7 @@ class Bug:
 MODEL, KILL, CHECK, RKILL, SCRIBBLE, STRESS = "model", "kill", "recording", "recording kill", "scribble", "stress"
 RING_MODEL, RING_KILL, RING_STRESS, RING_FUZZ = "ring model", "ring kill", "ring stress", "ring fuzz"
 SYNC_MODEL = "sync model"
-PIPE_MODEL, PIPE_KILL, PIPE_STRESS = "pipe model", "pipe kill", "pipe stress"
+PIPE_MODEL, PIPE_KILL, PIPE_STRESS, IO_STRESS = "pipe model", "pipe kill", "pipe stress", "io stress"
 FRAME_MODEL, FRAME_KILL, FRAME_STRESS, FRAME_FUZZ = "frame model", "frame kill", "frame stress", "frame fuzz"
 BUGS = [
     Bug("a commit without release", WRITER,
@@ -174,6 +175,18 @@ BUGS = [
     Bug("a spare chunk is given to the writer and kept", YQUEUE, "delete chunk(spare_.exchange(reinterpret_cast<uint64_t>(done)));",
         "spare_.exchange(reinterpret_cast<uint64_t>(done)); delete done;", (PIPE_STRESS,)),
     Bug("a mailbox forgets to signal", MAILBOX, "if (!awake) signaler_.raise();", ";", (PIPE_STRESS,)),
+    Bug("an object is freed while somebody refers to it", COMMAND, "if (over_ && held_.relaxed() == 0) delete this;",
+        "if (over_) delete this;", (PIPE_MODEL, IO_STRESS)),
+    Bug("a copy of a reference is not counted", COMMAND, "Ref(const Ref &other) : object_(other.object_) { count(); }",
+        "Ref(const Ref &other) : object_(other.object_) {}", (PIPE_MODEL, IO_STRESS)),
+    Bug("an owner does not wait for what it owns", COMMAND, "children_.empty() && awaited_ == 0) {", "children_.empty()) {",
+        (IO_STRESS,)),
+    Bug("what is over is still called", COMMAND, "if (!to.over_) command.call(to);", "command.call(to);", (IO_STRESS, PIPE_MODEL)),
+    Bug("a reference that is let go late is forgotten", IO_THREAD, "late_.push_back(std::move(command));", ";", (IO_STRESS,)),
+    Bug("nobody looks at the deadline", COMMAND, "home_->alarm(*this, deadline_ns);", ";", (IO_STRESS,)),
+    Bug("an object keeps its descriptors when it is over", IO_THREAD,
+        "for (Poller::Handle handle : std::exchange(watched_, {})) poller().remove(handle);", ";", (IO_STRESS,)),
+    Bug("an object's timers outlive it", IO_THREAD, "poller().cancel_timers(*this);", ";", (IO_STRESS,)),
     Bug("a waker does not look behind a fence", WAITING,
         "inline void event_notify(Atomic<uint32_t> &event) {\n    full_fence();",
         "inline void event_notify(Atomic<uint32_t> &event) {", (MODEL,)),

@@ -20,6 +20,7 @@ from evidence.bug_list import (
     FRAME_KILL,
     FRAME_MODEL,
     FRAME_STRESS,
+    IO_STRESS,
     KILL,
     MODEL,
     PIPE_KILL,
@@ -84,6 +85,7 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     SYNC_MODEL: ("model/sync_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix sync_" for look in LOOKS)),
     PIPE_MODEL: ("model/pipe_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix pipe_" for look in LOOKS)),
     PIPE_KILL: ("kill/pipe_kill.cpp", [], ("--kills 2",)),
+    IO_STRESS: ("tests/io_stress.cpp", ["-fsanitize=address", "-fno-sanitize-recover=all"], ("--seconds 2",)),
     PIPE_STRESS: ("tests/pipe_stress.cpp", ["-fsanitize=address", "-fno-sanitize-recover=all"], ("--seconds 1",)),
     RING_MODEL: ("model/ring_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix ring_" for look in LOOKS)),
     FRAME_MODEL: ("model/frame_scenarios.cpp", PLATFORM, tuple(f"{look} --prefix frames_" for look in LOOKS)),
@@ -114,7 +116,7 @@ MODELS = {
     SYNC_MODEL: ("sync_scenarios",),
     RING_MODEL: ("ring_scenarios",),
     FRAME_MODEL: ("frame_scenarios",),
-    PIPE_MODEL: ("pipe_scenarios",),
+    PIPE_MODEL: ("pipe_scenarios", "object_scenarios"),
 }
 MORE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     FRAME_FUZZ: (("hostile/random_driver.cpp",), ()),

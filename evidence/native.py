@@ -201,7 +201,15 @@ def sanitizers(*, long: bool, seed: int) -> Row:
         folder = (
             build(
                 name,
-                ("log_stress", "log_crash", "ring_stress", "frame_stress", "pipe_stress", "recording_check"),
+                (
+                    "log_stress",
+                    "log_crash",
+                    "ring_stress",
+                    "frame_stress",
+                    "pipe_stress",
+                    "io_stress",
+                    "recording_check",
+                ),
                 sanitize=kinds,
             )
             / "tests"
@@ -211,6 +219,12 @@ def sanitizers(*, long: bool, seed: int) -> Row:
             [str(folder / "ring_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "frame_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "pipe_stress"), "--seed", str(seed), "--seconds", str(seconds)],
+            [
+                str(folder / "io_stress"),
+                "--seed",
+                str(seed),
+                *(("--shutdowns", "4000") if long else ("--seconds", str(seconds))),
+            ],
             [str(folder / "log_crash")],
             [str(folder / "recording_check"), "--seed", str(seed), "--rounds", str(200 * seconds)],
         ]

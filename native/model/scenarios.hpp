@@ -20,6 +20,7 @@ const std::vector<Scenario> &log_deaths();
 const std::vector<Scenario> &sync_scenarios();
 const std::vector<Scenario> &ring_scenarios();
 const std::vector<Scenario> &pipe_scenarios();
+const std::vector<Scenario> &object_scenarios();
 const std::vector<Scenario> &frame_scenarios();
 
 // While it lives, what is allocated outlives the execution.
