@@ -48,7 +48,7 @@ class IoThread final : public Home, Poller::Events {
 
     // The thread's work, until stop().
     void run() {
-        while (!stop_.load(std::memory_order_relaxed)) poller_.turn(-1);
+        while (!stop_) poller_.turn(-1);
         std::unique_lock hold(lock_);
         over_ = busy_ = true;
         hold.unlock();
@@ -58,7 +58,7 @@ class IoThread final : public Home, Poller::Events {
         work_off(hold);
     }
     void stop() { // any thread; when nothing lives here that is not over
-        stop_.store(true, std::memory_order_relaxed);
+        stop_ = true;
         mailbox_.disturb();
     }
 

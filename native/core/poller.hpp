@@ -2,11 +2,11 @@
 // After ZeroMQ's epoll_t. docs/design/io_thread.md.
 #pragma once
 
+#include "atomics.hpp"
 #include "clock.hpp"
 #include "error.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <map>
 #include <memory>
@@ -37,6 +37,7 @@ class Poller {
 
     Poller() : fd_(epoll_create1(EPOLL_CLOEXEC)) {
         if (fd_ < 0) fail_system("cannot make an epoll descriptor");
+        load_.relaxed(0);
     }
     ~Poller() { ::close(fd_); }
     Poller(const Poller &) = delete;
@@ -50,14 +51,14 @@ class Poller {
             entries_.pop_back();
             fail_system("cannot watch a descriptor");
         }
-        load_.fetch_add(1, std::memory_order_relaxed);
+        load_.bump(1);
         return entry;
     }
     // Nothing more is told of it, not even what happened already. Before the descriptor is closed.
     void remove(Handle entry) {
         control(EPOLL_CTL_DEL, entry);
         entry->events = nullptr; // it may stand in what epoll has just returned: it goes when that is done with
-        load_.fetch_sub(1, std::memory_order_relaxed);
+        load_.bump(~uint32_t{0});
         removed_ = true;
     }
     void watch_readable(Handle entry, bool on) { want(entry, EPOLLIN, on); }
@@ -72,7 +73,7 @@ class Poller {
         std::erase_if(timers_, [&](const auto &timer) { return timer.second.events == &events; });
     }
 
-    uint32_t load() const { return load_.load(std::memory_order_relaxed); } // descriptors; any thread
+    uint32_t load() const { return load_.relaxed(); } // descriptors; any thread
 
     // Waits for at most `most_ns` (-1: for ever) until something happens, and tells of it.
     void turn(int64_t most_ns) {
@@ -125,7 +126,7 @@ class Poller {
     int fd_;
     std::vector<std::unique_ptr<Entry>> entries_;
     std::multimap<int64_t, Timer> timers_;
-    std::atomic<uint32_t> load_{0};
+    Atomic<uint32_t> load_;
     bool removed_ = false;
 };
 
