@@ -46,6 +46,16 @@ SIGNATURES = {
     "recv": "def recv(self, timeout: float | None = None) -> bytes:",
     "try_recv": "def try_recv(self) -> bytes | None:",
 }
+FUNCTIONS = {
+    "def pipe_ask(publication, subscription, id, kind, data, timeout, patience):": (
+        "def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, "
+        "timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int] | int | None:"
+    ),
+    "def pipe_answer(publication, subscription, to, id, kind, data):": (
+        "def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /"
+        ") -> tuple[int, int, int, bytes, int]:"
+    ),
+}
 
 
 def _method(match: re.Match[str]) -> str:
@@ -62,6 +72,8 @@ def generate() -> str:
     maker.put(native)
     text = maker.get()
     for found, meant in TYPES:
+        text = text.replace(found, meant)
+    for found, meant in FUNCTIONS.items():
         text = text.replace(found, meant)
     text = re.sub(r"    (\w+): types\.MethodDescriptorType = \.\.\.\n", _method, text)
     text = text.replace(

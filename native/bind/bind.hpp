@@ -127,6 +127,11 @@ inline void add_method(nb::handle type, PyMethodDef *definition) {
     if (!method.is_valid()) throw nb::python_error();
     nb::setattr(type, definition->ml_name, method);
 }
+inline void add_function(nb::module_ &m, PyMethodDef *definition) {
+    nb::object function = nb::steal(PyCFunction_NewEx(definition, nullptr, nullptr));
+    if (!function.is_valid()) throw nb::python_error();
+    nb::setattr(m, definition->ml_name, function);
+}
 template <class Function> PyCFunction as_method(Function function) {
     return reinterpret_cast<PyCFunction>(reinterpret_cast<void *>(function));
 }

@@ -99,51 +99,112 @@ PipeSender &sender_of(Publication &publication) {
     return *sender;
 }
 
-// Who the message went to, or none if it found no room before the timeout.
-nb::object send_to(Publication &publication, uint64_t to, uint64_t id, int32_t kind, nb::handle data, nb::handle timeout) {
-    const BytesArgument bytes(data.ptr());
+// Who the message went to, or 0 if it found no room before the timeout.
+uint64_t send_to(Publication &publication, uint64_t to, uint64_t id, int32_t kind, const BytesArgument &bytes,
+                 PyObject *timeout) {
     auto attempt = [&] { return sender_of(publication).send_to(to, id, kind, bytes.data(), bytes.size()); };
-    const int64_t limit = timeout_ns(timeout.ptr());
-    bool done = attempt();
-    if (!done && limit != 0) {
-        const Publication::Busy busy(publication);
-        done = wait_until(
-            publication.end().room(), limit, 0, 1'000'000, attempt, [] { return true; },
-            [&] {
-                if (!publication.closed()) publication.ready().repair();
-            });
-    }
-    return done ? nb::object(nb::int_(sender_of(publication).peer().chosen())) : nb::object(nb::none());
+    if (attempt()) return sender_of(publication).peer().chosen();
+    const int64_t limit = timeout_ns(timeout);
+    if (limit == 0) return 0;
+    const Publication::Busy busy(publication);
+    const bool done = wait_until(
+        publication.end().room(), limit, 0, 1'000'000, attempt, [] { return true; },
+        [&] {
+            if (!publication.closed()) publication.ready().repair();
+        });
+    return done ? sender_of(publication).peer().chosen() : 0;
 }
 
-// (who sent it, id, kind, body) of the next message, or none when the timeout passed first.
-nb::object take_from(Subscription &subscription, nb::handle timeout) {
+// (who sent it, id, kind, body, `went`) of the next message, or null with no error set when the timeout passed first.
+PyObject *take_from(Subscription &subscription, PyObject *timeout, uint64_t went) {
     for (bool waited = false;; waited = true) {
         Receiver &reader = waited ? subscription.ready() : subscription.reading();
         const Message *message = reader.peek();
         if (message != nullptr) {
             PipePeer &peer = receiver_of(subscription).peer();
-            nb::object made = nb::make_tuple(peer.from(), peer.tag().id, peer.tag().kind,
-                                             nb::bytes(reinterpret_cast<const char *>(message->data), message->length));
             const Message taken = *message;
+            nb::object made = nb::steal(PyTuple_New(5));
+            if (!made.is_valid()) throw nb::python_error();
+            PyObject *items[] = {PyLong_FromUnsignedLongLong(peer.from()), PyLong_FromUnsignedLongLong(peer.tag().id),
+                                 PyLong_FromLong(peer.tag().kind),
+                                 PyBytes_FromStringAndSize(reinterpret_cast<const char *>(message->data),
+                                                           static_cast<Py_ssize_t>(message->length)),
+                                 PyLong_FromUnsignedLongLong(went)};
+            bool whole = true;
+            for (Py_ssize_t i = 0; i < 5; ++i) {
+                whole = whole && items[i] != nullptr;
+                PyTuple_SET_ITEM(made.ptr(), i, items[i]); // null is allowed in a tuple that goes away at once
+            }
+            if (!whole) throw nb::python_error();
             reader.take();
             subscription.took(taken);
             peer.acknowledge(); // nobody inherits what is sent to one peer
-            return made;
+            return made.release().ptr();
         }
         subscription.nothing(reader);
-        const int64_t limit = timeout_ns(timeout.ptr());
-        if (limit == 0 || !subscription.wait_for_message(limit)) return nb::none();
+        const int64_t limit = timeout_ns(timeout);
+        if (limit == 0 || !subscription.wait_for_message(limit)) return nullptr;
     }
 }
 
-// A message to any peer, and what comes within `patience` seconds of it: (peer or none, as take_from).
-nb::tuple ask(Publication &publication, Subscription &subscription, uint64_t id, int32_t kind, nb::handle data,
-              nb::handle timeout, nb::handle patience) {
-    nb::object went = send_to(publication, 0, id, kind, data, timeout);
-    if (went.is_none()) return nb::make_tuple(went, nb::none());
-    return nb::make_tuple(went, take_from(subscription, patience));
+// The two handles of a socket, as the first of a call's arguments.
+std::pair<Publication *, Subscription *> handles_of(const char *name, PyObject *const *args, Py_ssize_t count,
+                                                    Py_ssize_t wanted) {
+    if (count != wanted || !nb::isinstance<Publication>(args[0]) || !nb::isinstance<Subscription>(args[1]))
+        throw nb::type_error(
+            (std::string(name) + " takes a publication, a subscription and " + std::to_string(wanted - 2) + " more").c_str());
+    return {nb::inst_ptr<Publication>(args[0]), nb::inst_ptr<Subscription>(args[1])};
 }
+
+uint64_t word_of(PyObject *number) {
+    const uint64_t word = PyLong_AsUnsignedLongLong(number);
+    if (word == ~uint64_t{0} && PyErr_Occurred() != nullptr) throw nb::python_error();
+    return word;
+}
+int32_t kind_of(PyObject *number) { return static_cast<int32_t>(word_of(number)); }
+
+// A message to any peer, and what comes within `patience` seconds of it.
+PyObject *pipe_ask(PyObject *, PyObject *const *args, Py_ssize_t count) {
+    try {
+        const auto [publication, subscription] = handles_of("pipe_ask", args, count, 7);
+        uint64_t went;
+        {
+            const BytesArgument bytes(args[4]);
+            went = send_to(*publication, 0, word_of(args[2]), kind_of(args[3]), bytes, args[5]);
+        }
+        if (went == 0) Py_RETURN_NONE;
+        PyObject *found = take_from(*subscription, args[6], went);
+        return found != nullptr ? found : PyLong_FromUnsignedLongLong(went);
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+// A message to one peer, which may be gone, and then the next one that comes.
+PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
+    try {
+        const auto [publication, subscription] = handles_of("pipe_answer", args, count, 6);
+        try {
+            const BytesArgument bytes(args[5]);
+            send_to(*publication, word_of(args[2]), word_of(args[3]), kind_of(args[4]), bytes, Py_None);
+        } catch (const Error &error) {
+            if (error.code != Code::closed || publication->closed()) throw;
+        }
+        for (;;)
+            if (PyObject *found = take_from(*subscription, Py_None, 0)) return found;
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyMethodDef ask_function = {
+    "pipe_ask", as_method(pipe_ask), METH_FASTCALL,
+    "pipe_ask(publication, subscription, id, kind, data, timeout, patience)\n--\n\n"
+    "Sends to any peer, then takes what comes within `patience` seconds: as pipe_take, with the peer it went\n"
+    "to; that peer alone if nothing came; None if it found no room."};
+PyMethodDef answer_function = {"pipe_answer", as_method(pipe_answer), METH_FASTCALL,
+                               "pipe_answer(publication, subscription, to, id, kind, data)\n--\n\n"
+                               "Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take."};
 
 } // namespace
 
@@ -196,13 +257,25 @@ void bind_pipe(nb::module_ &m) {
             return std::make_shared<TapReceiver>(std::move(peer), position);
         },
         nb::arg("peer"), nb::arg("position"), "For a recorder whose positions go on from there.");
-    m.def("pipe_send", &send_to, nb::arg("publication"), nb::arg("to"), nb::arg("id"), nb::arg("kind"), nb::arg("data"),
-          nb::arg("timeout").none(),
-          "The peer that it went to, or None if it found no room before the timeout. to: one peer, or 0: any in turn.");
-    m.def("pipe_take", &take_from, nb::arg("subscription"), nb::arg("timeout").none(),
-          "(peer, id, kind, bytes) of the next message, or None when the timeout passed first.");
-    m.def("pipe_ask", &ask, nb::arg("publication"), nb::arg("subscription"), nb::arg("id"), nb::arg("kind"), nb::arg("data"),
-          nb::arg("timeout").none(), nb::arg("patience"), "pipe_send to any peer, and then pipe_take.");
+    m.def(
+        "pipe_send",
+        [](Publication &publication, uint64_t to, uint64_t id, int32_t kind, nb::handle data, nb::handle timeout) -> nb::object {
+            const BytesArgument bytes(data.ptr());
+            const uint64_t went = send_to(publication, to, id, kind, bytes, timeout.ptr());
+            return went != 0 ? nb::object(nb::int_(went)) : nb::object(nb::none());
+        },
+        nb::arg("publication"), nb::arg("to"), nb::arg("id"), nb::arg("kind"), nb::arg("data"), nb::arg("timeout").none(),
+        "The peer that it went to, or None if it found no room before the timeout. to: one peer, or 0: any in turn.");
+    m.def(
+        "pipe_take",
+        [](Subscription &subscription, nb::handle timeout) -> nb::object {
+            PyObject *found = take_from(subscription, timeout.ptr(), 0);
+            return found != nullptr ? nb::steal(found) : nb::none();
+        },
+        nb::arg("subscription"), nb::arg("timeout").none(),
+        "(peer, id, kind, bytes, 0) of the next message, or None when the timeout passed first.");
+    add_function(m, &ask_function);
+    add_function(m, &answer_function);
     m.def(
         "pipe_acknowledge", [](Subscription &subscription) { receiver_of(subscription).peer().acknowledge(); },
         nb::arg("subscription"), "What was received so far is done with.");

@@ -480,11 +480,19 @@ def pipe_send(publication: Publication, to: int, id: int, kind: int, data: objec
 
 def pipe_take(subscription: Subscription, timeout: float | None) -> object:
     """
-    (peer, id, kind, bytes) of the next message, or None when the timeout passed first.
+    (peer, id, kind, bytes, 0) of the next message, or None when the timeout passed first.
     """
 
-def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: object, timeout: float | None, patience: object) -> tuple[Any, Any]:
-    """pipe_send to any peer, and then pipe_take."""
+def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int] | int | None:
+    """
+    Sends to any peer, then takes what comes within `patience` seconds: as pipe_take, with the peer it went
+    to; that peer alone if nothing came; None if it found no room.
+    """
+
+def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /) -> tuple[int, int, int, bytes, int]:
+    """
+    Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take.
+    """
 
 def pipe_acknowledge(subscription: Subscription) -> None:
     """What was received so far is done with."""

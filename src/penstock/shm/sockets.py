@@ -19,12 +19,17 @@ from penstock.shm import handles, opening, pipe
 from penstock.shm.handles import Origin, Publication, Subscription
 from penstock.status import ChannelStatus
 
+Found = tuple[
+    int, int, int, bytes, int
+]  # from whom, its number, its kind, the body; and whom what was sent before went to
 Body = Any  # bytes, any buffer, text, or a list of those
 SLICE = 0.02
 
 
 def pack(body: Body) -> tuple[Any, int]:
     """A message as it travels, and what kind it is."""
+    if type(body) is bytes:
+        return body, 0
     if isinstance(body, str):
         return body.encode("utf-8", "surrogateescape"), 0
     if not isinstance(body, list | tuple):
@@ -129,10 +134,10 @@ class Socket:
             raise TimedOut(f"{self.channel}: no room within the timeout: {self.waiting} messages wait to be read")
         return went
 
-    def _take(self, timeout: float | None) -> tuple[int, int, int, bytes] | None:
-        return cast("tuple[int, int, int, bytes] | None", _native.pipe_take(self._sub, timeout))
+    def _take(self, timeout: float | None) -> Found | None:
+        return cast("Found | None", _native.pipe_take(self._sub, timeout))
 
-    def _expect(self, timeout: float | None) -> tuple[int, int, int, bytes]:
+    def _expect(self, timeout: float | None) -> Found:
         found = self._take(timeout)
         if found is None:
             raise TimedOut(f"{self.channel}: no message within the timeout")
@@ -153,8 +158,8 @@ class _Talker(Socket):
 
     def recv(self, timeout: float | None = None) -> bytes | list[bytes]:
         """The next message. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        _, _, kind, data = self._expect(timeout)
-        return unpack(data, kind)
+        found = self._expect(timeout)
+        return unpack(found[3], found[2])
 
     def try_recv(self) -> bytes | list[bytes] | None:
         """The next message, or None if there is none yet. Never blocks."""
@@ -211,8 +216,8 @@ class Router(Socket):
 
     def recv(self, timeout: float | None = None) -> Routed:
         """The next message and who sent it. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        sender, _, kind, data = self._expect(timeout)
-        return Routed(self._name_of(sender), unpack(data, kind))
+        found = self._expect(timeout)
+        return Routed(self._name_of(found[0]), unpack(found[3], found[2]))
 
     def try_recv(self) -> Routed | None:
         """The same, or None if there is nothing yet. Never blocks."""
@@ -253,7 +258,8 @@ class Requester(Socket):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._pending: dict[int, tuple[Pending, int]] = {}
+        self._pending: dict[int, tuple[Pending, int] | None] = {}  # None: whoever asked waits for it himself
+        self._answers: dict[int, Found] = {}  # which another thread received for him
         self._number, self._turn, self._pid = 0, 0, os.getpid()
         self._looked = 0.0
         self.late = 0  # replies that nobody waited for any more
@@ -264,40 +270,47 @@ class Requester(Socket):
         If the server dies with it, `Closed`, or another server is asked, up to `retries` times: then it may be done twice.
         """
         deadline = None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
-        if not self._pending and self._pid == os.getpid():
-            pending, reply = self._ask(body, retries, timeout)
-            if pending.done:
-                return reply
-        else:
+        if self._pending or self._pid != os.getpid():
             pending = self._submit(body, retries, timeout)
+        else:  # the short way while nothing else is under way: one call sends, and waits a little for what comes
+            self._number = number = self._number + 1
+            self._pending[number] = None
+            data, kind = pack(body)
+            patience = SLICE if timeout is None else min(SLICE, timeout)
+            try:
+                found = _native.pipe_ask(self._pub, self._sub, number, kind, data, timeout, patience)
+            except BaseException:
+                self._pending.pop(number, None)
+                raise
+            if type(found) is tuple and found[1] == number:
+                self._pending.pop(number, None)
+                return unpack(found[3], found[2])
+            pending = self._wait_on(number, found, body, retries)
         try:
             return pending.result(None if deadline is None else max(deadline - time.monotonic(), 0))
         except BaseException:
             self._forget(pending)
             raise
 
-    def _ask(self, body: Body, retries: int, timeout: float | None) -> tuple[Pending, bytes | list[bytes]]:
-        """The short way while nothing else is under way: one call sends, and waits a little for what comes."""
-        self._number += 1
-        number, pending = self._number, Pending(self, body, retries)
-        data, kind = pack(body)
-        self._pending[number] = pending, 0
-        try:
-            went, found = _native.pipe_ask(
-                self._pub, self._sub, number, kind, data, timeout, SLICE if timeout is None else min(SLICE, timeout)
-            )
-        except BaseException:
-            self._pending.pop(number, None)
-            raise
-        if went is None:
+    def _wait_on(self, number: int, found: Found | int | None, body: Body, retries: int) -> Pending:
+        """What was asked the short way, and did not get its reply at once, as any other request."""
+        if found is None:
             self._pending.pop(number, None)
             raise TimedOut(f"{self.channel}: no room within the timeout: {self.waiting} messages wait to be read")
+        pending = Pending(self, body, retries)
         if number in self._pending:
-            self._pending[number] = pending, went
-        if found is not None:
+            self._pending[number] = pending, found if isinstance(found, int) else found[4]
+        if isinstance(found, tuple):
             self._note(found)
-        reply = pending._reply
-        return pending, b"" if reply is None else reply
+        self._hand_over(number, pending)
+        return pending
+
+    def _hand_over(self, number: int, pending: Pending) -> None:
+        """Gives a request the reply that another thread received before it knew for whom."""
+        answer = self._answers.pop(number, None)
+        if answer is not None:
+            self._pending.pop(number, None)
+            pending._reply, pending.done = unpack(answer[3], answer[2]), True
 
     def submit(self, body: Body, *, retries: int = 0, timeout: float | None = None) -> Pending:
         """Sends a request without waiting for its reply; waits for a server, and for room, up to `timeout` seconds."""
@@ -353,16 +366,27 @@ class Requester(Socket):
             self._look_for_the_dead()
         return found is not None
 
-    def _note(self, found: tuple[int, int, int, bytes]) -> None:
-        waiting = self._pending.pop(found[1], None)
-        if waiting is None:
+    def _note(self, found: Found) -> None:
+        number = found[1]
+        try:
+            waiting = self._pending.pop(number)
+        except KeyError:
             self.late += 1
+            return
+        if waiting is None:  # he who asked the short way looks there after he has said that he goes the long one
+            self._answers[number] = found
+            waiting = self._pending.pop(number, None)
+            if waiting is not None:
+                self._hand_over(number, waiting[0])
         else:
             waiting[0]._reply, waiting[0].done = unpack(found[3], found[2]), True
 
     def _look_for_the_dead(self) -> None:
         there = set(_native.pipe_others(self._pub))
-        for number, (pending, went) in list(self._pending.items()):
+        for number, entry in list(self._pending.items()):
+            if entry is None:
+                continue
+            pending, went = entry
             if went in there or went == 0 or self._pending.pop(number, None) is None:
                 continue
             pending._retries -= 1
@@ -377,9 +401,9 @@ class Requester(Socket):
                 pending._error, pending.done = error, True
 
     def _forget(self, pending: Pending) -> None:
-        for number, (other, _) in list(self._pending.items()):
-            if other is pending:
-                del self._pending[number]
+        for number, entry in list(self._pending.items()):
+            if entry is not None and entry[0] is pending:
+                self._pending.pop(number, None)
         pending.done = True
 
 
@@ -394,13 +418,7 @@ class Request(NamedTuple):
 
     def reply(self, body: Body, timeout: float | None = None) -> bool:
         """Answers. False, and nothing else, if whoever asked is gone; TimeoutError if it does not read its replies."""
-        try:
-            self.replier._send(self.peer, self.number, body, 0, timeout)
-        except Closed:
-            if self.replier.closed:
-                raise
-            return False
-        return True
+        return self.replier._reply(self.peer, self.number, body, timeout)
 
 
 class Replier(Socket):
@@ -423,17 +441,33 @@ class Replier(Socket):
 
     def serve(self, answer: Callable[[Any], Body], count: int | None = None) -> None:
         """Answers requests with what `answer` makes of their bodies, until the handle closes, or `count` are answered."""
-        done = 0
-        while count is None or done < count:
-            try:
-                request = self.recv()
-            except Closed:
-                return
-            request.reply(answer(request.body))
-            done += 1
+        found: Found | None = None
+        try:
+            while count is None or count > 0:
+                peer, number, kind, data, _ = found or self._expect(None)
+                found = None
+                body = answer(unpack(data, kind))
+                count = None if count is None else count - 1
+                if count == 0:
+                    self._reply(peer, number, body, None)
+                else:  # one call sends, and waits for the next request
+                    reply, parts = pack(body)
+                    found = _native.pipe_answer(self._pub, self._sub, peer, number, parts, reply)
+        except Closed:
+            if not self.closed:
+                raise
 
-    def _request(self, found: tuple[int, int, int, bytes]) -> Request:
-        peer, number, kind, data = found
+    def _reply(self, peer: int, number: int, body: Body, timeout: float | None) -> bool:
+        try:
+            self._send(peer, number, body, 0, timeout)
+        except Closed:
+            if self.closed:
+                raise
+            return False
+        return True
+
+    def _request(self, found: Found) -> Request:
+        peer, number, kind, data, _ = found
         return Request(unpack(data, kind), self._name_of(peer), self, peer, number)
 
 
