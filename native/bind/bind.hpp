@@ -63,6 +63,8 @@ int64_t timeout_ns(PyObject *timeout);
 // Waits until `attempt` returns true, which it calls with the interpreter held; false at the deadline. `glance` is a
 // cheap look, without the interpreter, that says when an attempt is worth it; it runs for `spin_ns` before sleeping on
 // `event`. `idle` runs after each slept slice, with the interpreter.
+inline constexpr int64_t alone_ns = 4000; // who looks busily for longer lets others have the core in between
+
 template <class Attempt, class Glance, class Idle>
 bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64_t first_slice_ns, Attempt &&attempt,
                 Glance &&glance, Idle &&idle) {
@@ -77,7 +79,9 @@ bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64
             const int64_t slice_end = std::min(spin_end, now_monotonic() + slice_ns_max);
             while (!glance()) {
                 for (int i = 0; i < 64 && !glance(); ++i) spin_pause();
-                if (now_monotonic() >= slice_end) break;
+                const int64_t now = now_monotonic();
+                if (now >= slice_end) break;
+                if (spin_ns < for_ever && now - begun >= alone_ns) platform::yield(); // others may need this core more
             }
         });
         if (attempt()) return true;
