@@ -51,11 +51,22 @@ class PipeReceiver final : public Receiver {
         return true;
     }
     void take() override { peer_->take(); }
+    // At most half of what a pipe can hold, so that who writes goes on in the other half until this one is acknowledged.
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
-        return fill_batch(*peer_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+        limit = std::min<int64_t>(limit, peer_->geometry().mark / 2 + 1);
+        most = std::min<size_t>(most, peer_->geometry().capacity / 2);
+        if (limit <= 0) return false;
+        const bool more = peer_->drain([&](const Message &message, int32_t session) {
+            BatchRow row;
+            row.position = message.position;
+            row.time_ns = message.time_ns;
+            row.session = session;
             batch.add(row, message.data, message.length, true);
-            return true;
+            last = message;
+            last.session = session;
+            return --limit == 0 || batch.payload_bytes() >= most;
         });
+        return !more;
     }
     void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
     void lend(const Message &) override {

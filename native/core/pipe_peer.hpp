@@ -192,6 +192,34 @@ class PipePeer : public PipeTable {
         unacknowledged_ = true;
         next_in_ = next_in_ + 1 < ins_.size() ? next_in_ + 1 : 0;
     }
+    // Takes messages, a run from each pipe in turn, until `add`, which gets each, has had enough. False: nothing is left.
+    template <class Add> bool drain(Add &&add) {
+        follow();
+        for (size_t empty = 0; empty < ins_.size();) {
+            In &in = ins_[next_in_];
+            const int32_t session = session_of(in.from);
+            uint64_t messages = 0, bytes = 0;
+            bool enough = false;
+            for (; messages < run_of_one_pipe && !enough; ++messages) {
+                const Message *found = in.reader.look();
+                if (found == nullptr) break;
+                bytes += found->length;
+                enough = add(*found, session);
+                in.reader.take();
+                if (in.reader.redelivered()) me().counters.redelivered.bump(1);
+            }
+            empty = messages == run_of_one_pipe ? 0 : messages == 0 ? empty + 1 : 1;
+            redelivered_ = in.reader.redelivered();
+            if (messages != 0) {
+                me().counters.messages_received.bump(messages);
+                me().counters.bytes_received.bump(bytes);
+                unacknowledged_ = true;
+            }
+            next_in_ = next_in_ + 1 < ins_.size() ? next_in_ + 1 : 0;
+            if (enough) return true;
+        }
+        return false;
+    }
     // All that was taken is done with.
     void acknowledge() {
         if (!unacknowledged_ || lent_ != 0) return; // what is lent stays as it is
@@ -296,6 +324,7 @@ class PipePeer : public PipeTable {
         PipeReader reader;
     };
     static constexpr int64_t repair_interval_ns = 1'000'000;
+    static constexpr uint64_t run_of_one_pipe = 64;
 
     bool look_after() {
         if (!lock(50'000)) return false;
