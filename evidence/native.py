@@ -164,7 +164,7 @@ def scribble(*, long: bool, seed: int) -> Row:
     """A peer writes random words into a channel's memory while others work in it."""
     program = build("asan", ("scribble",), sanitize="address,undefined") / "hostile" / "scribble"
     begun = time.monotonic()
-    command = [str(program), "--seed", str(seed), "--rounds", "120" if long else "6"]
+    command = [str(program), "--seed", str(seed), "--rounds", "160" if long else "8"]
     rows, broken = _lines(command)
     done = rows[0] if rows else {"done": 0, "errors": 0, "failures": 0, "first": ""}
     failures = int(str(done["failures"])) + bool(broken)

@@ -209,8 +209,8 @@ class PipePeer : public PipeTable {
                 if (in.reader.redelivered()) me().counters.redelivered.bump(1);
             }
             empty = messages == run_of_one_pipe ? 0 : messages == 0 ? empty + 1 : 1;
-            redelivered_ = in.reader.redelivered();
             if (messages != 0) {
+                redelivered_ = in.reader.redelivered();
                 me().counters.messages_received.bump(messages);
                 me().counters.bytes_received.bump(bytes);
                 unacknowledged_ = true;

@@ -271,7 +271,7 @@ class PipeTable {
             if (pushed && !is_read && reads && (!empty || (written && !reads_from(from, i)))) {
                 const uint64_t read = l.reader.read.relaxed();
                 if (read != l.reader.acked.relaxed()) control_->totals.returned.bump(1);
-                l.ends.held.relaxed(read);
+                l.ends.held.relaxed(std::max(l.ends.held.relaxed(), read)); // also what an heir left that took nothing
                 l.ends.to.relaxed(id_);
                 changed = true;
             } else if (pushed && to == id_ && reads && written && empty && reads_from(from, i)) {

@@ -111,6 +111,7 @@ class PipeWriter {
             uint64_t read = reader.read.relaxed();         // an old one fails below
             const uint64_t acked = reader.acked.acquire(); // SYNC 19
             if (read >= tail_) return false;
+            if (read % frame_alignment != 0) pipe_.throw_unsound(read);
             const bool in_front = std::max(acked, base_) < read;
             if (in_front && messages_ - read_messages_ < mark_) return false;
             const FrameHeader &frame = *pipe_.frame(read);
@@ -183,6 +184,7 @@ class PipeReader {
         shown_messages_ = messages_;
         if (lossy_) read_ = std::max(read_, link.reader.read.relaxed()); // SYNC 20; what a dead reader had claimed is lost
         else link.reader.read.relaxed(read_);
+        if (read_ % frame_alignment != 0) pipe_.throw_unsound(read_);
     }
 
     // The next message, or null. It stays readable, and is this reader's, until it is acknowledged.
@@ -249,8 +251,8 @@ class PipeReader {
 
   private:
     bool look_for_more() {
-        tail_ = pipe_.link().writer.tail.acquire();                              // SYNC 18: pairs with PipeWriter::flush
-        if (lossy_) read_ = std::max(read_, pipe_.link().reader.read.relaxed()); // SYNC 20: it is claimed anew
+        const uint64_t tail = pipe_.link().writer.tail.acquire(); // SYNC 18: pairs with PipeWriter::flush
+        const uint64_t read = lossy_ ? std::max(read_, pipe_.link().reader.read.relaxed()) : read_; // SYNC 20: it is claimed anew
         // Once its writer was gone and all was acknowledged, others may have laid the pipe anew between others (SYNC 18: whoever
         // sees a tail sees whose it is). Its positions begin below those that were reached here, so that there is nothing to
         // read.
@@ -259,9 +261,11 @@ class PipeReader {
             tail_ = read_;
             return false;
         }
-        const uint64_t from = lossy_ ? read_ : acked_;
-        if (tail_ % frame_alignment != 0 || read_ % frame_alignment != 0 || (tail_ > from && tail_ - from > pipe_.capacity()))
-            pipe_.throw_unsound(tail_);
+        const uint64_t from = lossy_ ? read : acked_;
+        if (tail % frame_alignment != 0 || read % frame_alignment != 0 || (tail > from && tail - from > pipe_.capacity()))
+            pipe_.throw_unsound(tail);
+        tail_ = tail;
+        read_ = read;
         return read_ < tail_;
     }
     // In a lossy pipe: from now on the writer drops nothing before `next`. False: it dropped this one meanwhile.

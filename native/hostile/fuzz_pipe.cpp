@@ -1,7 +1,7 @@
 // A pipe channel's memory overwritten with any bytes, under peers that go on working: right data, nothing, or an error.
 #include "fuzz.hpp"
 #include "ground.hpp"
-#include "pipe_peer.hpp"
+#include "pipe_tap.hpp"
 
 using namespace penstock;
 
@@ -20,11 +20,15 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     static const uint8_t payload[64] = {1};
     static uint8_t out[256];
     try {
-        const auto lossy = (input.take<uint8_t>() & 1) != 0 ? WhenFull::drop_oldest : WhenFull::wait;
+        const auto first = input.take<uint8_t>();
+        const auto lossy = (first & 1) != 0 ? WhenFull::drop_oldest : WhenFull::wait;
+        const int what_else = first >> 1;
         const auto open = [&](PeerRole role) {
             return std::make_unique<PipePeer>(ground.fd, "fuzzed", role, "x", lossy, nullptr, ground.map);
         };
         auto push = open(PeerRole::push), pull = open(PeerRole::pull);
+        const std::shared_ptr<PipePeer> recorder = (what_else & 1) != 0 ? open(PeerRole::tap) : nullptr;
+        PipeTap tap(recorder, 0);
         while (input.left() > 0) {
             const auto what = input.take<uint8_t>();
             try {
@@ -62,7 +66,14 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                         std::memcpy(out, message->data, message->length);
                         pull->take();
                     }
+                    if ((what & 16) != 0)
+                        pull->drain([&, left = 20](const Message &message, int32_t) mutable {
+                            if (message.length > sizeof out) __builtin_trap();
+                            std::memcpy(out, message.data, message.length);
+                            return --left == 0;
+                        });
                     if ((what & 8) != 0) pull->acknowledge();
+                    if (recorder) tap.take(tap.run(500));
                     break;
                 case 6:
                     if ((what & 8) != 0) {

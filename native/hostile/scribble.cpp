@@ -1,5 +1,5 @@
-// One peer writes random words all over a channel's memory (a log's, a ring's, frames', in turn) while others publish, read,
-// come and go in processes of their own. Each of them may meet an error; none may crash or hang. The memory has guard pages
+// One peer writes random words all over a channel's memory (a log's, a ring's, frames', pipes', in turn) while others publish,
+// read, come and go in processes of their own. Each of them may meet an error; none may crash or hang. The memory has guard pages
 // around it.
 #include "../tests/support.hpp"
 
@@ -164,6 +164,59 @@ void subscribe(const FrameChannel &channel, std::mt19937_64 &random, Clock::time
         });
 }
 
+void publish(const PipeChannel &channel, std::mt19937_64 &random, Clock::time_point until, Tally &tally) {
+    const std::vector<uint8_t> bytes(16'000);
+    while (Clock::now() < until)
+        guarded(tally, [&] {
+            auto push = channel.peer(PeerRole::push, random() % 2 ? WhenFull::wait : WhenFull::drop_oldest);
+            for (int i = 0; i < 500 && Clock::now() < until; ++i)
+                guarded(tally, [&] {
+                    if (random() % 4 == 0) {
+                        Piece pieces[4];
+                        for (auto &piece : pieces) piece = {bytes.data(), random() % 500};
+                        push->write_many(pieces, 4);
+                    } else {
+                        push->write(bytes.data(), random() % bytes.size());
+                    }
+                    if (random() % 16 == 0) push->repair();
+                });
+            push->abandon();
+        });
+}
+
+void subscribe(const PipeChannel &channel, std::mt19937_64 &random, Clock::time_point until, Tally &tally) {
+    while (Clock::now() < until)
+        guarded(tally, [&] {
+            const bool records = random() % 3 == 0;
+            auto peer = channel.peer(records ? PeerRole::tap : PeerRole::pull);
+            PipeTap tap(peer, 0);
+            uint64_t sum = 0;
+            auto count = [&](const Message &message) {
+                for (size_t b = 0; b < message.length; ++b) sum += message.data[b];
+            };
+            for (int i = 0; i < 500 && Clock::now() < until; ++i)
+                guarded(tally, [&] {
+                    if (records) {
+                        const Run run = tap.run(1 << 15);
+                        for (uint64_t b = 0; b < run.length; b += 8) sum += run.data[b];
+                        tap.take(run);
+                    } else if (random() % 8 == 0) {
+                        peer->drain([&](const Message &message, int32_t) {
+                            count(message);
+                            return random() % 50 == 0;
+                        });
+                    } else if (const Message *message = peer->look()) {
+                        count(*message);
+                        peer->take();
+                    } else {
+                        peer->repair();
+                    }
+                    peer->acknowledge();
+                });
+            peer->abandon();
+        });
+}
+
 // `hot`: where control words, slots and the like end.
 void scribble(const std::shared_ptr<Mapping> &map, uint64_t hot, std::mt19937_64 &random, Clock::time_point until, Tally &tally) {
     const uint64_t words = (map->size() - sizeof(Header)) / 8;
@@ -225,16 +278,21 @@ int main(int argc, char **argv) {
     const uint64_t milliseconds = argument(argc, argv, "--milliseconds", 1500);
     Account account;
     for (uint64_t round = 0; round < rounds; ++round) {
-        if (round % 3 == 0) {
+        if (round % 4 == 0) {
             LogGeometry g;
             g.term_length = g.window = 64 * 1024;
             g.slot_count = 8;
             play(Channel(g), terms_offset(8), seed, round, milliseconds, account);
-        } else if (round % 3 == 1) {
+        } else if (round % 4 == 1) {
             RingGeometry g;
             g.capacity = 64 * 1024;
             g.slot_count = 8;
             play(RingChannel(g), ring_data_offset(8), seed, round, milliseconds, account);
+        } else if (round % 4 == 2) {
+            PipeGeometry g;
+            g.capacity = 64 * 1024;
+            g.peers = g.links = 8;
+            play(PipeChannel(g), g.data_offset(), seed, round, milliseconds, account);
         } else {
             PoolGeometry g;
             g.ring.capacity = 64 * 1024;

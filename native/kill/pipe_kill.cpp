@@ -4,8 +4,6 @@
 #include "../tests/support.hpp"
 #include "stepper.hpp"
 
-#include "pipe_peer.hpp"
-
 #include <chrono>
 #include <random>
 
@@ -29,27 +27,6 @@ std::vector<uint8_t> spell(uint32_t writer, uint32_t number, uint32_t length) {
     for (size_t i = sizeof word; i < text.size(); ++i) text[i] = static_cast<uint8_t>(writer * 31 + number * 7 + i);
     return text;
 }
-
-class PipeChannel {
-  public:
-    explicit PipeChannel(const PipeGeometry &g) : geometry(g), fd_(memfd_create("penstock-test", MFD_CLOEXEC)) {
-        CHECK(fd_ >= 0 && posix_fallocate(fd_, 0, static_cast<off_t>(g.file_size())) == 0);
-        const uint8_t boot[16] = {};
-        format_pipe(fd_, g, "{}", boot, 0);
-        map = std::make_shared<Mapping>(fd_, g.file_size(), true);
-    }
-    ~PipeChannel() { ::close(fd_); }
-    PipeChannel(const PipeChannel &) = delete;
-    PipeChannel &operator=(const PipeChannel &) = delete;
-    std::shared_ptr<PipePeer> peer(PeerRole role, WhenFull when_full = WhenFull::wait) const {
-        return std::make_shared<PipePeer>(fd_, "pipe", role, "name", when_full, nullptr, map);
-    }
-    const PipeGeometry geometry;
-    std::shared_ptr<Mapping> map;
-
-  private:
-    int fd_;
-};
 
 struct Case {
     uint64_t start = 0;

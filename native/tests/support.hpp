@@ -5,6 +5,7 @@
 #include "frame_writer.hpp"
 #include "log_reader.hpp"
 #include "log_writer.hpp"
+#include "pipe_tap.hpp"
 #include "ring_reader.hpp"
 #include "ring_writer.hpp"
 
@@ -71,6 +72,28 @@ class RingChannel {
     std::shared_ptr<RingWriter> writer() const { return std::make_shared<RingWriter>(open(), nullptr); }
     std::shared_ptr<RingReader> reader(Start start = {}) const { return std::make_shared<RingReader>(open(), start, false); }
     const RingGeometry geometry;
+    std::shared_ptr<Mapping> map;
+
+  private:
+    int fd_;
+};
+
+// The same for pipes.
+class PipeChannel {
+  public:
+    explicit PipeChannel(const PipeGeometry &g) : geometry(g), fd_(memfd_create("penstock-test", MFD_CLOEXEC)) {
+        CHECK(fd_ >= 0 && posix_fallocate(fd_, 0, static_cast<off_t>(g.file_size())) == 0);
+        const uint8_t boot[16] = {};
+        format_pipe(fd_, g, "{}", boot, 0);
+        map = std::make_shared<Mapping>(fd_, g.file_size(), true);
+    }
+    ~PipeChannel() { ::close(fd_); }
+    PipeChannel(const PipeChannel &) = delete;
+    PipeChannel &operator=(const PipeChannel &) = delete;
+    std::shared_ptr<PipePeer> peer(PeerRole role, WhenFull when_full = WhenFull::wait) const {
+        return std::make_shared<PipePeer>(fd_, "pipe", role, "name", when_full, nullptr, map);
+    }
+    const PipeGeometry geometry;
     std::shared_ptr<Mapping> map;
 
   private:
