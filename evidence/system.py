@@ -62,6 +62,10 @@ def _usable(ground: Ground) -> None:
         deadline = time.monotonic() + 5
         while sub.recv(timeout=1) != b"after":
             assert time.monotonic() < deadline
+    _nothing_else()
+
+
+def _nothing_else() -> None:
     leftovers = [p.name for p in Path(os.environ["PENSTOCK_DIR"]).iterdir() if "subject" not in p.name]
     assert not leftovers, f"left behind: {leftovers}"
 
@@ -117,12 +121,85 @@ def _publish_more(ground: Ground) -> None:
             pub.send(message, timeout=1)
 
 
+PIPE = {"capacity": 1 << 16, "peers": 8, "pipes": 16}
+
+
+def _push(ground: Ground) -> None:
+    with penstock.publish("pipe:subject", **PIPE) as push:
+        for message in MESSAGES[:20]:
+            push.send(message, timeout=1)
+
+
+def _pull(ground: Ground) -> None:
+    with penstock.subscribe("pipe:subject", **PIPE) as pull:
+        for _ in range(5):
+            pull.recv(timeout=1)
+
+
+def _answer(ground: Ground) -> None:
+    with (
+        penstock.join("pipe:subject", role="dealer", name="d", **PIPE) as dealer,
+        penstock.join("pipe:subject", role="router") as router,
+    ):
+        dealer.send(MESSAGES[1], timeout=1)
+        assert router.recv(timeout=1).body == MESSAGES[1]
+        router.send("d", MESSAGES[2], timeout=1)
+        assert dealer.recv(timeout=1) == MESSAGES[2]
+
+
+def _pipe_usable(ground: Ground) -> None:
+    """What is left comes in order, each once, before what is sent now; nothing else lies about."""
+    with penstock.publish("pipe:subject", **PIPE) as push, penstock.subscribe("pipe:subject") as pull:
+        push.send(b"after", timeout=5)
+        got = [pull.recv(timeout=5)]
+        while b"after" not in got or penstock.wait([pull], 0.005):
+            got.append(pull.recv(timeout=5))
+        left = [message for message in got if message != b"after"]
+        assert left == [message for message in MESSAGES if message in left]
+        assert got.count(b"after") == 1
+    _nothing_else()
+
+
+def _sockets_usable(ground: Ground) -> None:
+    _answer(ground)
+    _nothing_else()
+
+
+def _record_pipe(ground: Ground) -> None:
+    """Records what is pushed, by hand."""
+    archive = ground.archive
+    with penstock.publish("pipe:subject", **PIPE) as push:
+        track = archive._track("pipe:subject", "newest", False, 1 << 16, None)
+        try:
+            for message in MESSAGES:
+                push.send(message, timeout=1)
+            while track.turn() > 0:
+                pass
+            track.finish(archive.catalog)
+        finally:
+            track.release()
+
+
+def _pipe_recorded(ground: Ground) -> None:
+    archive = ground.archive
+    archive.repair()
+    assert archive.verify() == []
+    for info in archive.list():
+        got = [m.data["body"] for m in archive.replay(info.id)]
+        assert got == MESSAGES[: len(got)], f"recording {info.id} holds something else"
+    _pipe_usable(ground)
+
+
 OPERATIONS = [
     Operation("create", _nothing, _fill, _usable),
     Operation("attach and publish", _fill, _publish_more, _usable),
     Operation("subscribe", _fill, lambda g: penstock.subscribe("log:subject", start="earliest").close(), _usable),
     Operation("record and seal", _fill, _record, _recorded),
     Operation("replay and verify", _recorded_before, _replay, _recorded),
+    Operation("push", _nothing, _push, _pipe_usable),
+    Operation("pull", _push, _pull, _pipe_usable),
+    Operation("ask and answer", _nothing, _answer, _sockets_usable),
+    Operation("record a pipe", _nothing, _record_pipe, _pipe_recorded),
 ]
 
 
@@ -196,7 +273,7 @@ def faults(*, long: bool, seed: int) -> list[Row]:
     rng.shuffle(plan)
     times = 7 if long else 1
     if not long:
-        plan = plan[:2200]
+        plan = plan[:2600]
     rows = []
     for what, chosen in (
         ("system calls made to fail", plan * times),

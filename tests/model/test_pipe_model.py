@@ -21,7 +21,9 @@ WAYS = st.sampled_from(["list", "arrow", "one", "borrow"])
 def _take_and_die(channel, count, there, path):
     os.environ["PENSTOCK_DIR"] = path
     sub = penstock.subscribe(channel, acknowledge="manual")
-    there.send([(message, sub.redelivered) for message in (sub.try_recv() for _ in range(count)) if message is not None])
+    there.send(
+        [(message, sub.redelivered) for message in (sub.try_recv() for _ in range(count)) if message is not None]
+    )
     signal.pause()
 
 
@@ -31,7 +33,9 @@ class Model(RuleBasedStateMachine):
     pushers, pullers = Bundle("pushers"), Bundle("pullers")
     count = 0
 
-    @initialize(start=st.sampled_from([0, (1 << 31) - C, (1 << 32) - C, (1 << 48) - C]), mark=st.sampled_from([1, 5, 1000]))
+    @initialize(
+        start=st.sampled_from([0, (1 << 31) - C, (1 << 32) - C, (1 << 48) - C]), mark=st.sampled_from([1, 5, 1000])
+    )
     def make(self, start, mark):
         Model.count += 1
         self.name = f"pipe:model{Model.count}"
