@@ -1,8 +1,8 @@
-"""A million jobs, four workers, one of them killed every second: each job is done once, or said to be given out again."""
+"""A million jobs in thirty seconds, four workers, one killed every second: each is done once, or said to be given out again."""
 
-import multiprocessing
 import sys
 import time
+from multiprocessing import get_context
 
 import penstock
 
@@ -14,19 +14,19 @@ def work():
 
 
 if __name__ == "__main__":
-    count, every = (int(sys.argv[1]), float(sys.argv[2])) if len(sys.argv) > 2 else (1_000_000, 1.0)
-    new = multiprocessing.get_context("spawn").Process
+    count, kills, seconds = map(int, sys.argv[1:] or (1_000_000, 30, 30))
     with penstock.subscribe("log:done", codec="json") as done, penstock.publish("pipe:jobs") as push:
-        workers, sent, times, again, due = [], 0, bytearray(count), set(), 0.0
+        workers, sent, times, again, begun = [], 0, bytearray(count), set(), time.monotonic()
         while sent < count or push.waiting or done.lag:
-            sent += push.offer_many([b"%d" % number for number in range(sent, min(sent + 50, count))])
+            now = time.monotonic() - begun
+            due = range(sent, min(sent + 500, count, int(count * now / seconds)))
+            sent += push.offer_many([b"%d" % number for number in due])
             for job, redelivered in done.poll(10_000):
                 times[job] += 1
                 again |= {job} if redelivered else set()
-            if len(workers) < 34 and time.monotonic() > due:
-                _ = [worker.kill() for worker in workers[-4:-3]]
-                workers += [new(target=work, daemon=True) for _ in range(1 if workers else 4)]
-                _ = [worker.start() for worker in workers if worker.pid is None]
-                due = time.monotonic() + every
+            if now >= (len(workers) - 3) * seconds / kills:
+                _ = [(w.kill(), print(f"{now:4.1f} s: {sum(times)} done, a worker killed")) for w in workers[-4:-3]]
+                workers += [get_context("spawn").Process(target=work, daemon=True) for _ in range(1 if workers else 4)]
+                _ = [worker.start() for worker in workers[-4:] if worker.pid is None]
     print(f"{count} jobs, {len(workers) - 4} workers killed, {times.count(0)} missing, {len(again)} given out again")
     assert all(n == 1 or job in again for job, n in enumerate(times))

@@ -15,10 +15,10 @@ SAID = {
     "many_sensors": "30",
     "frames": "10 99.0 {'gain': 9.9}",
     "ring": "49999 0 50000 49999",
-    "jobs": r"20000 jobs, \d+ workers killed, 0 missing, \d+ given out again",
+    "jobs": r"(?:.* s: \d+ done, a worker killed\n)*20000 jobs, \d+ workers killed, 0 missing, \d+ given out again",
     "eight_processes": r"(worker-\d (came|left after \d+ messages)\s*)*",
 }
-ARGUMENTS = {"jobs": ["20000", "0.3"]}
+ARGUMENTS = {"jobs": ["20000", "3", "1"]}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
