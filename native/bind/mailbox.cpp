@@ -10,7 +10,14 @@ namespace penstock::bind {
 
 namespace {
 
-// `Lock`: of the writers. The reader's side is serialised by the interpreter's.
+// What serialises calls where the interpreter's own lock does not.
+#ifdef Py_GIL_DISABLED
+using Serial = std::mutex;
+#else
+using Serial = NoLock;
+#endif
+
+// `Lock`: of the writers.
 template <class Lock> class Handover {
   public:
     Handover() = default;
@@ -26,7 +33,12 @@ template <class Lock> class Handover {
     // A new reference, or null with no error set.
     PyObject *try_get() {
         PyObject *item = nullptr;
-        if (!mailbox_.try_recv(item)) {
+        bool found;
+        {
+            const std::lock_guard alone(taking_);
+            found = mailbox_.try_recv(item);
+        }
+        if (!found) {
             if (closed_) throw Error(Code::closed, "the pipe is closed");
             return nullptr;
         }
@@ -49,7 +61,10 @@ template <class Lock> class Handover {
             const Waiting counted(waiting_);
             without_interpreter([&] { mailbox_.wait(static_cast<int>((slice + 999'999) / 1'000'000)); });
             if (PyErr_CheckSignals() != 0) throw nb::python_error();
-            mailbox_.woken();
+            {
+                const std::lock_guard alone(taking_);
+                mailbox_.woken();
+            }
             item = try_get();
             if (item == nullptr) continue;
             if (waiting_ != 0 && size() != 0) mailbox_.disturb(); // another thread waits too, and there is more
@@ -57,7 +72,10 @@ template <class Lock> class Handover {
         }
     }
     uint64_t size() const { return put_ - got_; }
-    int fileno() { return mailbox_.fd(); }
+    int fileno() {
+        const std::lock_guard alone(taking_);
+        return mailbox_.fd();
+    }
     void close() {
         closed_ = true;
         mailbox_.disturb();
@@ -66,6 +84,7 @@ template <class Lock> class Handover {
 
   private:
     Mailbox<PyObject *, Lock> mailbox_;
+    Serial taking_;
     std::atomic<uint64_t> put_{0}, got_{0};
     std::atomic<int> waiting_{0};
     std::atomic<bool> closed_{false};
@@ -107,7 +126,7 @@ template <class Kind> void bind_kind(nb::module_ &m, const char *name, const cha
 } // namespace
 
 void bind_mailbox(nb::module_ &m) {
-    bind_kind<Handover<NoLock>>(m, "ThreadPipe", "From one thread to another, without a lock.");
+    bind_kind<Handover<Serial>>(m, "ThreadPipe", "From one thread to another, without a lock.");
     bind_kind<Handover<std::mutex>>(m, "ThreadMailbox", "From many threads to one.");
 }
 
