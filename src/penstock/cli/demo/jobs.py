@@ -1,4 +1,4 @@
-"""The demo on a pipe: numbered jobs for four workers, of whom one is killed again and again; what they did is logged and recorded."""
+"""The demo on a pipe: numbered jobs for four workers, of whom one is killed again and again; jobs and what was done are recorded."""
 
 from __future__ import annotations
 
@@ -44,22 +44,30 @@ def flow(seconds: float, archive: Path) -> dict[str, Any]:
     # The channel and its codec are there before anybody comes; jobs wait in it from the beginning.
     penstock.publish(DONE, codec="json", term_length=4 << 20).close()
     rows: list[dict[str, Any]] = []
-    latency: list[int] = []
+    pushed: list[tuple[int, int]] = []  # of each job: when, ns, and how many bytes
     with (
-        penstock.Archive(archive).record([DONE], start="earliest", process=True),
+        penstock.Archive(archive).record([DONE, JOBS], start="earliest", process=True),
         cast(Any, penstock.subscribe(DONE, start="earliest")) as done,
         publishing(JOBS) as push,
     ):
         workers: list[Any] = []
         samples = telemetry(TELEMETRY["cores"], seconds)
-        sent, killed, due, size = 0, 0, time.monotonic() + KILL_EVERY, 0
+        sent, killed, due = 0, 0, time.monotonic() + KILL_EVERY
+        found: dict[str, dict[str, Any]] = {
+            channel: {"messages": 0, "bytes": 0, "latency_ns": [], "lost": 0} for channel in (DONE, JOBS)
+        }
 
         def look() -> None:
-            nonlocal size
             while (row := done.try_recv()) is not None:
                 rows.append(row)
-                latency.append(time.time_ns() - done.last.time_ns)
-                size += len(json.dumps(row))
+                now = time.time_ns()
+                for channel, begun, size in (
+                    (DONE, done.last.time_ns, len(json.dumps(row))),
+                    (JOBS, *pushed[row["job"]]),  # until it is known to be done
+                ):
+                    found[channel]["messages"] += 1
+                    found[channel]["bytes"] += size
+                    found[channel]["latency_ns"].append(now - begun)
 
         def start(count: int) -> None:
             fresh = [new(target=worker, daemon=True) for _ in range(count)]
@@ -72,7 +80,9 @@ def flow(seconds: float, archive: Path) -> dict[str, Any]:
             push.wait_for_readers(WORKERS, timeout=60)
             due = time.monotonic() + KILL_EVERY
             for stream, sample in samples:
-                push.send(json.dumps([sent, [stream, *map(str, sample)]]).encode(), timeout=60)
+                job = json.dumps([sent, [stream, *map(str, sample)]]).encode()
+                pushed.append((time.time_ns(), len(job)))
+                push.send(job, timeout=60)
                 sent += 1
                 look()
                 if time.monotonic() > due:
@@ -93,10 +103,12 @@ def flow(seconds: float, archive: Path) -> dict[str, Any]:
             for process in workers:
                 process.kill()
         look()
-    return account(rows, sent, killed, latency, size)
+    return account(rows, sent, killed, found, len(workers))
 
 
-def account(rows: list[dict[str, Any]], sent: int, killed: int, latency: list[int], size: int) -> dict[str, Any]:
+def account(
+    rows: list[dict[str, Any]], sent: int, killed: int, found: dict[str, dict[str, Any]], stops: int
+) -> dict[str, Any]:
     """What the report wants. Raises if a job is missing, or was done twice and nobody said so."""
     times, again = Counter(row["job"] for row in rows), {row["job"] for row in rows if row["again"]}
     missing = sent - len(times)
@@ -106,9 +118,11 @@ def account(rows: list[dict[str, Any]], sent: int, killed: int, latency: list[in
             f"{missing} jobs were never done, {len(silent)} twice without a word: {silent[:5]}"
         )
     by_worker = Counter((f"worker {row['worker']}", "given out again" if row["again"] else "done") for row in rows)
-    found = {DONE: {"messages": len(rows), "bytes": size, "latency_ns": np.array(latency, np.int64), "lost": 0}}
+    for channel in found.values():
+        channel["latency_ns"] = np.array(channel["latency_ns"], np.int64)
+    found[JOBS]["messages"] = sent + stops  # what was done twice was sent once
     return {
-        "sent": {DONE: len(rows)},
+        "sent": {DONE: len(rows), JOBS: sent + stops},
         "subscribers": [found],
         "by_type": dict(by_worker),
         "readers": "subscriber",
