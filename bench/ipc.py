@@ -105,3 +105,32 @@ def latency(report: Report, everyone: dict[str, ModuleType], size: int, *, ours:
             name = f"{who} {way}" if rival is ours else who
             report.add(f"{NAMES[size]}, round trip", name, "p50", statistics.median(times) / 1e3, "µs")
             report.add(f"{NAMES[size]}, round trip", name, "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
+
+
+def copies(report: Report, pub: Any, sub: Any) -> None:
+    """1 MiB in one process: a send and a receive against the two memory copies that they are."""
+    import numpy as np
+
+    size, rounds = 1 << 20, 200
+    data = np.random.default_rng(0).integers(0, 255, size, dtype="u1").tobytes()
+    shared = np.zeros(48 << 20, dtype="u1")
+    source = np.frombuffer(data, dtype="u1")
+    ours_s, copies_s = [], []
+    for i in range(rounds):
+        begun = time.perf_counter()
+        pub.send(data)
+        sub.recv()
+        middle = time.perf_counter()
+        at = i % 47 << 20
+        shared[at : at + size] = source
+        shared[at : at + size].tobytes()
+        ours_s.append(middle - begun)
+        copies_s.append(time.perf_counter() - middle)
+    report.add("1 MiB, one process", "penstock send + recv", "rate", 1 / statistics.median(ours_s[20:]), "messages/s")
+    report.add("1 MiB, one process", "memcpy in + out", "rate", 1 / statistics.median(copies_s[20:]), "messages/s")
+
+
+def of_two_copies(report: Report) -> float | None:
+    """The rate of `copies`, in that of the copies alone."""
+    ours, bare = (report.get("1 MiB, one process", who, "rate") for who in ("penstock send + recv", "memcpy in + out"))
+    return ours / bare if ours and bare else None

@@ -13,7 +13,7 @@ from typing import Any
 
 import penstock
 from bench import rivals
-from bench.ipc import own_channels, throughput
+from bench.ipc import copies, of_two_copies, own_channels, throughput
 from bench.processes import _child, context
 from bench.report import Report
 from bench.rivals import pipe, pipe_batch
@@ -31,12 +31,17 @@ def run(report: Report) -> None:
     with own_channels():
         for size in (64,) if report.quick else (64, 1024, 65536, 1 << 20):
             throughput(report, everyone, size, 1)
+        if not report.quick:
+            large = pipe.options(1 << 20)
+            with penstock.publish("pipe:copies", **large) as pub, penstock.subscribe("pipe:copies") as sub:
+                copies(report, pub, sub)
         for workers in (1, 2, 4, 8):
             shared(report, workers)
         for way, spin in (("spinning", math.inf), ("sleeping", 0.0)):
             questions(report, f"penstock {way}", pipe, spin=spin)
         for who, rival in rpc.items():
             questions(report, who, rival)
+        wakes(report)
         threads(report)
     aims(report)
 
@@ -108,6 +113,30 @@ def questions(report: Report, who: str, rival: ModuleType, **options: Any) -> No
     report.add("64 B, request and reply", who, "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
 
 
+def _echo_wakes(there: int, back: int, count: int) -> None:
+    for _ in range(count):
+        os.eventfd_read(there)
+        os.eventfd_write(back, 1)
+
+
+def wakes(report: Report) -> None:
+    """What the kernel takes to wake one process and then the other, and nothing else: no sleeping round trip is shorter."""
+    count = 300 if report.quick else 20_000
+    there, back = os.eventfd(0), os.eventfd(0)
+    child, times = _child(_echo_wakes, there, back, count), []
+    for _ in range(count):
+        begun = time.perf_counter_ns()
+        os.eventfd_write(there, 1)
+        os.eventfd_read(back)
+        times.append(time.perf_counter_ns() - begun)
+    child.join(10)
+    times = sorted(times[count // 10 :])
+    report.add("64 B, request and reply", "two bare wakes (eventfd)", "p50", statistics.median(times) / 1e3, "µs")
+    report.add("64 B, request and reply", "two bare wakes (eventfd)", "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
+    os.close(there)
+    os.close(back)
+
+
 def threads(report: Report) -> None:
     """Handovers between two threads of one process: one way, and there and back."""
     count = 5_000 if report.quick else 200_000
@@ -153,6 +182,8 @@ def aims(report: Report) -> None:
     report.at_least(case, "in batches, times pyzmq", 30, "×", times("penstock batches", "pyzmq"))
     report.at_least(case, "one by one, times multiprocessing.Queue", 30, "×", times("penstock", "mp_queue"))
     report.at_least("1 MiB, 1 subscriber", "times pyzmq", 1, "×", times("penstock", "pyzmq", "1 MiB, 1 subscriber"))
+    if not report.quick:
+        report.at_least("1 MiB", "rate, of one memcpy in and one out", 0.83, "×", of_two_copies(report))
     for way, aim in (("spinning", 1.5), ("sleeping", 12.0)):
         found = report.get("64 B, request and reply", f"penstock {way}", "p50")
         report.at_most("64 B, request and reply", f"{way}, p50", aim, "µs", found)
