@@ -109,9 +109,55 @@ template <class Kind> PyObject *take_item(PyObject *self, PyObject *const *args,
     }
 }
 
+// As queue.SimpleQueue's: the item, or what the class calls `_empty`.
+template <class Kind> PyObject *get_within(PyObject *self, int64_t timeout) {
+    auto *handover = nb::inst_ptr<Kind>(self);
+    if (PyObject *item = handover->get(timeout)) return item;
+    const nb::object empty = nb::getattr(nb::handle(reinterpret_cast<PyObject *>(Py_TYPE(self))), "_empty");
+    PyErr_Format(empty.ptr(), "nothing was put within the timeout (%llu waiting)",
+                 static_cast<unsigned long long>(handover->size()));
+    return nullptr;
+}
+
+template <class Kind> PyObject *get_item(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    try {
+        if (count == 0 && names == nullptr) return get_within<Kind>(self, for_ever);
+        PyObject *given[2] = {count > 0 ? args[0] : nullptr, count > 1 ? args[1] : nullptr};
+        bool fine = count <= 2;
+        for (Py_ssize_t i = 0; names != nullptr && fine && i < PyTuple_GET_SIZE(names); ++i) {
+            PyObject *name = PyTuple_GET_ITEM(names, i);
+            const int place = PyUnicode_CompareWithASCIIString(name, "block") == 0     ? 0
+                              : PyUnicode_CompareWithASCIIString(name, "timeout") == 0 ? 1
+                                                                                       : -1;
+            fine = place >= 0 && given[place] == nullptr;
+            if (fine) given[place] = args[count + i];
+        }
+        if (!fine) throw nb::type_error("get() takes an optional block and an optional timeout");
+        const int block = given[0] == nullptr ? 1 : PyObject_IsTrue(given[0]);
+        if (block < 0) throw nb::python_error();
+        return get_within<Kind>(self, block == 0 ? 0 : given[1] == nullptr ? for_ever : timeout_ns(given[1]));
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+template <class Kind> PyObject *get_item_now(PyObject *self, PyObject *) {
+    try {
+        return get_within<Kind>(self, 0);
+    } catch (...) {
+        return raise_current();
+    }
+}
+
 template <class Kind> void bind_kind(nb::module_ &m, const char *name, const char *text) {
     static PyMethodDef methods[] = {
         {"put", as_method(put_item<Kind>), METH_O, "put(item)\n--\n\nHands an object over. Never blocks. Closed after close()."},
+        {"put_nowait", as_method(put_item<Kind>), METH_O, "put_nowait(item)\n--\n\nThe same as put, which never blocks."},
+        {"get", as_method(get_item<Kind>), METH_FASTCALL | METH_KEYWORDS,
+         "get(block=True, timeout=None)\n--\n\n"
+         "The next object. `Empty` after `timeout` seconds, or at once without `block`; `Closed` after close() and the last "
+         "object."},
+        {"get_nowait", as_method(get_item_now<Kind>), METH_NOARGS, "get_nowait()\n--\n\nThe next object, or `Empty`."},
         {"take", as_method(take_item<Kind>), METH_FASTCALL,
          "take(timeout=0)\n--\n\nThe next object, or NotImplemented if there was none within the timeout."}};
     auto type = nb::class_<Kind>(m, name, text)

@@ -543,6 +543,21 @@ class ThreadPipe:
         Hands an object over. Never blocks. Closed after close().
         """
 
+    def put_nowait(self, item: Any) -> None:
+        """
+        The same as put, which never blocks.
+        """
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """
+        The next object. `Empty` after `timeout` seconds, or at once without `block`; `Closed` after close() and the last object.
+        """
+
+    def get_nowait(self) -> Any:
+        """
+        The next object, or `Empty`.
+        """
+
     def take(self, timeout: float | None = 0) -> Any:
         """
         The next object, or NotImplemented if there was none within the timeout.
@@ -571,6 +586,21 @@ class ThreadMailbox:
     def put(self, item: Any) -> None:
         """
         Hands an object over. Never blocks. Closed after close().
+        """
+
+    def put_nowait(self, item: Any) -> None:
+        """
+        The same as put, which never blocks.
+        """
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """
+        The next object. `Empty` after `timeout` seconds, or at once without `block`; `Closed` after close() and the last object.
+        """
+
+    def get_nowait(self) -> Any:
+        """
+        The next object, or `Empty`.
         """
 
     def take(self, timeout: float | None = 0) -> Any:

@@ -15,13 +15,6 @@ class Empty(TimedOut, queue.Empty):
     """Nothing came within the timeout; also what `queue.SimpleQueue` raises."""
 
 
-def _get(handle: Any, block: bool, timeout: float | None) -> Any:
-    item = handle.take(timeout if block else 0)
-    if item is NotImplemented:
-        raise Empty(f"nothing was put within the timeout ({handle.qsize()} waiting)")
-    return item
-
-
 async def _aget(handle: Any) -> Any:
     loop = asyncio.get_running_loop()
     while (item := handle.take(0)) is NotImplemented:
@@ -50,17 +43,7 @@ class Pipe(_native.ThreadPipe):
     After ZeroMQ's ypipe (docs/design/ypipe.md).
     """
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """The next object. `Empty` after `timeout` seconds, or at once without `block`; `Closed` after close() and the last object."""
-        return _get(self, block, timeout)
-
-    def get_nowait(self) -> Any:
-        """The next object, or `Empty`."""
-        return _get(self, False, None)
-
-    def put_nowait(self, item: Any) -> None:
-        """The same as put, which never blocks."""
-        self.put(item)
+    _empty = Empty
 
     def empty(self) -> bool:
         """Whether nothing waits at this moment."""
@@ -95,7 +78,7 @@ class Mailbox(_native.ThreadMailbox):
     After ZeroMQ's mailbox (docs/design/mailbox.md).
     """
 
-    get, get_nowait, put_nowait, empty, aget = Pipe.get, Pipe.get_nowait, Pipe.put_nowait, Pipe.empty, Pipe.aget
+    _empty, empty, aget = Empty, Pipe.empty, Pipe.aget
     __iter__, __aiter__, __exit__ = Pipe.__iter__, Pipe.__aiter__, Pipe.__exit__
 
     def __enter__(self) -> Self:
