@@ -28,7 +28,8 @@ void bind_errors(nb::module_ &m);
 // A thread that waits without the interpreter must not come back to it once it finalizes: that ends the process by
 // abort. The gate closes in an atexit callback, after which such threads stay where they are.
 void bind_gate(nb::module_ &m);
-void pass_gate();
+void pass_gate();   // before the interpreter is taken again
+void gate_passed(); // after it was
 
 // Runs `work` without the interpreter and comes back through the gate.
 template <class Work> void without_interpreter(Work &&work) {
@@ -41,6 +42,7 @@ template <class Work> void without_interpreter(Work &&work) {
     }
     pass_gate();
     PyEval_RestoreThread(state);
+    gate_passed();
     if (failed) std::rethrow_exception(failed);
 }
 

@@ -30,6 +30,8 @@ PyObject *raise_error(const Error &error) noexcept {
 }
 
 std::atomic<bool> gate_closed{false};
+std::atomic<uint32_t> coming_back{0}; // threads that have passed the gate and do not have the interpreter yet
+std::atomic<pthread_t> closer{};      // who ends the interpreter, and may still use it
 
 } // namespace
 
@@ -80,16 +82,29 @@ void bind_errors(nb::module_ &m) {
 }
 
 void bind_gate(nb::module_ &m) {
-    nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { gate_closed = true; }));
+    nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+        closer = pthread_self();
+        gate_closed = true;
+        const nb::gil_scoped_release let_them;
+        for (int i = 0; coming_back != 0 && i < 20'000; ++i) { // those who were on their way come in first
+            const timespec moment{0, 100'000};
+            nanosleep(&moment, nullptr);
+        }
+    }));
+    pthread_atfork(nullptr, nullptr, [] { coming_back = 0; }); // the parent's threads are not the child's
     m.attr("_gate") = nb::bool_(true);
 }
 
 void pass_gate() {
-    while (gate_closed.load(std::memory_order_relaxed)) {
+    ++coming_back;
+    if (!gate_closed || pthread_equal(closer, pthread_self()) != 0) return;
+    --coming_back;
+    for (;;) {
         const timespec long_time{3600, 0};
         nanosleep(&long_time, nullptr); // until the process ends
     }
 }
+void gate_passed() { --coming_back; }
 
 int64_t timeout_ns(PyObject *timeout) {
     if (timeout == nullptr || timeout == Py_None) return for_ever;
