@@ -24,19 +24,33 @@ inline void disturb_peer(PipePeer &peer) {
     event_wake(peer.bell());
 }
 
-class PipeReceiver final : public Receiver {
+// What the two kinds of readers have in common.
+class PeerReceiver : public Receiver {
   public:
-    PipeReceiver(std::shared_ptr<PipePeer> peer, bool by_hand) : peer_(std::move(peer)), by_hand_(by_hand) {}
-    ~PipeReceiver() override { peer_->leave(); }
-    PipePeer &peer() { return *peer_; }
+    explicit PeerReceiver(std::shared_ptr<PipePeer> peer) : peer_(std::move(peer)) {}
+    ~PeerReceiver() override { peer_->leave(); }
+    PipePeer &peer() const { return *peer_; }
 
-    const std::string &path() const override { return peer_->path(); }
-    std::shared_ptr<Mapping> mapping() const override { return peer_->mapping(); }
-    void rejoin() override { peer_->rejoin(); }
-    void leave() override { peer_->leave(); }
-    void disturb() override { disturb_peer(*peer_); }
-    Atomic<uint32_t> &event() override { return peer_->bell(); }
-    std::shared_ptr<Watched> watched() override { return std::make_shared<PipeWatched>(peer_); }
+    const std::string &path() const final { return peer_->path(); }
+    std::shared_ptr<Mapping> mapping() const final { return peer_->mapping(); }
+    void rejoin() final { peer_->rejoin(); }
+    void leave() final { peer_->leave(); }
+    void disturb() final { disturb_peer(*peer_); }
+    Atomic<uint32_t> &event() final { return peer_->bell(); }
+    std::shared_ptr<Watched> watched() final { return std::make_shared<PipeWatched>(peer_); }
+    bool repair() final { return peer_->repair(); }
+    bool readable() const final { return peer_->readable(); }
+    void check_run() final {}
+    void show_position() final {}
+
+  protected:
+    const std::shared_ptr<PipePeer> peer_;
+};
+
+class PipeReceiver final : public PeerReceiver {
+  public:
+    PipeReceiver(std::shared_ptr<PipePeer> peer, bool by_hand) : PeerReceiver(std::move(peer)), by_hand_(by_hand) {}
+
     void glance(Glance &at) override {
         peer_->words([&](const Atomic<uint64_t> &word, uint64_t seen) { at.add(word, seen); });
         at.add_changes(peer_->control().changes.value, peer_->seen_changes());
@@ -77,14 +91,10 @@ class PipeReceiver final : public Receiver {
     void give_back(const Message &) override { peer_->give_back(); }
     bool keeps_lent() const override { return true; }
 
-    bool repair() override { return peer_->repair(); }
-    bool readable() const override { return peer_->readable(); }
     Run run(uint64_t) override {
         throw Error(Code::invalid, path() + ": who reads a pipe takes its messages away from others: a recorder joins as a tap");
     }
-    void check_run() override {}
     void take_run(const Run &) override {}
-    void show_position() override {}
 
     uint64_t position() const override { return peer_->received(); }
     uint64_t lag() const override { return peer_->lag_in(); }
@@ -92,23 +102,14 @@ class PipeReceiver final : public Receiver {
     int64_t lost_messages() const override { return static_cast<int64_t>(peer_->missed()); }
 
   private:
-    std::shared_ptr<PipePeer> peer_;
     const bool by_hand_;
 };
 
 // For a recorder: only whole runs are taken from it.
-class TapReceiver final : public Receiver {
+class TapReceiver final : public PeerReceiver {
   public:
-    TapReceiver(std::shared_ptr<PipePeer> peer, uint64_t position) : peer_(peer), tap_(std::move(peer), position) {}
-    ~TapReceiver() override { peer_->leave(); }
+    TapReceiver(std::shared_ptr<PipePeer> peer, uint64_t position) : PeerReceiver(peer), tap_(std::move(peer), position) {}
 
-    const std::string &path() const override { return peer_->path(); }
-    std::shared_ptr<Mapping> mapping() const override { return peer_->mapping(); }
-    void rejoin() override { peer_->rejoin(); }
-    void leave() override { peer_->leave(); }
-    void disturb() override { disturb_peer(*peer_); }
-    Atomic<uint32_t> &event() override { return peer_->bell(); }
-    std::shared_ptr<Watched> watched() override { return std::make_shared<PipeWatched>(peer_); }
     void glance(Glance &) override {}
 
     const Message *look() override { refuse(); }
@@ -121,12 +122,8 @@ class TapReceiver final : public Receiver {
     void give_back(const Message &) override {}
     bool keeps_lent() const override { return false; }
 
-    bool repair() override { return peer_->repair(); }
-    bool readable() const override { return peer_->readable(); }
     Run run(uint64_t max) override { return tap_.run(max); }
-    void check_run() override {}
     void take_run(const Run &run) override { tap_.take(run); }
-    void show_position() override {}
 
     uint64_t position() const override { return tap_.position(); }
     uint64_t lag() const override { // at most: as recorded, with what stands before each body
@@ -141,7 +138,6 @@ class TapReceiver final : public Receiver {
         throw Error(Code::invalid, path() + ": this is a recorder's, it gives no single messages");
     }
 
-    std::shared_ptr<PipePeer> peer_;
     PipeTap tap_;
 };
 
