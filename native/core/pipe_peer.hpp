@@ -7,6 +7,7 @@
 #include "pipe_table.hpp"
 #include "shm_pipe.hpp"
 
+#include <utility>
 #include <vector>
 
 namespace penstock {
@@ -30,15 +31,11 @@ class PipePeer : public PipeTable {
         depart([&] {
             for (Out &out : outs_) out.writer.close();
         });
-        outs_.clear();
-        taps_.clear();
-        ins_.clear();
+        forget_ends();
     }
     void abandon() { // leaves as a killed process would; for tests
         attached_ = false;
-        outs_.clear();
-        taps_.clear();
-        ins_.clear();
+        forget_ends();
         seat_.leave();
     }
     // In a forked child: a peer of its own.
@@ -47,9 +44,7 @@ class PipePeer : public PipeTable {
         attached_ = false;
         unacknowledged_ = false;
         lent_ = 0;
-        outs_.clear();
-        taps_.clear();
-        ins_.clear();
+        forget_ends();
         seat_.return_after_fork();
         join();
     }
@@ -88,24 +83,23 @@ class PipePeer : public PipeTable {
             place.index = out.index;
             chosen_ = out.to;
             out.open = true;
+            ++open_messages_;
+            open_bytes_ += most_bytes(length);
             return true;
         }
         return false;
     }
     // False: the pipe is gone since (its reader died): write again.
     bool commit(const Reservation &place, uint64_t id = 0, int32_t kind = 0) {
-        Out *out = opened_at(place);
+        Out *out = shut(place);
         if (out == nullptr) return false;
-        out->open = false;
         const PipeTag tag{id, kind, clock_.now_ns()};
         if (!taps_.empty()) record(place.payload, place.length, tag);
         out->writer.commit(place, tag);
         finish(*out, 1, place.length);
         return true;
     }
-    void abort(const Reservation &place) {
-        if (Out *out = opened_at(place)) out->open = false;
-    }
+    void abort(const Reservation &place) { shut(place); }
     bool write(const void *data, size_t length, uint64_t id = 0, int32_t kind = 0, uint64_t to = 0) {
         Reservation place;
         if (!reserve(static_cast<uint32_t>(length), place, to)) return false;
@@ -389,9 +383,14 @@ class PipePeer : public PipeTable {
         if (next_in_ >= ins_.size()) next_in_ = 0;
     }
 
-    Out *opened_at(const Reservation &place) {
+    // A reservation ends; in which pipe it is, or null if that is not this peer's any more.
+    Out *shut(const Reservation &place) {
+        if (open_messages_ != 0) {
+            --open_messages_;
+            open_bytes_ -= most_bytes(place.length);
+        }
         for (Out &out : outs_)
-            if (out.index == place.index) return out.open ? &out : nullptr;
+            if (out.index == place.index) return std::exchange(out.open, false) ? &out : nullptr;
         return nullptr;
     }
     const Message *choose(size_t at, const Message &found) {
@@ -422,9 +421,20 @@ class PipePeer : public PipeTable {
 
     // ---- recorders: each has a pipe from every peer that writes, and gets a copy of everything ----
 
+    void forget_ends() {
+        outs_.clear();
+        taps_.clear();
+        ins_.clear();
+        open_messages_ = 0;
+        open_bytes_ = 0;
+    }
+    static uint64_t most_bytes(uint32_t length) { return 2 * align_frame(uint64_t{length} + header_length); } // with padding
     bool recordable(uint32_t length) {
         if (when_full_ != WhenFull::wait) return true;
-        return std::all_of(taps_.begin(), taps_.end(), [&](Tap &tap) { return !tap.waited_for || tap.writer.has_room(length); });
+        return std::all_of(taps_.begin(), taps_.end(), [&](Tap &tap) {
+            return !tap.waited_for ||
+                   tap.writer.has_room(length, open_bytes_, open_messages_); // what is open will be copied, too
+        });
     }
     void record(const void *data, uint32_t length, const PipeTag &tag) {
         for (Tap &tap : taps_)
@@ -440,7 +450,8 @@ class PipePeer : public PipeTable {
     uint64_t from_ = 0, chosen_ = 0, missed_ = 0;
     int64_t repaired_ns_ = 0;
     size_t next_out_ = 0, next_in_ = 0;
-    uint32_t lent_ = 0;
+    uint32_t lent_ = 0, open_messages_ = 0;
+    uint64_t open_bytes_ = 0; // of what is reserved
     bool unacknowledged_ = false, redelivered_ = false;
 };
 

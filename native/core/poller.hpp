@@ -12,6 +12,7 @@
 #include <memory>
 #include <sys/epoll.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace penstock {

@@ -129,10 +129,12 @@ class PipeWriter {
         }
     }
     void close() { pipe_.link().writer.closed.release(1); } // SYNC 18: with all that was flushed
-    // Room for one more message, without looking at it yet.
-    bool has_room(uint32_t length) {
-        Reservation place;
-        return reserve(length, place);
+    // Whether there is room for one more message, and for so much besides.
+    bool has_room(uint32_t length, uint64_t bytes, uint64_t messages) {
+        const uint64_t need = align_frame(uint64_t{length} + header_length), left = pipe_.left_to_the_end(end_);
+        const uint64_t all = (need > left ? left : 0) + need + bytes;
+        const auto enough = [&] { return fits(all) && messages_ + messages - read_messages_ < mark_; };
+        return enough() || (look_again() && enough());
     }
     void skip() {
         ++messages_;

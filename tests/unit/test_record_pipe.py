@@ -82,6 +82,35 @@ def test_who_sends_waits_for_room_at_the_recorder():
         assert push.statistics().totals.messages_lost == 0
 
 
+def test_what_is_claimed_is_recorded_however_late_it_is_done(archive):
+    with (
+        penstock.publish("pipe:c", mark=6) as push,
+        penstock.subscribe("pipe:c", acknowledge="manual") as one,
+        penstock.subscribe("pipe:c", acknowledge="manual") as two,
+        penstock.subscribe("pipe:c", acknowledge="manual") as three,
+    ):
+        track = archive._track("pipe:c", "newest", False, 1 << 16, None)
+        with push.claim(3) as view:
+            sent = 0
+            while push.offer(b"x") is not None:  # until the recorder has room for the claimed one alone
+                sent += 1
+            assert sent == 5
+            view[:] = b"end"
+        assert sorted(one.poll() + two.poll() + three.poll()) == [b"end"] + [b"x"] * 5
+        with pytest.raises(TimeoutError):
+            push.claim(3, timeout=0)
+        drain(track)
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError), push.claim(3, timeout=0):
+                raise ZeroDivisionError
+        assert push.offer_many([b"y"] * 9) == 6
+        drain(track)
+        track.finish(archive.catalog)
+    got = [m.data["body"] for m in archive.replay("pipe:c")]
+    assert got == [b"x"] * 5 + [b"end"] + [b"y"] * 6
+    assert archive.find("pipe:c").gaps == 0
+
+
 def test_a_recorder_may_rather_miss_than_be_waited_for(archive):
     with penstock.publish("pipe:m", mark=4) as push, penstock.subscribe("pipe:m") as sub:
         track = archive._track("pipe:m", "newest", False, 1 << 16, 0)
