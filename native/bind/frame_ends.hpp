@@ -9,16 +9,15 @@
 
 namespace penstock::bind {
 
-class FrameReceiver final : public Receiver, public std::enable_shared_from_this<FrameReceiver> {
+class FrameReceiver final : public RingReading, public std::enable_shared_from_this<FrameReceiver> {
   public:
     // `pixels`: for a recorder, that gets them with the notes; positions then count their bytes too.
     FrameReceiver(int fd, const std::string &path, Start start, bool conflate, bool pixels)
-        : pool_(std::make_shared<FramePool>(fd, path)), ring_(pool_->ring()), reader_(pool_, start, conflate), pixels_(pixels) {
-        if (pixels) reader_.cell(); // throws if they are too large
-    }
+        : FrameReceiver(std::make_shared<FramePool>(fd, path), start, conflate, pixels) {}
     ~FrameReceiver() override { ring_->detach(); }
 
     bool take(Frame &frame) { return reader_.take(frame); }
+    using RingReading::take;
     bool newest(Frame &frame) { return reader_.newest(frame); }
     size_t frame_bytes() const { return pool_->geometry().frame_bytes; }
     // A lease ended: the seat was kept for it if the handle was closed.
@@ -26,9 +25,9 @@ class FrameReceiver final : public Receiver, public std::enable_shared_from_this
         reader_.give_back(buffer);
         if (leaving_ && reader_.leases() == 0) ring_->detach();
     }
+    using RingReading::give_back;
     uint32_t leases() const { return reader_.leases(); }
 
-    const std::string &path() const override { return ring_->path(); }
     std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
     void rejoin() override {
         ring_->forget_slot();
@@ -39,51 +38,20 @@ class FrameReceiver final : public Receiver, public std::enable_shared_from_this
         leaving_ = true;
         if (reader_.leases() == 0 || ring_->forked()) ring_->detach();
     }
-    void disturb() override { disturb_ring(*ring_); }
-    Atomic<uint32_t> &event() override { return ring_->control().data.value; }
-    std::shared_ptr<Watched> watched() override { return std::make_shared<RingWatched>(ring_); }
-    void glance(Glance &at) override { at.add(ring_->frame(notes().position())->word0, 0); }
-
-    const Message *look() override { return notes().look(); }
-    bool copy(void *to, const Message &message) override { return notes().copy(to, message); }
-    void take() override { notes().take(); }
-    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
-        return fill_batch(notes(), batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
-            return batch.add_copied(row, message.length, [&](uint8_t *to) { return notes().copy(to, message); });
-        });
-    }
-    void fetch(void *to, const Message &message) const override { copy_words_out(to, message.data, message.length); }
-    void lend(const Message &) override { notes().pass(); }
-    bool intact(const Message &message) override {
-        const bool intact = notes().intact(message.position);
-        if (intact) notes().received(message);
-        else notes().missed(message);
-        return intact;
-    }
-    void give_back(const Message &) override {}
-    bool keeps_lent() const override { return false; }
-
-    bool repair() override { return false; }
-    bool readable() const override { return pixels_ ? reader_.cell_readable() : ring_->readable(reader_.ring().position()); }
-    Run run(uint64_t max) override { return pixels_ ? reader_.cell_run(buffer_) : notes().run(max, buffer_); }
-    void check_run() override {}
-    void take_run(const Run &) override {}
-    void show_position() override {}
-
-    uint64_t position() const override { return pixels_ ? reader_.cell_position() : reader_.ring().position(); }
-    uint64_t lag() const override { return pixels_ ? reader_.cell_lag() : reader_.ring().lag(); }
-    uint64_t lost() const override { return reader_.ring().lost_bytes(); }
-    int64_t lost_messages() const override { return static_cast<int64_t>(reader_.ring().lost_messages()); }
-    uint64_t conflated() const override { return reader_.ring().conflated(); }
-    uint64_t restarts() const override { return reader_.ring().restarts(); }
+    bool readable() const override { return pixels_ ? reader_.cell_readable() : ring_->readable(notes_->position()); }
+    Run run(uint64_t max) override { return pixels_ ? reader_.cell_run(buffer_) : notes_->run(max, buffer_); }
+    uint64_t position() const override { return pixels_ ? reader_.cell_position() : notes_->position(); }
+    uint64_t lag() const override { return pixels_ ? reader_.cell_lag() : notes_->lag(); }
 
   private:
-    RingReader &notes() { return reader_.ring(); }
+    FrameReceiver(std::shared_ptr<FramePool> pool, Start start, bool conflate, bool pixels)
+        : RingReading(pool->ring()), pool_(pool), reader_(std::move(pool), start, conflate), pixels_(pixels) {
+        notes_ = &reader_.ring();
+        if (pixels) reader_.cell(); // throws if they are too large
+    }
 
     std::shared_ptr<FramePool> pool_;
-    std::shared_ptr<Ring> ring_;
     FrameReader reader_;
-    std::vector<uint8_t> buffer_;
     const bool pixels_;
     bool leaving_ = false;
 };

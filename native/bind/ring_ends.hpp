@@ -27,62 +27,73 @@ inline void disturb_ring(Ring &ring) {
     }
 }
 
-class RingReceiver final : public Receiver {
+// What reads a ring: messages, or notes of frames.
+class RingReading : public Receiver {
+  public:
+    const std::string &path() const final { return ring_->path(); }
+    std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
+    void disturb() final { disturb_ring(*ring_); }
+    Atomic<uint32_t> &event() final { return ring_->control().data.value; }
+    std::shared_ptr<Watched> watched() final { return std::make_shared<RingWatched>(ring_); }
+    void glance(Glance &at) final { at.add(ring_->frame(notes_->position())->word0, 0); }
+
+    const Message *look() final { return notes_->look(); }
+    bool copy(void *to, const Message &message) final { return notes_->copy(to, message); }
+    void take() final { notes_->take(); }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) final {
+        return fill_batch(*notes_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+            return batch.add_copied(row, message.length, [&](uint8_t *to) { return notes_->copy(to, message); });
+        });
+    }
+    void fetch(void *to, const Message &message) const final { copy_words_out(to, message.data, message.length); }
+    void lend(const Message &) final { notes_->pass(); }
+    bool intact(const Message &message) final {
+        const bool intact = notes_->intact(message.position);
+        if (intact) notes_->received(message);
+        else notes_->missed(message);
+        return intact;
+    }
+    void give_back(const Message &) final {}
+    bool keeps_lent() const final { return false; }
+    bool repair() final { return false; }
+    void check_run() final {}
+    void take_run(const Run &) final {}
+    void show_position() final {}
+
+    uint64_t lost() const final { return notes_->lost_bytes(); }
+    int64_t lost_messages() const final { return static_cast<int64_t>(notes_->lost_messages()); }
+    uint64_t conflated() const final { return notes_->conflated(); }
+    uint64_t restarts() const final { return notes_->restarts(); }
+
+  protected:
+    explicit RingReading(std::shared_ptr<Ring> ring) : ring_(std::move(ring)) {}
+
+    const std::shared_ptr<Ring> ring_;
+    RingReader *notes_ = nullptr; // the derived object's own, once it is there
+    std::vector<uint8_t> buffer_; // of a recorder's runs
+};
+
+class RingReceiver final : public RingReading {
   public:
     RingReceiver(int fd, std::string path, Start start, bool conflate)
-        : ring_(std::make_shared<Ring>(fd, std::move(path))), reader_(ring_, start, conflate) {}
+        : RingReading(std::make_shared<Ring>(fd, std::move(path))), reader_(ring_, start, conflate) {
+        notes_ = &reader_;
+    }
     ~RingReceiver() override { ring_->detach(); }
 
-    const std::string &path() const override { return ring_->path(); }
-    std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
     void rejoin() override {
         ring_->forget_slot();
         ring_->return_after_fork();
         reader_.rejoin();
     }
     void leave() override { ring_->detach(); }
-    void disturb() override { disturb_ring(*ring_); }
-    Atomic<uint32_t> &event() override { return ring_->control().data.value; }
-    std::shared_ptr<Watched> watched() override { return std::make_shared<RingWatched>(ring_); }
-    void glance(Glance &at) override { at.add(ring_->frame(reader_.position())->word0, 0); }
-
-    const Message *look() override { return reader_.look(); }
-    bool copy(void *to, const Message &message) override { return reader_.copy(to, message); }
-    void take() override { reader_.take(); }
-    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
-        return fill_batch(reader_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
-            return batch.add_copied(row, message.length, [&](uint8_t *to) { return reader_.copy(to, message); });
-        });
-    }
-    void fetch(void *to, const Message &message) const override { copy_words_out(to, message.data, message.length); }
-    void lend(const Message &) override { reader_.pass(); }
-    bool intact(const Message &message) override {
-        const bool intact = reader_.intact(message.position);
-        if (intact) reader_.received(message);
-        else reader_.missed(message);
-        return intact;
-    }
-    void give_back(const Message &) override {}
-    bool keeps_lent() const override { return false; }
-
-    bool repair() override { return false; }
     bool readable() const override { return ring_->readable(reader_.position()); }
     Run run(uint64_t max) override { return reader_.run(max, buffer_); }
-    void check_run() override {}
-    void take_run(const Run &) override {}
-    void show_position() override {}
-
     uint64_t position() const override { return reader_.position(); }
     uint64_t lag() const override { return reader_.lag(); }
-    uint64_t lost() const override { return reader_.lost_bytes(); }
-    int64_t lost_messages() const override { return static_cast<int64_t>(reader_.lost_messages()); }
-    uint64_t conflated() const override { return reader_.conflated(); }
-    uint64_t restarts() const override { return reader_.restarts(); }
 
   private:
-    std::shared_ptr<Ring> ring_;
     RingReader reader_;
-    std::vector<uint8_t> buffer_;
 };
 
 class RingSender final : public Sender {
