@@ -126,7 +126,7 @@ HALVES = {
 # Why a weaker order is still right, or is looked at by another room. Matched against the source line and the half.
 LOCKED = "looked at under the lock, which orders it (SYNC 6)"
 KERNEL = "the kernel's lock on the slot's byte has just ordered its last owner before us"
-NO_DATA = "the event word carries no data; the full fences on both sides order the looks (SYNC 7)"
+NO_DATA = "the event word carries no data; the fences on both sides order the looks (SYNC 7)"
 EXPLAINED: list[tuple[str, str, str]] = [
     ("event.set_bits(event_has_sleeper)", "*", NO_DATA),
     ("event.cas(seen, seen + 1)", "*", NO_DATA),
@@ -147,11 +147,6 @@ EXPLAINED: list[tuple[str, str, str]] = [
         "const uint64_t position = s.reader.position.acquire();",
         "*",
         "whom to let go is only guessed from it; bound() reads it again",
-    ),
-    (
-        "log_->me().reader.position.release(safe);",
-        "release",
-        "a full fence follows at once (SYNC 7), and cleaning stays two terms behind",
     ),
     (
         "note.where.release(claiming);",
@@ -195,11 +190,6 @@ EXPLAINED: list[tuple[str, str, str]] = [
         "a full fence follows before anything is cleaned (SYNC 8)",
     ),
     (
-        "full_fence(); // before anything is cleaned",
-        "fence",
-        "relieve ends with event_notify, whose fence (SYNC 7) also stands before the cleaning",
-    ),
-    (
         "identity.state.acquire() == static_cast<uint32_t>(State::active)) return;",
         "*",
         "the fence before it orders what was read; the value decides",
@@ -226,11 +216,6 @@ EXPLAINED: list[tuple[str, str, str]] = [
     ("reader.read.cas(read, next)", "*", "only its value counts; the bytes are ordered by SYNC 18 and 19"),
     ("held_.add(", "*", "only its value counts; the mailbox orders everything else (SYNC 22)"),
     ("reader.read.cas(expected, next)", "*", "only its value counts; the bytes are ordered by SYNC 18 and 19"),
-    (
-        "void close() { pipe_.link().writer.closed.release(1); }",
-        "*",
-        "the full fence of the write before it (SYNC 7) has released the tail",
-    ),
     ("if (c_.cas(seen, word(f_)))", "acquire", "the writer reads nothing of the reader's; chunks come by SYNC 21"),
     ("if (c_.cas(seen, word(f_)))", "failure", "the value is not looked at: it can only be null"),
     ("r_ = c_.cas(seen, 0) ?", "acquire", "when it succeeds there is nothing to read"),

@@ -156,15 +156,23 @@ std::vector<size_t> wait_any(const std::vector<Subscription *> &subscriptions, i
     if (timeout != 0)
         for (Subscription *subscription : subscriptions)
             if (subscription->end().passage.stepped()) stepped.emplace_back(*subscription->end().passage.gate());
-    for (;;) {
-        entries.clear();
+    auto look = [&] {
         for (size_t i = 0; i < subscriptions.size(); ++i) {
             Receiver &reader = subscriptions[i]->ready();
-            Atomic<uint32_t> &event = reader.event();
-            const uint32_t expected = event_prepare(event);
             if (raw ? reader.readable() : reader.peek() != nullptr) found.push_back(i);
-            else if (entries.size() < wait_many_max) entries.push_back(wait_entry(event, expected));
         }
+    };
+    look();
+    if (!found.empty() || timeout == 0) return found;
+    for (;;) {
+        entries.clear();
+        for (Subscription *subscription : subscriptions) {
+            Atomic<uint32_t> &event = subscription->ready().event();
+            const uint32_t expected = event_announce(event);
+            if (entries.size() < wait_many_max) entries.push_back(wait_entry(event, expected));
+        }
+        event_announced();
+        look();
         const int64_t now = now_monotonic();
         if (!found.empty() || (stepped.empty() && now >= deadline)) return found;
         for (const Gate::Waiter &waiter : stepped)

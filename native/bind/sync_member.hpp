@@ -343,7 +343,8 @@ class SyncMember {
         try {
             for (int64_t slice = 1'000'000;; slice = std::min(slice * 2, slice_ns_max)) {
                 Atomic<uint32_t> &room = publication_.end().room(), &data = subscription_.end().event();
-                WaitEntry entries[] = {wait_entry(room, event_prepare(room)), wait_entry(data, event_prepare(data))};
+                WaitEntry entries[] = {wait_entry(room, event_announce(room)), wait_entry(data, event_announce(data))};
+                event_announced();
                 const int64_t position = attempt(prefix, body, sending, whole);
                 if (position != no_room) return position;
                 if (spill()) continue;

@@ -37,6 +37,14 @@ template <class T> class atomic {
 };
 
 inline void fence(order how, site) { std::atomic_thread_fence(how); }
+inline void light_fence(site here) {
+    if (registered_for_fences) std::atomic_signal_fence(seq_cst); // the compiler's; the machine's comes from fence_others
+    else fence(seq_cst, here);
+}
+inline void heavy_fence(site here) {
+    fence(seq_cst, here);
+    fence_others();
+}
 
 } // namespace penstock::platform
 #endif
@@ -81,6 +89,10 @@ static_assert(sizeof(Atomic<uint64_t>) == 8 && sizeof(Atomic<uint32_t>) == 4);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 inline void full_fence(Site site = Site::here()) { platform::fence(platform::seq_cst, site); }
+// Two that together order as two full fences do: one that is often passed and costs nothing, one that is passed before sleeping
+// and makes everybody pass a full one.
+inline void light_fence(Site site = Site::here()) { platform::light_fence(site); }
+inline void heavy_fence(Site site = Site::here()) { platform::heavy_fence(site); }
 // Stores of this thread before it are seen by whoever reads a store after it and then makes an acquire fence.
 inline void release_fence(Site site = Site::here()) { platform::fence(platform::release, site); }
 inline void acquire_fence(Site site = Site::here()) { platform::fence(platform::acquire, site); }

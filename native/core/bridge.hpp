@@ -107,22 +107,26 @@ class Bridge {
         for (;;) {
             std::vector<WaitEntry> entries;
             std::vector<std::shared_ptr<Watch>> pinned; // keeps what we sleep on mapped
-            entries.push_back(wait_entry(control_, event_prepare(control_)));
+            entries.push_back(wait_entry(control_, event_announce(control_)));
             int64_t slice = slice_ns_max;
             {
                 const std::lock_guard hold(mutex_);
                 for (const std::shared_ptr<Watch> &watch : watches_) {
                     if (!watch->armed_) continue;
                     Atomic<uint32_t> &event = watch->channel_->event();
-                    const uint32_t expected = event_prepare(event);
-                    if (watch->channel_->readable(watch->position_)) {
-                        watch->signal();
-                    } else if (entries.size() < wait_many_max) {
+                    const uint32_t expected = event_announce(event);
+                    if (entries.size() < wait_many_max) {
                         entries.push_back(wait_entry(event, expected));
                         pinned.push_back(watch);
                     } else {
                         slice = 1'000'000; // more than one call can sleep on: look at the others soon
                     }
+                }
+                event_announced();
+                for (const std::shared_ptr<Watch> &watch : watches_) {
+                    if (!watch->armed_ || !watch->channel_->readable(watch->position_)) continue;
+                    watch->signal();
+                    slice = 0; // it is armed again, if it is, by somebody who wakes this thread
                 }
             }
             event_sleep_many(entries.data(), entries.size(), slice);

@@ -155,8 +155,8 @@ class FrameReader {
     bool lease(uint32_t buffer, uint64_t sequence) {
         if (held_[buffer] == 0) {
             Atomic<uint64_t> &word = mine(buffer);
-            word.relaxed(word.relaxed() | FramePool::bit(buffer));
-            full_fence(); // SYNC 15: pairs with FrameWriter::recycle
+            word.release(word.relaxed() | FramePool::bit(buffer)); // SYNC 16: who sees it sees earlier drops, too
+            full_fence();                                          // SYNC 15: pairs with FrameWriter::recycle
         }
         if (pool_->stamp(buffer).relaxed() != frame_stamp(sequence)) {
             if (held_[buffer] == 0) drop(buffer);

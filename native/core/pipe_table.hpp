@@ -309,7 +309,7 @@ class PipeTable {
 
     // Wakes a peer that is named only behind the fence.
     template <class Whom> void ring(Whom &&whom) {
-        full_fence(); // SYNC 7: pairs with event_prepare
+        light_fence(); // SYNC 7: pairs with event_announced
         const uint64_t index = (whom() & 0xffffffff) - 1;
         if (index < geometry_.peers) event_notify_fenced(slot(static_cast<uint32_t>(index)).bell.event);
     }

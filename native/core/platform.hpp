@@ -46,6 +46,18 @@ inline bool futex_wait(uint32_t *word, uint32_t expected, int64_t ns) {
 }
 inline void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
 
+// Membarrier: the kernel makes every thread of the processes that are registered for it execute a full fence. Without it (before
+// Linux 4.16, or forbidden) this process's own fences are full ones.
+inline bool register_for_fences() {
+    constexpr int register_global_expedited = 1 << 2;
+    return syscall(SYS_membarrier, register_global_expedited, 0, 0) == 0;
+}
+inline bool registered_for_fences = register_for_fences();
+inline void fence_others() {
+    constexpr int global_expedited = 1 << 1;
+    syscall(SYS_membarrier, global_expedited, 0, 0);
+}
+
 inline int64_t monotonic_ns() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

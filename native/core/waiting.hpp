@@ -18,12 +18,14 @@ inline constexpr uint32_t event_has_sleeper = 1;
 inline constexpr int64_t slice_ns_max = 50'000'000;
 
 // What a waiter must do in this order: prepare, look again for what it waits for, then sleep on the value returned.
+inline uint32_t event_announce(Atomic<uint32_t> &event) { return event.set_bits(event_has_sleeper) | event_has_sleeper; }
+// Between what is announced and the look: of a sleeper and a notifier at least one sees the other. Costs a system call, so one
+// for all events.
+inline void event_announced() { heavy_fence(); } // SYNC 7: pairs with event_notify
 inline uint32_t event_prepare(Atomic<uint32_t> &event) {
-    // SYNC 7: pairs with event_notify; the bit is visible before the waiter looks again, so of a sleeper and a notifier
-    // at least one sees the other (both fences are sequentially consistent).
-    const uint32_t seen = event.set_bits(event_has_sleeper);
-    full_fence();
-    return seen | event_has_sleeper;
+    const uint32_t expected = event_announce(event);
+    event_announced();
+    return expected;
 }
 
 inline bool event_sleep(Atomic<uint32_t> &event, uint32_t expected, int64_t ns) {
@@ -32,7 +34,7 @@ inline bool event_sleep(Atomic<uint32_t> &event, uint32_t expected, int64_t ns) 
 
 inline void event_wake(Atomic<uint32_t> &event) { platform::futex_wake(event.address()); }
 
-// The same for a caller that has put a full fence behind the store already.
+// The same for a caller that has put a fence, light or full, behind the store already.
 inline void event_notify_fenced(Atomic<uint32_t> &event) {
     uint32_t seen = event.relaxed();
     if ((seen & event_has_sleeper) == 0) return;
@@ -41,7 +43,7 @@ inline void event_notify_fenced(Atomic<uint32_t> &event) {
 
 // Call after the store that the sleeper waits for.
 inline void event_notify(Atomic<uint32_t> &event) {
-    full_fence(); // SYNC 7: pairs with event_prepare; forbids reading the bit before the caller's store is visible
+    light_fence(); // SYNC 7: pairs with event_announced; forbids reading the bit before the caller's store is visible
     event_notify_fenced(event);
 }
 

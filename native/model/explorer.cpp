@@ -284,4 +284,6 @@ Outcome wander(Build build, uint64_t executions, uint64_t seed, const Mutant &mu
 
 std::vector<std::string> sites_met() { return {m.met.begin(), m.met.end()}; }
 
+void make_symmetric() { m.symmetric = true; }
+
 } // namespace penstock::model

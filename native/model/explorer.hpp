@@ -13,6 +13,8 @@ namespace penstock::model {
 
 inline constexpr int threads_max = 4;
 
+void make_symmetric(); // see light_fence
+
 struct Budget {
     int preemptions = 3;
     int stale = 3;

@@ -30,7 +30,7 @@ inline constexpr size_t stack_size = 256 * 1024;
 inline constexpr uint64_t steps_max = 20'000;
 inline constexpr int idle_max = 60;
 inline constexpr uint8_t nobody = 255;
-inline constexpr int fences_max = 64;
+inline constexpr int fences_max = 200;
 
 inline uint64_t mix(uint64_t a, uint64_t b) {
     uint64_t x = a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2));
@@ -115,6 +115,7 @@ enum class Mode { direct, depth_first, random, again };
 struct Machine {
     Mode mode = Mode::direct;
     bool running = false;
+    bool symmetric = false; // every fence is a full one of its own thread: where the kernel has no membarrier
     uint64_t execution = 0;
     uint8_t *base = nullptr;
     size_t size = 0, terms_from = 0;

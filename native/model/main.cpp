@@ -81,6 +81,8 @@ int main(int argc, char **argv) {
     budget.preemptions = static_cast<int>(number(argc, argv, "--preemptions", 3));
     budget.stale = static_cast<int>(number(argc, argv, "--stale", 3));
     budget.executions = number(argc, argv, "--most", UINT64_MAX);
+    for (int i = 1; i < argc; ++i)
+        if (std::strcmp(argv[i], "--symmetric") == 0) make_symmetric();
     const uint64_t random = number(argc, argv, "--random", 0), seed = number(argc, argv, "--seed", 1);
     const Mutant mutant = parse_mutant(option(argc, argv, "--weaken"));
     int failures = 0;

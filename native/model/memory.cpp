@@ -287,14 +287,14 @@ uint64_t do_update(void *word, size_t size, update what, uint64_t operand, order
     return seen;
 }
 
-void fence(order how, const site &at) {
-    if (!m.running) return;
-    schedule();
-    meet_fast(at, how == order::seq_cst ? "full fence" : how == order::release ? "release fence" : "acquire fence");
-    Thread &t = me();
-    if (m.mutant.active() && at.line == m.mutant.line && m.mutant.what == "fence" &&
-        std::strstr(at.file, m.mutant.file.c_str()) != nullptr)
-        return;
+namespace {
+
+bool weakened(const site &at) {
+    return m.mutant.active() && at.line == m.mutant.line && m.mutant.what == "fence" &&
+           std::strstr(at.file, m.mutant.file.c_str()) != nullptr;
+}
+
+void pass_fence(Thread &t, order how) {
     const int count = static_cast<int>(m.locations.size());
     t.hash = mix(t.hash, 0xfe);
     if (how == order::acquire || how == order::acq_rel || how == order::seq_cst) t.cur.join(t.acq, count);
@@ -310,7 +310,39 @@ void fence(order how, const site &at) {
         if (++t.fences == fences_max) fail("too many fences in one thread");
         t.fenced[t.fences] = t.cur;
     }
+}
+
+} // namespace
+
+void fence(order how, const site &at) {
+    if (!m.running) return;
+    schedule();
+    meet_fast(at, how == order::seq_cst ? "full fence" : how == order::release ? "release fence" : "acquire fence");
+    if (weakened(at)) return;
+    pass_fence(me(), how);
     note("fence", nullptr, 0, at);
+}
+
+// The compiler's alone, unless fences are symmetric.
+void light_fence(const site &at) {
+    if (m.symmetric) fence(order::seq_cst, at);
+}
+
+// A full fence of this thread, of every other one wherever it stands, and again of this one: as membarrier has it.
+void heavy_fence(const site &at) {
+    if (m.symmetric) {
+        fence(order::seq_cst, at);
+        return;
+    }
+    if (!m.running) return;
+    schedule();
+    meet_fast(at, "full fence");
+    if (weakened(at)) return;
+    pass_fence(me(), order::seq_cst);
+    for (int i = 0; i < m.thread_count; ++i)
+        if (i != m.current) pass_fence(m.threads[i], order::seq_cst);
+    pass_fence(me(), order::seq_cst);
+    note("fences", nullptr, 0, at);
 }
 
 void pause() {

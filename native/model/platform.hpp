@@ -31,6 +31,8 @@ bool do_exchange(void *word, size_t size, uint64_t &expected, uint64_t desired, 
 enum class update { add, bits };
 uint64_t do_update(void *word, size_t size, update what, uint64_t operand, order how, const site &at);
 void fence(order how, const site &at);
+void light_fence(const site &at);
+void heavy_fence(const site &at);
 void pause();
 void yield();
 void wrote(const void *at, size_t length);
