@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import queue
 import statistics
+import subprocess
 import threading
 import time
 from types import ModuleType
@@ -17,6 +19,7 @@ from bench.ipc import copies, of_two_copies, own_channels, throughput
 from bench.processes import _child, context
 from bench.report import Report
 from bench.rivals import pipe, pipe_batch
+from evidence.build import build
 
 NAMES = ("pyzmq", "mp_queue", "mp_pipe", "faster_fifo")
 TIMEOUT = 60
@@ -43,6 +46,7 @@ def run(report: Report) -> None:
             questions(report, who, rival)
         wakes(report)
         threads(report)
+    core(report)
     aims(report)
 
 
@@ -170,6 +174,38 @@ def threads(report: Report) -> None:
         report.add("objects between threads", who, "round trip", trips, "µs")
 
 
+CORE = {  # what the C++ programs print → who, metric
+    "ypipe write + flush + read, flushing every 1": ("ypipe", "write + flush + read"),
+    "ypipe write + flush + read, flushing every 16": ("ypipe, flushing every 16", "write + flush + read"),
+    "mailbox send": ("mailbox", "send"),
+    "mailbox round trip between threads": ("mailbox", "round trip between threads"),
+    "command there and back between two io threads": ("io threads", "command there and back"),
+}
+
+
+def core(report: Report) -> None:
+    """The structures within a process, C++ alone."""
+    if report.quick:
+        return
+    try:
+        programs = build("plain", ("pipe_stress", "io_stress")) / "tests"
+    except (OSError, SystemExit) as error:
+        report.missing["C++ core"] = str(error)
+        return
+    for name in ("pipe_stress", "io_stress"):
+        runs = [
+            subprocess.run([programs / name, "--bench"], capture_output=True, check=True, text=True).stdout
+            for _ in range(3)
+        ]
+        found: dict[str, list[float]] = {}
+        for line in "".join(runs).splitlines():
+            row = json.loads(line)
+            found.setdefault(row["what"], []).append(row["ns"])
+        for what, values in found.items():
+            who, metric = CORE[what]
+            report.add("within a process, C++ core", who, metric, values, "ns")
+
+
 def aims(report: Report) -> None:
     """What pipes are meant to reach, by the rivals of the same run."""
     case = "64 B, 1 subscriber"
@@ -187,5 +223,14 @@ def aims(report: Report) -> None:
     for way, aim in (("spinning", 1.5), ("sleeping", 12.0)):
         found = report.get("64 B, request and reply", f"penstock {way}", "p50")
         report.at_most("64 B, request and reply", f"{way}, p50", aim, "µs", found)
+    if not report.quick:  # what libzmq's own were seen to take
+        for who, metric, aim in (
+            ("ypipe", "write + flush + read", 20),
+            ("ypipe, flushing every 16", "write + flush + read", 4.4),
+            ("mailbox", "send", 70),
+            ("mailbox", "round trip between threads", 2300),
+        ):
+            found = report.get("within a process, C++ core", who, metric)
+            report.at_most("within a process, C++ core", f"{who}, {metric}", aim, "ns", found)
     one, eight = (report.get("64 B, one pushes", who, "done by all") for who in ("1 worker", "8 workers"))
     report.at_least("64 B, one pushes", "8 workers, times 1", 0.8, "×", eight / one if one and eight else None)
