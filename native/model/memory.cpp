@@ -326,6 +326,7 @@ void fence(order how, const site &at) {
 // The compiler's alone, unless fences are symmetric.
 void light_fence(const site &at) {
     if (m.symmetric) fence(order::seq_cst, at);
+    else if (m.running) schedule(); // a place to be interrupted at, or to die
 }
 
 // A full fence of this thread, of every other one wherever it stands, and again of this one: as membarrier has it.

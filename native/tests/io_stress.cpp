@@ -142,7 +142,11 @@ class Listener : public IoObject {
     ~Listener() override { --living; }
 
   protected:
-    void plugged() override { poller().watch_readable(watch(fd_), true); }
+    void plugged() override {
+        poller().watch_readable(watch(fd_), true);
+        poller().add_timer(monotonic_ns() + 20'000'000, *this, 1);
+    }
+    void timer(int) override { ++*heard_; }
     void readable() override {
         char byte;
         if (::recv(fd_, &byte, 1, MSG_DONTWAIT) == 1) ++*heard_;
@@ -176,7 +180,8 @@ void listens() {
     const Ref<Worker> worker = threads.launch<Worker>();
     for (uint64_t i = 1; i <= 3; ++i) {
         worker.call([&](Worker &w) { w.work(&done); });
-        await(done, i); // the thread has gone round
+        await(done, i);                                             // the thread has gone round
+        std::this_thread::sleep_for(std::chrono::milliseconds(15)); // past its timer, too
     }
     CHECK(heard == 1);
     for (const int fd : pair) ::close(fd);
