@@ -112,9 +112,14 @@ def questions(report: Report, who: str, rival: ModuleType, **options: Any) -> No
     done.set()
     asks.close()
     child.join(10)
-    times = sorted(times[count // 10 :])
-    report.add("64 B, request and reply", who, "p50", statistics.median(times) / 1e3, "µs")
-    report.add("64 B, request and reply", who, "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
+    _answered(report, who, times)
+
+
+def _answered(report: Report, who: str, times: list[int]) -> None:
+    """Median and tail of round trips in ns, without the first tenth."""
+    kept = sorted(times[len(times) // 10 :])
+    report.add("64 B, request and reply", who, "p50", statistics.median(kept) / 1e3, "µs")
+    report.add("64 B, request and reply", who, "p99", kept[int(len(kept) * 0.99)] / 1e3, "µs")
 
 
 def _echo_wakes(there: int, back: int, count: int) -> None:
@@ -134,9 +139,7 @@ def wakes(report: Report) -> None:
         os.eventfd_read(back)
         times.append(time.perf_counter_ns() - begun)
     child.join(10)
-    times = sorted(times[count // 10 :])
-    report.add("64 B, request and reply", "two bare wakes (eventfd)", "p50", statistics.median(times) / 1e3, "µs")
-    report.add("64 B, request and reply", "two bare wakes (eventfd)", "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
+    _answered(report, "two bare wakes (eventfd)", times)
     os.close(there)
     os.close(back)
 
