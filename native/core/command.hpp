@@ -95,7 +95,6 @@ class Object {
     virtual void expired() {} // the deadline has passed: what is left is to be dropped
     virtual void over() {}    // all it owned has ended, and so has it; no more calls come
 
-    bool is_ending() const { return ending_; }
     void drained() {
         if (std::exchange(drained_, true)) return;
         held_.add(1); // what follows from that is looked at by a command, not under the caller's feet

@@ -161,7 +161,6 @@ class IoThreads {
         return *std::min_element(homes_.begin(), homes_.end(),
                                  [](const auto &a, const auto &b) { return a->load() < b->load(); });
     }
-    size_t size() const { return homes_.size(); }
 
     // Ends everything: at once what has nothing under way, the rest when that is done or `linger_ns` have passed. False if some
     // object did not give its thread back for `patience_ns` more: then the threads are left to themselves. Not from an io thread.

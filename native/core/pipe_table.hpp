@@ -26,12 +26,9 @@ class PipeTable {
     PipeTable &operator=(const PipeTable &) = delete;
 
     const PipeGeometry &geometry() const { return geometry_; }
-    const OpenedPipe &opened() const { return opened_; }
     const std::string &path() const { return seat_.path(); }
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
-    PeerRole role() const { return role_; }
     uint64_t id() const { return id_; }
-    bool attached() const { return attached_; }
     PeerSlot &slot(uint32_t index) const {
         return *reinterpret_cast<PeerSlot *>(map_->bytes() + slots_offset + size_t{index} * sizeof(PeerSlot));
     }

@@ -67,9 +67,6 @@ class Poller {
 
     // At that time of the monotonic clock, in ns, or soon after, `events.timer(id)` is called, once.
     void add_timer(int64_t when_ns, Events &events, int id) { timers_.emplace(when_ns, Timer{&events, id}); }
-    void cancel_timer(const Events &events, int id) {
-        std::erase_if(timers_, [&](const auto &timer) { return timer.second.events == &events && timer.second.id == id; });
-    }
     void cancel_timers(const Events &events) {
         std::erase_if(timers_, [&](const auto &timer) { return timer.second.events == &events; });
     }
