@@ -30,28 +30,44 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     about["limit"] = control->limit.value.acquire();
     nb::dict totals;
     const auto &t = control->totals;
-    uint64_t sent = t.messages_sent.relaxed(), sent_bytes = t.bytes_sent.relaxed(), refused = t.back_pressure.relaxed();
-    uint64_t received = t.messages_received.relaxed(), received_bytes = t.bytes_received.relaxed(), lost = t.bytes_lost.relaxed();
+    auto slot = [&](uint32_t i) -> const Slot & {
+        return *reinterpret_cast<const Slot *>(map.bytes() + slots_offset + size_t{i} * sizeof(Slot));
+    };
+    auto taken = [](const Slot &s) {
+        const uint32_t state = s.identity.state.acquire(), role = s.identity.role.acquire();
+        return state != 0 && state <= 2 && role != 0 && role <= 3;
+    };
+    auto reading = [](const Slot &s) { return s.identity.role.relaxed() == static_cast<uint32_t>(Role::subscription); };
+    const auto [sent, sent_bytes, received, received_bytes, refused, lost] = add_up(
+        [&] {
+            return std::array{t.messages_sent.relaxed(),  t.bytes_sent.relaxed(),    t.messages_received.relaxed(),
+                              t.bytes_received.relaxed(), t.back_pressure.relaxed(), t.bytes_lost.relaxed()};
+        },
+        [&](auto &sum) {
+            for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
+                const Slot &s = slot(i);
+                if (!taken(s)) continue;
+                const size_t first = reading(s) ? 2 : 0;
+                sum[first] += count_of(s.counters.messages);
+                sum[first + 1] += count_of(s.counters.bytes);
+                sum[4] += count_of(s.counters.back_pressure);
+                sum[5] += count_of(s.counters.bytes_lost);
+            }
+        });
     nb::list members;
     for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
-        const Slot &s = *reinterpret_cast<const Slot *>(map.bytes() + slots_offset + size_t{i} * sizeof(Slot));
-        const uint32_t state = s.identity.state.acquire(), role = s.identity.role.acquire();
-        if (state == 0 || state > 2 || role == 0 || role > 3) continue;
-        if (sync && !lives(fd, slots_offset + uint64_t{i} * sizeof(Slot))) continue;
-        const bool reads = role == static_cast<uint32_t>(Role::subscription);
-        const uint64_t messages = s.counters.messages.relaxed(), bytes = s.counters.bytes.relaxed();
-        (reads ? received : sent) += messages;
-        (reads ? received_bytes : sent_bytes) += bytes;
-        refused += s.counters.back_pressure.relaxed();
-        lost += s.counters.bytes_lost.relaxed();
+        const Slot &s = slot(i);
+        if (!taken(s) || (sync && !lives(fd, slots_offset + uint64_t{i} * sizeof(Slot)))) continue;
+        const bool reads = reading(s);
         add_member(members, i,
-                   reads                                            ? "subscription"
-                   : role == static_cast<uint32_t>(Role::exclusive) ? "exclusive"
-                                                                    : "publication",
-                   state == static_cast<uint32_t>(State::dropped), s.identity.pid.relaxed(),
+                   reads                                                                 ? "subscription"
+                   : s.identity.role.relaxed() == static_cast<uint32_t>(Role::exclusive) ? "exclusive"
+                                                                                         : "publication",
+                   s.identity.state.relaxed() == static_cast<uint32_t>(State::dropped), s.identity.pid.relaxed(),
                    static_cast<int32_t>(s.identity.session.relaxed()), s.identity.joined_ns.relaxed(),
-                   reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none()), messages, bytes,
-                   s.counters.back_pressure.relaxed(), s.counters.bytes_lost.relaxed(), nb::none());
+                   reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none()),
+                   s.counters.messages.relaxed(), s.counters.bytes.relaxed(), s.counters.back_pressure.relaxed(),
+                   s.counters.bytes_lost.relaxed(), nb::none());
         if (sync) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = TermLog::read_name(s.identity);
     }
     totals["messages_sent"] = sent;

@@ -36,21 +36,31 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     about["stream_id"] = 1;
     const auto *control = reinterpret_cast<const PipeControl *>(map.bytes() + control_offset);
     const auto &t = control->totals;
-    uint64_t sent = t.messages_sent.relaxed(), sent_bytes = t.bytes_sent.relaxed(), received = t.messages_received.relaxed(),
-             received_bytes = t.bytes_received.relaxed(), refused = t.back_pressure.relaxed(),
-             dropped = t.messages_dropped.relaxed();
+    auto slot = [&](uint32_t i) -> const PeerSlot & {
+        return *reinterpret_cast<const PeerSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(PeerSlot));
+    };
+    const auto [sent, sent_bytes, received, received_bytes, refused, dropped] = add_up(
+        [&] {
+            return std::array{t.messages_sent.relaxed(),  t.bytes_sent.relaxed(),    t.messages_received.relaxed(),
+                              t.bytes_received.relaxed(), t.back_pressure.relaxed(), t.messages_dropped.relaxed()};
+        },
+        [&](auto &sum) {
+            for (uint32_t i = 0; i < g.peers; ++i) {
+                if (slot(i).identity.state.acquire() != 1) continue;
+                const PeerSlot::Counters &counts = slot(i).counters;
+                sum[0] += count_of(counts.messages_sent);
+                sum[1] += count_of(counts.bytes_sent);
+                sum[2] += count_of(counts.messages_received);
+                sum[3] += count_of(counts.bytes_received);
+                sum[4] += count_of(counts.back_pressure);
+                sum[5] += count_of(counts.messages_dropped);
+            }
+        });
     nb::list members;
     for (uint32_t i = 0; i < g.peers; ++i) {
-        const auto &s = *reinterpret_cast<const PeerSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(PeerSlot));
-        if (s.identity.state.acquire() != 1) continue;
+        const PeerSlot &s = slot(i);
+        if (s.identity.state.acquire() != 1 || !lives(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot))) continue;
         const PeerSlot::Counters &counts = s.counters;
-        sent += counts.messages_sent.relaxed();
-        sent_bytes += counts.bytes_sent.relaxed();
-        received += counts.messages_received.relaxed();
-        received_bytes += counts.bytes_received.relaxed();
-        refused += counts.back_pressure.relaxed();
-        dropped += counts.messages_dropped.relaxed();
-        if (!lives(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot))) continue;
         const auto role = static_cast<PeerRole>(s.identity.role.relaxed());
         const bool reads = role == PeerRole::pull || role == PeerRole::tap;
         add_member(members, i, role_name(role), false, s.identity.pid.relaxed(),

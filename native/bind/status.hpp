@@ -3,8 +3,10 @@
 
 #include "bind.hpp"
 
+#include "../core/counts.hpp"
 #include "../core/mapping.hpp"
 
+#include <array>
 #include <fcntl.h>
 
 namespace penstock::bind {

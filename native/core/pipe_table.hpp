@@ -4,6 +4,7 @@
 #pragma once
 
 #include "clock.hpp"
+#include "counts.hpp"
 #include "liveness.hpp"
 #include "pipe_layout.hpp"
 #include "robust_lock.hpp"
@@ -176,18 +177,12 @@ class PipeTable {
         if (s.identity.state.relaxed() != 1) return;
         PipeControl::Totals &totals = control_->totals;
         PeerSlot::Counters &counts = s.counters;
-        auto move = [](Atomic<uint64_t> &from, Atomic<uint64_t> &to) {
-            const uint64_t value = from.relaxed();
-            if (value == 0) return;
-            from.relaxed(0);
-            to.bump(value);
-        };
-        move(counts.messages_sent, totals.messages_sent);
-        move(counts.bytes_sent, totals.bytes_sent);
-        move(counts.messages_received, totals.messages_received);
-        move(counts.bytes_received, totals.bytes_received);
-        move(counts.back_pressure, totals.back_pressure);
-        move(counts.messages_dropped, totals.messages_dropped);
+        move_count(counts.messages_sent, totals.messages_sent);
+        move_count(counts.bytes_sent, totals.bytes_sent);
+        move_count(counts.messages_received, totals.messages_received);
+        move_count(counts.bytes_received, totals.bytes_received);
+        move_count(counts.back_pressure, totals.back_pressure);
+        move_count(counts.messages_dropped, totals.messages_dropped);
         counts.redelivered.relaxed(0);
         s.identity.state.relaxed(0);
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "clock.hpp"
+#include "counts.hpp"
 #include "liveness.hpp"
 #include "mapping.hpp"
 #include "robust_lock.hpp"
@@ -279,10 +280,6 @@ class TermLog {
         counts.fragments.relaxed(0);
         s.identity.role.release(static_cast<uint32_t>(Role::none));
         s.identity.state.release(static_cast<uint32_t>(State::free));
-    }
-    static void move_count(Atomic<uint64_t> &from, Atomic<uint64_t> &to) {
-        to.bump(from.relaxed());
-        from.relaxed(0);
     }
     // A slot's words are bytes from shared memory: a claim is believed only where a claim can be.
     bool sane_claim(uint64_t position, uint64_t length) const {

@@ -312,12 +312,17 @@ def test_the_dead_are_not_waited_for(pair):
     pid = os.fork()
     if pid == 0:
         doomed = penstock.join("sync:q", sender="doomed")
+        doomed.append("last words")
         signal.pause()
         doomed.close()
     a.wait_for({"doomed"}, timeout=10)
+    assert a.pop(timeout=10).body == b.pop(timeout=10).body == b"last words"
     assert [change.sender for change in a.changes()] == ["b", "doomed"]
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    status = penstock.inspect("sync:q")
+    assert status.totals.messages_sent == 1, "nobody has cleared its place yet, and what it wrote counts"
+    assert {member.name for member in status.members} == {"a", "b"}
     for _ in range(300):
         a.append(bytes(1000), timeout=5)
         b.pop(timeout=5)
