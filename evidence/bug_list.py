@@ -148,7 +148,7 @@ BUGS = [
         (PIPE_MODEL,)),
     Bug("the oldest is dropped without asking", PIPE, "if (!reader.read.cas(read, next)) continue;",
         "reader.read.relaxed(next);", (PIPE_MODEL,)),
-    Bug("a message is read without being claimed", PIPE, "if (lossy_ && !claim(next)) continue;", ";", (PIPE_MODEL,)),
+    Bug("a message is read without being claimed", PIPE, "if (lossy_ && !claimed_ && !claim(next)) continue;", ";", (PIPE_MODEL,)),
     Bug("an heir begins where the dead one had read", PIPE,
         "else link.reader.read.relaxed(read_);", "else read_ = link.reader.read.relaxed();", (PIPE_KILL, PIPE_MODEL)),
     Bug("nobody inherits", TABLE, "l.ends.to.relaxed(id_);", ";", (PIPE_KILL, PIPE_MODEL)),

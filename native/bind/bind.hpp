@@ -63,24 +63,38 @@ inline int64_t seconds_to_ns(double seconds) {
 int64_t timeout_ns(PyObject *timeout);
 
 // Waits until `attempt` returns true, which it calls with the interpreter held; false at the deadline. `glance` is a
-// cheap look, without the interpreter, that says when an attempt is worth it; it runs for `spin_ns` before sleeping on
-// `event`. `idle` runs after each slept slice, with the interpreter.
-inline constexpr int64_t alone_ns = 4000; // who looks busily for longer lets others have the core in between
+// cheap look that needs no interpreter and says when an attempt is worth it; it runs for `spin_ns` before sleeping on
+// `event`. `idle` runs after each slept slice, with the interpreter. Not `often`: about a microsecond lies between
+// two glances, so that they do not take the line from who writes there.
+inline constexpr int64_t spin_default_ns = 20'000; // as `spin` of a subscription
+inline constexpr int64_t alone_ns = 4000; // who looks for longer lets others have the interpreter and the core in between
 
 template <class Attempt, class Glance, class Idle>
 bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64_t first_slice_ns, Attempt &&attempt,
-                Glance &&glance, Idle &&idle) {
+                Glance &&glance, Idle &&idle, bool often = true) {
     if (attempt()) return true;
     if (timeout == 0) return false;
     const int64_t begun = now_monotonic();
     const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
     const int64_t spin_end = spin_ns >= for_ever - begun ? deadline : std::min(begun + spin_ns, deadline);
     int64_t slice = first_slice_ns;
+    // An answer that comes at once is had without giving the interpreter away and asking for it back.
+    for (const int64_t held_end = often ? std::min(begun + alone_ns, spin_end) : begun; now_monotonic() < held_end;) {
+        int looks = 0;
+        while (looks < 16 && !glance()) {
+            spin_pause();
+            ++looks;
+        }
+        if (looks < 16) {
+            if (attempt()) return true;
+            break;
+        }
+    }
     while (now_monotonic() < spin_end) { // spin in slices, so that Ctrl-C and other threads are served
         without_interpreter([&] {
             const int64_t slice_end = std::min(spin_end, now_monotonic() + slice_ns_max);
             while (!glance()) {
-                for (int i = 0; i < 64 && !glance(); ++i) spin_pause();
+                for (int i = 0; i < 64 && !(often && glance()); ++i) spin_pause();
                 const int64_t now = now_monotonic();
                 if (now >= slice_end) break;
                 if (spin_ns < for_ever && now - begun >= alone_ns) platform::yield(); // others may need this core more

@@ -27,26 +27,29 @@ class End {
     virtual void disturb() = 0; // everybody who sleeps on this channel looks again
 };
 
-// Words that change when a message comes, and what they were when there was none. Looked at without the interpreter.
+// Words that change when a message comes, or room for one, and what they were before. Looked at without the interpreter.
 class Glance {
   public:
     void clear() { count_ = 0, changes_ = nullptr; }
-    void add(const Atomic<uint64_t> &word, uint64_t seen) {
+    // Worth an attempt when `word` is so much further than `seen`.
+    void add(const Atomic<uint64_t> &word, uint64_t seen, uint64_t step = 1) {
         if (count_ == most) return; // what is left out is seen by the sleeper's own look
         words_[count_] = &word;
+        steps_[count_] = step;
         seen_[count_++] = seen;
     }
     void add_changes(const Atomic<uint32_t> &word, uint32_t seen) { changes_ = &word, changes_seen_ = seen; }
+    bool empty() const { return count_ == 0 && changes_ == nullptr; }
     bool changed() const {
         for (size_t i = 0; i < count_; ++i)
-            if (words_[i]->relaxed() != seen_[i]) return true;
+            if (words_[i]->relaxed() - seen_[i] >= steps_[i]) return true;
         return changes_ != nullptr && changes_->relaxed() != changes_seen_;
     }
 
   private:
     static constexpr size_t most = 16;
     const Atomic<uint64_t> *words_[most];
-    uint64_t seen_[most];
+    uint64_t seen_[most], steps_[most];
     size_t count_ = 0;
     const Atomic<uint32_t> *changes_ = nullptr;
     uint32_t changes_seen_ = 0;
@@ -131,6 +134,7 @@ bool fill_batch(Reader &reader, BatchBuilder &batch, int64_t limit, size_t most,
 class Sender : public End {
   public:
     virtual Atomic<uint32_t> &room() = 0;                       // event: there may be room now
+    virtual void glance(Glance &) {}                            // there was none: what will change
     virtual Atomic<uint32_t> &members() = 0;                    // event: a subscription came
     virtual int64_t offer(const void *data, size_t length) = 0; // the position after it, or no_room
     virtual size_t offer_many(const Piece *pieces, size_t count) = 0;

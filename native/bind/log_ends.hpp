@@ -162,6 +162,9 @@ class LogSender final : public Sender {
     void leave() override { log_->detach(); }
     void disturb() override { disturb_log(*log_); }
     Atomic<uint32_t> &room() override { return log_->control().space.value; }
+    void glance(Glance &at) override {
+        log_->positions([&](const Atomic<uint64_t> &word) { at.add(word, word.relaxed()); });
+    }
     Atomic<uint32_t> &members() override { return log_->control().space.value; }
 
     int64_t offer(const void *data, size_t length) override { return writer_.offer(data, length); }

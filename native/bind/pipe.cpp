@@ -115,14 +115,7 @@ uint64_t send_to(Publication &publication, uint64_t to, uint64_t id, int32_t kin
     auto attempt = [&] { return sender_of(publication).send_to(to, id, kind, bytes.data(), bytes.size()); };
     if (attempt()) return sender_of(publication).peer().chosen();
     const int64_t limit = timeout_ns(timeout);
-    if (limit == 0) return 0;
-    const Publication::Busy busy(publication);
-    const bool done = wait_until(
-        publication.end().room(), limit, 0, 1'000'000, attempt, [] { return true; },
-        [&] {
-            if (!publication.closed()) publication.ready().repair();
-        });
-    return done ? sender_of(publication).peer().chosen() : 0;
+    return limit != 0 && publication.wait_for_room(limit, attempt) ? sender_of(publication).peer().chosen() : 0;
 }
 
 // (who sent it, id, kind, body, `went`) of the next message, or null with no error set when the timeout passed first.

@@ -70,16 +70,15 @@ class PipeReceiver final : public PeerReceiver {
         limit = std::min<int64_t>(limit, peer_->geometry().mark / 2 + 1);
         most = std::min<size_t>(most, peer_->geometry().capacity / 2);
         if (limit <= 0) return false;
-        const bool more = peer_->drain([&](const Message &message, int32_t session) {
+        const bool more = peer_->drain([&](const Message &message) {
             BatchRow row;
             row.position = message.position;
             row.time_ns = message.time_ns;
-            row.session = session;
+            row.session = message.session;
             batch.add(row, message.data, message.length, true);
-            last = message;
-            last.session = session;
             return --limit == 0 || batch.payload_bytes() >= most;
         });
+        if (batch.rows() != 0) last = peer_->drained();
         return !more;
     }
     void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
@@ -153,6 +152,10 @@ class PipeSender final : public Sender {
     void leave() override { peer_->leave(); }
     void disturb() override { disturb_peer(*peer_); }
     Atomic<uint32_t> &room() override { return peer_->bell(); }
+    void glance(Glance &at) override {
+        peer_->room_words([&](const Atomic<uint64_t> &word, uint64_t seen, uint64_t step) { at.add(word, seen, step); });
+        at.add_changes(peer_->control().changes.value, peer_->seen_changes());
+    }
     Atomic<uint32_t> &members() override { return peer_->bell(); }
 
     int64_t offer(const void *data, size_t length) override {

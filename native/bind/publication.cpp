@@ -97,7 +97,6 @@ class ClaimView {
   public:
     ClaimView(nb::object owner, Publication &publication, size_t length, int64_t timeout)
         : owner_(std::move(owner)), publication_(publication), map_(publication.end().mapping()) {
-        const Publication::Busy busy(publication);
         auto attempt = [&] {
             Sender &writer = publication.ready();
             if (length > writer.payload_max())
@@ -106,7 +105,7 @@ class ClaimView {
                                                  std::to_string(length));
             return writer.reserve(length, place_);
         };
-        if (!wait_until(publication.end().room(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {})) {
+        if (!publication.wait_for_room(timeout, attempt)) {
             PyErr_Format(timeout_error(), "%s: no room for the claim within the timeout", publication.end().path().c_str());
             throw nb::python_error();
         }

@@ -8,15 +8,13 @@ namespace penstock::bind {
 
 class Publication : public Handle<Sender> {
   public:
-    using Handle::Handle;
+    explicit Publication(std::shared_ptr<Sender> end) : Handle(std::move(end)), offered_max_(this->end().payload_max()) {}
 
     int64_t send(const BytesArgument &data, PyObject *timeout) {
         Sender &sender = ready();
-        if (data.size() < copy_without_interpreter) { // the path that has to be short
-            if (data.size() <= sender.payload_max()) {
-                const int64_t position = sender.offer(data.data(), data.size());
-                if (position != no_room) return position;
-            }
+        if (data.size() < copy_without_interpreter && data.size() <= offered_max_) { // the path that has to be short
+            const int64_t position = sender.offer(data.data(), data.size());
+            if (position != no_room) return position;
         }
         return send_patiently(data, timeout_ns(timeout));
     }
@@ -27,6 +25,25 @@ class Publication : public Handle<Sender> {
         return wait_until(end().members(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
     }
 
+    // Until `attempt` finds room: looks for it busily for a moment, as a reader's room comes in large pieces, and sleeps then.
+    template <class Attempt> bool wait_for_room(int64_t timeout, Attempt &&attempt) {
+        const Busy busy(*this);
+        Glance watched;
+        auto attempted = [&] {
+            if (attempt()) return true;
+            watched.clear();
+            ready().glance(watched);
+            return false;
+        };
+        if (attempted()) return true;
+        return wait_until(
+            end().room(), timeout, watched.empty() ? 0 : spin_default_ns, 1'000'000, attempted, [&] { return watched.changed(); },
+            [&] {
+                if (!closed()) ready().repair();
+            },
+            false);
+    }
+
   private:
     int64_t send_patiently(const BytesArgument &data, int64_t timeout) {
         if (data.size() > end().message_max()) {
@@ -35,16 +52,10 @@ class Publication : public Handle<Sender> {
                                              " bytes; the largest is " + std::to_string(end().message_max()) +
                                              (whole ? " here: create the channel with a larger capacity" : ""));
         }
-        const Busy busy(*this);
         Sending sending{data.data(), data.size()};
-        auto attempt = [&] { return ready().advance(sending); };
         bool done = false;
         try {
-            done = wait_until(
-                end().room(), timeout, 0, 1'000'000, attempt, [] { return true; },
-                [&] {
-                    if (!closed()) ready().repair();
-                });
+            done = wait_for_room(timeout, [&] { return ready().advance(sending); });
         } catch (...) {
             if (!closed() && generation() == ForkGuard::generation()) end().give_up(sending);
             throw;
@@ -55,6 +66,8 @@ class Publication : public Handle<Sender> {
         }
         return sending.position;
     }
+
+    const size_t offered_max_; // that offer takes
 };
 
 } // namespace penstock::bind

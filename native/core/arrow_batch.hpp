@@ -151,6 +151,14 @@ class BatchBuilder {
 
   private:
     void add_rest(const BatchRow &row) {
+        constexpr uint32_t rest_of_usual = column_session | column_position | column_time_ns;
+        if ((columns_ | column_payload) == (rest_of_usual | column_payload)) {
+            session_.push(row.session);
+            position_.push(row.position);
+            timestamp_ns_.push(row.time_ns);
+            ++rows_;
+            return;
+        }
         if (columns_ & column_session) session_.push(row.session);
         if (columns_ & column_position) position_.push(row.position);
         if (columns_ & column_time) time_.push(row.time_ns / 1000 - (row.time_ns % 1000 < 0));

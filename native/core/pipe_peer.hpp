@@ -149,7 +149,9 @@ class PipePeer : public PipeTable {
         const size_t count = ins_.size();
         for (size_t i = 0; i < count; ++i) {
             const size_t at = next_in_ + i < count ? next_in_ + i : next_in_ + i - count;
-            if (const Message *found = ins_[at].reader.look()) return choose(at, *found);
+            if (!ins_[at].reader.look(message_)) continue;
+            next_in_ = at;
+            return &message_;
         }
         return nullptr;
     }
@@ -157,22 +159,19 @@ class PipePeer : public PipeTable {
     // not taken before that one, clocks permitting: it is there when all that had nothing are asked once more.
     const Message *look_oldest() {
         follow();
-        size_t best = 0, there = 0, before;
-        const Message *oldest;
+        size_t there = 0, before;
+        Message found;
         do {
             before = there;
             there = 0;
-            oldest = nullptr;
             for (size_t i = 0; i < ins_.size(); ++i) {
-                const Message *found = ins_[i].reader.look();
-                if (found == nullptr) continue;
-                ++there;
-                if (oldest != nullptr && oldest->time_ns <= found->time_ns) continue;
-                best = i;
-                oldest = found;
+                if (!ins_[i].reader.look(found)) continue;
+                if (there++ != 0 && message_.time_ns <= found.time_ns) continue;
+                next_in_ = i;
+                message_ = found;
             }
         } while (there != before && there != ins_.size());
-        return oldest == nullptr ? nullptr : choose(best, *oldest);
+        return there == 0 ? nullptr : &message_;
     }
     // What look() gave is the caller's; nobody else gets it unless this peer dies before it acknowledges.
     void take() {
@@ -191,20 +190,20 @@ class PipePeer : public PipeTable {
         follow();
         for (size_t empty = 0; empty < ins_.size();) {
             In &in = ins_[next_in_];
-            const int32_t session = session_of(in.from);
+            Message found;
             uint64_t messages = 0, bytes = 0;
             bool enough = false;
             for (; messages < run_of_one_pipe && !enough; ++messages) {
-                const Message *found = in.reader.look();
-                if (found == nullptr) break;
-                bytes += found->length;
-                enough = add(*found, session);
+                if (!in.reader.look(found)) break;
+                bytes += found.length;
+                enough = add(found);
                 in.reader.take();
                 if (in.reader.redelivered()) me().counters.redelivered.bump(1);
             }
             empty = messages == run_of_one_pipe ? 0 : messages == 0 ? empty + 1 : 1;
             if (messages != 0) {
                 redelivered_ = in.reader.redelivered();
+                drained_ = found;
                 me().counters.messages_received.bump(messages);
                 me().counters.bytes_received.bump(bytes);
                 unacknowledged_ = true;
@@ -214,6 +213,7 @@ class PipePeer : public PipeTable {
         }
         return false;
     }
+    const Message &drained() const { return drained_; } // the last that drain() took
     // All that was taken is done with.
     void acknowledge() {
         if (!unacknowledged_ || lent_ != 0) return; // what is lent stays as it is
@@ -223,10 +223,10 @@ class PipePeer : public PipeTable {
     }
     void lend() { ++lent_; }
     void give_back() { --lent_; }
-    void keep() { unacknowledged_ = false; } // what was taken so far goes to others when this peer leaves
-    uint64_t from() const { return from_; }  // who sent what look() gave
+    void keep() { unacknowledged_ = false; }              // what was taken so far goes to others when this peer leaves
+    uint64_t from() const { return ins_[next_in_].from; } // who sent what look() gave
     const PipeLink &source() const { return link(ins_[next_in_].index); } // and the pipe it came by
-    const PipeTag &tag() const { return tag_; }
+    const PipeTag &tag() const { return ins_[next_in_].reader.tag(); }
     bool redelivered() const { return redelivered_; }
     uint64_t missing() const { return ins_[next_in_].reader.missing(); } // messages, before what look() gave
     uint64_t missed() const {
@@ -259,6 +259,14 @@ class PipePeer : public PipeTable {
     // Words that change when something arrives, with what they were; safe to look at without the interpreter.
     template <class Each> void words(Each &&each) const {
         for (const In &in : ins_) each(in.reader.tail_word(), in.reader.seen_tail());
+    }
+
+    // Words that go so much further before it is worth looking for room again.
+    template <class Each> void room_words(Each &&each) const {
+        for (const Out &out : outs_)
+            if (out.usable) out.writer.room_words(each);
+        for (const Tap &tap : taps_)
+            if (tap.waited_for) tap.writer.room_words(each);
     }
 
     // ---- the others ----
@@ -393,14 +401,6 @@ class PipePeer : public PipeTable {
             if (out.index == place.index) return std::exchange(out.open, false) ? &out : nullptr;
         return nullptr;
     }
-    const Message *choose(size_t at, const Message &found) {
-        next_in_ = at;
-        message_ = found;
-        message_.session = session_of(ins_[at].from);
-        tag_ = ins_[at].reader.tag();
-        from_ = ins_[at].from;
-        return &message_;
-    }
     void advance_out() { next_out_ = next_out_ + 1 < outs_.size() ? next_out_ + 1 : 0; }
     void finish(Out &out, size_t messages, uint64_t bytes) {
         next_out_ = static_cast<size_t>(&out - outs_.data());
@@ -445,9 +445,8 @@ class PipePeer : public PipeTable {
     std::vector<Out> outs_;
     std::vector<Tap> taps_;
     std::vector<In> ins_;
-    Message message_;
-    PipeTag tag_;
-    uint64_t from_ = 0, chosen_ = 0, missed_ = 0;
+    Message message_, drained_;
+    uint64_t chosen_ = 0, missed_ = 0;
     int64_t repaired_ns_ = 0;
     size_t next_out_ = 0, next_in_ = 0;
     uint32_t lent_ = 0, open_messages_ = 0;

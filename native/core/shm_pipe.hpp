@@ -51,6 +51,9 @@ class PipeBytes {
     const std::string *where_;
 };
 
+// A writer that waits for room hears of it in pieces: a share of the capacity.
+inline constexpr uint32_t room_share = 8;
+
 class PipeWriter {
   public:
     PipeWriter(PipeLink &link, uint8_t *bytes, uint32_t capacity, uint32_t mark, const std::string &where)
@@ -146,6 +149,13 @@ class PipeWriter {
         const uint64_t acked = pipe_.link().reader.acked.acquire(); // SYNC 19
         return tail_ > acked ? tail_ - acked : 0;
     }
+    // While there is no room: words that go so much further when there is some that is worth having.
+    template <class Each> void room_words(Each &&each) const {
+        const PipeLink::Reader &reader = pipe_.link().reader;
+        const uint64_t acked = reader.acked.relaxed(), messages = reader.messages.relaxed();
+        each(reader.acked, acked, std::min<uint64_t>(tail_ - acked, pipe_.capacity() / room_share));
+        each(reader.messages, messages, std::min<uint64_t>(messages_ - messages, mark_ / room_share));
+    }
     uint64_t waiting() const { return messages_ - pipe_.link().reader.messages.relaxed(); }
 
   private:
@@ -180,7 +190,8 @@ class PipeReader {
     PipeReader(PipeLink &link, uint8_t *bytes, uint32_t capacity, const std::string &where)
         : pipe_(link, bytes, capacity, where), acked_(link.reader.acked.relaxed()), read_(acked_), tail_(acked_),
           from_(link.ends.from.relaxed()), to_(link.ends.to.relaxed()), messages_(link.reader.messages.relaxed()),
-          next_number_(messages_), held_(link.ends.held.relaxed()), lossy_(link.ends.lossy.relaxed() != 0) {
+          next_number_(messages_), held_(link.ends.held.relaxed()), session_(session_of(from_)),
+          lossy_(link.ends.lossy.relaxed() != 0) {
         if (acked_ % frame_alignment != 0) pipe_.throw_unsound(acked_);
         shown_ = acked_;
         shown_messages_ = messages_;
@@ -189,37 +200,37 @@ class PipeReader {
         if (read_ % frame_alignment != 0) pipe_.throw_unsound(read_);
     }
 
-    // The next message, or null. It stays readable, and is this reader's, until it is acknowledged.
-    const Message *look() {
-        if (claimed_) return &message_;
+    // The next message, if there is one. It stays readable, and is this reader's, until it is acknowledged.
+    bool look(Message &found) {
         for (;;) {
-            if (read_ >= tail_ && !look_for_more()) return nullptr;
+            if (read_ >= tail_ && !look_for_more()) return false;
             FrameHeader *frame = pipe_.frame(read_);
             const uint64_t at = read_, word0 = frame->word0.relaxed(), step = pipe_.step(word0, at, tail_ - at), next = at + step;
-            if (lossy_ && !claim(next)) continue; // it was dropped meanwhile, and perhaps overwritten
+            if (lossy_ && !claimed_ && !claim(next)) continue; // it was dropped meanwhile, and perhaps overwritten
             if (step == 0) pipe_.throw_unsound(at);
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) {
                 read_ = next;
                 continue;
             }
             read(&frame->term_offset, header_length - sizeof frame->word0);
-            message_.data = reinterpret_cast<const uint8_t *>(frame) + header_length;
-            message_.length = static_cast<size_t>(frame_length(word0)) - header_length;
-            message_.position = at;
-            message_.next = next;
-            message_.time_ns = frame->reserved;
+            found.data = reinterpret_cast<const uint8_t *>(frame) + header_length;
+            found.length = static_cast<size_t>(frame_length(word0)) - header_length;
+            found.position = at;
+            found.next = next_ = next;
+            found.time_ns = frame->reserved;
+            found.session = session_;
             number_ =
                 next_number_ + static_cast<uint32_t>(static_cast<uint32_t>(frame->session) - static_cast<uint32_t>(next_number_));
             tag_ = {frame_id(*frame), frame->stream, frame->reserved};
             claimed_ = true;
-            return &message_;
+            return true;
         }
     }
     // The message that look() gave is in its owner's hands.
     void take() {
         claimed_ = false;
-        redelivered_ = message_.position < held_;
-        read_ = message_.next;
+        redelivered_ = read_ < held_;
+        read_ = next_;
         missed_ += number_ - next_number_;
         next_number_ = number_ + 1;
         if (!lossy_) pipe_.link().reader.read.relaxed(read_); // whoever inherits this pipe knows what was given away
@@ -231,7 +242,7 @@ class PipeReader {
         messages_ = next_number_;
         pipe_.link().reader.messages.relaxed(messages_);
         pipe_.link().reader.acked.release(acked_); // SYNC 19: pairs with PipeWriter::look_again
-        if (acked_ - shown_ < pipe_.capacity() / 8 && messages_ - shown_messages_ < 32 && read_ < tail_) return false;
+        if (acked_ - shown_ < pipe_.capacity() / room_share && messages_ - shown_messages_ < 32 && read_ < tail_) return false;
         shown_ = acked_;
         shown_messages_ = messages_;
         return true;
@@ -280,9 +291,10 @@ class PipeReader {
     }
 
     PipeBytes pipe_;
-    Message message_;
     PipeTag tag_;
     uint64_t acked_, read_, tail_, from_, to_, messages_, next_number_, number_ = 0, missed_ = 0, held_, shown_, shown_messages_;
+    uint64_t next_ = 0; // behind what look() gave
+    const int32_t session_;
     const bool lossy_;
     bool claimed_ = false, redelivered_ = false;
 };

@@ -96,6 +96,13 @@ class TermLog {
         const Held held(*this);
         return make_room_locked(end);
     }
+    // Where the subscriptions that writers wait for are: words to look at, nothing more.
+    template <class Each> void positions(Each &&each) const {
+        for (uint32_t i = 0; i < geometry_.slot_count; ++i)
+            if (slot(i).identity.state.relaxed() == static_cast<uint32_t>(State::active) &&
+                slot(i).identity.role.relaxed() == static_cast<uint32_t>(Role::subscription))
+                each(slot(i).reader.position);
+    }
 
     // ---- members ----
 

@@ -67,7 +67,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                         pull->take();
                     }
                     if ((what & 16) != 0)
-                        pull->drain([&, left = 20](const Message &message, int32_t) mutable {
+                        pull->drain([&, left = 20](const Message &message) mutable {
                             if (message.length > sizeof out) __builtin_trap();
                             std::memcpy(out, message.data, message.length);
                             return --left == 0;

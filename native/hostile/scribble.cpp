@@ -201,7 +201,7 @@ void subscribe(const PipeChannel &channel, std::mt19937_64 &random, Clock::time_
                         for (uint64_t b = 0; b < run.length; b += 8) sum += run.data[b];
                         tap.take(run);
                     } else if (random() % 8 == 0) {
-                        peer->drain([&](const Message &message, int32_t) {
+                        peer->drain([&](const Message &message) {
                             count(message);
                             return random() % 50 == 0;
                         });
