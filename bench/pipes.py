@@ -63,7 +63,7 @@ def shared(report: Report, workers: int) -> None:
     """One who pushes, so many who pull one by one: messages done per second by all of them."""
     count = 4_000 if report.quick else 400_000
     rates = []
-    for _ in range(1 if report.quick else 3):
+    for _ in range(1 if report.quick else 5):
         name = f"shared-{workers}-{time.monotonic_ns()}"
         ready, results = context.Semaphore(0), context.SimpleQueue()
         children = [_child(_worker, name, ready, results) for _ in range(workers)]

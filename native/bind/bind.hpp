@@ -66,8 +66,8 @@ int64_t timeout_ns(PyObject *timeout);
 // cheap look that needs no interpreter and says when an attempt is worth it; it runs for `spin_ns` before sleeping on
 // `event`. `idle` runs after each slept slice, with the interpreter. Not `often`: about a microsecond lies between
 // two glances, so that they do not take the line from who writes there.
-inline constexpr int64_t spin_default_ns = 20'000; // as `spin` of a subscription
-inline constexpr int64_t alone_ns = 4000; // who looks for longer lets others have the interpreter and the core in between
+inline constexpr int64_t room_spin_ns = 50'000; // about what it takes to sleep and be woken
+inline constexpr int64_t alone_ns = 4000;       // who looks for longer lets others have the interpreter and the core in between
 
 template <class Attempt, class Glance, class Idle>
 bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64_t first_slice_ns, Attempt &&attempt,

@@ -68,15 +68,16 @@ class PipeReceiver final : public PeerReceiver {
     // At most half of what a pipe can hold, so that who writes goes on in the other half until this one is acknowledged.
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
         limit = std::min<int64_t>(limit, peer_->geometry().mark / 2 + 1);
-        most = std::min<size_t>(most, peer_->geometry().capacity / 2);
         if (limit <= 0) return false;
+        uint64_t left = peer_->geometry().capacity / 2;
         const bool more = peer_->drain([&](const Message &message) {
             BatchRow row;
             row.position = message.position;
             row.time_ns = message.time_ns;
             row.session = message.session;
             batch.add(row, message.data, message.length, true);
-            return --limit == 0 || batch.payload_bytes() >= most;
+            left -= std::min(left, message.next - message.position);
+            return --limit == 0 || left == 0 || batch.payload_bytes() >= most;
         });
         if (batch.rows() != 0) last = peer_->drained();
         return !more;

@@ -37,7 +37,7 @@ class Publication : public Handle<Sender> {
         };
         if (attempted()) return true;
         return wait_until(
-            end().room(), timeout, watched.empty() ? 0 : spin_default_ns, 1'000'000, attempted, [&] { return watched.changed(); },
+            end().room(), timeout, watched.empty() ? 0 : room_spin_ns, 1'000'000, attempted, [&] { return watched.changed(); },
             [&] {
                 if (!closed()) ready().repair();
             },

@@ -2,11 +2,11 @@
 // data interface (https://arrow.apache.org/docs/format/CDataInterface.html). Knows no Arrow library and no Python.
 #pragma once
 
+#include "buffer.hpp"
+
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,44 +38,6 @@ struct ArrowArray {
     void *private_data;
 };
 }
-
-// Bytes that grow without being zeroed first.
-class Buffer {
-  public:
-    Buffer() = default;
-    Buffer(Buffer &&other) noexcept : bytes_(other.bytes_), size_(other.size_), room_(other.room_) {
-        other.bytes_ = nullptr;
-        other.size_ = other.room_ = 0;
-    }
-    Buffer(const Buffer &) = delete;
-    Buffer &operator=(const Buffer &) = delete;
-    ~Buffer() { std::free(bytes_); }
-    // Room for `more` bytes and some slack behind the end.
-    uint8_t *grow(size_t more) {
-        constexpr size_t slack = 64;
-        if (size_ + more + slack > room_) {
-            room_ = (size_ + more + slack) * 2;
-            auto *moved = static_cast<uint8_t *>(std::realloc(bytes_, room_));
-            if (moved == nullptr) throw std::bad_alloc();
-            bytes_ = moved;
-        }
-        return bytes_ + size_;
-    }
-    void reserve(size_t bytes) {
-        grow(bytes / 2); // which makes room for twice as much
-    }
-    void add(size_t more) { size_ += more; }
-    template <class T> void push(T value) {
-        std::memcpy(grow(sizeof(T)), &value, sizeof(T));
-        size_ += sizeof(T);
-    }
-    const uint8_t *data() const { return bytes_; }
-    size_t size() const { return size_; }
-
-  private:
-    uint8_t *bytes_ = nullptr;
-    size_t size_ = 0, room_ = 0;
-};
 
 // Which columns a batch has; the order of the bits is the order of the columns.
 enum BatchColumn : uint32_t {

@@ -211,6 +211,21 @@ def test_poll_arrow_is_a_record_batch(pair):
     assert (empty.num_rows, empty.schema) == (0, batch.schema)
 
 
+def test_batches_that_are_kept_stay_as_they_are():
+    """Their memory is used again when they are gone, and not before."""
+    with penstock.publish("log:test", term_length=1 << 20) as pub, penstock.subscribe("log:test") as sub:
+        kept = {}
+        for turn in range(24):
+            payloads = [bytes([turn, i % 256]) * 40 for i in range(2000)]  # 160 kB: more than what is small
+            assert pub.offer_many(payloads) == 2000
+            kept[turn] = sub.poll_arrow(), payloads
+            if turn % 3 == 2:
+                del kept[turn - 1]
+            for batch, expected in kept.values():
+                assert batch.column("payload").to_pylist() == expected
+                batch.validate(full=True)
+
+
 def test_subscribers_each_have_their_own_pace(pair):
     pub, first = pair
     with penstock.subscribe("log:test") as second:
