@@ -280,10 +280,12 @@ void lay_out(LogWriter &writer, LogReader &reader, const Case &at) {
         spell(text, before, number, sizeof text);
         CHECK(writer.offer(text, sizeof text) != no_room);
     }
-    if (at.full) { // the window is used up; then the reader moves on, so that the next claim must make room
+    if (at.full) { // the window is used up
         Reservation place;
         while (writer.reserve(96 - header_length, 0, place)) writer.abort(place);
-        reader.look(); // over the padding, to the first message
+    }
+    if (want != 0) { // over the padding, to the first message: so the next claim must make room, and finds some
+        reader.look();
         reader.show_position();
     }
 }

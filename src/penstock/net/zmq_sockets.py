@@ -11,16 +11,16 @@ import itertools
 import struct
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock import codecs
 from penstock.channel import Channel
-from penstock.errors import Closed, Invalid, NotFound, SystemFailure, TimedOut
+from penstock.errors import Invalid, NotFound, SystemFailure, TimedOut
 from penstock.net.zeromq import _bind, _endpoint, _Handle, _hwm, _slices
 from penstock.options import seconds
+from penstock.patterns import Body, Made, Receiving, Routed, decoded, encoded
 
-Body = Any  # bytes, any buffer, text, or a list of those
 TYPES = {
     "push": "PUSH",
     "pull": "PULL",
@@ -35,7 +35,7 @@ BINDS = ("pull", "reply", "router")  # unless told otherwise
 
 def _frames(body: Body) -> list[Any]:
     parts = body if isinstance(body, list | tuple) else [body]
-    return [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part for part in parts]
+    return [encoded(part) for part in parts]
 
 
 def _body(frames: list[bytes]) -> bytes | list[bytes]:
@@ -96,23 +96,19 @@ class ZmqSocket(_Handle):
                     continue
         return None
 
-    def _expect(self, timeout: float | None) -> list[bytes]:
-        frames = self._take(timeout)
-        if frames is None:
-            raise TimedOut(f"{self.channel}: no message within the timeout")
-        return frames
-
-    async def _await(self) -> list[bytes]:
-        while (frames := self._take(0)) is None:
-            await asyncio.to_thread(self._take_no, 0.02)
-        return frames
+    async def _stirred(self) -> None:
+        await asyncio.to_thread(self._take_no, 0.02)
 
     def _take_no(self, limit: float) -> None:
         with self._lock:
             self._open().poll(int(limit * 1000))
 
 
-class ZmqTalker(ZmqSocket):
+class _Receiver(ZmqSocket, Receiving[list[bytes], Made]):
+    """A peer that gives out what it receives."""
+
+
+class ZmqTalker(_Receiver[bytes | list[bytes]]):
     """Push, pull, pair or dealer: sends and receives without addressing anybody, as far as its pattern does."""
 
     def send(self, body: Body, timeout: float | None = None) -> None:
@@ -121,53 +117,20 @@ class ZmqTalker(ZmqSocket):
             raise Invalid(f"{self.channel}: who pulls does not send")
         self._send(_frames(body), timeout)
 
-    def recv(self, timeout: float | None = None) -> bytes | list[bytes]:
-        """The next message, or its parts. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        return _body(self._expect(timeout))
-
-    def try_recv(self) -> bytes | list[bytes] | None:
-        """The next message, or None if there is none yet. Never blocks."""
-        frames = self._take(0)
-        return None if frames is None else _body(frames)
-
-    async def arecv(self) -> bytes | list[bytes]:
-        """The next message; waits in the running event loop."""
-        return _body(await self._await())
-
-    def __iter__(self) -> Iterator[bytes | list[bytes]]:
-        while True:
-            try:
-                yield self.recv()
-            except Closed:
-                return
-
-    async def __aiter__(self) -> AsyncIterator[bytes | list[bytes]]:
-        while True:
-            try:
-                message = await self.arecv()
-            except Closed:
-                return
-            yield message
+    def _made(self, raw: list[bytes]) -> bytes | list[bytes]:
+        return _body(raw)
 
 
-class ZmqRouted(NamedTuple):
-    """A message and the name of the dealer that sent it."""
-
-    sender: str
-    body: bytes | list[bytes]
-
-
-class ZmqRouter(ZmqSocket):
+class ZmqRouter(_Receiver[Routed]):
     """Receives from every dealer, and sends to the one it names."""
 
     def send(self, to: str, body: Body, timeout: float | None = None) -> None:
         """Sends to the dealer of that name. `NotFound` if none is connected; TimeoutError after `timeout` seconds."""
-        self._send([to.encode("utf-8", "surrogateescape"), *_frames(body)], timeout)
+        self._send([encoded(to), *_frames(body)], timeout)
 
-    def recv(self, timeout: float | None = None) -> ZmqRouted:
-        """The next message and who sent it. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        sender, *frames = self._expect(timeout)
-        return ZmqRouted(sender.decode("utf-8", "surrogateescape"), _body(frames))
+    def _made(self, raw: list[bytes]) -> Routed:
+        sender, *frames = raw
+        return Routed(decoded(sender), _body(frames))
 
 
 class ZmqPending:
@@ -259,31 +222,17 @@ class ZmqRequest(NamedTuple):
         return True
 
 
-class ZmqReplier(ZmqSocket):
+class ZmqReplier(_Receiver[ZmqRequest]):
     """A server for REQ, DEALER or `request` peers: takes requests, and answers them in any order."""
-
-    def recv(self, timeout: float | None = None) -> ZmqRequest:
-        """The next request. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        return self._request(self._expect(timeout))
-
-    async def arecv(self) -> ZmqRequest:
-        """The next request; waits in the running event loop."""
-        return self._request(await self._await())
 
     def serve(self, answer: Callable[[Any], Body], count: int | None = None) -> None:
         """Answers requests with what `answer` makes of their bodies, until the handle closes, or `count` are answered."""
-        done = 0
-        while count is None or done < count:
-            try:
-                request = self.recv()
-            except Closed:
-                return
+        for request in itertools.islice(self, count):
             request.reply(answer(request.body))
-            done += 1
 
-    def _request(self, frames: list[bytes]) -> ZmqRequest:
-        end = frames.index(b"", 1) if b"" in frames[1:] else 0
-        return ZmqRequest(_body(frames[end + 1 :]), self, frames[: end or 1])
+    def _made(self, raw: list[bytes]) -> ZmqRequest:
+        end = raw.index(b"", 1) if b"" in raw[1:] else 0
+        return ZmqRequest(_body(raw[end + 1 :]), self, raw[: end or 1])
 
 
 SOCKETS: dict[str, type[ZmqSocket]] = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 from penstock import codecs
@@ -15,6 +15,7 @@ from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.errors import Closed, Invalid, NotFound, TimedOut
 from penstock.options import seconds
+from penstock.patterns import Body, Made, Receiving, Routed, decoded, encoded
 from penstock.shm import handles, opening, pipe
 from penstock.shm.handles import Origin, Publication, Subscription
 from penstock.status import ChannelStatus
@@ -22,7 +23,6 @@ from penstock.status import ChannelStatus
 Found = tuple[
     int, int, int, bytes, int
 ]  # from whom, its number, its kind, the body; and whom what was sent before went to
-Body = Any  # bytes, any buffer, text, or a list of those
 SLICE = 0.02
 
 
@@ -30,12 +30,9 @@ def pack(body: Body) -> tuple[Any, int]:
     """A message as it travels, and what kind it is."""
     if type(body) is bytes:
         return body, 0
-    if isinstance(body, str):
-        return body.encode("utf-8", "surrogateescape"), 0
     if not isinstance(body, list | tuple):
-        return body, 0
-    parts = [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else bytes(part) for part in body]
-    return codecs.join_parts(parts), codecs.PARTS
+        return encoded(body), 0
+    return codecs.join_parts([bytes(encoded(part)) for part in body]), codecs.PARTS
 
 
 def unpack(data: bytes, kind: int) -> bytes | list[bytes]:
@@ -121,7 +118,7 @@ class Socket:
     def _name_of(self, peer: int) -> str:
         found = self._names.get(peer)  # a peer keeps its name, and its number is never another's
         if found is None:
-            found = _native.pipe_name_of(self._pub, peer).decode("utf-8", "surrogateescape")
+            found = decoded(_native.pipe_name_of(self._pub, peer))
             if len(self._names) >= 1024:
                 self._names.clear()
             self._names[peer] = found
@@ -137,14 +134,15 @@ class Socket:
     def _take(self, timeout: float | None) -> Found | None:
         return cast("Found | None", _native.pipe_take(self._sub, timeout))
 
-    def _expect(self, timeout: float | None) -> Found:
-        found = self._take(timeout)
-        if found is None:
-            raise TimedOut(f"{self.channel}: no message within the timeout")
-        return found
+    async def _stirred(self) -> None:
+        await handles.readable(self.fileno())
 
 
-class _Talker(Socket):
+class _Receiver(Socket, Receiving[Found, Made]):
+    """A peer that gives out what it receives."""
+
+
+class _Talker(_Receiver[bytes | list[bytes]]):
     """A peer that sends and receives without addressing anybody."""
 
     def send(self, body: Body, timeout: float | None = None) -> None:
@@ -156,37 +154,8 @@ class _Talker(Socket):
         data, kind = pack(body)
         return _native.pipe_send(self._pub, 0, 0, kind, data, 0) is not None
 
-    def recv(self, timeout: float | None = None) -> bytes | list[bytes]:
-        """The next message. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        found = self._expect(timeout)
-        return unpack(found[3], found[2])
-
-    def try_recv(self) -> bytes | list[bytes] | None:
-        """The next message, or None if there is none yet. Never blocks."""
-        found = self._take(0)
-        return None if found is None else unpack(found[3], found[2])
-
-    async def arecv(self) -> bytes | list[bytes]:
-        """The next message; waits in the running event loop. Cancelling it loses nothing."""
-        while (message := self.try_recv()) is None:
-            await handles.readable(self.fileno())
-        return message
-
-    def __iter__(self) -> Iterator[bytes | list[bytes]]:
-        """Every message, waiting for it; ends when the handle closes."""
-        while True:
-            try:
-                yield self.recv()
-            except Closed:
-                return
-
-    async def __aiter__(self) -> AsyncIterator[bytes | list[bytes]]:
-        while True:
-            try:
-                message = await self.arecv()
-            except Closed:
-                return
-            yield message
+    def _made(self, raw: Found) -> bytes | list[bytes]:
+        return unpack(raw[3], raw[2])
 
 
 class Pair(_Talker):
@@ -197,14 +166,7 @@ class Dealer(_Talker):
     """Sends to whichever router's turn it is; receives what any router addresses to its name."""
 
 
-class Routed(NamedTuple):
-    """A message and the name of the dealer that sent it."""
-
-    sender: str
-    body: bytes | list[bytes]
-
-
-class Router(Socket):
+class Router(_Receiver[Routed]):
     """Receives from every dealer, and sends to the one it names."""
 
     def send(self, to: str, body: Body, timeout: float | None = None) -> None:
@@ -214,21 +176,8 @@ class Router(Socket):
             raise NotFound(2, f"{self.channel}: no peer is called {to!r}; there are {', '.join(self.peers) or 'none'}")
         self._send(peer, 0, body, 0, timeout)
 
-    def recv(self, timeout: float | None = None) -> Routed:
-        """The next message and who sent it. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        found = self._expect(timeout)
-        return Routed(self._name_of(found[0]), unpack(found[3], found[2]))
-
-    def try_recv(self) -> Routed | None:
-        """The same, or None if there is nothing yet. Never blocks."""
-        found = self._take(0)
-        return None if found is None else Routed(self._name_of(found[0]), unpack(found[3], found[2]))
-
-    async def arecv(self) -> Routed:
-        """The same; waits in the running event loop. Cancelling it loses nothing."""
-        while (message := self.try_recv()) is None:
-            await handles.readable(self.fileno())
-        return message
+    def _made(self, raw: Found) -> Routed:
+        return Routed(self._name_of(raw[0]), unpack(raw[3], raw[2]))
 
 
 class Pending:
@@ -421,23 +370,8 @@ class Request(NamedTuple):
         return self.replier._reply(self.peer, self.number, body, timeout)
 
 
-class Replier(Socket):
+class Replier(_Receiver[Request]):
     """A server: takes requests, in turn from all who ask, and answers them in any order."""
-
-    def recv(self, timeout: float | None = None) -> Request:
-        """The next request. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        return self._request(self._expect(timeout))
-
-    def try_recv(self) -> Request | None:
-        """The same, or None if there is none yet. Never blocks."""
-        found = self._take(0)
-        return None if found is None else self._request(found)
-
-    async def arecv(self) -> Request:
-        """The same; waits in the running event loop. Cancelling it loses nothing."""
-        while (found := self.try_recv()) is None:
-            await handles.readable(self.fileno())
-        return found
 
     def serve(self, answer: Callable[[Any], Body], count: int | None = None) -> None:
         """Answers requests with what `answer` makes of their bodies, until the handle closes, or `count` are answered."""
@@ -466,8 +400,8 @@ class Replier(Socket):
             return False
         return True
 
-    def _request(self, found: Found) -> Request:
-        peer, number, kind, data, _ = found
+    def _made(self, raw: Found) -> Request:
+        peer, number, kind, data, _ = raw
         return Request(unpack(data, kind), self._name_of(peer), self, peer, number)
 
 
