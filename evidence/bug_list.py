@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-LOCK = "robust_lock.hpp"
+LOCK, NAME = "robust_lock.hpp", "member_name.hpp"
 LOG, WRITER, READER, WAITING = "term_log.hpp", "log_writer.hpp", "log_reader.hpp", "waiting.hpp"
 RING, RING_WRITER, RING_READER = "ring.hpp", "ring_writer.hpp", "ring_reader.hpp"
 FRAME_POOL, FRAME_WRITER, FRAME_READER = "frame_pool.hpp", "frame_writer.hpp", "frame_reader.hpp"
@@ -125,9 +125,9 @@ BUGS = [
         "at->word0.cas(seen, pack_word0(static_cast<uint32_t>(length), flags_whole, FrameType::pad))",
         "(at->word0.release(pack_word0(static_cast<uint32_t>(length), flags_whole, FrameType::pad)), seen == 0)", (MODEL,),
         ((LOG, "if (frame_length(word0) > 0) return true;\n        // Its owner died", "// Its owner died"),)),
-    Bug("a name is seen while it is written", LOG,
+    Bug("a name is seen while it is written", NAME,
         "identity.joined_ns.relaxed(0); // who reads the name meanwhile gets none", ";", (SYNC_MODEL, KILL)),
-    Bug("a name is believed without looking again", LOG,
+    Bug("a name is believed without looking again", NAME,
         "if (joined == 0 || identity.joined_ns.relaxed() != joined) return {};", ";", (SYNC_MODEL, KILL)),
     Bug("whoever is slow is said to refuse", LOG,
         "if (s.reader.position.acquire() + geometry_.window >= end) continue; // SYNC 3", ";", (SYNC_MODEL,)),

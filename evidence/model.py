@@ -211,7 +211,6 @@ EXPLAINED: list[tuple[str, str, str]] = [
         "*",
         "only its value counts; the fences of a lease and of a recycling order it (SYNC 15)",
     ),
-    ("release_fence(); // SYNC 17: pairs with name_of", "*", "the log's twin of it is looked at by sync_names"),
     ("control_->changes.value.add(1);", "*", "only a hint: who sees it reads the table under its lock"),
     ("reader.read.cas(read, next)", "*", "only its value counts; the bytes are ordered by SYNC 18 and 19"),
     ("held_.add(", "*", "only its value counts; the mailbox orders everything else (SYNC 22)"),

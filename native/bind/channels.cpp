@@ -68,7 +68,7 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
                    reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none()),
                    s.counters.messages.relaxed(), s.counters.bytes.relaxed(), s.counters.back_pressure.relaxed(),
                    s.counters.bytes_lost.relaxed(), nb::none());
-        if (sync) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = TermLog::read_name(s.identity);
+        if (sync) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = read_name(s.identity);
     }
     totals["messages_sent"] = sent;
     totals["bytes_sent"] = sent_bytes;

@@ -68,7 +68,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
                    (reads ? counts.messages_received : counts.messages_sent).relaxed(),
                    (reads ? counts.bytes_received : counts.bytes_sent).relaxed(), counts.back_pressure.relaxed(), 0,
                    nb::int_(counts.messages_dropped.relaxed()));
-        nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = PipePeer::read_name(s.identity);
+        nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = read_name(s.identity);
     }
     uint64_t waiting = 0, laid = 0;
     for (uint32_t i = 0; i < g.links; ++i) {

@@ -92,7 +92,6 @@ struct Control {
 };
 static_assert(sizeof(Control) == 4096 && offsetof(Control, limit) == 128 && offsetof(Control, space) == 512);
 static_assert(offsetof(Control, totals) == 768);
-inline constexpr size_t name_max = 64;
 inline constexpr uint64_t refuses_to_wait = UINT64_MAX; // a subscription's drop_after_ns: writers fail instead of waiting for it
 
 // ---- one participant: whoever holds the kernel lock on this slot's byte owns the slot ----

@@ -59,8 +59,6 @@ constexpr const char *role_name(PeerRole role) {
     return names[static_cast<uint32_t>(role) < 9 ? static_cast<uint32_t>(role) : 0];
 }
 
-inline constexpr size_t peer_name_max = 64;
-
 // A peer: the owner of a slot in one of its generations.
 constexpr uint64_t peer_id(uint32_t generation, uint32_t slot) { return uint64_t{generation} << 32 | (slot + 1); }
 // The same in 32 bits, for what is said of a message; comes again after a million owners.

@@ -6,6 +6,7 @@
 #include "clock.hpp"
 #include "counts.hpp"
 #include "liveness.hpp"
+#include "member_name.hpp"
 #include "pipe_layout.hpp"
 #include "robust_lock.hpp"
 
@@ -55,15 +56,6 @@ class PipeTable {
         const PeerSlot::Identity &identity = slot(static_cast<uint32_t>(index)).identity;
         const std::string name = read_name(identity);
         return identity.generation.relaxed() == id >> 32 ? name : std::string();
-    }
-    // The name in a slot whose owner may be changing; empty while it does.
-    static std::string read_name(const PeerSlot::Identity &identity) {
-        const uint64_t joined = identity.joined_ns.acquire(); // SYNC 17: pairs with introduce
-        char bytes[peer_name_max];
-        copy_words_out(bytes, identity.name, sizeof bytes);
-        acquire_fence(); // SYNC 17: pairs with introduce
-        if (joined == 0 || identity.joined_ns.relaxed() != joined) return {};
-        return std::string(bytes, strnlen(bytes, sizeof bytes));
     }
 
   protected:
@@ -151,12 +143,7 @@ class PipeTable {
         PeerSlot::Identity &identity = me().identity;
         if (identity.state.relaxed() == 1) control_->totals.reaped.bump(1); // the owner before died
         retire(mine_);
-        identity.joined_ns.relaxed(0);
-        release_fence(); // SYNC 17: pairs with name_of
-        char bytes[peer_name_max] = {};
-        std::memcpy(bytes, name_.data(), std::min(name_.size(), sizeof bytes));
-        copy_words_in(identity.name, bytes, sizeof bytes);
-        identity.joined_ns.release(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
+        write_name(identity, name_, static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
         identity.pid.relaxed(static_cast<uint32_t>(getpid()));
         identity.role.relaxed(static_cast<uint32_t>(role_));
         identity.lossy.relaxed(role_ == PeerRole::tap ? when_full_ != WhenFull::wait : when_full_ == WhenFull::drop_oldest);

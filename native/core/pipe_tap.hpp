@@ -48,7 +48,7 @@ class PipeTap {
   private:
     void append(const Message &message, Run &run) {
         const PipeLink::Ends &ends = peer_->source().ends;
-        char name[peer_name_max];
+        char name[name_max];
         copy_words_out(name, ends.name, sizeof name);
         const char *role = role_name(static_cast<PeerRole>(ends.role.relaxed()));
         const std::string prefix =

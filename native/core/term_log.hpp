@@ -7,6 +7,7 @@
 #include "counts.hpp"
 #include "liveness.hpp"
 #include "mapping.hpp"
+#include "member_name.hpp"
 #include "robust_lock.hpp"
 #include "waiting.hpp"
 
@@ -122,9 +123,7 @@ class TermLog {
             identity.session.relaxed(role == Role::subscription ? 0 : control_->sessions.value.add(1));
             identity.drop_after_ns.relaxed(drop_after_ns);
             identity.blocked_since.relaxed(0);
-            write_name(identity, name);
-            // SYNC 17: pairs with read_name; the name is whole under this time
-            identity.joined_ns.release(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
+            write_name(identity, name, static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             start();
             identity.role.release(static_cast<uint32_t>(role));
             // SYNC 4: pairs with is_active; forbids using the slot's words before they are its new owner's
@@ -174,16 +173,6 @@ class TermLog {
         }
         return false;
     }
-    // The name in a slot whose owner may be changing; empty while it does.
-    static std::string read_name(const Slot::Identity &identity) {
-        const uint64_t joined = identity.joined_ns.acquire(); // SYNC 17: pairs with attach
-        char bytes[name_max];
-        copy_words_out(bytes, identity.name, sizeof bytes);
-        acquire_fence(); // SYNC 17: pairs with write_name; a word of the next owner's name is seen with its 0
-        if (joined == 0 || identity.joined_ns.relaxed() != joined) return {};
-        return std::string(bytes, strnlen(bytes, sizeof bytes));
-    }
-
     // Frees the slots of the dead, at most once a millisecond. True if there was one.
     bool reap() {
         const int64_t now = monotonic_ns();
@@ -229,14 +218,6 @@ class TermLog {
         return seat_.taken_by_other(slot_byte(static_cast<uint32_t>(index)));
     }
 
-    static void write_name(Slot::Identity &identity, const std::string &name) {
-        if (name.empty() && identity.name[0].relaxed() == 0) return;
-        char bytes[name_max] = {};
-        std::memcpy(bytes, name.data(), std::min(name.size(), sizeof bytes));
-        identity.joined_ns.relaxed(0); // who reads the name meanwhile gets none
-        release_fence();               // SYNC 17: pairs with read_name
-        copy_words_in(identity.name, bytes, sizeof bytes);
-    }
     void take_any_slot() {
         for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
             if (!seat_.try_take(slot_byte(i))) continue;

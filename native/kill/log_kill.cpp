@@ -294,7 +294,7 @@ void lay_out(LogWriter &writer, LogReader &reader, const Case &at) {
 std::string all_names(const Channel &channel) {
     for (uint32_t i = 0; i < channel.geometry.slot_count; ++i) {
         const Slot &slot = *reinterpret_cast<const Slot *>(channel.map->bytes() + slots_offset + i * sizeof(Slot));
-        const std::string name = TermLog::read_name(slot.identity);
+        const std::string name = read_name(slot.identity);
         if (!name.empty() && name != long_name) return "a name is '" + name + "'";
     }
     return {};

@@ -333,7 +333,7 @@ struct Table {
             const auto *slot = reinterpret_cast<PeerSlot *>(mapping->bytes() + slots_offset + i * sizeof(PeerSlot));
             World::quiet(&slot->counters, sizeof slot->counters);
             World::quiet(&slot->identity.pid, 4);
-            World::quiet(&slot->identity.joined_ns, 8 + peer_name_max);
+            World::quiet(&slot->identity.joined_ns, 8 + name_max);
         }
     }
     static PipePeer &peer(int thread, PeerRole role) {

@@ -18,11 +18,11 @@ void names_change_hands() {
     World::thread([&watcher, &slot, first, second] {
         (void)watcher;
         for (int look = 0; look < 2; ++look) {
-            const std::string name = TermLog::read_name(slot);
+            const std::string name = read_name(slot);
             EXPECT(name.empty() || name == first || name == second);
         }
     });
-    World::finally([&slot, second] { EXPECT(TermLog::read_name(slot) == second); });
+    World::finally([&slot, second] { EXPECT(read_name(slot) == second); });
 }
 
 // Two members write more than there is room for before either reads. Who finds no room takes what it has not read into its own
