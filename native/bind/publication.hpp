@@ -29,13 +29,16 @@ class Publication : public Handle<Sender> {
     template <class Attempt> bool wait_for_room(int64_t timeout, Attempt &&attempt) {
         const Busy busy(*this);
         Glance watched;
-        auto attempted = [&] {
-            if (attempt()) return true;
+        auto look = [&] {
             watched.clear();
             ready().glance(watched);
+        };
+        auto attempted = [&] {
+            if (attempt()) return true;
+            look();
             return false;
         };
-        if (attempted()) return true;
+        look(); // a kind that has nothing to look at sleeps at once
         return wait_until(
             end().room(), timeout, watched.empty() ? 0 : room_spin_ns, 1'000'000, attempted, [&] { return watched.changed(); },
             [&] {

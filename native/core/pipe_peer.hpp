@@ -266,7 +266,7 @@ class PipePeer : public PipeTable {
         for (const Out &out : outs_)
             if (out.usable) out.writer.room_words(each);
         for (const Tap &tap : taps_)
-            if (tap.waited_for) tap.writer.room_words(each);
+            if (tap.waited_for && tap.writer.lag() != 0) tap.writer.room_words(each);
     }
 
     // ---- the others ----

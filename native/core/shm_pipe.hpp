@@ -154,7 +154,7 @@ class PipeWriter {
         const PipeLink::Reader &reader = pipe_.link().reader;
         const uint64_t acked = reader.acked.relaxed(), messages = reader.messages.relaxed();
         each(reader.acked, acked, std::min<uint64_t>(tail_ - acked, pipe_.capacity() / room_share));
-        each(reader.messages, messages, std::min<uint64_t>(messages_ - messages, mark_ / room_share));
+        each(reader.messages, messages, std::min<uint64_t>(messages_ - messages, std::max<uint32_t>(mark_ / room_share, 1)));
     }
     uint64_t waiting() const { return messages_ - pipe_.link().reader.messages.relaxed(); }
 
