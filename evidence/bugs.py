@@ -92,7 +92,11 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     KILL: ("kill/log_kill.cpp", [], ("--kills 2",)),
     RKILL: ("kill/recording_kill.cpp", [], ("--rounds 2 --kills 4",)),
     CHECK: ("tests/recording_check.cpp", [], ("--rounds 300",)),
-    SCRIBBLE: ("hostile/scribble.cpp", ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], ("--rounds 8",)),
+    SCRIBBLE: (
+        "hostile/scribble.cpp",
+        ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+        ("--rounds 8 --kind 0",),
+    ),
     STRESS: ("tests/log_stress.cpp", [], ("--seconds 2",)),
     RING_KILL: ("kill/ring_kill.cpp", [], ("--kills 2",)),
     RING_STRESS: ("tests/ring_stress.cpp", [], ("--seconds 2",)),

@@ -69,6 +69,8 @@ int64_t timeout_ns(PyObject *timeout);
 inline constexpr int64_t room_spin_ns = 50'000; // about what it takes to sleep and be woken
 inline constexpr int64_t alone_ns = 4000;       // who looks for longer lets others have the interpreter and the core in between
 
+inline bool only_thread() { return PyThreadState_Next(PyInterpreterState_ThreadHead(PyInterpreterState_Get())) == nullptr; }
+
 template <class Attempt, class Glance, class Idle>
 bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64_t first_slice_ns, Attempt &&attempt,
                 Glance &&glance, Idle &&idle, bool often = true) {
@@ -78,8 +80,10 @@ bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64
     const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
     const int64_t spin_end = spin_ns >= for_ever - begun ? deadline : std::min(begun + spin_ns, deadline);
     int64_t slice = first_slice_ns;
-    // An answer that comes at once is had without giving the interpreter away and asking for it back.
-    for (const int64_t held_end = often ? std::min(begun + alone_ns, spin_end) : begun; now_monotonic() < held_end;) {
+    // An answer that comes at once is had without giving the interpreter away and asking for it back, if no other thread has use
+    // for it.
+    const bool keeps = often && only_thread();
+    for (const int64_t held_end = keeps ? std::min(begun + alone_ns, spin_end) : begun; now_monotonic() < held_end;) {
         int looks = 0;
         while (looks < 16 && !glance()) {
             spin_pause();

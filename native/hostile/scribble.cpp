@@ -276,19 +276,21 @@ void play(const Kind &channel, uint64_t hot, uint64_t seed, uint64_t round, uint
 int main(int argc, char **argv) {
     const uint64_t seed = argument(argc, argv, "--seed", 1), rounds = argument(argc, argv, "--rounds", 4);
     const uint64_t milliseconds = argument(argc, argv, "--milliseconds", 1500);
+    const uint64_t only = argument(argc, argv, "--kind", 4); // 0 log, 1 ring, 2 pipe, 3 frames, 4 all in turn
     Account account;
-    for (uint64_t round = 0; round < rounds; ++round) {
-        if (round % 4 == 0) {
+    for (uint64_t round = 0; round < rounds && account.failures == 0; ++round) {
+        const uint64_t kind = only < 4 ? only : round % 4;
+        if (kind == 0) {
             LogGeometry g;
             g.term_length = g.window = 64 * 1024;
             g.slot_count = 8;
             play(Channel(g), terms_offset(8), seed, round, milliseconds, account);
-        } else if (round % 4 == 1) {
+        } else if (kind == 1) {
             RingGeometry g;
             g.capacity = 64 * 1024;
             g.slot_count = 8;
             play(RingChannel(g), ring_data_offset(8), seed, round, milliseconds, account);
-        } else if (round % 4 == 2) {
+        } else if (kind == 2) {
             PipeGeometry g;
             g.capacity = 64 * 1024;
             g.peers = g.links = 8;
