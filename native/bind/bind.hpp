@@ -80,30 +80,20 @@ bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64
     const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
     const int64_t spin_end = spin_ns >= for_ever - begun ? deadline : std::min(begun + spin_ns, deadline);
     int64_t slice = first_slice_ns;
+    auto seen_by = [&](int64_t end) { // looks busily
+        while (!glance()) {
+            for (int i = 0; i < 64 && !(often && glance()); ++i) spin_pause();
+            const int64_t now = now_monotonic();
+            if (now >= end) return false;
+            if (spin_ns < for_ever && now - begun >= alone_ns) platform::yield(); // others may need this core more
+        }
+        return true;
+    };
     // An answer that comes at once is had without giving the interpreter away and asking for it back, if no other thread has use
     // for it.
-    const bool keeps = often && only_thread();
-    for (const int64_t held_end = keeps ? std::min(begun + alone_ns, spin_end) : begun; now_monotonic() < held_end;) {
-        int looks = 0;
-        while (looks < 16 && !glance()) {
-            spin_pause();
-            ++looks;
-        }
-        if (looks < 16) {
-            if (attempt()) return true;
-            break;
-        }
-    }
+    if (often && spin_ns > 0 && only_thread() && seen_by(std::min(begun + alone_ns, spin_end)) && attempt()) return true;
     while (now_monotonic() < spin_end) { // spin in slices, so that Ctrl-C and other threads are served
-        without_interpreter([&] {
-            const int64_t slice_end = std::min(spin_end, now_monotonic() + slice_ns_max);
-            while (!glance()) {
-                for (int i = 0; i < 64 && !(often && glance()); ++i) spin_pause();
-                const int64_t now = now_monotonic();
-                if (now >= slice_end) break;
-                if (spin_ns < for_ever && now - begun >= alone_ns) platform::yield(); // others may need this core more
-            }
-        });
+        without_interpreter([&] { seen_by(std::min(spin_end, now_monotonic() + slice_ns_max)); });
         if (attempt()) return true;
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         idle();

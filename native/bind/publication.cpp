@@ -105,7 +105,7 @@ class ClaimView {
                                                  std::to_string(length));
             return writer.reserve(length, place_);
         };
-        if (!publication.wait_for_room(timeout, attempt)) {
+        if (!attempt() && !publication.wait_for_room(timeout, attempt)) {
             PyErr_Format(timeout_error(), "%s: no room for the claim within the timeout", publication.end().path().c_str());
             throw nb::python_error();
         }

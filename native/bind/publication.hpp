@@ -25,7 +25,8 @@ class Publication : public Handle<Sender> {
         return wait_until(end().members(), timeout, 0, 1'000'000, attempt, [] { return true; }, [] {});
     }
 
-    // Until `attempt` finds room: looks for it busily for a moment, as a reader's room comes in large pieces, and sleeps then.
+    // After an attempt that failed: until `attempt` finds room. Looks for it busily for a moment, as a reader's room comes in
+    // large pieces, and sleeps then.
     template <class Attempt> bool wait_for_room(int64_t timeout, Attempt &&attempt) {
         const Busy busy(*this);
         Glance watched;

@@ -113,8 +113,8 @@ class BatchBuilder {
 
   private:
     void add_rest(const BatchRow &row) {
-        constexpr uint32_t rest_of_usual = column_session | column_position | column_time_ns;
-        if ((columns_ | column_payload) == (rest_of_usual | column_payload)) {
+        constexpr uint32_t usual = column_session | column_position | column_time_ns;
+        if ((columns_ & ~uint32_t{column_payload}) == usual) {
             session_.push(row.session);
             position_.push(row.position);
             timestamp_ns_.push(row.time_ns);
