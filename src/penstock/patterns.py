@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from penstock.errors import Closed, TimedOut
+from penstock.errors import TimedOut
+from penstock.iteration import until_closed, until_closed_async
 
 Body = Any  # bytes, any buffer, text, or a list of those: the parts of one message
 Raw = TypeVar("Raw")  # as it was carried
@@ -63,20 +64,10 @@ class Receiving(ABC, Generic[Raw, Made]):
 
     def __iter__(self) -> Iterator[Made]:
         """Every message, waiting for it; ends when the handle closes."""
-        while True:
-            try:
-                message = self.recv()
-            except Closed:
-                return
-            yield message
+        return until_closed(self.recv)
 
-    async def __aiter__(self) -> AsyncIterator[Made]:
-        while True:
-            try:
-                message = await self.arecv()
-            except Closed:
-                return
-            yield message
+    def __aiter__(self) -> AsyncIterator[Made]:
+        return until_closed_async(self.arecv)
 
 
 def encoded(part: Any) -> Any:

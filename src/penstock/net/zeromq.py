@@ -20,6 +20,7 @@ from penstock import codecs
 from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, Invalid, SystemFailure, TimedOut
+from penstock.iteration import until_closed_async
 from penstock.options import seconds
 
 if TYPE_CHECKING:
@@ -300,13 +301,8 @@ class ZmqSubscription(_Handle):
         with self._lock:
             self._open().poll(SLICE_MS)
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while not self.closed:
-            try:
-                message = await self.arecv()
-            except Closed:
-                return
-            yield message
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return until_closed_async(self.arecv)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (open_subscription, self._channel, self._arguments)

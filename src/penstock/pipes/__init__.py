@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
 from penstock._native import core as _native
-from penstock.errors import Closed, TimedOut
+from penstock.errors import TimedOut
+from penstock.iteration import until_closed, until_closed_async
 
 
 class Empty(TimedOut, queue.Empty):
@@ -26,14 +27,6 @@ async def _aget(handle: Any) -> Any:
         finally:
             loop.remove_reader(fd)
     return item
-
-
-def _iterate(handle: Any) -> Iterator[Any]:
-    while True:
-        try:
-            yield handle.take(None)
-        except Closed:
-            return
 
 
 class Pipe(_native.ThreadPipe):
@@ -55,15 +48,10 @@ class Pipe(_native.ThreadPipe):
 
     def __iter__(self) -> Iterator[Any]:
         """Every object, waiting for it; ends when the pipe is closed."""
-        return _iterate(self)
+        return until_closed(lambda: self.take(None))
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while True:
-            try:
-                item = await _aget(self)
-            except Closed:
-                return
-            yield item
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return until_closed_async(self.aget)
 
     def __enter__(self) -> Self:
         return self

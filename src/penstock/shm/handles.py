@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.codecs import Codec
-from penstock.errors import Closed
+from penstock.iteration import until_closed_async
 from penstock.shm.opening import Kind, inspect
 from penstock.status import ChannelStatus
 
@@ -141,13 +141,8 @@ class Subscription(_native.Subscription):
                 return self._origin.codec.decode(message)
             await readable(self.fileno())
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while not self.closed:
-            try:
-                message = await self.arecv()
-            except Closed:
-                return
-            yield message
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return until_closed_async(self.arecv)
 
     def statistics(self) -> ChannelStatus:
         """The channel's counters at this moment."""

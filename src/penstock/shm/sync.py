@@ -20,6 +20,7 @@ from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, NotFound, TimedOut
+from penstock.iteration import until_closed, until_closed_async
 from penstock.options import SyncOptions, seconds
 from penstock.shm import files, handles, opening
 from penstock.shm.handles import Origin, Publication, Subscription
@@ -254,11 +255,7 @@ class SyncQueue(_native.SyncMember):
 
     def __iter__(self) -> Iterator[SyncMessage]:
         """Every message, waiting for it; ends when the handle closes."""
-        while True:
-            try:
-                yield self.pop()
-            except Closed:
-                return
+        return until_closed(self.pop)
 
     def fileno(self) -> int:
         """Readable while there is something in the queue to read, for selectors. Look at `spilled` too after writing."""
@@ -270,13 +267,8 @@ class SyncQueue(_native.SyncMember):
             await handles.readable(self.fileno())
         return message
 
-    async def __aiter__(self) -> AsyncIterator[SyncMessage]:
-        while True:
-            try:
-                message = await self.apop()
-            except Closed:
-                return
-            yield message
+    def __aiter__(self) -> AsyncIterator[SyncMessage]:
+        return until_closed_async(self.apop)
 
     # ---- the others ----
 
