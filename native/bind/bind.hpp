@@ -1,16 +1,15 @@
-// What the binding files share: errors to Python exceptions, arguments of hot methods, waiting with signals and the
-// exit gate. No algorithms.
+// Shared by the binding files: errors to Python exceptions, arguments of hot methods, the exit gate. No algorithms.
 #pragma once
 
-#include "../core/error.hpp"
-#include "../core/waiting.hpp"
+#include "stable_abi.hpp"
+
+#include "ground/error.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
 #include <atomic>
 #include <climits>
-#include <ctime>
 #include <exception>
 
 namespace nb = nanobind;
@@ -21,17 +20,20 @@ namespace penstock::bind {
 
 // Sets the Python error that stands for the C++ exception in flight; returns null for the caller to return.
 PyObject *raise_current() noexcept;
-PyObject *timeout_error(); // the class
+PyObject *timeout_error();               // the class
+std::string named_process(uint32_t pid); // for errors: its number, and what of its command line fits
+std::string command_of(uint32_t pid);    // a process' command line, any bytes; empty if there is none or nobody may see it
+PyObject *text_of(const std::string &bytes) noexcept; // bytes that are not UTF-8 as \xff
 void bind_errors(nb::module_ &m);
 
 // ---- the exit gate ----
-// A thread that waits without the interpreter must not come back to it once it finalizes: that ends the process by
+// A thread that waits without the GIL must not take the GIL again once the interpreter finalizes: that ends the process by
 // abort. The gate closes in an atexit callback, after which such threads stay where they are.
 void bind_gate(nb::module_ &m);
 void pass_gate();   // before the interpreter is taken again
 void gate_passed(); // after it was
 
-// Runs `work` without the interpreter and comes back through the gate.
+// Runs `work` without the GIL and takes it again through the gate.
 template <class Work> void without_interpreter(Work &&work) {
     PyThreadState *state = PyEval_SaveThread();
     std::exception_ptr failed;
@@ -46,70 +48,16 @@ template <class Work> void without_interpreter(Work &&work) {
     if (failed) std::rethrow_exception(failed);
 }
 
-// ---- deadlines ----
+// ---- timeouts ----
 
 inline constexpr int64_t for_ever = INT64_MAX;
 
-inline int64_t now_monotonic() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 inline int64_t seconds_to_ns(double seconds) {
     if (seconds <= 0) return 0;
     return seconds > 9e9 ? for_ever : static_cast<int64_t>(seconds * 1e9);
 }
 // None: for ever. Throws python_error for what is no number, invalid for NaN and negatives.
 int64_t timeout_ns(PyObject *timeout);
-
-// Waits until `attempt` returns true, which it calls with the interpreter held; false at the deadline. `glance` is a
-// cheap look that needs no interpreter and says when an attempt is worth it; it runs for `spin_ns` before sleeping on
-// `event`. `idle` runs after each slept slice, with the interpreter. Not `often`: about a microsecond lies between
-// two glances, so that they do not take the line from who writes there.
-inline constexpr int64_t room_spin_ns = 50'000; // about what it takes to sleep and be woken
-inline constexpr int64_t alone_ns = 4000;       // who looks for longer lets others have the interpreter and the core in between
-
-inline bool only_thread() { return PyThreadState_Next(PyInterpreterState_ThreadHead(PyInterpreterState_Get())) == nullptr; }
-
-template <class Attempt, class Glance, class Idle>
-bool wait_until(Atomic<uint32_t> &event, int64_t timeout, int64_t spin_ns, int64_t first_slice_ns, Attempt &&attempt,
-                Glance &&glance, Idle &&idle, bool often = true) {
-    if (attempt()) return true;
-    if (timeout == 0) return false;
-    const int64_t begun = now_monotonic();
-    const int64_t deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
-    const int64_t spin_end = spin_ns >= for_ever - begun ? deadline : std::min(begun + spin_ns, deadline);
-    int64_t slice = first_slice_ns;
-    auto seen_by = [&](int64_t end) { // looks busily
-        while (!glance()) {
-            for (int i = 0; i < 64 && !(often && glance()); ++i) spin_pause();
-            const int64_t now = now_monotonic();
-            if (now >= end) return false;
-            if (spin_ns < for_ever && now - begun >= alone_ns) platform::yield(); // others may need this core more
-        }
-        return true;
-    };
-    // An answer that comes at once is had without giving the interpreter away and asking for it back, if no other thread has use
-    // for it.
-    if (often && spin_ns > 0 && only_thread() && seen_by(std::min(begun + alone_ns, spin_end)) && attempt()) return true;
-    while (now_monotonic() < spin_end) { // spin in slices, so that Ctrl-C and other threads are served
-        without_interpreter([&] { seen_by(std::min(spin_end, now_monotonic() + slice_ns_max)); });
-        if (attempt()) return true;
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        idle();
-    }
-    for (;;) {
-        const uint32_t expected = event_prepare(event);
-        if (attempt()) return true;
-        const int64_t now = now_monotonic();
-        if (now >= deadline) return false;
-        without_interpreter([&] { event_sleep(event, expected, std::min(slice, deadline - now)); });
-        if (attempt()) return true;
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
-        idle();
-        slice = std::min(slice * 2, slice_ns_max);
-    }
-}
 
 // ---- arguments of methods that bypass nanobind's dispatch ----
 
@@ -151,13 +99,19 @@ template <class Function> PyCFunction as_method(Function function) {
 }
 
 void bind_channels(nb::module_ &m);
+void bind_early(nb::module_ &m);
+void bind_formats(nb::module_ &m);
 void bind_publication(nb::module_ &m);
+void bind_awaiting(nb::module_ &m);
+void bind_streams(nb::module_ &m);
 void bind_subscription(nb::module_ &m);
 void bind_waiting(nb::module_ &m);
 void bind_recording(nb::module_ &m);
 void bind_frames(nb::module_ &m);
 void bind_sync(nb::module_ &m);
 void bind_pipe(nb::module_ &m);
+void bind_pipe_sockets(nb::module_ &m);
 void bind_mailbox(nb::module_ &m);
+void bind_udp(nb::module_ &m);
 
 } // namespace penstock::bind

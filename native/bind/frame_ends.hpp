@@ -1,20 +1,21 @@
-// The two ends of a frames channel, as Python's handles need them. What is sent and received as a message here is a frame's note.
+// The two ends of a frames channel, as Python's handles need them. A message here is a frame's note.
 #pragma once
 
 #include "bind.hpp"
 #include "ring_ends.hpp"
 
-#include "../core/frame_reader.hpp"
-#include "../core/frame_writer.hpp"
+#include "frames/frame_reader.hpp"
+#include "frames/frame_writer.hpp"
 
 namespace penstock::bind {
 
-class FrameReceiver final : public RingReading, public std::enable_shared_from_this<FrameReceiver> {
+class FrameReaderEnd final : public RingReading {
   public:
     // `pixels`: for a recorder, that gets them with the notes; positions then count their bytes too.
-    FrameReceiver(int fd, const std::string &path, Start start, bool conflate, bool pixels)
-        : FrameReceiver(std::make_shared<FramePool>(fd, path), start, conflate, pixels) {}
-    ~FrameReceiver() override { ring_->detach(); }
+    // `waits`: publications wait for it.
+    FrameReaderEnd(int fd, const std::string &path, Start start, bool conflate, bool waits, bool pixels)
+        : FrameReaderEnd(std::make_shared<FramePool>(fd, path), start, conflate, waits, pixels) {}
+    ~FrameReaderEnd() override { reader_.leave(); }
 
     bool take(Frame &frame) { return reader_.take(frame); }
     using RingReading::take;
@@ -23,7 +24,7 @@ class FrameReceiver final : public RingReading, public std::enable_shared_from_t
     // A lease ended: the seat was kept for it if the handle was closed.
     void give_back(uint32_t buffer) {
         reader_.give_back(buffer);
-        if (leaving_ && reader_.leases() == 0) ring_->detach();
+        if (leaving_ && reader_.leases() == 0) reader_.leave();
     }
     using RingReading::give_back;
     uint32_t leases() const { return reader_.leases(); }
@@ -36,7 +37,8 @@ class FrameReceiver final : public RingReading, public std::enable_shared_from_t
     }
     void leave() override {
         leaving_ = true;
-        if (reader_.leases() == 0 || ring_->forked()) ring_->detach();
+        if (reader_.leases() == 0 || ring_->forked()) reader_.leave();
+        else reader_.stop_waiting();
     }
     bool readable() const override { return pixels_ ? reader_.cell_readable() : ring_->readable(notes_->position()); }
     Run run(uint64_t max) override { return pixels_ ? reader_.cell_run(buffer_) : notes_->run(max, buffer_); }
@@ -44,8 +46,8 @@ class FrameReceiver final : public RingReading, public std::enable_shared_from_t
     uint64_t lag() const override { return pixels_ ? reader_.cell_lag() : notes_->lag(); }
 
   private:
-    FrameReceiver(std::shared_ptr<FramePool> pool, Start start, bool conflate, bool pixels)
-        : RingReading(pool->ring()), pool_(pool), reader_(std::move(pool), start, conflate), pixels_(pixels) {
+    FrameReaderEnd(std::shared_ptr<FramePool> pool, Start start, bool conflate, bool waits, bool pixels)
+        : RingReading(pool->ring()), pool_(pool), reader_(std::move(pool), start, conflate, waits), pixels_(pixels) {
         notes_ = &reader_.ring();
         if (pixels) reader_.cell(); // throws if they are too large
     }
@@ -56,14 +58,14 @@ class FrameReceiver final : public RingReading, public std::enable_shared_from_t
     bool leaving_ = false;
 };
 
-class FrameSender final : public Sender {
+class FrameWriterEnd final : public WriterEnd {
   public:
-    FrameSender(int fd, const std::string &path, std::shared_ptr<ManualClock> clock)
+    FrameWriterEnd(int fd, const std::string &path, std::shared_ptr<ManualClock> clock)
         : pool_(std::make_shared<FramePool>(fd, path)), ring_(pool_->ring()), writer_(pool_, std::move(clock)),
           said_(pool_->geometry().buffers) {}
-    ~FrameSender() override { ring_->detach(); }
+    ~FrameWriterEnd() override { ring_->detach(); }
 
-    const std::string &path() const override { return ring_->path(); }
+    const std::string &where() const override { return ring_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
     void rejoin() override {
         ring_->forget_slot();
@@ -73,8 +75,7 @@ class FrameSender final : public Sender {
     void leave() override { ring_->detach(); }
     void disturb() override {
         disturb_ring(*ring_);
-        pool_->room().add(2);
-        event_wake(pool_->room());
+        event_disturb(pool_->room());
     }
     Atomic<uint32_t> &room() override { return pool_->room(); }
     Atomic<uint32_t> &members() override { return ring_->control().members.value; }
@@ -92,9 +93,9 @@ class FrameSender final : public Sender {
     }
     bool reserve(size_t length, Reservation &place) override {
         if (length != payload_max())
-            throw Error(Code::invalid,
-                        path() + ": a frame here has " + std::to_string(payload_max()) + " bytes, not " + std::to_string(length));
-        const uint32_t buffer = writer_.acquire();
+            throw Error(Code::invalid, where() + ": a frame here has " + std::to_string(payload_max()) + " bytes, not " +
+                                           std::to_string(length));
+        const uint32_t buffer = writer_.take_buffer();
         if (buffer == no_buffer) return false;
         said_[buffer] = {};
         place = {pool_->bytes(buffer), position(), 0, buffer, flags_whole};
@@ -124,6 +125,15 @@ class FrameSender final : public Sender {
     }
     void give_up(Sending &) override {}
 
+    std::string why_full() const override {
+        FramePool::Holder one;
+        if (!pool_->slowest(one)) return "every buffer is being filled";
+        std::string text = named_process(one.pid);
+        if (one.unread != 0) text += " has " + std::to_string(one.unread) + " frames yet to receive";
+        if (one.unread != 0 && one.leased != 0) text += " and";
+        if (one.leased != 0) text += " holds a lease on " + std::to_string(one.leased);
+        return text + " of the " + std::to_string(pool_->geometry().buffers) + " buffers";
+    }
     size_t payload_max() const override { return pool_->geometry().frame_bytes; }
     size_t message_max() const override { return payload_max(); }
     uint64_t position() const override { return writer_.ring().position(); }

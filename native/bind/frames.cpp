@@ -8,10 +8,10 @@ namespace penstock::bind {
 
 namespace {
 
-// A frame that nobody writes to while this lives, or anything made from it. Thread-safe under the interpreter's lock.
+// A frame that nobody writes to while this lives, or anything made from it. Thread-safe under the GIL.
 class Lease {
   public:
-    Lease(std::shared_ptr<FrameReceiver> end, Frame frame)
+    Lease(std::shared_ptr<FrameReaderEnd> end, Frame frame)
         : end_(std::move(end)), frame_(std::move(frame)), generation_(ForkGuard::generation()) {
         lent.data = const_cast<uint8_t *>(frame_.data);
         lent.length = end_->frame_bytes();
@@ -21,6 +21,7 @@ class Lease {
     Lease &operator=(const Lease &) = delete;
 
     bool lent_now() const { return held_; }
+    void exported() {}
     void returned() {}
     void release() {
         if (lent.exports != 0) {
@@ -38,28 +39,39 @@ class Lease {
         held_ = false;
         if (generation_ == ForkGuard::generation()) end_->give_back(frame_.note.buffer); // a forked child's is its parent's
     }
-    std::shared_ptr<FrameReceiver> end_;
+    std::shared_ptr<FrameReaderEnd> end_;
     Frame frame_;
     const uint32_t generation_;
     bool held_ = true;
 };
 
-FrameReceiver &frames_of(Receiver &reader) {
-    auto *frames = dynamic_cast<FrameReceiver *>(&reader);
-    if (frames == nullptr) throw Error(Code::invalid, reader.path() + ": this is no subscription to frames");
+FrameReaderEnd &frames_of(ReaderEnd &reader) {
+    auto *frames = dynamic_cast<FrameReaderEnd *>(&reader);
+    if (frames == nullptr) throw Error(Code::invalid, reader.where() + ": this is no subscription to frames");
     return *frames;
 }
 
 // The next frame, or null.
-Lease *take(Subscription &subscription) {
-    FrameReceiver &reader = frames_of(subscription.reading());
+Lease *take(Subscription &subscription, ReaderEnd &ready) {
+    FrameReaderEnd &reader = frames_of(ready);
     Frame frame;
     if (reader.passage.allowed() == 0 || !reader.take(frame)) {
         subscription.nothing(reader);
+        subscription.tell_end(reader);
         return nullptr;
     }
     subscription.took(frame.message);
-    return new Lease(reader.shared_from_this(), std::move(frame));
+    return new Lease(std::static_pointer_cast<FrameReaderEnd>(reader.shared_from_this()), std::move(frame));
+}
+
+Lease *take_within(Subscription &subscription, PyObject *timeout) {
+    const int64_t limit = timeout_ns(timeout); // a bad one is an error, also where there is a frame already
+    Lease *lease = take(subscription, subscription.reading());
+    // A frame that is recycled before it can be leased counts as lost: the wait goes on.
+    auto attempt = [&] { return (lease = take(subscription, subscription.reading_on())) != nullptr; };
+    if (lease != nullptr || subscription.wait(limit, attempt)) return lease;
+    PyErr_Format(timeout_error(), "%s: no frame within the timeout", subscription.end().where().c_str());
+    throw nb::python_error();
 }
 
 } // namespace
@@ -68,7 +80,8 @@ void bind_frames(nb::module_ &m) {
     PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void *>(get_buffer<Lease, false>)},
                            {Py_bf_releasebuffer, reinterpret_cast<void *>(release_buffer<Lease>)},
                            {0, nullptr}};
-    nb::class_<Lease>(m, "Lease", nb::type_slots(slots), "A frame's buffer, which stays as it is while this lives. Read-only.")
+    nb::class_<Lease>(m, "Lease", nb::type_slots(slots),
+                      "A lease of a frame's buffer, which does not change while this exists. Read-only.")
         .def("release", &Lease::release)
         .def_prop_ro("sequence", [](const Lease &self) { return self.frame().sequence; })
         .def_prop_ro("position", [](const Lease &self) { return self.frame().message.position; })
@@ -81,40 +94,28 @@ void bind_frames(nb::module_ &m) {
         .def_prop_ro("fields", [](const Lease &self) { return nb::bytes(self.frame().meta.data(), self.frame().meta.size()); });
 
     m.def(
-        "frames_receiver",
-        [](int fd, const std::string &path, const std::string &from, uint64_t position, bool conflate,
-           bool pixels) -> std::shared_ptr<Receiver> {
+        "frames_reader",
+        [](int fd, const std::string &path, const std::string &from, uint64_t position, bool conflate, bool waits,
+           bool pixels) -> std::shared_ptr<ReaderEnd> {
             const Start start{from == "newest" ? Start::From::newest : Start::From::position, position};
-            return std::make_shared<FrameReceiver>(fd, path, start, conflate, pixels);
+            return std::make_shared<FrameReaderEnd>(fd, path, start, conflate, waits, pixels);
         },
-        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("conflate"), nb::arg("pixels"));
+        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("conflate"), nb::arg("waits"),
+        nb::arg("pixels"));
     m.def(
-        "try_take_frame", [](Subscription &subscription) { return take(subscription); }, nb::arg("subscription"),
-        nb::rv_policy::take_ownership);
+        "try_take_frame", [](Subscription &subscription) { return take(subscription, subscription.reading()); },
+        nb::arg("subscription"), nb::rv_policy::take_ownership);
     m.def(
-        "take_frame",
-        [](Subscription &subscription, nb::object timeout) {
-            Lease *lease = take(subscription);
-            if (lease != nullptr) return lease;
-            const int64_t ns = timeout_ns(timeout.ptr());
-            const int64_t begun = now_monotonic(), deadline = ns >= for_ever - begun ? for_ever : begun + ns;
-            for (;;) {
-                const int64_t left = deadline == for_ever ? for_ever : std::max<int64_t>(deadline - now_monotonic(), 0);
-                if (left == 0 || !subscription.wait_for_message(left)) {
-                    PyErr_Format(timeout_error(), "%s: no frame within the timeout", subscription.end().path().c_str());
-                    throw nb::python_error();
-                }
-                lease = take(subscription);
-                if (lease != nullptr) return lease; // else it was recycled before it could be leased, and counted as lost
-            }
-        },
+        "take_frame", [](Subscription &subscription, nb::object timeout) { return take_within(subscription, timeout.ptr()); },
         nb::arg("subscription"), nb::arg("timeout").none(), nb::rv_policy::take_ownership);
     m.def(
         "newest_frame",
         [](Subscription &subscription) -> Lease * {
-            FrameReceiver &reader = frames_of(subscription.ready());
+            FrameReaderEnd &reader = frames_of(subscription.ready());
             Frame frame;
-            return reader.newest(frame) ? new Lease(reader.shared_from_this(), std::move(frame)) : nullptr;
+            return reader.newest(frame)
+                       ? new Lease(std::static_pointer_cast<FrameReaderEnd>(reader.shared_from_this()), std::move(frame))
+                       : nullptr;
         },
         nb::arg("subscription"), nb::rv_policy::take_ownership);
     m.def("leases", [](Subscription &subscription) { return frames_of(subscription.ready()).leases(); }, nb::arg("subscription"));

@@ -9,13 +9,13 @@
 
 namespace penstock::bind {
 
-class Receiver;
+class ReaderEnd;
 
-// One for all subscriptions of a channel. Used under the interpreter's lock; the atomic words are also read by the bridge's
+// One for all subscriptions of a channel. Used under the GIL; the atomic words are also read by the bridge's
 // thread.
-class Gate {
+class Gate : public std::enable_shared_from_this<Gate> {
   public:
-    // From now on nothing is delivered but what deliver() allows.
+    // From now on only deliver() delivers messages.
     void hold() {
         held_ = true;
         credit_ = 0;
@@ -35,7 +35,7 @@ class Gate {
         held_ = false;
         wake();
     }
-    void add(const std::shared_ptr<Receiver> &receiver) { receivers_.push_back(receiver); }
+    void add(const std::shared_ptr<ReaderEnd> &reader) { readers_.push_back(reader); }
 
     bool held() const { return held_; }
     uint64_t credit() const { return credit_; }
@@ -43,16 +43,21 @@ class Gate {
     uint64_t expired() const { return expired_; }
     uint32_t waiting() const { return waiting_; }
 
-    class Waiter { // while one of these lives, somebody waits
+    class Waiter { // while one of these lives, somebody waits; with null it stands for no gate
       public:
-        explicit Waiter(Gate &gate) : gate_(gate), expired_(gate.expired_) { ++gate_.waiting_; }
-        ~Waiter() { --gate_.waiting_; }
+        explicit Waiter(Gate *gate) : gate_(gate), expired_(gate == nullptr ? 0 : gate->expired_.load()) {
+            if (gate_ != nullptr) ++gate_->waiting_;
+        }
+        ~Waiter() {
+            if (gate_ != nullptr) --gate_->waiting_;
+        }
         Waiter(const Waiter &) = delete;
         Waiter &operator=(const Waiter &) = delete;
-        bool over() const { return gate_.expired_ != expired_; }
+        bool stepped() const { return gate_ != nullptr; }
+        bool over() const { return gate_ != nullptr && gate_->expired_ != expired_; }
 
       private:
-        Gate &gate_;
+        Gate *const gate_;
         const uint64_t expired_;
     };
 
@@ -60,10 +65,9 @@ class Gate {
     void wake();
 
     std::atomic<bool> held_{false};
-    std::atomic<uint64_t> credit_{0}, epoch_{0};
-    uint64_t expired_ = 0;
+    std::atomic<uint64_t> credit_{0}, epoch_{0}, expired_{0};
     uint32_t waiting_ = 0;
-    std::vector<std::weak_ptr<Receiver>> receivers_;
+    std::vector<std::weak_ptr<ReaderEnd>> readers_;
 };
 
 // One subscription's way through the gate of its channel, if that has one.
@@ -72,6 +76,7 @@ class Passage {
     void lead_through(std::shared_ptr<Gate> gate) { gate_ = std::move(gate); }
     const std::shared_ptr<Gate> &gate() const { return gate_; }
     bool stepped() const { return gate_ != nullptr && gate_->held(); }
+    Gate *holding() const { return stepped() ? gate_.get() : nullptr; } // the gate, while a test holds it
     // How many messages may be taken now.
     uint64_t allowed() const {
         if (!stepped()) return UINT64_MAX;

@@ -4,68 +4,50 @@
 #include "bind.hpp"
 #include "ends.hpp"
 
-#include "../core/log_reader.hpp"
-#include "../core/log_writer.hpp"
-#include "../core/sync_message.hpp"
-
-#include <optional>
-#include <set>
+#include "log/log_reader.hpp"
+#include "log/log_writer.hpp"
 
 namespace penstock::bind {
 
-inline constexpr size_t copy_without_interpreter = 256 * 1024;
-
 inline void disturb_log(TermLog &log) {
-    for (Atomic<uint32_t> *event : {&log.control().data.value, &log.control().space.value}) {
-        event->add(2);
-        event_wake(*event);
-    }
+    event_disturb(log.control().data.value);
+    event_disturb(log.control().space.value);
 }
 
 class LogWatched final : public Watched {
   public:
-    explicit LogWatched(std::shared_ptr<TermLog> log) : log_(std::move(log)) {}
+    LogWatched(std::shared_ptr<TermLog> log, bool until_end) : log_(std::move(log)), until_end_(until_end) {}
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
-    bool readable(uint64_t position) const override { return frame_length(log_->frame(position)->word0.acquire()) > 0; }
-    bool stalled(uint64_t position) const override { return log_->tail() > position; }
+    bool readable(uint64_t position) const override {
+        // SYNC -: only wakes the reader, which acquires the frame when it takes it
+        return frame_length(log_->frame(position)->word0.acquire()) > 0 || (until_end_ && log_->seems_ended(position, false));
+    }
+    bool stalled(uint64_t position) const override {
+        return log_->tail() > position || (until_end_ && look_.now() && log_->seems_ended(position, true));
+    }
 
   private:
     std::shared_ptr<TermLog> log_;
+    const bool until_end_;
+    mutable Sometimes look_; // the bridge's thread
 };
 
-// The parts of a message that is still in the log. If it is none of a sync queue's, perhaps it was overwritten: then that is
-// said.
-template <class Reader> SyncParts sync_parts(Reader &reader, const Message &message) {
-    try {
-        return read_sync(message.data, message.length);
-    } catch (const Error &) {
-        reader.check_run();
-        throw;
-    }
-}
-
-// What a member of a sync queue does not want to see.
-struct Screen {
-    bool hides(std::string_view sender, std::string_view type) const {
-        return senders.find(sender) != senders.end() || types.find(type) != types.end();
-    }
-    bool looks_inside() const { return !senders.empty() || !types.empty(); }
-    std::optional<int32_t> own; // the session of its own publication
-    std::set<std::string, std::less<>> senders, types;
-};
-
-class LogReceiver final : public Receiver {
+class LogReaderEnd : public ReaderEnd, public Lender, public RunSource {
   public:
     // `drop_after`: seconds; below 0: writers fail instead of waiting. `name`: of a member of a sync queue, whose kind this is.
-    LogReceiver(int fd, std::string path, Start start, double drop_after, Kind kind = Kind::log, std::string name = {})
-        : log_(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)),
-          drop_after_ns_(drop_after < 0 ? refuses_to_wait : static_cast<uint64_t>(seconds_to_ns(drop_after))),
+    LogReaderEnd(int fd, std::string path, Start start, double drop_after, Kind kind = Kind::log, std::string name = {})
+        : log_(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)), drop_after_ns_(patience_ns(drop_after)),
           name_(std::move(name)), reader_(std::make_unique<LogReader>(log_, start, drop_after_ns_, name_)) {}
-    void screen(std::shared_ptr<const Screen> screen) { screen_ = std::move(screen); }
-    uint64_t screened() const { return screened_; }
-    ~LogReceiver() override { log_->detach(); }
+    // `log` has its slot already.
+    LogReaderEnd(std::shared_ptr<TermLog> log, LogReader::Early early, double drop_after, std::string name)
+        : log_(std::move(log)), drop_after_ns_(patience_ns(drop_after)), name_(std::move(name)),
+          reader_(std::make_unique<LogReader>(log_, early, drop_after_ns_, name_)) {}
+    static uint64_t patience_ns(double drop_after) {
+        return drop_after < 0 ? refuses_to_wait : static_cast<uint64_t>(seconds_to_ns(drop_after));
+    }
+    ~LogReaderEnd() override { log_->detach(); }
 
-    const std::string &path() const override { return log_->path(); }
+    const std::string &where() const override { return log_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return log_->mapping(); }
     void rejoin() override {
         log_->forget_slot();
@@ -76,17 +58,11 @@ class LogReceiver final : public Receiver {
     void leave() override { log_->detach(); }
     void disturb() override { disturb_log(*log_); }
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
-    std::shared_ptr<Watched> watched() override { return std::make_shared<LogWatched>(log_); }
+    std::shared_ptr<Watched> watched(bool until_end) override { return std::make_shared<LogWatched>(log_, until_end); }
+    bool ended() override { return reader_->ended(); }
     void glance(Glance &at) override { at.add(log_->frame(reader_->position())->word0, 0); }
 
-    const Message *look() override {
-        for (;;) {
-            const Message *message = reader_->look();
-            if (message == nullptr || screen_ == nullptr || !hidden(*message)) return message;
-            reader_->take();
-            ++screened_;
-        }
-    }
+    const Message *look() override { return reader_->look(); }
     bool copy(void *to, const Message &message) override {
         std::memcpy(to, message.data, message.length);
         check_run();
@@ -100,10 +76,13 @@ class LogReceiver final : public Receiver {
             return true;
         });
     }
+
+    Lender &lender() final { return *this; }
     void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
     void lend(const Message &message) override {
-        reader_->hold(message.position);
-        reader_->take();
+        check_run();
+        if (!message.assembled) reader_->hold(message.position);
+        take();
     }
     bool intact(const Message &) override {
         check_run();
@@ -113,7 +92,14 @@ class LogReceiver final : public Receiver {
     bool keeps_lent() const override { return true; }
 
     bool repair() override { return reader_->unblock(); }
+    LatencySlot *latency() override {
+        const Mapping &map = *log_->mapping();
+        return latency_of(map.bytes(), map.size(), log_->geometry().slot_count, log_->mine());
+    }
     bool readable() const override { return reader_->readable(); }
+
+    RunSource *runs() final { return this; }
+    bool skips() const final { return false; }
     Run run(uint64_t max) override { return reader_->run(max); }
     void check_run() override {
         if (reader_->droppable()) reader_->still_mine();
@@ -127,32 +113,23 @@ class LogReceiver final : public Receiver {
     int64_t lost_messages() const override { return reader_->lost() == 0 ? 0 : -1; }
     uint64_t incomplete() const override { return reader_->incomplete(); }
 
-  private:
-    bool hidden(const Message &message) {
-        if (screen_->own && message.session == *screen_->own) return true;
-        if (!screen_->looks_inside()) return false;
-        const SyncParts parts = sync_parts(*this, message);
-        return screen_->hides(parts.sender, parts.type);
-    }
-
+  protected:
     std::shared_ptr<TermLog> log_;
     const uint64_t drop_after_ns_;
     const std::string name_;
     std::unique_ptr<LogReader> reader_;
-    std::shared_ptr<const Screen> screen_;
-    uint64_t screened_ = 0;
 };
 
-class LogSender final : public Sender {
+class LogWriterEnd : public WriterEnd {
   public:
-    LogSender(int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock, Kind kind = Kind::log,
-              std::string name = {})
+    LogWriterEnd(int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock, Kind kind = Kind::log,
+                 std::string name = {})
         : log_(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)),
           writer_(log_, exclusive, std::move(clock), std::move(name)) {}
     TermLog &log() { return *log_; }
-    ~LogSender() override { log_->detach(); }
+    ~LogWriterEnd() override { log_->detach(); }
 
-    const std::string &path() const override { return log_->path(); }
+    const std::string &where() const override { return log_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return log_->mapping(); }
     void rejoin() override {
         log_->forget_slot();
@@ -175,7 +152,7 @@ class LogSender final : public Sender {
     int64_t commit(const Reservation &place) override { return writer_.commit(place); }
     void abort(const Reservation &place) override { writer_.abort(place); }
 
-    // Copies large frames without the interpreter, each under a claim word of its own.
+    // Copies large frames without the GIL, each under a claim word of its own.
     bool advance(Sending &sending) override {
         while (sending.position == no_room) {
             const size_t left = sending.length - sending.done;
@@ -189,6 +166,12 @@ class LogSender final : public Sender {
     }
     void give_up(Sending &sending) override { writer_.give_up(sending); }
 
+    std::string why_full() const override {
+        uint32_t pid = 0;
+        uint64_t position = 0;
+        if (!log_->slowest(pid, position) || position >= log_->tail()) return WriterEnd::why_full();
+        return named_process(pid) + " is " + std::to_string(log_->tail() - position) + " bytes behind";
+    }
     size_t payload_max() const override { return writer_.payload_max(); }
     size_t message_max() const override { return size_t{1} << 30; }
     uint64_t position() const override { return writer_.position(); }
@@ -206,7 +189,7 @@ class LogSender final : public Sender {
         return most;
     }
 
-  private:
+  protected:
     std::shared_ptr<TermLog> log_;
     LogWriter writer_;
 };

@@ -1,7 +1,7 @@
 // Pipes and mailboxes between threads: Python objects handed over by reference.
-#include "bind.hpp"
+#include "wait.hpp"
 
-#include "../core/mailbox.hpp"
+#include "threads/mailbox.hpp"
 
 #include <atomic>
 #include <string>
@@ -10,7 +10,7 @@ namespace penstock::bind {
 
 namespace {
 
-// What serialises calls where the interpreter's own lock does not.
+// Serialises calls where the GIL does not.
 #ifdef Py_GIL_DISABLED
 using Serial = std::mutex;
 #else
@@ -48,28 +48,15 @@ template <class Lock> class Handover {
     PyObject *get(int64_t timeout) {
         PyObject *item = try_get();
         if (item != nullptr || timeout == 0) return item;
-        struct Waiting {
-            explicit Waiting(std::atomic<int> &count) : count_(count) { ++count_; }
-            ~Waiting() { --count_; }
-            std::atomic<int> &count_;
-        };
-        const int64_t begun = now_monotonic(), deadline = timeout >= for_ever - begun ? for_ever : begun + timeout;
-        for (;;) {
-            const int64_t left = deadline - now_monotonic();
-            if (left <= 0) return nullptr;
-            const int64_t slice = std::min(slice_ns_max, left);
-            const Waiting counted(waiting_);
-            without_interpreter([&] { mailbox_.wait(static_cast<int>((slice + 999'999) / 1'000'000)); });
-            if (PyErr_CheckSignals() != 0) throw nb::python_error();
-            {
-                const std::lock_guard alone(taking_);
-                mailbox_.woken();
-            }
-            item = try_get();
-            if (item == nullptr) continue;
-            if (waiting_ != 0 && size() != 0) mailbox_.disturb(); // another thread waits too, and there is more
-            return item;
+        bool slept = false;
+        {
+            SignalTarget signal(*this);
+            wait_for(timeout, signal, [&] { return (item = try_get()) != nullptr; });
+            slept = signal.slept();
         }
+        if (item != nullptr && slept && waiting_ != 0 && size() != 0)
+            mailbox_.disturb(); // another thread waits, and there is more
+        return item;
     }
     uint64_t size() const { return put_ - got_; }
     int fileno() {
@@ -83,6 +70,27 @@ template <class Lock> class Handover {
     bool closed() const { return closed_; }
 
   private:
+    class SignalTarget : public Target {
+      public:
+        explicit SignalTarget(Handover &handover) : handover_(handover) { ++handover_.waiting_; }
+        ~SignalTarget() { --handover_.waiting_; }
+        SignalTarget(const SignalTarget &) = delete;
+        SignalTarget &operator=(const SignalTarget &) = delete;
+        void sleep(int64_t ns) {
+            slept_ = true;
+            handover_.mailbox_.wait(static_cast<int>((ns + 999'999) / 1'000'000));
+        }
+        void awake() {
+            const std::lock_guard alone(handover_.taking_);
+            handover_.mailbox_.woken();
+        }
+        bool slept() const { return slept_; }
+
+      private:
+        Handover &handover_;
+        bool slept_ = false;
+    };
+
     Mailbox<PyObject *, Lock> mailbox_;
     Serial taking_;
     std::atomic<uint64_t> put_{0}, got_{0};
@@ -151,7 +159,7 @@ template <class Kind> PyObject *get_item_now(PyObject *self, PyObject *) {
 
 template <class Kind> void bind_kind(nb::module_ &m, const char *name, const char *text) {
     static PyMethodDef methods[] = {
-        {"put", as_method(put_item<Kind>), METH_O, "put(item)\n--\n\nHands an object over. Never blocks. Closed after close()."},
+        {"put", as_method(put_item<Kind>), METH_O, "put(item)\n--\n\nPuts an object. Never blocks. `Closed` after close()."},
         {"put_nowait", as_method(put_item<Kind>), METH_O, "put_nowait(item)\n--\n\nThe same as put, which never blocks."},
         {"get", as_method(get_item<Kind>), METH_FASTCALL | METH_KEYWORDS,
          "get(block=True, timeout=None)\n--\n\n"
@@ -163,8 +171,9 @@ template <class Kind> void bind_kind(nb::module_ &m, const char *name, const cha
     auto type = nb::class_<Kind>(m, name, text)
                     .def(nb::init<>())
                     .def("qsize", &Kind::size, "How many objects wait to be taken.")
-                    .def("fileno", &Kind::fileno, "Readable while there is something to take, for selectors; the reader's.")
-                    .def("close", &Kind::close, "No more is put; whoever waits for more is told.")
+                    .def("fileno", &Kind::fileno,
+                         "A descriptor that is readable while there is something to take, for the reader's selectors.")
+                    .def("close", &Kind::close, "Ends the queue: `put` raises `Closed`, and a waiting `get` ends.")
                     .def_prop_ro("closed", &Kind::closed, "Whether close() was called.");
     for (PyMethodDef &method : methods) add_method(type, &method);
 }
@@ -172,8 +181,8 @@ template <class Kind> void bind_kind(nb::module_ &m, const char *name, const cha
 } // namespace
 
 void bind_mailbox(nb::module_ &m) {
-    bind_kind<Handover<Serial>>(m, "ThreadPipe", "From one thread to another, without a lock.");
-    bind_kind<Handover<std::mutex>>(m, "ThreadMailbox", "From many threads to one.");
+    bind_kind<Handover<Serial>>(m, "ThreadPipe", "A queue from one thread to another, without a lock.");
+    bind_kind<Handover<std::mutex>>(m, "ThreadMailbox", "A queue from many threads to one.");
 }
 
 } // namespace penstock::bind

@@ -1,56 +1,57 @@
-// A pipe channel's two ends, as Python's handles need them. Both may belong to one peer, which then writes and reads.
+// A pipe channel's ends, as Python's handles need them: reader, writer, a recorder's tap. Reader and writer may belong to one
+// peer.
 #pragma once
 
 #include "bind.hpp"
 #include "ends.hpp"
 
-#include "../core/pipe_tap.hpp"
+#include "pipe/pipe_tap.hpp"
 
 namespace penstock::bind {
 
 class PipeWatched final : public Watched {
   public:
-    explicit PipeWatched(std::shared_ptr<PipePeer> peer) : peer_(std::move(peer)) {}
+    PipeWatched(std::shared_ptr<PipePeer> peer, bool until_end) : peer_(std::move(peer)), until_end_(until_end) {}
     Atomic<uint32_t> &event() override { return peer_->bell(); }
-    bool readable(uint64_t) const override { return peer_->readable(); }
-    bool stalled(uint64_t) const override { return peer_->others_wait(); }
+    bool readable(uint64_t) const override { return peer_->readable() || (until_end_ && peer_->seems_ended(false)); }
+    bool stalled(uint64_t) const override {
+        return peer_->others_wait() || (until_end_ && look_.now() && peer_->seems_ended(true));
+    }
 
   private:
     std::shared_ptr<PipePeer> peer_;
+    const bool until_end_;
+    mutable Sometimes look_; // the bridge's thread
 };
 
-inline void disturb_peer(PipePeer &peer) {
-    peer.bell().add(2);
-    event_wake(peer.bell());
-}
+inline void disturb_peer(PipePeer &peer) { event_disturb(peer.bell()); }
 
-// What the two kinds of readers have in common.
-class PeerReceiver : public Receiver {
+// Shared by a reader and a recorder's tap. `Role`: the end's role.
+template <class Role> class PeerEnd : public Role {
   public:
-    explicit PeerReceiver(std::shared_ptr<PipePeer> peer) : peer_(std::move(peer)) {}
-    ~PeerReceiver() override { peer_->leave(); }
-    PipePeer &peer() const { return *peer_; }
+    explicit PeerEnd(std::shared_ptr<PipePeer> peer) : peer_(std::move(peer)) {}
+    ~PeerEnd() override { peer_->leave(); }
 
-    const std::string &path() const final { return peer_->path(); }
+    const std::string &where() const final { return peer_->where(); }
     std::shared_ptr<Mapping> mapping() const final { return peer_->mapping(); }
     void rejoin() final { peer_->rejoin(); }
     void leave() final { peer_->leave(); }
     void disturb() final { disturb_peer(*peer_); }
     Atomic<uint32_t> &event() final { return peer_->bell(); }
-    std::shared_ptr<Watched> watched() final { return std::make_shared<PipeWatched>(peer_); }
     bool repair() final { return peer_->repair(); }
     bool readable() const final { return peer_->readable(); }
-    void check_run() final {}
-    void show_position() final {}
 
   protected:
     const std::shared_ptr<PipePeer> peer_;
 };
 
-class PipeReceiver final : public PeerReceiver {
+class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
   public:
-    PipeReceiver(std::shared_ptr<PipePeer> peer, bool by_hand) : PeerReceiver(std::move(peer)), by_hand_(by_hand) {}
+    PipeReaderEnd(std::shared_ptr<PipePeer> peer, bool by_hand) : PeerEnd(std::move(peer)), by_hand_(by_hand) {}
+    PipePeer &peer() const { return *peer_; }
 
+    std::shared_ptr<Watched> watched(bool until_end) override { return std::make_shared<PipeWatched>(peer_, until_end); }
+    bool ended() override { return peer_->ended(); }
     void glance(Glance &at) override {
         peer_->words([&](const Atomic<uint64_t> &word, uint64_t seen) { at.add(word, seen); });
         at.add_changes(peer_->control().changes.value, peer_->seen_changes());
@@ -59,13 +60,16 @@ class PipeReceiver final : public PeerReceiver {
         if (!by_hand_) peer_->acknowledge();
     }
 
+    void hold_back() override { peer_->hold_back(); }
+    void hand_out() override { peer_->hand_out(); }
+
     const Message *look() override { return peer_->look(); }
     bool copy(void *to, const Message &message) override {
         std::memcpy(to, message.data, message.length);
         return true;
     }
     void take() override { peer_->take(); }
-    // At most half of what a pipe can hold, so that who writes goes on in the other half until this one is acknowledged.
+    // At most half of a pipe's capacity, so that the writer can fill the other half until this one is acknowledged.
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
         limit = std::min<int64_t>(limit, peer_->geometry().mark / 2 + 1);
         if (limit <= 0) return false;
@@ -82,6 +86,8 @@ class PipeReceiver final : public PeerReceiver {
         if (batch.rows() != 0) last = peer_->drained();
         return !more;
     }
+
+    Lender &lender() override { return *this; }
     void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
     void lend(const Message &) override {
         peer_->take();
@@ -91,39 +97,31 @@ class PipeReceiver final : public PeerReceiver {
     void give_back(const Message &) override { peer_->give_back(); }
     bool keeps_lent() const override { return true; }
 
-    Run run(uint64_t) override {
-        throw Error(Code::invalid, path() + ": who reads a pipe takes its messages away from others: a recorder joins as a tap");
+    LatencySlot *latency() override {
+        const Mapping &map = *peer_->mapping();
+        return latency_of(map.bytes(), map.size(), peer_->geometry().peers, peer_->mine());
     }
-    void take_run(const Run &) override {}
 
-    uint64_t position() const override { return peer_->received(); }
+    RunSource *runs() override { return nullptr; } // it takes its messages away from others
+
+    uint64_t position() const override { return peer_->read_position(); }
     uint64_t lag() const override { return peer_->lag_in(); }
-    uint64_t lost() const override { return 0; }
+    uint64_t lost() const override { return peer_->missed_bytes(); }
     int64_t lost_messages() const override { return static_cast<int64_t>(peer_->missed()); }
 
   private:
     const bool by_hand_;
 };
 
-// For a recorder: only whole runs are taken from it.
-class TapReceiver final : public PeerReceiver {
+// For a recorder: a copy of all that is sent, in whole runs.
+class PipeTapEnd final : public PeerEnd<StreamEnd>, public RunSource {
   public:
-    TapReceiver(std::shared_ptr<PipePeer> peer, uint64_t position) : PeerReceiver(peer), tap_(std::move(peer), position) {}
+    PipeTapEnd(std::shared_ptr<PipePeer> peer, uint64_t position) : PeerEnd(peer), tap_(std::move(peer), position) {}
 
-    void glance(Glance &) override {}
-
-    const Message *look() override { refuse(); }
-    bool copy(void *, const Message &) override { refuse(); }
-    void take() override { refuse(); }
-    bool fill(BatchBuilder &, int64_t, size_t, Message &) override { refuse(); }
-    void fetch(void *, const Message &) const override { refuse(); }
-    void lend(const Message &) override { refuse(); }
-    bool intact(const Message &) override { refuse(); }
-    void give_back(const Message &) override {}
-    bool keeps_lent() const override { return false; }
-
+    RunSource *runs() override { return this; }
     Run run(uint64_t max) override { return tap_.run(max); }
     void take_run(const Run &run) override { tap_.take(run); }
+    bool skips() const override { return true; }
 
     uint64_t position() const override { return tap_.position(); }
     uint64_t lag() const override { // at most: as recorded, with what stands before each body
@@ -134,20 +132,16 @@ class TapReceiver final : public PeerReceiver {
     int64_t lost_messages() const override { return static_cast<int64_t>(tap_.missed()); }
 
   private:
-    [[noreturn]] void refuse() const {
-        throw Error(Code::invalid, path() + ": this is a recorder's, it gives no single messages");
-    }
-
     PipeTap tap_;
 };
 
-class PipeSender final : public Sender {
+class PipeWriterEnd final : public WriterEnd {
   public:
-    explicit PipeSender(std::shared_ptr<PipePeer> peer) : peer_(std::move(peer)) {}
-    ~PipeSender() override { peer_->leave(); }
+    explicit PipeWriterEnd(std::shared_ptr<PipePeer> peer) : peer_(std::move(peer)) {}
+    ~PipeWriterEnd() override { peer_->leave(); }
     PipePeer &peer() { return *peer_; }
 
-    const std::string &path() const override { return peer_->path(); }
+    const std::string &where() const override { return peer_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return peer_->mapping(); }
     void rejoin() override { peer_->rejoin(); }
     void leave() override { peer_->leave(); }
@@ -162,7 +156,7 @@ class PipeSender final : public Sender {
     int64_t offer(const void *data, size_t length) override {
         check(length);
         if (peer_->write(data, length)) return at();
-        return refuse();
+        return refuse(length);
     }
     size_t offer_many(const Piece *pieces, size_t count) override {
         for (size_t i = 0; i < count; ++i) check(pieces[i].length);
@@ -190,13 +184,19 @@ class PipeSender final : public Sender {
         check(length);
         if (peer_->write(data, length, id, kind, to)) return true;
         if (to != 0 && (peer_->repair(), !peer_->alive(to)))
-            throw Error(Code::closed, path() + ": the peer that this goes to is gone");
-        return refuse() != no_room;
+            throw Error(Code::disconnected, where() + ": the peer that this goes to is gone");
+        return refuse(length) != no_room;
     }
 
     size_t payload_max() const override { return peer_->payload_max(); }
     size_t message_max() const override { return peer_->payload_max(); }
-    uint64_t position() const override { return peer_->sent(); }
+    std::string why_full() const override {
+        const uint64_t waiting = peer_->waiting();
+        if (waiting == 0 && peer_->readers() == 0) return "nobody is there to receive it";
+        return std::to_string(waiting) + " messages wait to be read" + (peer_->readers() == 0 ? ", and nobody is there to" : "") +
+               (peer_->claims_open() ? ", and a claim of this publication is open" : "");
+    }
+    uint64_t position() const override { return peer_->written_position(); }
     int32_t session() const override { return session_of(peer_->id()); }
     uint32_t readers() override {
         peer_->follow();
@@ -209,18 +209,18 @@ class PipeSender final : public Sender {
     }
 
   private:
-    int64_t at() const { return static_cast<int64_t>(peer_->sent()); }
-    int64_t refuse() {
+    int64_t at() const { return static_cast<int64_t>(peer_->written_position()); }
+    int64_t refuse(size_t length) {
         if (peer_->when_full() == WhenFull::wait) {
             peer_->count_refused();
             return no_room;
         }
-        peer_->count_dropped(); // this one
+        peer_->count_dropped(frame_bytes(length)); // this one
         return at();
     }
     void check(size_t length) const {
         if (length > peer_->payload_max())
-            throw Error(Code::too_large, path() + ": a message of " + std::to_string(length) + " bytes; the largest is " +
+            throw Error(Code::too_large, where() + ": a message of " + std::to_string(length) + " bytes; the largest is " +
                                              std::to_string(peer_->payload_max()) +
                                              " here: create the channel with a larger capacity");
     }

@@ -1,8 +1,11 @@
 // Python's handles on recordings: appending from a subscription, reading the index, scanning, verifying.
-#include "subscription.hpp"
+#include "arrow_capsules.hpp"
+#include "handle.hpp"
 
-#include "../core/recording_scan.hpp"
+#include "ground/clock.hpp"
+#include "recording/recording_scan.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -28,28 +31,34 @@ class RecordingSegment {
                                                   data_length, messages_before);
     }
 
-    // Moves what the subscription has, up to `max_bytes`, into the segment; how many bytes. Runs without the interpreter.
-    uint64_t record(Subscription &subscription, uint64_t max_bytes) {
-        const Subscription::Busy busy(subscription);
-        Receiver &reader = subscription.ready();
+    // Moves what the stream has into the segment, up to `max_bytes` and the rest of a frame; how many bytes. Runs without the
+    // GIL.
+    uint64_t record(StreamHandle &stream, uint64_t max_bytes) {
+        const StreamHandle::Busy busy(stream);
+        StreamEnd &end = stream.ready();
+        RunSource *runs = end.runs();
+        if (runs == nullptr)
+            throw Error(Code::invalid, end.where() + (end.became() ? ": this subscription takes its messages away from others: a "
+                                                                     "recorder joins as a tap"
+                                                                   : ": nothing was published here yet"));
         uint64_t moved = 0;
         without_interpreter([&] {
             while (moved < max_bytes) {
-                if (reader.position() != writer_->position())
-                    throw Error(reader.keeps_lent() ? Code::invalid : Code::dropped,
-                                reader.path() + ": the subscription stands at " + std::to_string(reader.position()) +
+                if (end.position() != writer_->position())
+                    throw Error(runs->skips() ? Code::too_slow : Code::invalid,
+                                end.where() + ": the subscription stands at " + std::to_string(end.position()) +
                                     ", the segment at " + std::to_string(writer_->position()));
-                const Run run = reader.run(block_max);
+                const Run run = runs->run(std::min<uint64_t>(block_max, max_bytes - moved));
                 if (run.length == 0) {
-                    if (reader.position() != writer_->position()) continue;
-                    reader.repair();
+                    if (end.position() != writer_->position()) continue;
+                    end.repair();
                     break;
                 }
-                writer_->append(run, system_ns(CLOCK_REALTIME), [&] { reader.check_run(); });
-                reader.take_run(run);
+                writer_->append(run, system_ns(CLOCK_REALTIME), [&] { runs->check_run(); });
+                runs->take_run(run);
                 moved += run.length;
             }
-            reader.show_position();
+            runs->show_position();
         });
         return moved;
     }
@@ -64,8 +73,38 @@ class RecordingSegment {
     std::unique_ptr<SegmentWriter> writer_;
 };
 
-nb::dict index_of(const std::string &path) {
-    const SegmentIndex index = read_index(path);
+// Bytes that Python reads: of an object of an object storage. Called with the interpreter held.
+class PythonSource final : public ByteSource {
+  public:
+    PythonSource(std::string path, nb::object reader) : path_(std::move(path)), reader_(std::move(reader)) {
+        size_ = nb::cast<uint64_t>(reader_.attr("size")());
+    }
+    size_t read_at(uint64_t offset, void *to, size_t length) const override {
+        if (length == 0) return 0;
+        const auto bytes = nb::cast<nb::bytes>(reader_.attr("read_at")(offset, length));
+        const size_t got = std::min(length, bytes.size()); // no more than was asked for, whatever came
+        std::memcpy(to, bytes.data(), got);
+        return got;
+    }
+    uint64_t size() const override { return size_; }
+    const std::string &path() const override { return path_; }
+
+  private:
+    std::string path_;
+    nb::object reader_;
+    uint64_t size_ = 0;
+};
+
+// None: files. Else a function of a path that gives an object with `size()` and `read_at(offset, length)`.
+OpenSource opener(nb::object open) {
+    if (open.is_none()) return open_file;
+    return [open = std::move(open)](const std::string &path) -> std::unique_ptr<ByteSource> {
+        return std::make_unique<PythonSource>(path, open(path));
+    };
+}
+
+nb::dict index_of(const std::string &path, nb::object open) {
+    const SegmentIndex index = read_index(path, opener(std::move(open)));
     nb::dict about;
     nb::list problems;
     for (const Problem &p : index.problems) problems.append(nb::make_tuple(p.path, p.offset, p.length, p.what));
@@ -80,6 +119,22 @@ nb::dict index_of(const std::string &path) {
     return about;
 }
 
+using SegmentPaths = std::vector<std::pair<std::string, std::string>>; // data, index
+
+std::vector<Scan::Segment> segments_of(const SegmentPaths &paths) {
+    std::vector<Scan::Segment> list;
+    for (const auto &[data, index] : paths) list.push_back({data, index});
+    return list;
+}
+
+// A scan, and what its batches are to hold.
+struct ColumnScan {
+    Scan scan;
+    uint32_t columns;
+    std::string stream;
+    bool files; // Python does not read for it: the interpreter is not needed meanwhile
+};
+
 } // namespace
 
 void bind_recording(nb::module_ &m) {
@@ -89,7 +144,7 @@ void bind_recording(nb::module_ &m) {
              nb::kw_only(), nb::arg("data_fd"), nb::arg("data_path"), nb::arg("index_fd"), nb::arg("index_path"), nb::arg("base"),
              nb::arg("term_length"), nb::arg("initial_term_id"), nb::arg("stream_id"), nb::arg("recording"),
              nb::arg("messages_before"), nb::arg("entries"), nb::arg("data_length"))
-        .def("record", &RecordingSegment::record, nb::arg("subscription"), nb::arg("max_bytes"))
+        .def("record", &RecordingSegment::record, nb::arg("stream"), nb::arg("max_bytes"))
         .def("sync", &RecordingSegment::sync)
         .def("seal", &RecordingSegment::seal)
         .def("gap", &RecordingSegment::gap, nb::arg("bytes"))
@@ -97,55 +152,61 @@ void bind_recording(nb::module_ &m) {
         .def_prop_ro("length", [](RecordingSegment &self) { return self.writer().length(); })
         .def_prop_ro("messages", [](RecordingSegment &self) { return self.writer().messages(); });
 
-    m.def("read_index", &index_of, nb::arg("path"));
+    m.def("read_index", &index_of, nb::arg("path"), nb::arg("open") = nb::none());
     m.def(
         "verify_segment",
-        [](const std::string &data_path, const std::string &index_path) {
+        [](const std::string &data_path, const std::string &index_path, nb::object open) {
             uint64_t valid = 0;
             std::vector<Problem> found;
-            without_interpreter([&] { found = verify_segment(data_path, index_path, valid); });
+            if (open.is_none()) without_interpreter([&] { found = verify_segment(data_path, index_path, valid); });
+            else found = verify_segment(data_path, index_path, valid, opener(std::move(open)));
             nb::list problems;
             for (const Problem &p : found) problems.append(nb::make_tuple(p.path, p.offset, p.length, p.what));
             return nb::make_tuple(problems, valid);
         },
-        nb::arg("data_path"), nb::arg("index_path"));
+        nb::arg("data_path"), nb::arg("index_path"), nb::arg("open") = nb::none());
 
-    nb::class_<Scan>(m, "Scan", "Messages of a range of a recording as Arrow batches. One thread at a time.")
+    nb::class_<ColumnScan>(m, "Scan", "Messages of a range of a recording as Arrow batches. One thread at a time.")
         .def(
             "__init__",
-            [](Scan *self, const std::vector<std::pair<std::string, std::string>> &segments, uint64_t start, uint64_t end,
-               int64_t time_min, int64_t time_max, uint32_t columns, std::string stream, uint64_t batch_rows,
-               uint64_t batch_bytes, bool frames) {
-                std::vector<Scan::Segment> list;
-                for (const auto &[data, index] : segments) list.push_back({data, index});
-                ScanOptions options{start,
-                                    end,
-                                    time_min,
-                                    time_max,
-                                    columns,
-                                    std::move(stream),
-                                    frames,
-                                    std::max<uint64_t>(batch_rows, 1),
-                                    std::clamp<uint64_t>(batch_bytes, 1, 1 << 30)};
-                new (self) Scan(std::move(list), std::move(options));
+            [](ColumnScan *self, const SegmentPaths &segments, uint64_t start, uint64_t end, int64_t time_min, int64_t time_max,
+               uint32_t columns, std::string stream, uint64_t batch_rows, uint64_t batch_bytes, bool frames, nb::object open,
+               std::optional<nb::callable> later) {
+                Scan::Later more;
+                if (later)
+                    more = [later = std::move(*later)] {
+                        const nb::gil_scoped_acquire gil; // a scan of files runs without it
+                        return segments_of(nb::cast<SegmentPaths>(later()));
+                    };
+                const ScanOptions options{start,
+                                          end,
+                                          time_min,
+                                          time_max,
+                                          frames,
+                                          std::max<uint64_t>(batch_rows, 1),
+                                          std::clamp<uint64_t>(batch_bytes, 1, 1 << 30)};
+                const bool files = open.is_none();
+                new (self) ColumnScan{Scan(segments_of(segments), options, opener(std::move(open)), std::move(more)), columns,
+                                      std::move(stream), files};
             },
             nb::arg("segments"), nb::kw_only(), nb::arg("start"), nb::arg("end"), nb::arg("time_min"), nb::arg("time_max"),
-            nb::arg("columns"), nb::arg("stream"), nb::arg("batch_rows"), nb::arg("batch_bytes"), nb::arg("frames") = false)
-        .def(
-            "next_batch",
-            [](Scan &self, uint32_t columns, const std::string &stream) -> nb::object {
-                BatchBuilder batch(columns, stream);
-                bool more = false;
-                without_interpreter([&] { more = self.fill(batch); });
-                if (!more) return nb::none();
-                return arrow_capsules(std::move(batch));
-            },
-            nb::arg("columns"), nb::arg("stream"))
-        .def(
-            "empty_batch",
-            [](Scan &, uint32_t columns, const std::string &stream) { return arrow_capsules(BatchBuilder(columns, stream)); },
-            nb::arg("columns"), nb::arg("stream"))
-        .def_prop_ro("resume", &Scan::resume);
+            nb::arg("columns"), nb::arg("stream"), nb::arg("batch_rows"), nb::arg("batch_bytes"), nb::arg("frames") = false,
+            nb::arg("open") = nb::none(), nb::arg("later") = nb::none(),
+            nb::sig("def __init__(self, segments: collections.abc.Sequence[tuple[str, str]], *, start: int, end: int, time_min: "
+                    "int, time_max: int, columns: int, stream: str, batch_rows: int, batch_bytes: int, frames: bool = False, "
+                    "open: object | None = None, later: collections.abc.Callable[[], list[tuple[str, str]]] | None = None) -> "
+                    "None"))
+        .def("next_batch",
+             [](ColumnScan &self) -> nb::object {
+                 BatchBuilder batch(self.columns, self.stream);
+                 bool more = false;
+                 if (self.files) without_interpreter([&] { more = self.scan.fill(batch); });
+                 else more = self.scan.fill(batch);
+                 if (!more) return nb::none();
+                 return arrow_capsules(std::move(batch));
+             })
+        .def_prop_ro("resume", [](const ColumnScan &self) { return self.scan.resume(); });
+    m.def("empty_batch", [](uint32_t columns) { return arrow_capsules(BatchBuilder(columns, "")); }, nb::arg("columns"));
 }
 
 } // namespace penstock::bind

@@ -4,37 +4,43 @@
 #include "bind.hpp"
 #include "ends.hpp"
 
-#include "../core/ring_reader.hpp"
-#include "../core/ring_writer.hpp"
+#include "ring/ring_reader.hpp"
+#include "ring/ring_writer.hpp"
 
 namespace penstock::bind {
 
 class RingWatched final : public Watched {
   public:
-    explicit RingWatched(std::shared_ptr<Ring> ring) : ring_(std::move(ring)) {}
+    RingWatched(std::shared_ptr<Ring> ring, bool until_end) : ring_(std::move(ring)), until_end_(until_end) {}
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
-    bool readable(uint64_t position) const override { return ring_->readable(position); }
-    bool stalled(uint64_t) const override { return false; } // what a dead publication left half nobody can see
+    bool readable(uint64_t position) const override {
+        return ring_->readable(position) || (until_end_ && ring_->deserted(gone_, false));
+    }
+    // No reader can see the half-written frames of a dead publication.
+    bool stalled(uint64_t) const override { return until_end_ && look_.now() && ring_->deserted(gone_, true); }
 
   private:
     std::shared_ptr<Ring> ring_;
+    const bool until_end_;
+    mutable Sometimes look_; // the bridge's thread
+    mutable uint32_t gone_ = 0;
 };
 
 inline void disturb_ring(Ring &ring) {
-    for (Atomic<uint32_t> *event : {&ring.control().data.value, &ring.control().members.value}) {
-        event->add(2);
-        event_wake(*event);
-    }
+    event_disturb(ring.control().data.value);
+    event_disturb(ring.control().members.value);
 }
 
-// What reads a ring: messages, or notes of frames.
-class RingReading : public Receiver {
+// The reader of a ring: messages, or notes of frames.
+class RingReading : public ReaderEnd, public Lender, public RunSource {
   public:
-    const std::string &path() const final { return ring_->path(); }
+    const std::string &where() const final { return ring_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
     void disturb() final { disturb_ring(*ring_); }
     Atomic<uint32_t> &event() final { return ring_->control().data.value; }
-    std::shared_ptr<Watched> watched() final { return std::make_shared<RingWatched>(ring_); }
+    std::shared_ptr<Watched> watched(bool until_end) final { return std::make_shared<RingWatched>(ring_, until_end); }
+    // Nothing can be unread that was sent before the last publication went: this looks for that first, and for messages then.
+    bool ended() final { return ring_->deserted(gone_, look_.now()) && !readable(); }
     void glance(Glance &at) final { at.add(ring_->frame(notes_->position())->word0, 0); }
 
     const Message *look() final { return notes_->look(); }
@@ -45,6 +51,8 @@ class RingReading : public Receiver {
             return batch.add_copied(row, message.length, [&](uint8_t *to) { return notes_->copy(to, message); });
         });
     }
+
+    Lender &lender() final { return *this; }
     void fetch(void *to, const Message &message) const final { copy_words_out(to, message.data, message.length); }
     void lend(const Message &) final { notes_->pass(); }
     bool intact(const Message &message) final {
@@ -53,12 +61,15 @@ class RingReading : public Receiver {
         else notes_->missed(message);
         return intact;
     }
-    void give_back(const Message &) final {}
     bool keeps_lent() const final { return false; }
-    bool repair() final { return false; }
-    void check_run() final {}
-    void take_run(const Run &) final {}
-    void show_position() final {}
+
+    LatencySlot *latency() final {
+        const auto map = mapping();
+        return latency_of(map->bytes(), map->size(), ring_->geometry().slot_count, ring_->mine());
+    }
+
+    RunSource *runs() final { return this; }
+    bool skips() const final { return true; }
 
     uint64_t lost() const final { return notes_->lost_bytes(); }
     int64_t lost_messages() const final { return static_cast<int64_t>(notes_->lost_messages()); }
@@ -71,15 +82,24 @@ class RingReading : public Receiver {
     const std::shared_ptr<Ring> ring_;
     RingReader *notes_ = nullptr; // the derived object's own, once it is there
     std::vector<uint8_t> buffer_; // of a recorder's runs
+
+  private:
+    Sometimes look_;
+    uint32_t gone_ = 0;
 };
 
-class RingReceiver final : public RingReading {
+class RingReaderEnd final : public RingReading {
   public:
-    RingReceiver(int fd, std::string path, Start start, bool conflate)
+    RingReaderEnd(int fd, std::string path, Start start, bool conflate)
         : RingReading(std::make_shared<Ring>(fd, std::move(path))), reader_(ring_, start, conflate) {
         notes_ = &reader_;
     }
-    ~RingReceiver() override { ring_->detach(); }
+    // `ring` has its slot already.
+    RingReaderEnd(std::shared_ptr<Ring> ring, bool conflate)
+        : RingReading(std::move(ring)), reader_(ring_, conflate, RingReader::Early{}) {
+        notes_ = &reader_;
+    }
+    ~RingReaderEnd() override { ring_->detach(); }
 
     void rejoin() override {
         ring_->forget_slot();
@@ -96,13 +116,13 @@ class RingReceiver final : public RingReading {
     RingReader reader_;
 };
 
-class RingSender final : public Sender {
+class RingWriterEnd final : public WriterEnd {
   public:
-    RingSender(int fd, std::string path, std::shared_ptr<ManualClock> clock)
+    RingWriterEnd(int fd, std::string path, std::shared_ptr<ManualClock> clock)
         : ring_(std::make_shared<Ring>(fd, std::move(path))), writer_(ring_, std::move(clock)) {}
-    ~RingSender() override { ring_->detach(); }
+    ~RingWriterEnd() override { ring_->detach(); }
 
-    const std::string &path() const override { return ring_->path(); }
+    const std::string &where() const override { return ring_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
     void rejoin() override {
         ring_->forget_slot();

@@ -1,21 +1,24 @@
-// What a channel's file says of itself, as dictionaries that status.py understands; and what making one needs.
+// A channel's own status, as dictionaries that status.py understands; and what making one needs.
 #pragma once
 
 #include "bind.hpp"
 
-#include "../core/counts.hpp"
-#include "../core/mapping.hpp"
+#include "ground/channel_file.hpp"
+#include "ground/counts.hpp"
+#include "ground/frame_header.hpp"
+#include "ground/latency.hpp"
 
 #include <array>
 #include <fcntl.h>
 
 namespace penstock::bind {
 
-// What every kind says. A ring's capacity is what a term is to a log: recordings count terms by it.
+// The words of every kind. A ring's capacity is what a term is to a log: recordings count terms by it.
 inline void describe_common(nb::dict about, const OpenedChannel &channel, uint32_t term_length, uint32_t slots, uint64_t start,
                             uint64_t epoch, uint32_t max_frame) {
     about["term_length"] = term_length;
     about["slots"] = slots;
+    about["max_members"] = slots; // of most kinds: a member of a sync queue takes two
     about["start_position"] = start;
     about["epoch"] = epoch;
     about["created_ns"] = channel.created_ns;
@@ -25,10 +28,37 @@ inline void describe_common(nb::dict about, const OpenedChannel &channel, uint32
     about["max_payload"] = max_frame - header_length;
 }
 
-// One publication or subscription, as `Member` in status.py has it.
+// A member's name as Python's text, which keeps bytes that are no UTF-8 as surrogate escapes.
+inline nb::object name_text(const std::string &name) {
+    nb::object text = nb::steal(PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
+    if (!text.is_valid()) throw nb::python_error();
+    return text;
+}
+
+// The latencies in a channel's file, as the words that latency.py reads.
+class LatencyTable {
+  public:
+    LatencyTable(const Mapping &map, uint32_t slots) : table_(latency_of(map.bytes(), map.size(), slots, 0)), slots_(slots) {}
+    // Of the present owner of a slot, which joined at that time.
+    nb::object of(uint32_t slot, uint64_t joined_ns) const { return words(own_latencies(table_[slot], joined_ns)); }
+    // Of all subscriptions that the channel has had.
+    nb::object all() const {
+        Latencies sum;
+        for (uint32_t i = 0; i < slots_; ++i) add_latencies(sum, table_[i]);
+        return words(sum);
+    }
+
+  private:
+    static nb::object words(const Latencies &sum) { return nb::bytes(&sum, sizeof sum); }
+
+    const LatencySlot *table_;
+    const uint32_t slots_;
+};
+
+// One publication or subscription, as `Member` in status.py has it. `latency`: None of one that only writes.
 inline void add_member(nb::list &members, uint32_t slot, const char *role, bool dropped, uint32_t pid, int32_t session,
                        uint64_t joined_ns, nb::object position, uint64_t messages, uint64_t bytes, uint64_t back_pressure,
-                       uint64_t bytes_lost, nb::object messages_lost) {
+                       uint64_t bytes_lost, nb::object messages_lost, nb::object latency) {
     nb::dict member;
     member["slot"] = slot;
     member["role"] = role;
@@ -42,6 +72,7 @@ inline void add_member(nb::list &members, uint32_t slot, const char *role, bool 
     member["back_pressure"] = back_pressure;
     member["bytes_lost"] = bytes_lost;
     member["messages_lost"] = messages_lost;
+    member["latency"] = latency;
     members.append(member);
 }
 

@@ -1,8 +1,12 @@
 // Errors, the exit gate and the arguments of hot methods.
-#include "bind.hpp"
+#include "arguments.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <map>
+#include <system_error>
 
 namespace penstock::bind {
 
@@ -14,10 +18,12 @@ std::map<int, PyObject *> &error_types() {
 }
 
 PyObject *raise_error(const Error &error) noexcept {
+    PyObject *text = text_of(error.what()); // it names members and paths, whose bytes need not be UTF-8
+    if (text == nullptr) return nullptr;
     if (error.code == Code::system) {
         const auto found = error_types().find(static_cast<int>(Code::system));
         PyObject *type = found == error_types().end() ? PyExc_OSError : found->second;
-        PyObject *value = PyObject_CallFunction(type, "is", error.number, error.what());
+        PyObject *value = PyObject_CallFunction(type, "iN", error.number, text); // takes the text
         if (value != nullptr) {
             PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(value)), value);
             Py_DECREF(value);
@@ -25,7 +31,8 @@ PyObject *raise_error(const Error &error) noexcept {
         return nullptr;
     }
     const auto found = error_types().find(static_cast<int>(error.code));
-    PyErr_SetString(found == error_types().end() ? PyExc_RuntimeError : found->second, error.what());
+    PyErr_SetObject(found == error_types().end() ? PyExc_RuntimeError : found->second, text);
+    Py_DECREF(text);
     return nullptr;
 }
 
@@ -42,6 +49,8 @@ PyObject *raise_current() noexcept {
         error.restore();
     } catch (const Error &error) {
         raise_error(error);
+    } catch (const std::system_error &error) { // the C++ library's: a thread that could not be started, say
+        raise_error(Error(Code::system, error.what(), error.code().value()));
     } catch (const std::bad_alloc &) {
         PyErr_NoMemory();
     } catch (const std::exception &error) {
@@ -55,30 +64,65 @@ PyObject *timeout_error() {
     return found == error_types().end() ? PyExc_TimeoutError : found->second;
 }
 
+PyObject *text_of(const std::string &bytes) noexcept {
+    return PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
+}
+
+std::string command_of(uint32_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
+    std::string words{std::istreambuf_iterator<char>(file), {}};
+    while (!words.empty() && words.back() == '\0') words.pop_back();
+    const size_t folder = words.substr(0, words.find('\0')).rfind('/');
+    if (folder != std::string::npos) words.erase(0, folder + 1);
+    std::replace(words.begin(), words.end(), '\0', ' ');
+    return words;
+}
+
+std::string named_process(uint32_t pid) {
+    constexpr size_t shown = 80; // of a command line
+    std::string command = command_of(pid);
+    if (command.size() > shown) command = command.substr(0, shown) + "...";
+    return "process " + std::to_string(pid) + (command.empty() ? "" : " (" + command + ")");
+}
+
 void bind_errors(nb::module_ &m) {
+    m.def(
+        "command_of", [](uint32_t pid) { return nb::steal<nb::str>(text_of(command_of(pid))); }, nb::arg("pid"),
+        "A process' command line; empty if there is none of that number, or nobody may see it.");
     nb::register_exception_translator(
         [](const std::exception_ptr &pointer, void *) {
             try {
                 std::rethrow_exception(pointer);
             } catch (const Error &error) {
                 raise_error(error);
+            } catch (const std::system_error &error) {
+                raise_error(Error(Code::system, error.what(), error.code().value()));
             }
         },
         nullptr);
     m.def(
         "register_errors",
         [](nb::type_object corrupt, nb::type_object mismatch, nb::type_object busy, nb::type_object closed,
-           nb::type_object dropped, nb::type_object too_large, nb::type_object invalid, nb::type_object system,
-           nb::type_object timeout) {
-            const std::pair<Code, nb::handle> pairs[] = {
-                {Code::corrupt, corrupt}, {Code::mismatch, mismatch},   {Code::busy, busy},       {Code::closed, closed},
-                {Code::dropped, dropped}, {Code::too_large, too_large}, {Code::invalid, invalid}, {Code::system, system}};
+           nb::type_object disconnected, nb::type_object too_slow, nb::type_object end_of_stream, nb::type_object too_large,
+           nb::type_object invalid, nb::type_object unsupported, nb::type_object system, nb::type_object timeout) {
+            const std::pair<Code, nb::handle> pairs[] = {{Code::corrupt, corrupt},
+                                                         {Code::mismatch, mismatch},
+                                                         {Code::busy, busy},
+                                                         {Code::closed, closed},
+                                                         {Code::disconnected, disconnected},
+                                                         {Code::too_slow, too_slow},
+                                                         {Code::end_of_stream, end_of_stream},
+                                                         {Code::too_large, too_large},
+                                                         {Code::invalid, invalid},
+                                                         {Code::unsupported, unsupported},
+                                                         {Code::system, system}};
             for (const auto &[code, type] : pairs) error_types()[static_cast<int>(code)] = type.inc_ref().ptr();
             error_types()[-1] = timeout.inc_ref().ptr();
         },
-        nb::kw_only(), nb::arg("corrupt"), nb::arg("mismatch"), nb::arg("busy"), nb::arg("closed"), nb::arg("dropped"),
-        nb::arg("too_large"), nb::arg("invalid"), nb::arg("system"), nb::arg("timeout"),
-        "Says which exception class stands for each kind of failure. Called once, by penstock.errors.");
+        nb::kw_only(), nb::arg("corrupt"), nb::arg("mismatch"), nb::arg("busy"), nb::arg("closed"), nb::arg("disconnected"),
+        nb::arg("too_slow"), nb::arg("end_of_stream"), nb::arg("too_large"), nb::arg("invalid"), nb::arg("unsupported"),
+        nb::arg("system"), nb::arg("timeout"),
+        "Registers the exception class of each kind of failure. Called once, by penstock.errors.");
 }
 
 void bind_gate(nb::module_ &m) {
@@ -86,7 +130,9 @@ void bind_gate(nb::module_ &m) {
         closer = pthread_self();
         gate_closed = true;
         const nb::gil_scoped_release let_them;
-        for (int i = 0; coming_back != 0 && i < 20'000; ++i) { // those who were on their way come in first
+        // Threads that were on their way take the GIL first: each gets it soon, because it is free here. Only a thread that
+        // keeps it for minutes could make one come too late.
+        for (int i = 0; coming_back != 0 && i < 600'000; ++i) {
             const timespec moment{0, 100'000};
             nanosleep(&moment, nullptr);
         }
@@ -108,10 +154,38 @@ void gate_passed() { --coming_back; }
 
 int64_t timeout_ns(PyObject *timeout) {
     if (timeout == nullptr || timeout == Py_None) return for_ever;
-    const double seconds = PyFloat_AsDouble(timeout);
-    if (seconds == -1.0 && PyErr_Occurred() != nullptr) throw nb::python_error();
-    if (std::isnan(seconds) || seconds < 0) throw Error(Code::invalid, "a timeout is None or a number of seconds from 0 on");
+    double seconds = 0;
+    bool failed = false;
+    if (PyLong_Check(timeout) != 0) { // a float object made of it would cost more than the check
+        int beyond = 0;
+        const long long whole = PyLong_AsLongLongAndOverflow(timeout, &beyond);
+        if (beyond > 0) return for_ever;
+        seconds = beyond < 0 ? -1.0 : static_cast<double>(whole);
+    } else {
+        seconds = PyFloat_AsDouble(timeout);
+        failed = seconds == -1.0 && PyErr_Occurred() != nullptr;
+    }
+    if (failed) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError) == 0 && PyErr_ExceptionMatches(PyExc_TypeError) == 0)
+            throw nb::python_error();
+        PyErr_Clear();
+    }
+    if (failed || std::isnan(seconds) || seconds < 0)
+        throw Error(Code::invalid,
+                    "timeout is " + nb::cast<std::string>(nb::repr(timeout)) + ": it must be None or seconds from 0 on");
     return seconds_to_ns(seconds);
+}
+
+int64_t Whole::within(const char *method, const char *name, int64_t least, int64_t most) const {
+    const std::string where = std::string(method) + "(): " + name + " is ";
+    if (PyIndex_Check(given.ptr()) == 0) throw nb::type_error((where + "a whole number, not " + class_name(given)).c_str());
+    const nb::object number = nb::steal(PyNumber_Index(given.ptr()));
+    if (!number.is_valid()) throw nb::python_error();
+    int overflow = 0;
+    const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    if (overflow == 0 && value >= least && value <= most) return value;
+    throw Error(Code::invalid, where + nb::cast<std::string>(nb::str(number)) + ": it must be from " + std::to_string(least) +
+                                   " to " + std::to_string(most));
 }
 
 BytesArgument::BytesArgument(PyObject *object) {

@@ -1,4 +1,5 @@
 // Sync queues: a member that reads and writes messages with a sender and a type.
+#include "arguments.hpp"
 #include "sync_member.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
@@ -8,14 +9,15 @@ namespace penstock::bind {
 
 namespace {
 
-// The arguments of append and offer: body, type, and where it is known a timeout.
-struct AppendArguments {
-    AppendArguments(const char *method, PyObject *const *args, Py_ssize_t positional, PyObject *names, bool timed) {
+// The arguments of send and offer: the body, for send a timeout, and by its name the type.
+struct SendArguments {
+    SendArguments(const char *method, PyObject *const *args, Py_ssize_t positional, PyObject *names, bool timed) {
         PyObject **places[] = {&body, &type, &timeout};
-        static constexpr const char *known[] = {"body", "type", "timeout"};
+        static constexpr const char *known[] = {"data", "type", "timeout"};
         const Py_ssize_t keywords = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
-        bool fine = positional <= 2;
-        for (Py_ssize_t i = 0; i < positional && fine; ++i) *places[i] = args[i];
+        bool fine = positional <= (timed ? 2 : 1);
+        if (fine && positional > 0) body = args[0];
+        if (fine && positional > 1) timeout = args[1];
         for (Py_ssize_t i = 0; i < keywords && fine; ++i) {
             const int last = timed ? 3 : 2;
             int at = 0;
@@ -23,24 +25,23 @@ struct AppendArguments {
             fine = at < last && *places[at] == nullptr;
             if (fine) *places[at] = args[positional + i];
         }
-        if (fine) return;
-        PyErr_Format(PyExc_TypeError, "%s() takes a body and a type%s", method, timed ? ", and timeout by its name" : "");
+        if (fine && body != nullptr) return;
+        PyErr_Format(PyExc_TypeError, "%s() takes data%s, and type by its name", method, timed ? ", an optional timeout" : "");
         throw nb::python_error();
     }
     PyObject *body = nullptr, *type = nullptr, *timeout = nullptr;
 };
 
-SyncBody body_of(PyObject *given) {
-    if (given != nullptr) return SyncBody(given);
-    const nb::object nothing = nb::steal(PyBytes_FromStringAndSize(nullptr, 0));
-    return SyncBody(nothing.ptr());
+PyObject *position_or_none(int64_t position) {
+    if (position == no_room) Py_RETURN_NONE;
+    return PyLong_FromLongLong(position);
 }
 
-PyObject *member_append(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+PyObject *member_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
-        const AppendArguments given("append", args, count, names, true);
-        auto *member = nb::inst_ptr<SyncMember>(self);
-        const int64_t position = member->append(body_of(given.body), given.type, timeout_ns(given.timeout));
+        const SendArguments given("send", args, count, names, true);
+        const int64_t position =
+            nb::inst_ptr<SyncMember>(self)->send(SyncBody(given.body), given.type, timeout_ns(given.timeout));
         if (position != no_room) return PyLong_FromLongLong(position);
         PyErr_Format(timeout_error(), "%U", nb::object(nb::handle(self).attr("_no_room")()).ptr());
         return nullptr;
@@ -51,27 +52,25 @@ PyObject *member_append(PyObject *self, PyObject *const *args, Py_ssize_t count,
 
 PyObject *member_offer(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
-        const AppendArguments given("offer", args, count, names, false);
-        const int64_t position = nb::inst_ptr<SyncMember>(self)->append(body_of(given.body), given.type, 0);
-        if (position == no_room) Py_RETURN_NONE;
-        return PyLong_FromLongLong(position);
+        const SendArguments given("offer", args, count, names, false);
+        return position_or_none(nb::inst_ptr<SyncMember>(self)->offer(SyncBody(given.body), given.type));
     } catch (...) {
         return raise_current();
     }
 }
 
-PyObject *member_pop(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+PyObject *member_recv(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
         auto *member = nb::inst_ptr<SyncMember>(self);
-        return member->pop(timeout_ns(optional_argument("pop", args, count, names, 0, "timeout"))).release().ptr();
+        return member->recv(timeout_ns(optional_argument("recv", args, count, names, 0, "timeout"))).release().ptr();
     } catch (...) {
         return raise_current();
     }
 }
 
-PyObject *member_try_pop(PyObject *self, PyObject *) {
+PyObject *member_try_recv(PyObject *self, PyObject *) {
     try {
-        nb::object found = nb::inst_ptr<SyncMember>(self)->try_pop();
+        nb::object found = nb::inst_ptr<SyncMember>(self)->try_recv();
         if (!found.is_valid()) Py_RETURN_NONE;
         return found.release().ptr();
     } catch (...) {
@@ -79,75 +78,123 @@ PyObject *member_try_pop(PyObject *self, PyObject *) {
     }
 }
 
-PyMethodDef append_method = {
-    "append", as_method(member_append), METH_FASTCALL | METH_KEYWORDS,
-    "append(body=b\"\", type=\"\", *, timeout=None)\n--\n\n"
-    "Writes a message (text, bytes or any buffer) for everybody else; the position after it.\n\n"
-    "Waits while somebody has not read what the room is needed for; TimeoutError after `timeout` seconds (0: now or\n"
-    "never). `Busy` when the slowest member does not let writers wait, or when this member's own unread messages fill\n"
-    "its memory too: then read before you write. `TooLarge` for what can never fit."};
+PyObject *member_next(PyObject *self) {
+    try {
+        auto *member = nb::inst_ptr<SyncMember>(self);
+        if (member->closed()) return nullptr;
+        return member->recv(for_ever).release().ptr();
+    } catch (const Error &error) {
+        if (error.code == Code::closed) return nullptr; // the loop ends
+        return raise_current();
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyMethodDef send_method = {
+    "send", as_method(member_send), METH_FASTCALL | METH_KEYWORDS,
+    "send(data, timeout=None, *, type=\"\")\n--\n\n"
+    "Writes a message (text, bytes or any buffer) for everybody else; the stream position after it.\n\n"
+    "Waits while somebody has not read what the room is needed for; TimeoutError after `timeout` seconds (None: for\n"
+    "ever, 0: now or never). `Busy` when the slowest member does not let writers wait, or when this member's own unread\n"
+    "messages fill its memory too: then read before you write. `TooLarge` for what can never fit."};
 PyMethodDef offer_method = {"offer", as_method(member_offer), METH_FASTCALL | METH_KEYWORDS,
-                            "offer(body=b\"\", type=\"\")\n--\n\nThe same without ever blocking: None if there is no room."};
-PyMethodDef pop_method = {
-    "pop", as_method(member_pop), METH_FASTCALL | METH_KEYWORDS,
-    "pop(timeout=None)\n--\n\n"
-    "The next message that is not screened. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."};
-PyMethodDef try_pop_method = {"try_pop", as_method(member_try_pop), METH_NOARGS,
-                              "try_pop()\n--\n\nThe next message, or None if there is none yet. Never blocks."};
+                            "offer(data, *, type=\"\")\n--\n\n"
+                            "The same without ever blocking, for at most max_payload bytes: None if there is no room."};
+PyMethodDef recv_method = {
+    "recv", as_method(member_recv), METH_FASTCALL | METH_KEYWORDS,
+    "recv(timeout=None)\n--\n\n"
+    "The next message that is not screened. `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits)."};
+PyMethodDef try_recv_method = {"try_recv", as_method(member_try_recv), METH_NOARGS,
+                               "try_recv()\n--\n\nThe next message, or None if there is none yet. Never blocks."};
 
 } // namespace
 
 void bind_sync(nb::module_ &m) {
     m.def(
-        "sync_sender",
-        [](int fd, std::string path, const nb::bytes &name, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<Sender> {
-            return std::make_shared<LogSender>(fd, std::move(path), false, std::move(clock), Kind::sync,
-                                               std::string(name.c_str(), name.size()));
+        "sync_writer",
+        [](int fd, std::string path, const nb::bytes &name, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<WriterEnd> {
+            return std::make_shared<SyncWriterEnd>(fd, std::move(path), std::move(clock), std::string(name.c_str(), name.size()));
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("name"), nb::arg("clock").none());
     m.def(
-        "sync_receiver",
+        "sync_reader",
         [](int fd, std::string path, const nb::bytes &name, const std::string &from, uint64_t position,
-           double drop_after) -> std::shared_ptr<Receiver> {
+           double drop_after) -> std::shared_ptr<ReaderEnd> {
             const Start start{from == "newest"     ? Start::From::newest
                               : from == "earliest" ? Start::From::earliest
                                                    : Start::From::position,
                               position};
-            return std::make_shared<LogReceiver>(fd, std::move(path), start, drop_after, Kind::sync,
-                                                 std::string(name.c_str(), name.size()));
+            return std::make_shared<SyncReaderEnd>(fd, std::move(path), start, drop_after,
+                                                   std::string(name.c_str(), name.size()));
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("name"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"));
+    PyType_Slot slots[] = {{Py_tp_iter, reinterpret_cast<void *>(PyObject_SelfIter)},
+                           {Py_tp_iternext, reinterpret_cast<void *>(member_next)},
+                           {0, nullptr}};
     auto type =
-        nb::class_<SyncMember>(m, "SyncMember", "What a member of a sync queue does per message; penstock.join makes them.")
+        nb::class_<SyncMember>(m, "SyncMember", nb::type_slots(slots),
+                               "A sync queue member's work per message. penstock.join makes members.")
             .def(
                 "__init__",
-                [](SyncMember *self, nb::object publication, nb::object subscription, nb::type_object message,
-                   std::string channel, const nb::bytes &name, bool own, size_t spill_limit) {
-                    new (self) SyncMember(std::move(publication), std::move(subscription), std::move(message), std::move(channel),
-                                          std::string(name.c_str(), name.size()), own, spill_limit);
+                [](SyncMember *self, nb::object publication, nb::object subscription, nb::type_object message, bool own,
+                   size_t spill_limit) {
+                    new (self) SyncMember(std::move(publication), std::move(subscription), std::move(message), own, spill_limit);
                 },
-                nb::arg("publication"), nb::arg("subscription"), nb::arg("message"), nb::arg("channel"), nb::arg("name"),
-                nb::arg("own"), nb::arg("spill_limit"))
-            .def("pop_many", &SyncMember::pop_many, nb::arg("limit") = 1000,
-                 "What is there now, at most `limit` messages. Never blocks.")
+                nb::arg("publication"), nb::arg("subscription"), nb::arg("message"), nb::arg("own"), nb::arg("spill_limit"))
+            .def(
+                "offer_many",
+                [](SyncMember &self, nb::object bodies, nb::object type) {
+                    return self.offer_many(MessagesArgument("offer_many", bodies.ptr(), true), type.ptr());
+                },
+                nb::arg("messages"), nb::kw_only(), nb::arg("type") = "",
+                "Writes messages of one type in order until there is no room, without blocking, and returns how many. Takes a\n"
+                "sequence of texts and buffers, or one C-contiguous array whose rows are the messages.")
+            .def(
+                "claim",
+                [](nb::object self, Whole given, nb::object timeout, nb::object type) {
+                    const auto length = static_cast<size_t>(given.within("claim", "length", 0, INT64_MAX));
+                    auto &member = nb::cast<SyncMember &>(self);
+                    Reservation place;
+                    if (member.claim(length, type.ptr(), timeout_ns(timeout.ptr()), place))
+                        return new ClaimView(self, member.publication(), length, place);
+                    PyErr_Format(timeout_error(), "%U", nb::object(self.attr("_no_room")()).ptr());
+                    throw nb::python_error();
+                },
+                nb::arg("length").none(), nb::arg("timeout") = nb::none(), nb::kw_only(), nb::arg("type") = "",
+                nb::rv_policy::take_ownership,
+                "Room for one body of `length` bytes, to be written in place. Waits for room as `send` does.")
+            .def(
+                "poll", [](SyncMember &self, Whole limit) { return self.poll(limit.within("poll", "limit", 0, INT64_MAX)); },
+                nb::arg("limit").none() = 1000,
+                "The messages that are there now, at most `limit`. Never blocks. The next call raises an error behind the first "
+                "message, so that no message before it is lost.")
             .def_prop_ro("screened", &SyncMember::screened,
                          "Messages passed over: its own, and those of screened senders and types.")
             .def_prop_ro("spilled", &SyncMember::spilled_bytes,
                          "Bytes of unread messages that were moved into this member's own memory while it waited to write.");
-    for (PyMethodDef *method : {&append_method, &offer_method, &pop_method, &try_pop_method}) add_method(type, method);
+    for (PyMethodDef *method : {&send_method, &offer_method, &recv_method, &try_recv_method}) add_method(type, method);
     m.def(
-        "sync_append_many",
-        [](SyncMember &member, nb::object bodies, nb::object type, nb::object timeout) {
-            return member.append_many(bodies.ptr(), type.ptr(), timeout_ns(timeout.ptr()));
+        "sync_next_of_batch",
+        [](SyncMember &member, bool first) -> nb::object {
+            nb::object found = member.next_of_batch(first);
+            return found.is_valid() ? found : nb::none();
         },
-        nb::arg("member"), nb::arg("bodies"), nb::arg("type"), nb::arg("timeout").none(),
-        "How many of the bodies found room before the timeout.");
+        nb::arg("member"), nb::arg("first"),
+        "One message of a batch, or None. The next call raises an error behind the first message.");
     m.def(
-        "sync_poll_arrow",
-        [](SyncMember &member, int64_t limit, int64_t max_bytes) { return member.poll_arrow(limit, max_bytes); },
-        nb::arg("member"), nb::arg("limit"), nb::arg("max_bytes"));
+        "sync_try_send",
+        [](SyncMember &member, nb::object body, nb::object type) {
+            return nb::steal(position_or_none(member.send(SyncBody(body.ptr()), type.ptr(), 0)));
+        },
+        nb::arg("member"), nb::arg("body"), nb::arg("type"),
+        "`send` with a timeout of 0, which returns None if there is no room.");
     m.def(
-        "sync_keep_last", [](SyncMember &member, size_t count) { member.keep_last(count); }, nb::arg("member"), nb::arg("count"));
+        "sync_here", [](SyncMember &member) { member.here(); }, nb::arg("member"),
+        "Before its subscription is read directly: in a forked child the member takes slots of its own.");
+    m.def(
+        "sync_keep_newest", [](SyncMember &member, size_t count) { member.keep_newest(count); }, nb::arg("member"),
+        nb::arg("count"));
     m.def(
         "sync_screen",
         [](SyncMember &member, const std::vector<nb::bytes> &senders, const std::vector<nb::bytes> &types) {
@@ -160,16 +207,15 @@ void bind_sync(nb::module_ &m) {
         },
         nb::arg("member"), nb::arg("senders"), nb::arg("types"));
     m.def(
-        "sync_before_change", [](SyncMember &member) { return member.before_change(); }, nb::arg("member"),
-        "What sync_wait_change takes to sleep until somebody comes after this call.");
-    m.def(
-        "sync_wait_change",
-        [](SyncMember &member, uint32_t before, double timeout) { member.wait_change(before, seconds_to_ns(timeout)); },
-        nb::arg("member"), nb::arg("before"), nb::arg("timeout"));
+        "sync_wait_for_members",
+        [](SyncMember &member, nb::handle attempt, nb::handle timeout) {
+            return member.wait_for_members(attempt, timeout_ns(timeout.ptr()));
+        },
+        nb::arg("member"), nb::arg("attempt"), nb::arg("timeout").none(),
+        nb::sig("def sync_wait_for_members(member: SyncMember, attempt: collections.abc.Callable[[], bool], timeout: float | "
+                "None) -> bool"),
+        "Waits until `attempt` returns true. Calls it again when a member has joined. False when the timeout has passed.");
     m.def("sync_forget", [](SyncMember &member) { member.forget(); }, nb::arg("member"));
-    m.def(
-        "sync_first_spilled", [](SyncMember &member) { return member.first_spilled(); }, nb::arg("member"),
-        "Where reading goes on in the member's own memory, or None.");
     m.def(
         "lock_byte",
         [](int fd, uint64_t byte, bool exclusive, bool wait) {
@@ -178,15 +224,15 @@ void bind_sync(nb::module_ &m) {
             range.l_whence = SEEK_SET;
             range.l_start = static_cast<off_t>(byte);
             range.l_len = 1;
-            int done = 0;
-            without_interpreter([&] { // who holds it may be another thread of this process
-                do done = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &range);
-                while (done != 0 && errno == EINTR && wait);
+            bool held = false;
+            wait_for(wait ? for_ever : 0, NapTarget(), [&] { // another thread of this process may hold it
+                held = fcntl(fd, F_OFD_SETLK, &range) == 0;
+                return held || (errno != EAGAIN && errno != EACCES);
             });
-            return done == 0;
+            return held;
         },
         nb::arg("fd"), nb::arg("byte"), nb::arg("exclusive"), nb::arg("wait"),
-        "A kernel lock on one byte of a file, for as long as this description is open. False if it was not to be had.");
+        "Takes a kernel lock on one byte of a file, for as long as this description is open. False if another process has it.");
 }
 
 } // namespace penstock::bind

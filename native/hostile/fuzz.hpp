@@ -1,4 +1,4 @@
-// What the fuzz targets share: input taken apart, copied to heap blocks of its exact size; every input with its neighbours.
+// Shared by the fuzz targets: input taken apart, copied to heap blocks of its exact size; every input with its neighbours.
 #pragma once
 
 #include <cstddef>

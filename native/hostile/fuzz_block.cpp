@@ -1,6 +1,6 @@
 // Any bytes as a recorded block: its frames are walked, or refused.
 #include "fuzz.hpp"
-#include "recording_scan.hpp"
+#include "recording/recording_scan.hpp"
 
 using namespace penstock;
 

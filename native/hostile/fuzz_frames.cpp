@@ -1,7 +1,7 @@
 // A frame pool's memory overwritten with any bytes, under handles that go on working: a frame within its buffers, nothing, or an
 // error; and what is leased by somebody who lives is not handed out.
-#include "frame_reader.hpp"
-#include "frame_writer.hpp"
+#include "frames/frame_reader.hpp"
+#include "frames/frame_writer.hpp"
 #include "fuzz.hpp"
 #include "ground.hpp"
 
@@ -59,7 +59,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     break;
                 }
                 case 3:
-                    if (const uint32_t free = writer->acquire(); free != no_buffer) {
+                    if (const uint32_t free = writer->take_buffer(); free != no_buffer) {
                         std::memset(writer->pool().bytes(free), what, geometry().frame_bytes);
                         FrameNote note;
                         note.meta_length = input.take<uint8_t>() % 65;

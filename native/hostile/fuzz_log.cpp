@@ -1,8 +1,8 @@
 // A channel's memory overwritten with any bytes, under handles that go on working: right data, nothing, or an error.
 #include "fuzz.hpp"
 #include "ground.hpp"
-#include "log_reader.hpp"
-#include "log_writer.hpp"
+#include "log/log_reader.hpp"
+#include "log/log_writer.hpp"
 
 using namespace penstock;
 

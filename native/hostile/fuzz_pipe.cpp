@@ -1,7 +1,7 @@
 // A pipe channel's memory overwritten with any bytes, under peers that go on working: right data, nothing, or an error.
 #include "fuzz.hpp"
 #include "ground.hpp"
-#include "pipe_tap.hpp"
+#include "pipe/pipe_tap.hpp"
 
 using namespace penstock;
 

@@ -1,7 +1,7 @@
-// Any bytes as a recording: index and segment are verified and scanned. Sums are set right on request, so that what lies
-// behind them is met too.
+// Any bytes as a recording: index and segment are verified and scanned. Sums are set right on request, so that the checks behind
+// them are met too.
 #include "fuzz.hpp"
-#include "recording_scan.hpp"
+#include "recording/recording_scan.hpp"
 
 #include <sys/mman.h>
 
@@ -57,16 +57,15 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     } catch (const Error &) {
     }
     ScanOptions options;
-    options.columns = column_position | column_payload;
     options.frames = (kind & 128) != 0;
     options.batch_rows = 8;
     try {
         Scan scan({{segment.path, index.path}}, options);
         for (int i = 0; i < 100; ++i) {
-            BatchBuilder batch(options.columns);
+            BatchBuilder batch(column_position | column_payload);
             if (!scan.fill(batch)) break;
         }
     } catch (const Error &) {
-        if (clean) __builtin_trap(); // what verify finds sound can be read
+        if (clean) __builtin_trap(); // files that verify accepts can be read
     }
 }

@@ -1,8 +1,8 @@
 // A ring's memory overwritten with any bytes, under handles that go on working: right data, nothing, or an error.
 #include "fuzz.hpp"
 #include "ground.hpp"
-#include "ring_reader.hpp"
-#include "ring_writer.hpp"
+#include "ring/ring_reader.hpp"
+#include "ring/ring_writer.hpp"
 
 using namespace penstock;
 

@@ -1,7 +1,7 @@
 // A channel in memory that each input finds as it was made.
 #pragma once
 
-#include "mapping.hpp"
+#include "ground/mapping.hpp"
 
 #include <memory>
 #include <sys/mman.h>

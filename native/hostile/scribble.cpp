@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What happened in one process: done, and refused with an error.
+// Operations of one process: done, and refused with an error.
 struct Tally {
     uint64_t done = 0, errors = 0;
 };
@@ -135,7 +135,7 @@ void publish(const FrameChannel &channel, std::mt19937_64 &random, Clock::time_p
             auto writer = channel.writer();
             for (int i = 0; i < 500 && Clock::now() < until; ++i)
                 guarded(tally, [&] {
-                    const uint32_t buffer = writer->acquire();
+                    const uint32_t buffer = writer->take_buffer();
                     if (buffer == no_buffer) return;
                     std::memset(writer->pool().bytes(buffer), i, channel.geometry.frame_bytes);
                     if (random() % 8 == 0) writer->give_back(buffer);

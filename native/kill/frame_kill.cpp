@@ -1,15 +1,12 @@
 // Operations on a frame pool, stepped through instruction by instruction: whatever memory they leave, strangers go on from it,
-// and every buffer can be had again; and at the same places the operation's process is killed for good, and those who were there
-// all along, and hold a frame, go on.
+// and every buffer can be had again; and at the same places the operation's process is killed for good, and the participants that
+// were there all along, and hold a frame, go on.
 //   frame_kill [--seed S] [--rounds N] [--kills K] [--part P --parts Q] [--operation NAME]
 #include "../tests/support.hpp"
 #include "stepper.hpp"
 
-#include <chrono>
-
 using namespace penstock;
 using namespace penstock::kill_room;
-using penstock::test::argument;
 using penstock::test::FrameChannel;
 
 namespace {
@@ -67,8 +64,9 @@ struct Operation {
 
 void make_writer(Hands &h) { h.writer = h.channel.writer(); }
 void make_reader(Hands &h) { h.reader = h.channel.reader({Start::From::position, h.from}); }
+void make_waited_for(Hands &h) { h.reader = h.channel.reader({}, false, true); }
 void publish_one(Hands &h) {
-    const uint32_t buffer = h.writer->acquire();
+    const uint32_t buffer = h.writer->take_buffer();
     if (buffer != no_buffer) publish(*h.writer, buffer);
 }
 
@@ -76,13 +74,13 @@ const Operation operations[] = {
     {"publish a frame", 1, make_writer, publish_one},
     {"publish two frames", 2, make_writer,
      [](Hands &h) {
-         const uint32_t first = h.writer->acquire(), second = h.writer->acquire();
+         const uint32_t first = h.writer->take_buffer(), second = h.writer->take_buffer();
          if (second != no_buffer) publish(*h.writer, second);
          if (first != no_buffer) publish(*h.writer, first);
      }},
     {"acquire, give back, publish", 1, make_writer,
      [](Hands &h) {
-         const uint32_t buffer = h.writer->acquire();
+         const uint32_t buffer = h.writer->take_buffer();
          std::memset(h.writer->pool().bytes(buffer), 0xee, bytes_each);
          h.writer->give_back(buffer);
          publish_one(h);
@@ -94,7 +92,7 @@ const Operation operations[] = {
      }},
     {"acquire all", 0, make_writer,
      [](Hands &h) {
-         for (uint32_t i = 0; i <= buffers; ++i) h.writer->acquire();
+         for (uint32_t i = 0; i <= buffers; ++i) h.writer->take_buffer();
      }},
     {"subscribe to frames", 0, [](Hands &) {}, make_reader},
     {"take frames, give back", 0, make_reader,
@@ -121,18 +119,22 @@ const Operation operations[] = {
          if (h.frame.data != nullptr) h.reader->give_back(h.frame.note.buffer);
          h.reader->pool().ring()->detach();
      }},
+    {"subscribe, to be waited for", 0, [](Hands &) {}, make_waited_for},
+    {"be waited for no more", 0, make_waited_for, [](Hands &h) { h.reader->leave(); }},
     {"reap leases", 0, make_writer, [](Hands &h) { h.writer->pool().reap_leases(); }},
 };
 
 uint64_t lay_out(const FrameChannel &channel, const Case &at) {
     auto writer = channel.writer();
     const uint64_t begun = writer->ring().position();
-    for (uint32_t i = 0; i < at.before; ++i) publish(*writer, writer->acquire());
+    for (uint32_t i = 0; i < at.before; ++i) publish(*writer, writer->take_buffer());
     return begun;
 }
 
 // A stranger publishes, another reads: whole frames in order, none lost from here on, and every buffer in use.
-std::string go_on(const FrameChannel &channel, FrameReader &reader, Frame *held, uint64_t least, uint64_t most) {
+// `waited`: publications wait for this reader.
+std::string go_on(const FrameChannel &channel, FrameReader &reader, Frame *held, uint64_t least, uint64_t most,
+                  bool waited = false) {
     Frame frame;
     auto read = [&]() -> std::string {
         while (reader.take(frame)) {
@@ -142,13 +144,15 @@ std::string go_on(const FrameChannel &channel, FrameReader &reader, Frame *held,
         }
         return {};
     };
+    const uint64_t lost_before = reader.ring().lost_messages();
     if (std::string wrong = read(); !wrong.empty()) return wrong;
     const uint64_t lost = reader.ring().lost_messages();
+    if (waited && lost != lost_before) return "a frame was lost that the publication should have kept";
     auto writer = channel.writer();
     const uint64_t next = writer->ring().sequence();
     if (next - least > most - least) return "the next number is " + std::to_string(next);
     for (uint32_t i = 0; i < 3 * buffers; ++i) {
-        const uint32_t buffer = writer->acquire();
+        const uint32_t buffer = writer->take_buffer();
         if (buffer == no_buffer) return "no buffer is free";
         publish(*writer, buffer);
         if (std::string wrong = read(); !wrong.empty()) return wrong;
@@ -158,7 +162,7 @@ std::string go_on(const FrameChannel &channel, FrameReader &reader, Frame *held,
     if (reader.ring().sequence() != writer->ring().sequence() || reader.ring().lost_messages() != lost) return "a frame was lost";
     if (held != nullptr) reader.give_back(held->note.buffer);
     for (uint32_t i = 0; i < buffers; ++i)
-        if (writer->acquire() == no_buffer) return "a buffer is lost";
+        if (writer->take_buffer() == no_buffer) return "a buffer is lost";
     std::vector<std::shared_ptr<FrameReader>> all;
     try {
         while (all.size() + 1 < channel.geometry.ring.slot_count) all.push_back(channel.reader());
@@ -173,10 +177,7 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
                              std::to_string(at.sequence) + " --before " + std::to_string(at.before);
     const PoolGeometry geometry = geometry_of(at.start, at.sequence);
     const uint64_t before = at.sequence + at.before;
-    std::vector<uint64_t> changes;
-    std::vector<Place> places;
-    uint64_t steps = result.steps;
-    {
+    const auto step_through = [&](std::vector<uint64_t> &changes, std::vector<Place> &places) {
         const FrameChannel channel(geometry), copy(geometry);
         const uint64_t begun = lay_out(channel, at);
         Hands hands{channel, begun, nullptr, nullptr, {}, {}};
@@ -184,72 +185,43 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
         walk(child, channel.map->bytes(), channel.map->size(), result, changes, places,
              [&](uint64_t step, const std::vector<uint8_t> &bytes) {
                  std::memcpy(copy.map->bytes(), bytes.data(), bytes.size());
-                 std::string wrong;
-                 try {
-                     wrong = go_on(copy, *copy.reader({Start::From::position, begun}), nullptr, before, before + op.frames);
-                 } catch (const Error &error) {
-                     wrong = error.what();
-                 }
+                 const std::string wrong = judged([&] {
+                     return go_on(copy, *copy.reader({Start::From::position, begun}), nullptr, before, before + op.frames);
+                 });
                  if (!wrong.empty()) fail(result, what, step, wrong);
              });
-    }
-    steps = result.steps - steps;
-    for (uint64_t i = 0; i < changes.size() + kills; ++i) {
-        const uint64_t step = i < changes.size() ? changes[i] : 1 + random() % steps;
-        if (i < changes.size() && places[step].earlier >= 4) continue; // a loop that copies is confirmed at its first rounds
+    };
+    const auto kill_at = [&](uint64_t step, const std::vector<Place> &places) {
         const FrameChannel channel(geometry);
         const uint64_t begun = lay_out(channel, at);
-        auto reader = channel.reader({Start::From::position, begun});
+        const bool waited = random() % 2 == 0;
+        auto reader = channel.reader({Start::From::position, begun}, false, waited);
         Frame held;
-        const bool holds = random() % 2 == 0 && reader->take(held);
+        bool holds = random() % 2 == 0 && reader->take(held);
+        for (Frame other; waited && reader->take(other);) { // then there is room, and what comes is kept for it
+            if (holds) reader->give_back(held.note.buffer);
+            held = other;
+            holds = true;
+        }
         Hands hands{channel, begun, nullptr, nullptr, {}, {}};
-        {
-            Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
-            go_to(child, step, places);
-            child.end();
-        }
-        ++result.kills;
-        std::string wrong;
-        try {
-            wrong = go_on(channel, *reader, holds ? &held : nullptr, before, before + op.frames);
-        } catch (const Error &error) {
-            wrong = error.what();
-        }
-        if (!wrong.empty()) fail(result, what + " --kill 1", step, wrong);
-    }
+        kill_victim([&] { op.prepare(hands); }, [&] { op.act(hands); }, step, places);
+        return go_on(channel, *reader, holds ? &held : nullptr, before, before + op.frames, waited);
+    };
+    examine_case(what, kills, 4, random, result, step_through, kill_at);
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-    const uint64_t seed = argument(argc, argv, "--seed", 1), rounds = argument(argc, argv, "--rounds", 1);
-    const uint64_t kills = argument(argc, argv, "--kills", 10);
-    const uint64_t part = argument(argc, argv, "--part", 0), parts = argument(argc, argv, "--parts", 1);
-    const char *only = nullptr;
-    for (int i = 1; i + 1 < argc; ++i)
-        if (std::string(argv[i]) == "--operation") only = argv[i + 1];
-    std::mt19937_64 random(seed);
     const uint64_t starts[] = {0, (uint64_t{1} << 31) - 64 * 1024, (uint64_t{1} << 48) - 64 * 1024};
     const uint64_t sequences[] = {0, (uint64_t{1} << 32) - 3, (uint64_t{1} << 63) - 3, ~uint64_t{0} - 2};
     const uint32_t befores[] = {1, 2, buffers, 3 * buffers};
-    uint64_t failures = 0, number = 0;
-    for (uint64_t round = 0; round < rounds; ++round)
-        for (const Operation &op : operations) {
-            Result result;
-            const auto begun = std::chrono::steady_clock::now();
-            for (const uint32_t before : befores) {
-                Case at;
-                at.start = starts[random() % 3];
-                at.sequence = sequences[random() % 4];
-                at.before = before;
-                std::mt19937_64 dice(random());
-                if (number++ % parts != part || (only != nullptr && std::string(op.name) != only)) continue;
-                examine(op, at, kills, dice, result);
-            }
-            failures += result.failures;
-            if (result.steps != 0)
-                print(std::string("frames: ") + op.name, result,
-                      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-        }
-    return failures == 0 ? 0 : 1;
+    const auto shape = [&](const Operation &, int number, std::mt19937_64 &random) {
+        Case at;
+        at.start = starts[random() % 3];
+        at.sequence = sequences[random() % 4];
+        at.before = befores[number];
+        return at;
+    };
+    return campaign(Options(argc, argv), "frames: ", operations, 4, shape, examine) == 0 ? 0 : 1;
 }

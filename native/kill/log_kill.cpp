@@ -1,10 +1,10 @@
 // Kills one operation on a log after every one of its instructions. First on copies: a child is stepped through the
 // operation, and whenever shared memory has changed, strangers must recover from a copy of it. Then for good: a child is
-// stepped to the same place and killed, and those who live must go on with the very memory it left.
+// stepped to the same place and killed, and the living must go on with the memory it left.
 #include "../tests/support.hpp"
 #include "stepper.hpp"
 
-#include <chrono>
+#include "sync/sync_queue.hpp"
 
 using namespace penstock;
 using namespace penstock::test;
@@ -53,7 +53,7 @@ struct Case {
 
 const std::string long_name(name_max, 'n');
 
-// What the victim is given, in its own process.
+// The victim's handles, in its own process.
 struct Hands {
     const Channel &channel;
     const Case &at;
@@ -81,7 +81,7 @@ struct Operation {
     void (*act)(Hands &);
 };
 
-void dig_hole(Hands &h) { // a hole left by one who died between its claim and the note of it
+void dig_hole(Hands &h) { // a hole left by a publication that died between its claim and the note of it
     auto dead = h.channel.writer();
     dead->log().control().tail.value.add(128);
     dead->log().abandon();
@@ -144,11 +144,22 @@ const Operation operations[] = {
      }},
     {"write, taking what is unread", [](Hands &h) { h.make_member(Start::From::earliest); },
      [](Hands &h) {
-         h.message(0, h.at.length);
-         while (h.writer->offer(h.buffer.data(), h.at.length) == no_room) {
-             while (h.reader->look() != nullptr) h.reader->take();
-             h.reader->show_position();
-         }
+         // A spelt message is one of a sync queue's: what stands for the writer's number are the lengths of its sender and type.
+         const uint32_t length = std::max(h.at.length, 16u);
+         const uint8_t *whole = h.message(0, length);
+         const SyncParts parts = read_sync(whole, length);
+         const std::string prefix = sync_prefix(parts.sender, parts.type, 0);
+         CHECK(std::memcmp(prefix.data(), whole, prefix.size()) == 0);
+         SyncReader reader(*h.reader);
+         SyncWriter writer(*h.writer);
+         auto attempt = [&] { return writer.offer(prefix, parts.body, parts.length) != no_room; };
+         struct Awake { // looks again at once
+             void prepare() { events.announce(log); }
+             bool sleep() { return true; }
+             TermLog &log;
+             RoomOrData events;
+         } awake{h.writer->log(), {}};
+         wait_on(awake, [&] { return attempt_or_spill(h.writer->log(), reader, length, SIZE_MAX, attempt); });
      }},
     {"read", [](Hands &h) { h.make_reader(); },
      [](Hands &h) {
@@ -301,16 +312,14 @@ std::string all_names(const Channel &channel) {
 }
 
 std::string judge(const Channel &channel, const std::string &operation) {
-    try {
+    return judged([&]() -> std::string {
         const std::string named = all_names(channel);
         if (!named.empty()) return named;
         auto reader = channel.reader({Start::From::earliest, 0});
         auto writer = channel.writer();
         const std::string wrong = go_on(*writer, *reader, operation, 18);
         return wrong.empty() ? all_slots(channel, 2) : wrong;
-    } catch (const Error &error) {
-        return error.what();
-    }
+    });
 }
 
 // A batch is seen whole or not at all only within a term and where there is room for all of it.
@@ -336,29 +345,25 @@ void step_through(const Operation &op, const Case &at, Result &result, std::vect
          });
 }
 
-// Steps a child to the place and kills it; the living, who were there all along, must go on.
-void kill_at(const Operation &op, const Case &at, uint64_t step, const std::vector<Place> &places, Result &result) {
+// Kills a victim at that step; the living, who were there all along, must go on.
+std::string kill_at(const Operation &op, const Case &at, uint64_t step, const std::vector<Place> &places) {
     const Channel channel(geometry_of(at));
     auto reader = channel.reader({Start::From::earliest, 0});
     auto writer = channel.writer();
     lay_out(*writer, *reader, at);
     if (at.exclusive) writer->log().detach();
     Hands hands{channel, at, nullptr, nullptr, {}, {}};
-    {
-        Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
-        go_to(child, step, places);
-        child.end();
-    }
-    ++result.kills;
-    std::string wrong;
-    try {
-        if (at.exclusive) writer = channel.writer();
-        wrong = go_on(*writer, *reader, whole(op, at), 6);
-        if (wrong.empty()) wrong = all_slots(channel, 2);
-    } catch (const Error &error) {
-        wrong = error.what();
-    }
-    if (!wrong.empty()) fail(result, at.describe(op.name) + " --kill 1", step, wrong);
+    kill_victim([&] { op.prepare(hands); }, [&] { op.act(hands); }, step, places);
+    if (at.exclusive) writer = channel.writer();
+    const std::string wrong = go_on(*writer, *reader, whole(op, at), 6);
+    return wrong.empty() ? all_slots(channel, 2) : wrong;
+}
+
+void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_64 &random, Result &result) {
+    examine_case(
+        at.describe(op.name), kills, 8, random, result,
+        [&](std::vector<uint64_t> &changes, std::vector<Place> &places) { step_through(op, at, result, changes, places); },
+        [&](uint64_t step, const std::vector<Place> &places) { return kill_at(op, at, step, places); });
 }
 
 // Creating: a file that the creator did not finish must be refused, a finished one must be whole.
@@ -399,56 +404,26 @@ void step_through_create(Result &result, uint64_t start) {
 } // namespace
 
 int main(int argc, char **argv) {
-    const uint64_t seed = argument(argc, argv, "--seed", 1);
-    const uint64_t rounds = argument(argc, argv, "--rounds", 1); // geometries
-    const uint64_t kills = argument(argc, argv, "--kills", 10);  // more of them, at random places, for each case
-    const uint64_t part = argument(argc, argv, "--part", 0), parts = argument(argc, argv, "--parts", 1);
-    const char *only = nullptr;
-    for (int i = 1; i + 1 < argc; ++i)
-        if (std::string(argv[i]) == "--operation") only = argv[i + 1];
-    std::mt19937_64 random(seed);
+    const Options options(argc, argv);
     // Counters start where something could overflow.
     const uint64_t edges[] = {0, (uint64_t{1} << 31) - T, (uint64_t{1} << 32) - T, (uint64_t{1} << 48) - T,
                               (uint64_t{1} << 63) - 16 * uint64_t{term_length_max} - T};
     const uint32_t lengths[] = {8, 24, 100, 1000, 5000};
-    uint64_t failures = 0, number = 0;
-    for (uint64_t round = 0; round < rounds; ++round)
-        for (const Operation &op : operations) {
-            Result result;
-            const auto begun = std::chrono::steady_clock::now();
-            for (int shape = 0; shape < 4; ++shape) {
-                Case at;
-                at.start = edges[random() % 5];
-                at.term_id = random() % 2 ? INT32_MAX : 0;
-                at.length = lengths[random() % 5];
-                at.exclusive = shape == 3;
-                at.near_end = shape == 1;
-                at.full = shape == 2;
-                const uint64_t dice = random();
-                if (number++ % parts != part || (only != nullptr && std::string(op.name) != only)) continue;
-                std::mt19937_64 places(dice);
-                const bool forbids = at.exclusive && (std::string(op.name).find("hole") != std::string::npos ||
-                                                      std::string(op.name).find("dead") != std::string::npos);
-                if (forbids) at.exclusive = false;
-                std::vector<uint64_t> changes;
-                const uint64_t steps_before = result.steps;
-                std::vector<Place> where;
-                step_through(op, at, result, changes, where);
-                const uint64_t steps = result.steps - steps_before;
-                for (const uint64_t step : changes) // a loop that clears memory is confirmed at its first rounds
-                    if (where[step].earlier < 8) kill_at(op, at, step, where, result);
-                for (uint64_t i = 0; i < kills; ++i) kill_at(op, at, 1 + places() % steps, where, result);
-            }
-            failures += result.failures;
-            if (result.steps != 0)
-                print(op.name, result, std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-        }
-    if (only == nullptr && part == 0) {
-        Result result;
-        const auto begun = std::chrono::steady_clock::now();
-        for (const uint64_t start : edges) step_through_create(result, start);
-        failures += result.failures;
-        print("create", result, std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-    }
+    const auto shape = [&](const Operation &op, int number, std::mt19937_64 &random) {
+        Case at;
+        at.start = edges[random() % 5];
+        at.term_id = random() % 2 ? INT32_MAX : 0;
+        at.length = lengths[random() % 5];
+        const std::string name = op.name; // an exclusive publication has none beside it that could leave holes
+        at.exclusive = number == 3 && name.find("hole") == std::string::npos && name.find("dead") == std::string::npos;
+        at.near_end = number == 1;
+        at.full = number == 2;
+        return at;
+    };
+    uint64_t failures = campaign(options, "", operations, 4, shape, examine);
+    if (options.only == nullptr && options.part == 0)
+        failures += account("create", [&](Result &result) {
+            for (const uint64_t start : edges) step_through_create(result, start);
+        });
     return failures == 0 ? 0 : 1;
 }

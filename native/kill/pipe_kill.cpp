@@ -4,9 +4,6 @@
 #include "../tests/support.hpp"
 #include "stepper.hpp"
 
-#include <chrono>
-#include <random>
-
 using namespace penstock;
 using namespace penstock::test;
 using namespace penstock::kill_room;
@@ -34,7 +31,7 @@ struct Case {
     bool near_end = false; // the next frame does not fit before the circle's end
 };
 
-// What the victim is given, in its own process.
+// The victim's handles, in its own process.
 struct Hands {
     const PipeChannel &channel;
     const Case &at;
@@ -185,7 +182,7 @@ std::string go_on(const PipeChannel &channel, const Operation &op) {
     if (!wrong.empty()) return wrong;
     if (next[before] != messages_before || count[before] + op.done < messages_before)
         return "messages from before are missing: " + std::to_string(count[before]);
-    if (op.surely && count[victim] != 1) return "what it had written is missing";
+    if (op.surely && count[victim] != 1) return "a message that it had written is missing";
     for (uint32_t i = 0; i < 40; ++i) { // some laps
         const auto text = spell(after, i, 5000);
         if (!push->write(text.data(), text.size())) return "a living peer finds no room";
@@ -214,7 +211,7 @@ PipeGeometry geometry_of(const Case &at) {
     return g;
 }
 
-// One who pushed and is alive all along, or, in a copy, dead like everybody.
+// A pusher that is alive all along, or, in a copy, dead like all others.
 std::shared_ptr<PipePeer> lay_out(const PipeChannel &channel) {
     auto push = channel.peer(PeerRole::push);
     for (uint32_t i = 0; i < messages_before; ++i) {
@@ -227,17 +224,7 @@ std::shared_ptr<PipePeer> lay_out(const PipeChannel &channel) {
 void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_64 &random, Result &result) {
     const std::string what = std::string(op.name) + " --start " + std::to_string(at.start) + " --length " +
                              std::to_string(at.length) + (at.near_end ? " --near-end 1" : "");
-    std::vector<uint64_t> changes;
-    std::vector<Place> places;
-    const uint64_t steps_before = result.steps;
-    auto judge = [&](const PipeChannel &channel) -> std::string {
-        try {
-            return go_on(channel, op);
-        } catch (const Error &error) {
-            return error.what();
-        }
-    };
-    {
+    const auto step_through = [&](std::vector<uint64_t> &changes, std::vector<Place> &places) {
         const PipeChannel channel(geometry_of(at)), copy(geometry_of(at));
         const auto push = lay_out(channel);
         Hands hands{channel, at, nullptr, nullptr, {}, {}};
@@ -247,59 +234,32 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
              [&](uint64_t step, const std::vector<uint8_t> &bytes) {
                  if (places.size() > 1 && places[step].earlier >= 40 && ++looked % 16 != 0) return; // deep in a loop that copies
                  std::memcpy(copy.map->bytes(), bytes.data(), bytes.size());
-                 const std::string wrong = judge(copy);
+                 const std::string wrong = judged([&] { return go_on(copy, op); });
                  if (!wrong.empty()) fail(result, what, step, wrong);
              });
-    }
-    const uint64_t steps = result.steps - steps_before;
-    for (uint64_t i = 0; i < changes.size() + kills; ++i) {
-        const uint64_t step = i < changes.size() ? changes[i] : 1 + random() % steps;
-        if (i < changes.size() && places[step].earlier >= 4) continue; // a loop that copies is confirmed at its first rounds
+    };
+    const auto kill_at = [&](uint64_t step, const std::vector<Place> &places) {
         const PipeChannel channel(geometry_of(at));
         const auto push = lay_out(channel);
         Hands hands{channel, at, nullptr, nullptr, {}, {}};
-        {
-            Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
-            go_to(child, step, places);
-            child.end();
-        }
-        ++result.kills;
-        const std::string wrong = judge(channel);
-        if (!wrong.empty()) fail(result, what + " --kill 1", step, wrong);
-    }
+        kill_victim([&] { op.prepare(hands); }, [&] { op.act(hands); }, step, places);
+        return go_on(channel, op);
+    };
+    examine_case(what, kills, 4, random, result, step_through, kill_at);
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-    const uint64_t seed = argument(argc, argv, "--seed", 1), rounds = argument(argc, argv, "--rounds", 1);
-    const uint64_t kills = argument(argc, argv, "--kills", 10);
-    const uint64_t part = argument(argc, argv, "--part", 0), parts = argument(argc, argv, "--parts", 1);
-    const char *only = nullptr;
-    for (int i = 1; i + 1 < argc; ++i)
-        if (std::string(argv[i]) == "--operation") only = argv[i + 1];
-    std::mt19937_64 random(seed);
     const uint64_t edges[] = {0, (uint64_t{1} << 31) - C, (uint64_t{1} << 32) - C, (uint64_t{1} << 48) - C,
                               (uint64_t{1} << 63) - 16 * uint64_t{pipe_capacity_max} - C};
     const uint32_t lengths[] = {8, 24, 100, 1000};
-    uint64_t failures = 0, number = 0;
-    for (uint64_t round = 0; round < rounds; ++round)
-        for (const Operation &op : operations) {
-            Result result;
-            const auto begun = std::chrono::steady_clock::now();
-            for (int shape = 0; shape < 2; ++shape) {
-                Case at;
-                at.start = edges[random() % 5];
-                at.length = lengths[random() % 4];
-                at.near_end = shape == 1 && !op.drops;
-                std::mt19937_64 dice(random());
-                if (number++ % parts != part || (only != nullptr && std::string(op.name) != only)) continue;
-                examine(op, at, kills, dice, result);
-            }
-            failures += result.failures;
-            if (result.steps != 0)
-                print(std::string("pipe: ") + op.name, result,
-                      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-        }
-    return failures == 0 ? 0 : 1;
+    const auto shape = [&](const Operation &op, int number, std::mt19937_64 &random) {
+        Case at;
+        at.start = edges[random() % 5];
+        at.length = lengths[random() % 4];
+        at.near_end = number == 1 && !op.drops;
+        return at;
+    };
+    return campaign(Options(argc, argv), "pipe: ", operations, 2, shape, examine) == 0 ? 0 : 1;
 }

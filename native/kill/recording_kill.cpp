@@ -1,7 +1,7 @@
-// Kills a recorder after every one of its instructions. What it wrote is copied whenever it changed; a stranger must find
-// in the copy a valid prefix of the log, and be able to go on from there to the end.
+// Kills a recorder after every one of its instructions. Its files are copied whenever they changed; another process must find in
+// the copy a valid prefix of the log, and be able to go on from there to the end.
 #include "../tests/support.hpp"
-#include "recording_scan.hpp"
+#include "recording/recording_scan.hpp"
 #include "tracer.hpp"
 
 #include <chrono>
@@ -82,18 +82,17 @@ struct Result {
 };
 
 uint64_t rows_of(const MemoryFile &data, const MemoryFile &index) {
-    ScanOptions options;
-    options.columns = column_position | column_payload;
+    const ScanOptions options;
     Scan scan({{data.path(), index.path()}}, options);
     uint64_t rows = 0;
     for (;;) {
-        BatchBuilder batch(options.columns);
+        BatchBuilder batch(column_position | column_payload);
         if (!scan.fill(batch)) return rows;
         rows += batch.rows();
     }
 }
 
-// What a stranger finds, and whether it can be gone on with. `least`: bytes that were reported as synced.
+// Another process's findings, and whether the recording can be continued. `least`: bytes that were reported as synced.
 std::string recover(const Plan &plan, const Case &at, const std::vector<uint8_t> &data_bytes,
                     const std::vector<uint8_t> &index_bytes) {
     const MemoryFile data, index;

@@ -1,14 +1,11 @@
 // Operations on a ring, stepped through instruction by instruction: whatever memory they leave, strangers go on from it; and at
-// the same places the operation's process is killed for good, and those who were there all along go on.
+// the same places the operation's process is killed for good, and the participants that were there all along go on.
 //   ring_kill [--seed S] [--rounds N] [--kills K] [--part P --parts Q] [--operation NAME]
 #include "../tests/support.hpp"
 #include "stepper.hpp"
 
-#include <chrono>
-
 using namespace penstock;
 using namespace penstock::kill_room;
-using penstock::test::argument;
 using penstock::test::RingChannel;
 
 namespace {
@@ -128,7 +125,7 @@ const Operation operations[] = {
      }},
 };
 
-// What was there before: three messages, near the circle's end or a lap later if the case wants that; where they begin.
+// The state before: three messages, near the circle's end or a lap later if the case wants that; where they begin.
 uint64_t lay_out(const RingChannel &channel, const Case &at) {
     auto writer = channel.writer();
     std::vector<uint8_t> text;
@@ -184,10 +181,8 @@ std::string go_on(const RingChannel &channel, RingReader &reader, uint64_t least
 void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_64 &random, Result &result) {
     const std::string what = std::string(op.name) + " --start " + std::to_string(at.start) + " --length " +
                              std::to_string(at.length) + (at.near_end ? " --near-end 1" : "") + (at.lap ? " --lap 1" : "");
-    std::vector<uint64_t> changes;
-    std::vector<Place> places;
-    uint64_t before = 0, steps = result.steps;
-    {
+    uint64_t before = 0;
+    const auto step_through = [&](std::vector<uint64_t> &changes, std::vector<Place> &places) {
         const RingChannel channel(geometry_of(at.start)), copy(geometry_of(at.start));
         const uint64_t begun = lay_out(channel, at);
         before = channel.reader()->sequence();
@@ -196,71 +191,35 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
         walk(child, channel.map->bytes(), channel.map->size(), result, changes, places,
              [&](uint64_t step, const std::vector<uint8_t> &bytes) {
                  std::memcpy(copy.map->bytes(), bytes.data(), bytes.size());
-                 std::string wrong;
-                 try {
-                     wrong = go_on(copy, *copy.reader({Start::From::position, begun}), before, before + op.messages);
-                 } catch (const Error &error) {
-                     wrong = error.what();
-                 }
+                 const std::string wrong = judged(
+                     [&] { return go_on(copy, *copy.reader({Start::From::position, begun}), before, before + op.messages); });
                  if (!wrong.empty()) fail(result, what, step, wrong);
              });
-    }
-    steps = result.steps - steps;
-    for (uint64_t i = 0; i < changes.size() + kills; ++i) {
-        const uint64_t step = i < changes.size() ? changes[i] : 1 + random() % steps;
-        if (i < changes.size() && places[step].earlier >= 4) continue; // a loop that copies is confirmed at its first rounds
+    };
+    const auto kill_at = [&](uint64_t step, const std::vector<Place> &places) {
         const RingChannel channel(geometry_of(at.start));
         const uint64_t begun = lay_out(channel, at);
         auto reader = channel.reader({Start::From::position, begun});
         Hands hands{channel, at, begun, nullptr, nullptr, {}, {}};
-        {
-            Victim child([&] { op.prepare(hands); }, [&] { op.act(hands); });
-            go_to(child, step, places);
-            child.end();
-        }
-        ++result.kills;
-        std::string wrong;
-        try {
-            wrong = go_on(channel, *reader, before, before + op.messages);
-        } catch (const Error &error) {
-            wrong = error.what();
-        }
-        if (!wrong.empty()) fail(result, what + " --kill 1", step, wrong);
-    }
+        kill_victim([&] { op.prepare(hands); }, [&] { op.act(hands); }, step, places);
+        return go_on(channel, *reader, before, before + op.messages);
+    };
+    examine_case(what, kills, 4, random, result, step_through, kill_at);
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-    const uint64_t seed = argument(argc, argv, "--seed", 1), rounds = argument(argc, argv, "--rounds", 1);
-    const uint64_t kills = argument(argc, argv, "--kills", 10);
-    const uint64_t part = argument(argc, argv, "--part", 0), parts = argument(argc, argv, "--parts", 1);
-    const char *only = nullptr;
-    for (int i = 1; i + 1 < argc; ++i)
-        if (std::string(argv[i]) == "--operation") only = argv[i + 1];
-    std::mt19937_64 random(seed);
     const uint64_t edges[] = {0, (uint64_t{1} << 31) - C, (uint64_t{1} << 32) - C, (uint64_t{1} << 48) - C,
                               (uint64_t{1} << 63) - 16 * uint64_t{ring_capacity_max} - C};
     const uint32_t lengths[] = {8, 24, 100, 1000, 5000};
-    uint64_t failures = 0, number = 0;
-    for (uint64_t round = 0; round < rounds; ++round)
-        for (const Operation &op : operations) {
-            Result result;
-            const auto begun = std::chrono::steady_clock::now();
-            for (int shape = 0; shape < 4; ++shape) {
-                Case at;
-                at.start = edges[random() % 5];
-                at.length = lengths[random() % 5];
-                at.near_end = (shape & 1) != 0;
-                at.lap = (shape & 2) != 0;
-                std::mt19937_64 dice(random());
-                if (number++ % parts != part || (only != nullptr && std::string(op.name) != only)) continue;
-                examine(op, at, kills, dice, result);
-            }
-            failures += result.failures;
-            if (result.steps != 0)
-                print(std::string("ring: ") + op.name, result,
-                      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-        }
-    return failures == 0 ? 0 : 1;
+    const auto shape = [&](const Operation &, int number, std::mt19937_64 &random) {
+        Case at;
+        at.start = edges[random() % 5];
+        at.length = lengths[random() % 5];
+        at.near_end = (number & 1) != 0;
+        at.lap = (number & 2) != 0;
+        return at;
+    };
+    return campaign(Options(argc, argv), "ring: ", operations, 4, shape, examine) == 0 ? 0 : 1;
 }

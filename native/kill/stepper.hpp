@@ -1,9 +1,12 @@
-// What the killing programs share: walking a victim through an operation, going to a place again, and the account of it all.
+// The killing programs' campaign: every operation in every shape is stepped through, then killed at the places that matter, and
+// accounted for. A program brings its operations, its shapes, and what must hold afterwards.
 #pragma once
 
 #include "tracer.hpp"
 
+#include <chrono>
 #include <cstring>
+#include <random>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -72,6 +75,94 @@ inline void print(const std::string &what, const Result &result, double seconds)
                 what.c_str(), (unsigned long)result.steps, (unsigned long)result.states, (unsigned long)result.kills,
                 (unsigned long)result.failures, seconds, escaped.c_str());
     std::fflush(stdout);
+}
+
+// The error's text where `judge` throws one.
+template <class Judge> std::string judged(Judge &&judge) {
+    try {
+        return judge();
+    } catch (const std::exception &error) {
+        return error.what();
+    }
+}
+
+// A victim of its own, brought to that step and killed there for good.
+template <class Prepare, class Act>
+void kill_victim(Prepare &&prepare, Act &&act, uint64_t step, const std::vector<Place> &places) {
+    Victim child(prepare, act);
+    go_to(child, step, places);
+    child.end();
+}
+
+// One case. `step_through(changes, places)` walks a victim through it; `kill_at(step, places)` kills another at that step and
+// says what is wrong then. Killed at are the steps that changed memory, in a loop only those of its first `rounds`, and `kills`
+// more.
+template <class StepThrough, class KillAt>
+void examine_case(const std::string &what, uint64_t kills, uint64_t rounds, std::mt19937_64 &random, Result &result,
+                  StepThrough &&step_through, KillAt &&kill_at) {
+    std::vector<uint64_t> changes;
+    std::vector<Place> places;
+    const uint64_t before = result.steps;
+    step_through(changes, places);
+    const uint64_t steps = result.steps - before;
+    for (uint64_t i = 0; i < changes.size() + kills; ++i) {
+        const uint64_t step = i < changes.size() ? changes[i] : 1 + random() % steps;
+        if (i < changes.size() && places[step].earlier >= rounds) continue;
+        ++result.kills;
+        const std::string wrong = judged([&] { return kill_at(step, places); });
+        if (!wrong.empty()) fail(result, what + " --kill 1", step, wrong);
+    }
+}
+
+// A program's arguments: [--seed S] [--rounds N] [--kills K] [--part P --parts Q] [--operation NAME]
+struct Options {
+    uint64_t seed, rounds, kills, part, parts;
+    const char *only = nullptr;
+
+    Options(int argc, char **argv)
+        : seed(number(argc, argv, "--seed", 1)), rounds(number(argc, argv, "--rounds", 1)),
+          kills(number(argc, argv, "--kills", 10)), part(number(argc, argv, "--part", 0)),
+          parts(number(argc, argv, "--parts", 1)) {
+        for (int i = 1; i + 1 < argc; ++i)
+            if (std::string(argv[i]) == "--operation") only = argv[i + 1];
+    }
+    bool wants(const std::string &operation) const { return only == nullptr || operation == only; }
+
+  private:
+    static uint64_t number(int argc, char **argv, const char *name, uint64_t otherwise) {
+        for (int i = 1; i + 1 < argc; ++i)
+            if (std::string(argv[i]) == name) return std::strtoull(argv[i + 1], nullptr, 0);
+        return otherwise;
+    }
+};
+
+// Runs `work(result)` and prints what came of it, if it did anything; how many failures there were.
+template <class Work> uint64_t account(const std::string &what, Work &&work) {
+    Result result;
+    const auto begun = std::chrono::steady_clock::now();
+    work(result);
+    if (result.steps != 0) print(what, result, std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    return result.failures;
+}
+
+// Every operation in every shape, as often as asked for, this program's share of it: `shape(operation, number, random)` makes a
+// case and `examine(operation, case, kills, random, result)` tries it. How many failures there were.
+template <class Operations, class Shape, class Examine>
+uint64_t campaign(const Options &options, const std::string &kind, const Operations &operations, int shapes, Shape &&shape,
+                  Examine &&examine) {
+    std::mt19937_64 random(options.seed);
+    uint64_t failures = 0, number = 0;
+    for (uint64_t round = 0; round < options.rounds; ++round)
+        for (const auto &operation : operations)
+            failures += account(kind + operation.name, [&](Result &result) {
+                for (int i = 0; i < shapes; ++i) {
+                    const auto at = shape(operation, i, random);
+                    std::mt19937_64 dice(random());
+                    if (number++ % options.parts != options.part || !options.wants(operation.name)) continue;
+                    examine(operation, at, options.kills, dice, result);
+                }
+            });
+    return failures;
 }
 
 } // namespace penstock::kill_room

@@ -45,6 +45,7 @@ bool World::torn() {
 }
 void World::owner(int thread) { m.building_for = thread < 0 ? nobody : static_cast<uint8_t>(thread); }
 bool World::died(int thread) { return m.threads[thread].status == Status::dead; }
+bool World::finished(int thread) { return m.threads[thread].status == Status::done; }
 
 // ---- seats: the kernel's lock table is under a lock of its own, which orders who asks behind who has gone ----
 
@@ -74,7 +75,7 @@ bool seat_take(const void *owner, uint64_t byte) {
         entry.thread = m.running ? static_cast<uint8_t>(m.current) : m.building_for;
         return true;
     }
-    if (m.seat_count == 64) std::abort();
+    if (m.seat_count == seats_max) std::abort();
     SeatEntry &fresh = m.seats[m.seat_count++];
     fresh.owner = owner;
     fresh.byte = byte;
@@ -86,11 +87,17 @@ bool seat_take(const void *owner, uint64_t byte) {
     return true;
 }
 
+void seat_pass(const void *from, const void *to) {
+    for (int i = 0; i < m.seat_count; ++i)
+        if (m.seats[i].owner == from) m.seats[i].owner = to;
+}
+
 void seat_leave(const void *owner, uint64_t byte, bool all) {
     if (m.running) schedule();
     for (int i = 0; i < m.seat_count; ++i)
         if (m.seats[i].owner == owner && (all || m.seats[i].byte == byte)) {
             m.seats[i].owner = nullptr; // `thread` stays: the next one is ordered behind it
+            m.seats[i].left.clear();    // a participant that left during the build comes before all
             if (m.running) {
                 m.seats[i].thread = static_cast<uint8_t>(m.current);
                 m.seats[i].left = me().cur;
@@ -105,7 +112,13 @@ bool seat_taken_by_other(const void *owner, uint64_t byte) {
     if (m.running) schedule();
     for (int i = 0; i < m.seat_count; ++i) {
         const SeatEntry &entry = m.seats[i];
-        if (entry.byte != byte || entry.owner == nullptr) continue;
+        if (entry.byte != byte) continue;
+        if (entry.owner == nullptr) { // the kernel's lock orders a look behind who left, as it orders a taking
+            if (!m.running) return false;
+            if (entry.thread != nobody) see_all_of(entry.left);
+            me().hash = mix(me().hash, mix(0x5eac + byte, m.seat_hash));
+            return false;
+        }
         const bool dead = entry.thread != nobody && m.threads[entry.thread].status == Status::dead;
         if (m.running) {
             if (dead) see_all_of(m.threads[entry.thread].cur);
@@ -209,7 +222,7 @@ void prepare(const Budget &budget, const Mutant &mutant, Mode mode) {
     m.table.shrink_to_fit();
     m.table_used = 0;
     m.again = false;
-    m.base = nullptr; // each scenario shares anew
+    m.base = nullptr; // each scenario has its own sharing
     m.size = 0;
 }
 

@@ -29,7 +29,7 @@ struct Mutant {
     bool active() const { return line != 0; }
 };
 
-// What a scenario's build function gets. Everything allocated during an execution is dropped at its end unseen.
+// The argument of a scenario's build function. Everything allocated during an execution is dropped at its end unseen.
 class World {
   public:
     // The shared bytes. Words at multiples of 32 from `terms` on, and all words before, may be atomic.
@@ -44,6 +44,7 @@ class World {
     static void tolerate();
     static bool torn();
     static bool died(int thread);
+    static bool finished(int thread);
 };
 
 [[noreturn]] void fail(const std::string &what);

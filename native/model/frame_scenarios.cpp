@@ -1,13 +1,9 @@
 // The frame pool's scenarios: two buffers, notes of 64 bytes in a circle of 256. The bytes of frame i say i, and are written
-// and read plainly: whoever reads a buffer that is written to is a data race.
-#include "explorer.hpp"
-#include "scenarios.hpp"
+// and read plainly: a read of a buffer that is being written is a data race.
+#include "pristine.hpp"
 
-#include "frame_reader.hpp"
-#include "frame_writer.hpp"
-
-#include <sys/mman.h>
-#include <unistd.h>
+#include "frames/frame_reader.hpp"
+#include "frames/frame_writer.hpp"
 
 namespace penstock::model {
 namespace {
@@ -22,49 +18,24 @@ class FrameStage {
         g.ring.slot_count = slots;
         g.buffers = buffers;
         g.frame_bytes = 16;
-        static std::vector<uint8_t> pristine;
-        static uint32_t made = 0;
-        if (!mapping || made != slots) {
-            const HeapOff off;
-            const int fd = memfd_create("model", MFD_CLOEXEC);
-            const uint8_t boot[16] = {};
-            if (fd < 0 || ftruncate(fd, static_cast<off_t>(g.file_size())) != 0) std::abort();
-            format_frames(fd, g, "{}", boot, 0);
-            mapping = std::make_shared<Mapping>(fd, g.file_size(), true);
-            ::close(fd);
-            pristine.assign(mapping->bytes(), mapping->bytes() + g.file_size());
-            made = slots;
-        }
-        std::memcpy(mapping->bytes(), pristine.data(), pristine.size());
+        static Pristine file;
+        const uint8_t boot[16] = {};
+        mapping = file.restore(slots, g.file_size(), [&](int fd) { format_frames(fd, g, "{}", boot, 0); });
         World::share(mapping->bytes(), mapping->size(), g.buffers_offset());
-        const auto *control = reinterpret_cast<RingControl *>(mapping->bytes() + control_offset);
-        World::quiet(&control->writer.bytes_sent, 16); // and joined_ns
-        World::quiet(&control->writer.pid, 8);         // and state
-        World::quiet(&control->reaped, sizeof control->reaped);
-        for (uint32_t i = 0; i < slots; ++i) {
-            const auto *slot = reinterpret_cast<RingSlot *>(mapping->bytes() + slots_offset + i * sizeof(RingSlot));
-            World::quiet(&slot->identity.pid, sizeof slot->identity - 4);
-            World::quiet(&slot->reader.counts, sizeof slot->reader.counts);
-        }
+        quiet_ring(*mapping, slots);
     }
     static std::shared_ptr<FramePool> open() { return std::make_shared<FramePool>(-1, "frames", mapping); }
-    static FrameWriter &writer(int thread) {
-        World::owner(thread);
-        auto &made = *new FrameWriter(open(), nullptr);
-        World::owner(-1);
-        return made;
-    }
+    static FrameWriter &writer(int thread) { return handle_of<FrameWriter>(thread, open(), nullptr); }
     static FrameReader &reader(int thread, bool conflate = false) {
-        World::owner(thread);
-        auto &made = *new FrameReader(open(), {}, conflate);
-        World::owner(-1);
-        return made;
+        return handle_of<FrameReader>(thread, open(), Start{}, conflate);
     }
+    // One that the publication waits for.
+    static FrameReader &waiting(int thread) { return handle_of<FrameReader>(thread, open(), Start{}, false, true); }
     static inline std::shared_ptr<Mapping> mapping;
 };
 
 bool publish(FrameWriter &writer) {
-    const uint32_t buffer = writer.acquire();
+    const uint32_t buffer = writer.take_buffer();
     if (buffer == no_buffer) return false;
     const uint64_t number = writer.ring().sequence();
     copy_in(writer.pool().bytes(buffer) + 8, &number, sizeof number);
@@ -110,10 +81,10 @@ void reads(FrameReader &reader, uint64_t count) {
         if (count <= buffers) EXPECT(reader.ring().lost_messages() == 0);
     });
 }
-// Whoever lives has given all back: every buffer can be had.
+// The living have given back all leases: every buffer can be acquired.
 void expect_all_free(FrameWriter &writer) {
-    for (uint32_t i = 0; i < buffers; ++i) EXPECT(writer.acquire() != no_buffer);
-    EXPECT(writer.acquire() == no_buffer);
+    for (uint32_t i = 0; i < buffers; ++i) EXPECT(writer.take_buffer() != no_buffer);
+    EXPECT(writer.take_buffer() == no_buffer);
 }
 
 template <int count> void flow() {
@@ -123,7 +94,7 @@ template <int count> void flow() {
     reads(reader, count);
 }
 
-void held() { // what is leased stays as it is, whatever the publication does
+void held() { // a leased buffer does not change, for anything that the publication does
     FrameStage stage;
     FrameReader &reader = FrameStage::reader(1);
     FrameWriter &writer = FrameStage::writer(0);
@@ -186,10 +157,10 @@ void leased_twice() { // by one subscription: the buffer is free when both lease
         EXPECT(reader.newest(held[0]) && reader.newest(held[1]) && held[0].data == held[1].data);
         reader.give_back(held[0].note.buffer);
         EXPECT(reader.leases() == 1);
-        EXPECT(writer.acquire() != no_buffer && writer.acquire() == no_buffer);
+        EXPECT(writer.take_buffer() != no_buffer && writer.take_buffer() == no_buffer);
         expect_whole(held[1]);
         reader.give_back(held[1].note.buffer);
-        EXPECT(reader.leases() == 0 && writer.acquire() != no_buffer);
+        EXPECT(reader.leases() == 0 && writer.take_buffer() != no_buffer);
     });
 }
 
@@ -216,7 +187,7 @@ void room_is_made() { // the publication sleeps until a lease is given back
     });
 }
 
-void failed_lease_wakes() { // who sets a bit for a frame that is gone may have sent the publication to sleep
+void failed_lease_wakes() { // a subscription that sets a bit for a frame that is gone may have sent the publication to sleep
     FrameStage stage;
     FrameWriter &writer = FrameStage::writer(0);
     FrameReader &holder = FrameStage::reader(-1), &late = FrameStage::reader(1);
@@ -315,9 +286,9 @@ void put_back() { // a buffer that was examined and found leased holds its frame
     FrameWriter &writer = FrameStage::writer(0);
     FrameReader &a = FrameStage::reader(1), &late = FrameStage::reader(-1);
     publish(writer);
-    EXPECT(writer.acquire() != no_buffer);
+    EXPECT(writer.take_buffer() != no_buffer);
     auto &recycled = *new bool(false);
-    World::thread([&writer, &recycled] { recycled = writer.acquire() != no_buffer; });
+    World::thread([&writer, &recycled] { recycled = writer.take_buffer() != no_buffer; });
     World::thread([&a] {
         Frame frame;
         if (a.take(frame)) expect_whole(frame);
@@ -325,6 +296,117 @@ void put_back() { // a buffer that was examined and found leased holds its frame
     World::finally([&late, &recycled] {
         Frame frame;
         EXPECT(late.take(frame) != recycled);
+    });
+}
+
+// ---- subscriptions that the publication waits for: nothing is lost ----
+
+void reads_all(FrameReader &reader, uint64_t count) {
+    World::thread([&reader, count] {
+        while (reader.ring().sequence() < count)
+            if (!one(reader)) spin_pause();
+        EXPECT(reader.ring().lost_messages() == 0 && reader.leases() == 0);
+    });
+}
+
+void waits() {
+    FrameStage stage;
+    FrameReader &reader = FrameStage::waiting(1);
+    publishes(FrameStage::writer(0), 3);
+    reads_all(reader, 3);
+}
+
+void waits_for_both() {
+    FrameStage stage;
+    FrameReader &a = FrameStage::waiting(1), &b = FrameStage::waiting(2);
+    FrameWriter &writer = FrameStage::writer(0);
+    publish(writer);
+    publish(writer);
+    publishes(writer, 1);
+    reads_all(a, 3);
+    reads_all(b, 3);
+}
+
+void waits_and_wakes() { // the publication sleeps until a frame was received and given back
+    FrameStage stage;
+    FrameReader &reader = FrameStage::waiting(1);
+    FrameWriter &writer = FrameStage::writer(0);
+    publish(writer);
+    publish(writer);
+    World::thread([&writer] { sleeps_for_room(writer); });
+    World::thread([&reader] { EXPECT(one(reader)); });
+}
+
+void waits_for_one_that_leaves() {
+    FrameStage stage;
+    FrameReader &reader = FrameStage::waiting(1);
+    FrameWriter &writer = FrameStage::writer(0);
+    publish(writer);
+    publish(writer);
+    World::thread([&writer] { sleeps_for_room(writer); });
+    World::thread([&reader] { reader.leave(); });
+}
+
+void waits_no_more() { // its handle is closed, and it keeps a frame
+    FrameStage stage;
+    FrameReader &reader = FrameStage::waiting(1);
+    FrameWriter &writer = FrameStage::writer(0);
+    publish(writer);
+    publish(writer);
+    auto *held = new Frame;
+    EXPECT(reader.take(*held));
+    World::thread([&writer] { sleeps_for_room(writer); });
+    World::thread([&reader, held] {
+        reader.stop_waiting();
+        expect_whole(*held);
+    });
+}
+
+template <int before> void waits_for_a_newcomer() { // it receives everything from its start on
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    for (int i = 0; i < before; ++i) publish(writer);
+    publishes(writer, 3);
+    World::thread([] {
+        auto &reader = *new FrameReader(FrameStage::open(), {}, false, true);
+        while (reader.ring().sequence() < before + 3)
+            if (!one(reader)) spin_pause();
+        EXPECT(reader.ring().lost_messages() == 0);
+    });
+}
+
+void waits_for_the_dead() {
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    publish(writer);
+    publishes(writer, 2);
+    World::thread(
+        [] {
+            auto &reader = *new FrameReader(FrameStage::open(), {}, false, true);
+            while (reader.ring().sequence() < 3)
+                if (!one(reader)) spin_pause();
+        },
+        true);
+    World::finally([&writer] { expect_all_free(writer); });
+}
+
+void waiting_outlives_the_writer() { // nothing is lost, whatever the publication left when it died
+    FrameStage stage;
+    FrameReader &reader = FrameStage::waiting(1);
+    publishes(FrameStage::writer(0), 2, true);
+    World::thread([&reader] { one(reader); });
+    World::finally([&reader] {
+        if (!World::died(0)) return;
+        auto &writer = *new FrameWriter(FrameStage::open(), nullptr);
+        const uint64_t first = writer.ring().sequence();
+        uint64_t sent = 0;
+        while (publish(writer)) ++sent; // until the buffers that nobody waits for are used up
+        while (one(reader)) {
+        }
+        EXPECT(reader.ring().sequence() == first + sent && reader.ring().lost_messages() == 0);
+        EXPECT(publish(writer) && one(reader) && publish(writer) && one(reader));
+        EXPECT(reader.ring().lost_messages() == 0);
+        expect_all_free(writer);
     });
 }
 
@@ -392,6 +474,15 @@ const std::vector<Scenario> &frame_scenarios() {
         {"frames_put_back", "a buffer examined in vain keeps its frame", put_back},
         {"frames_dead_lease", "a dead reader's leases return", dead_readers_leases},
         {"frames_dead_slot", "and its slot is given to the next", slot_of_a_dead_reader, true},
+        {"frames_wait", "nothing is lost for a subscription that the publication waits for", waits, true},
+        {"frames_wait_both", "nor for two of them", waits_for_both, true, true},
+        {"frames_wait_wake", "no wake-up is lost when it has received a frame", waits_and_wakes},
+        {"frames_wait_leave", "nor when it leaves", waits_for_one_that_leaves},
+        {"frames_wait_close", "nor when it is closed and keeps a frame", waits_no_more},
+        {"frames_wait_join", "it joins while buffers are reused", waits_for_a_newcomer<1>, true},
+        {"frames_wait_late", "and when all of them were used before", waits_for_a_newcomer<2>, true},
+        {"frames_wait_dead", "it dies", waits_for_the_dead, true, true},
+        {"frames_wait_killed", "the publication dies", waiting_outlives_the_writer, true},
         {"frames_killed", "the publication is killed, another goes on", killed_writer, true},
         {"frames_succeeded", "while a subscription reads", succeeded_while_read, true},
     };

@@ -288,7 +288,7 @@ const std::vector<Scenario> &log_deaths() {
         {"dead_seen_by_two", "one reader fills a hole, another walks over it", dead_seen_by_two, true},
         {"dead_holder_replaced", "a dead lock holder's slot has a new owner", dead_holder_replaced, true},
         {"dead_claim", "a publication dies anywhere", dead_claim, true},
-        {"dead_claim_alone", "and one who lives writes and reads on", dead_claim_alone},
+        {"dead_claim_alone", "and a living member writes and reads on", dead_claim_alone},
         {"dead_open_claim", "with a claim open", dead_open_claim},
         {"dead_before_a_living_claim", "its hole ends where the living have claimed", dead_before_a_living_claim},
         {"dead_batch", "within a batch", dead_batch},

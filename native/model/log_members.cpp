@@ -153,6 +153,96 @@ void slowest_holds_writers() { // however far the others are, and in whatever sl
     });
 }
 
+// ---- the end of the stream ----
+
+// Until the stream has ended, asleep in between; or awake where nobody wakes it, because a writer may die.
+void read_to_the_end(LogReader &reader, Seen &seen, bool sleeps) {
+    Atomic<uint32_t> &event = reader.log().control().data.value;
+    for (;;) {
+        const uint32_t expected = sleeps ? event_prepare(event) : 0;
+        const Message *message = reader.look();
+        if (message != nullptr) seen.take(reader, *message);
+        else if (reader.ended()) break;
+        else if (sleeps) event_sleep(event, expected, 1);
+        else spin_pause();
+    }
+    EXPECT(reader.look() == nullptr);
+}
+// Sends `count` messages and closes; `sent` counts those whose call returned.
+void sends_and_closes(LogWriter &writer, uint32_t who, uint32_t count, uint32_t *sent, bool mortal = false) {
+    World::thread(
+        [&writer, who, count, sent] {
+            for (uint32_t i = 0; i < count; ++i) {
+                offer_surely(writer, who, i);
+                ++sent[who];
+            }
+            writer.log().detach();
+        },
+        mortal);
+}
+
+void ends_when_closed() {
+    Stage stage(256, 2);
+    LogReader &reader = Stage::reader(1);
+    sends_and_closes(Stage::writer(0), 1, 2, new uint32_t[2]{});
+    World::thread([&] {
+        Seen seen;
+        read_to_the_end(reader, seen, true);
+        EXPECT(seen.total == 2);
+    });
+}
+
+void ends_when_both_closed() {
+    Stage stage(256, 3);
+    LogReader &reader = Stage::reader(2);
+    auto *sent = new uint32_t[3]{};
+    sends_and_closes(Stage::writer(0), 1, 1, sent);
+    sends_and_closes(Stage::writer(1), 2, 1, sent);
+    World::thread([&] {
+        Seen seen;
+        read_to_the_end(reader, seen, true);
+        EXPECT(seen.total == 2);
+    });
+}
+
+void ends_when_killed() { // and what it had sent was read
+    Stage stage(256, 2);
+    LogReader &reader = Stage::reader(1);
+    auto *sent = new uint32_t[2]{};
+    sends_and_closes(Stage::writer(0), 1, 2, sent, true);
+    World::thread([&, sent] {
+        Seen seen;
+        read_to_the_end(reader, seen, false);
+        EXPECT(seen.next[1] >= sent[1]);
+    });
+}
+
+void does_not_end_beside_a_newcomer() {
+    Stage stage(256, 3);
+    LogReader &reader = Stage::reader(2);
+    bool *there = new bool(false);
+    sends_and_closes(Stage::writer(0), 1, 1, new uint32_t[2]{});
+    World::thread([there] {
+        LogWriter &second = *new LogWriter(Stage::open(), false, nullptr);
+        *there = true;
+        offer_surely(second, 2, 0);
+    });
+    World::thread([&reader, there] {
+        Seen seen;
+        for (int turn = 0; turn < 3; ++turn) {
+            const Message *message = reader.look();
+            if (message != nullptr) {
+                seen.take(reader, *message);
+                continue;
+            }
+            const bool joined = *there;
+            if (!reader.ended()) continue;
+            EXPECT(!joined && seen.next[1] == 1);
+            return;
+        }
+    });
+}
+
 } // namespace
 
 const std::vector<Scenario> &log_members() {
@@ -167,6 +257,10 @@ const std::vector<Scenario> &log_members() {
         {"two_sleep", "two sleepers", two_sleep},
         {"two_wake", "two wakers", two_wake},
         {"writer_sleeps_for_room", "a writer sleeps until there is room", writer_sleeps_for_room},
+        {"ends_when_closed", "a reader is told of the stream's end", ends_when_closed},
+        {"ends_when_both_closed", "when the last of two has closed", ends_when_both_closed},
+        {"ends_when_killed", "and when it was killed", ends_when_killed},
+        {"does_not_end_beside_a_newcomer", "but not while another has joined", does_not_end_beside_a_newcomer},
     };
     return all;
 }

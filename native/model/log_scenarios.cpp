@@ -302,7 +302,7 @@ void slow_is_dropped() {
                 penstock::read(message->data, sizeof word);
                 std::memcpy(&word, message->data, sizeof word);
                 const uint64_t length = message->length;
-                reader.still_mine(); // throws if what was read may be another message's
+                reader.still_mine(); // throws if the bytes read may be another message's
                 EXPECT(!World::torn());
                 if (length == 32) { // one of those sent before
                     EXPECT(word.writer == 0);
@@ -315,7 +315,7 @@ void slow_is_dropped() {
                 next = word.number + 1;
                 reader.take();
             } catch (const Error &error) {
-                EXPECT(error.code == Code::dropped);
+                EXPECT(error.code == Code::too_slow);
                 World::torn();
                 lost = true;
             }

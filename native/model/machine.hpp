@@ -15,7 +15,7 @@ extern "C" void penstock_model_switch(void **save, void *load);
 
 namespace penstock::model {
 
-// What is allocated while `heap_on` is forgotten as a whole, so that abandoned fibers cost nothing.
+// Memory that is allocated while `heap_on` is forgotten as a whole, so that abandoned fibers cost nothing.
 inline constexpr size_t heap_size = 4 << 20;
 extern uint8_t *heap_base;
 extern size_t heap_used;
@@ -31,6 +31,15 @@ inline constexpr uint64_t steps_max = 20'000;
 inline constexpr int idle_max = 60;
 inline constexpr uint8_t nobody = 255;
 inline constexpr int fences_max = 200;
+inline constexpr int seats_max = 64;
+
+// A source file as reports and mutants name it: a header of the core by its folder and name.
+inline const char *name_of(const char *file) {
+    constexpr char core[] = "/core/";
+    if (const char *found = std::strstr(file, core)) return found + sizeof core - 1;
+    const char *slash = std::strrchr(file, '/');
+    return slash ? slash + 1 : file;
+}
 
 inline uint64_t mix(uint64_t a, uint64_t b) {
     uint64_t x = a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2));
@@ -39,7 +48,7 @@ inline uint64_t mix(uint64_t a, uint64_t b) {
     return x ^ (x >> 31);
 }
 
-// What a thread may no longer be ignorant of: for each location the oldest message it may still read, and for each
+// A thread's view: for each location the oldest message it may still read, and for each
 // thread how far its plain accesses happened before.
 struct View {
     uint16_t at[locations_max];
@@ -88,12 +97,12 @@ struct Thread {
     Status status = Status::ready;
     bool tolerant = false, torn = false;
     uint64_t paused_at = 0; // stores made by others when it paused
-    const uint32_t *asleep_on = nullptr;
+    const uint32_t *asleep_on = nullptr, *also_on = nullptr;
     View cur, acq, rel;
     uint64_t hash = 0;
     int64_t now = 0;
     int fences = 0;
-    View fenced[fences_max]; // what it had seen at each of its release fences
+    View fenced[fences_max]; // its view at each of its release fences
     uint64_t exceptions[2] = {};
     void *stack_pointer = nullptr;
     uint8_t *stack = nullptr;
@@ -129,7 +138,7 @@ struct Machine {
     uint64_t sc_hash = 0, place_hash = 0, seat_hash = 0, stores = 0, steps = 0;
     int idle = 0;
     uint8_t building_for = nobody;
-    SeatEntry seats[64];
+    SeatEntry seats[seats_max];
     int seat_count = 0;
     std::function<void()> check;
     void *main_stack = nullptr;

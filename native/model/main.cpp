@@ -53,7 +53,7 @@ bool begins_with_one_of(const std::string &name, const std::string &prefixes) {
 std::vector<Scenario> all_scenarios() {
     std::vector<Scenario> all = log_scenarios();
     for (const auto *more : {&log_members(), &log_deaths(), &sync_scenarios(), &ring_scenarios(), &frame_scenarios(),
-                             &pipe_scenarios(), &object_scenarios()})
+                             &pipe_scenarios(), &early_scenarios(), &udp_scenarios(), &udp_deaths()})
         all.insert(all.end(), more->begin(), more->end());
     return all;
 }
@@ -74,7 +74,11 @@ int main(int argc, char **argv) {
     const char *without = option(argc, argv, "--without");
     if (option(argc, argv, "--list") != nullptr) {
         for (const Scenario &scenario : all_scenarios())
-            std::printf("%s\t%s\t%s\n", scenario.name, scenario.heavy ? "heavy" : "light", scenario.what);
+            std::printf("%s\t%s\t%s\n", scenario.name,
+                        scenario.vast    ? "vast"
+                        : scenario.heavy ? "heavy"
+                                         : "light",
+                        scenario.what);
         return 0;
     }
     Budget budget;

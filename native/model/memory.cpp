@@ -1,4 +1,5 @@
-// What a load may return, what a store shows, which plain accesses race; and the platform that the core's headers call.
+// The results that a load may return, the views that a store publishes, the plain accesses that race; and the platform that the
+// core's headers call.
 #include "machine.hpp"
 
 #include <algorithm>
@@ -75,8 +76,7 @@ order weakened(order how, const site &at, const char *half) {
 void meet(const site &at, const char *kind) {
     if (m.mutant.active() || m.tracing) return;
     char text[200];
-    const char *file = std::strrchr(at.file, '/');
-    std::snprintf(text, sizeof text, "%s:%u:%u:%s", file ? file + 1 : at.file, at.line, at.column, kind);
+    std::snprintf(text, sizeof text, "%s:%u:%u:%s", name_of(at.file), at.line, at.column, kind);
     const HeapOff off;
     m.met.emplace(text);
 }
@@ -399,7 +399,7 @@ void read(const void *at, size_t length) {
             const Message &last = place.messages[place.count - 1];
             if (!before_me(last.writer, last.epoch)) {
                 race("reads a word that another one writes", byte);
-                t.acq.join(last.view, static_cast<int>(m.locations.size())); // what an acquire fence makes of it
+                t.acq.join(last.view, static_cast<int>(m.locations.size())); // its view after an acquire fence
             }
             if (!t.tolerant) place.read_epoch[m.current] = t.cur.epoch[m.current];
             continue;
@@ -423,8 +423,26 @@ bool futex_wait(uint32_t *word, uint32_t expected, int64_t) {
     note("sleeps", word, expected, site::here());
     me().status = Status::asleep;
     me().asleep_on = word;
+    me().also_on = nullptr;
     hand_over();
     me().hash = mix(me().hash, 0xf1);
+    return true;
+}
+
+bool futex_wait_either(uint32_t *word, uint32_t expected, uint32_t *other, uint32_t other_expected) {
+    if (!m.running) return true;
+    schedule();
+    if (static_cast<uint32_t>(load_raw(word, 4)) != expected || static_cast<uint32_t>(load_raw(other, 4)) != other_expected) {
+        me().hash = mix(me().hash, 0xf3);
+        return true;
+    }
+    note("sleeps", word, expected, site::here());
+    note("sleeps", other, other_expected, site::here());
+    me().status = Status::asleep;
+    me().asleep_on = word;
+    me().also_on = other;
+    hand_over();
+    me().hash = mix(me().hash, 0xf4);
     return true;
 }
 
@@ -434,7 +452,7 @@ void futex_wake(uint32_t *word) {
     note("wakes", word, 0, site::here());
     me().hash = mix(me().hash, 0xf2);
     for (int i = 0; i < m.thread_count; ++i)
-        if (m.threads[i].status == Status::asleep && m.threads[i].asleep_on == word) {
+        if (m.threads[i].status == Status::asleep && (m.threads[i].asleep_on == word || m.threads[i].also_on == word)) {
             m.threads[i].status = Status::ready;
             ++m.stores;
         }

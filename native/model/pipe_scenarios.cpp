@@ -1,19 +1,15 @@
 // The scenarios of pipes: within a process, between two, and of the peers that find each other by a channel's table.
-#include "explorer.hpp"
-#include "scenarios.hpp"
+#include "pristine.hpp"
 
-#include "pipe_tap.hpp"
-#include "ypipe.hpp"
-
-#include <sys/mman.h>
-#include <unistd.h>
+#include "pipe/pipe_tap.hpp"
+#include "threads/ypipe.hpp"
 
 namespace penstock::model {
 namespace {
 
 // ---- within a process ----
 
-// A pipe and the cells that its values name, laid out anew before each execution. What a cell holds is written before its number
+// A pipe and the cells that its values name, laid out again before each execution. A cell's value is written before its number
 // goes into the pipe.
 template <size_t N> struct Cells {
     static constexpr size_t plain = 4096;
@@ -52,7 +48,7 @@ template <size_t N> struct Cells {
             }
             while (raised->acquire() == slept) event_sleep(*raised, slept, 1);
             ++slept;
-            EXPECT(read(next)); // whoever is woken finds something
+            EXPECT(read(next)); // a thread that is woken finds something
             ++next;
         }
     }
@@ -251,23 +247,23 @@ void pipe_inherited() { // a reader goes with a message in hand; another begins 
     World::thread([&, gone] {
         while (gone->acquire() == 0) spin_pause();
         circle.link->ends.held.relaxed(circle.link->reader.read.relaxed());
-        PipeReader &heir = circle.reader();
+        PipeReader &second = circle.reader();
         for (uint32_t next = 1; next < 5;) {
             Message message;
-            if (!heir.look(message)) {
+            if (!second.look(message)) {
                 spin_pause();
                 continue;
             }
             EXPECT(number_in(message) == next);
-            heir.take();
-            EXPECT(heir.redelivered() == (next == 1));
-            heir.acknowledge();
+            second.take();
+            EXPECT(second.redelivered() == (next == 1));
+            second.acknowledge();
             ++next;
         }
     });
 }
 
-void pipe_drops_oldest() { // the writer never waits; what the reader has claimed stays whole
+void pipe_drops_oldest() { // the writer never waits; a message that the reader has claimed stays whole
     auto &circle = *new Circle(true);
     PipeWriter &writer = circle.writer();
     PipeReader &reader = circle.reader();
@@ -275,7 +271,7 @@ void pipe_drops_oldest() { // the writer never waits; what the reader has claime
     World::thread([&, dropped] {
         for (uint32_t i = 0; i < 7; ++i) {
             bool there = writer.write(&i, sizeof i, {});
-            while (!there && writer.drop_oldest()) {
+            while (!there && writer.drop_oldest() != 0) {
                 ++*dropped;
                 there = writer.write(&i, sizeof i, {});
             }
@@ -315,17 +311,9 @@ struct Table {
         g.capacity = 128;
         g.peers = peers;
         g.links = links;
-        const HeapOff off;
-        if (!mapping || mapping->size() != g.file_size()) {
-            const int fd = memfd_create("model", MFD_CLOEXEC);
-            const uint8_t boot[16] = {};
-            if (fd < 0 || ftruncate(fd, static_cast<off_t>(g.file_size())) != 0) std::abort();
-            format_pipe(fd, g, "{}", boot, 0);
-            mapping = std::make_shared<Mapping>(fd, g.file_size(), true);
-            ::close(fd);
-            pristine.assign(mapping->bytes(), mapping->bytes() + mapping->size());
-        }
-        std::memcpy(mapping->bytes(), pristine.data(), pristine.size());
+        static Pristine file;
+        const uint8_t boot[16] = {};
+        mapping = file.restore(uint64_t{peers} << 32 | links, g.file_size(), [&](int fd) { format_pipe(fd, g, "{}", boot, 0); });
         World::share(mapping->bytes(), mapping->size(), g.data_offset());
         const auto *control = reinterpret_cast<PipeControl *>(mapping->bytes() + control_offset);
         World::quiet(&control->totals, sizeof control->totals);
@@ -337,13 +325,9 @@ struct Table {
         }
     }
     static PipePeer &peer(int thread, PeerRole role) {
-        World::owner(thread);
-        auto &made = *new PipePeer(-1, "pipe", role, "x", WhenFull::wait, nullptr, mapping);
-        World::owner(-1);
-        return made;
+        return handle_of<PipePeer>(thread, -1, "pipe", role, "x", WhenFull::wait, nullptr, mapping);
     }
     static inline std::shared_ptr<Mapping> mapping;
-    static inline std::vector<uint8_t> pristine;
 };
 
 uint32_t take_one(PipePeer &peer) {
@@ -359,7 +343,7 @@ uint32_t take_one(PipePeer &peer) {
     }
 }
 
-void peers_wake() { // who sleeps at its bell is woken by what is written for it
+void peers_wake() { // a peer that sleeps at its bell is woken by a message for it
     const Table table(2, 2);
     PipePeer &push = Table::peer(0, PeerRole::push), &pull = Table::peer(1, PeerRole::pull);
     World::thread([&] {
@@ -374,7 +358,7 @@ void peers_wake() { // who sleeps at its bell is woken by what is written for it
     });
 }
 
-void peers_meet() { // one who comes while another writes
+void peers_meet() { // a peer that joins while another writes
     const Table table(2, 2);
     PipePeer &push = Table::peer(0, PeerRole::push);
     World::thread([&] {
@@ -387,7 +371,7 @@ void peers_meet() { // one who comes while another writes
     });
 }
 
-void peers_part() { // who leaves has written something just before: it is read, and only then is the pipe free again
+void peers_part() { // a peer that leaves has written a message just before: it is read, and only then is the pipe free again
     const Table table(2, 2);
     PipePeer &push = Table::peer(0, PeerRole::push), &pull = Table::peer(1, PeerRole::pull);
     World::thread([&] {
@@ -407,7 +391,7 @@ void peers_part() { // who leaves has written something just before: it is read,
     });
 }
 
-void peers_relay() { // a pipe is laid anew for another writer while its reader looks at it
+void peers_relay() { // a pipe is created again for another writer while its reader looks at it
     const Table table(3, 1);
     PipePeer &one = Table::peer(0, PeerRole::push), &pull = Table::peer(1, PeerRole::pull);
     const uint32_t first = 8;
@@ -463,12 +447,13 @@ uint32_t check_run(const Run &run, uint32_t next) {
     return next;
 }
 
-void peers_record() { // whatever one peer gets is there for the recorder; who sends waits for both, and wakes both
+void peers_record() { // every message that a peer gets is there for the recorder; a sender waits for both, and wakes both
     const Table table(3, 3);
     PipePeer &push = Table::peer(0, PeerRole::push), &pull = Table::peer(1, PeerRole::pull);
     World::owner(2);
     const auto recorder = std::make_shared<PipePeer>(-1, "pipe", PeerRole::tap, "t", WhenFull::wait, nullptr, Table::mapping);
     auto &tap = *new PipeTap(recorder, 0);
+    PipePeer &taps = *recorder; // the tap keeps it: the threads outlive this function
     World::owner(-1);
     const PipeLink *copies = nullptr;
     for (uint32_t i = 0; i < 3; ++i)
@@ -486,9 +471,9 @@ void peers_record() { // whatever one peer gets is there for the recorder; who s
     });
     World::thread([&] {
         for (uint32_t next = 0; next < 3;) {
-            const uint32_t expected = event_prepare(recorder->bell());
+            const uint32_t expected = event_prepare(taps.bell());
             const Run run = tap.run(128);
-            if (run.length == 0) event_sleep(recorder->bell(), expected, 1);
+            if (run.length == 0) event_sleep(taps.bell(), expected, 1);
             next = check_run(run, next);
             tap.take(run);
         }
@@ -510,9 +495,9 @@ const std::vector<Scenario> &pipe_scenarios() {
         {"pipe_drops_oldest", "the writer drops what nobody has claimed", pipe_drops_oldest, true},
         {"pipe_wake", "a peer that sleeps at its bell is woken", peers_wake},
         {"pipe_meet", "a peer comes while another writes", peers_meet},
-        {"pipe_part", "what was written last is read", peers_part},
-        {"pipe_relay", "a pipe is laid anew under its reader's eyes", peers_relay},
-        {"pipe_record", "what is delivered is there for a recorder", peers_record, true},
+        {"pipe_part", "the message written last is read", peers_part},
+        {"pipe_relay", "a pipe is created again while its reader looks", peers_relay},
+        {"pipe_record", "every delivered message is there for a recorder", peers_record, true},
         {"pipe_inherit", "a sleeping peer inherits", peers_inherit},
     };
     return all;

@@ -35,18 +35,24 @@ void light_fence(const site &at);
 void heavy_fence(const site &at);
 void pause();
 void yield();
+inline uint32_t core() { return 0; } // a hint that decides nothing here
+inline void nap(int64_t) { yield(); }
 void wrote(const void *at, size_t length);
 void read(const void *at, size_t length);
 bool futex_wait(uint32_t *word, uint32_t expected, int64_t ns);
+// On two words, as futex_waitv does: until either is woken; not at all if either has changed.
+bool futex_wait_either(uint32_t *word, uint32_t expected, uint32_t *other, uint32_t other_expected);
 void futex_wake(uint32_t *word);
 int64_t monotonic_ns();
 
 inline constexpr uint32_t lock_spins = 1;
+inline constexpr int64_t lock_nap_ns_max = 10'000'000; // one look at the clock
 inline constexpr uint32_t shows_per_window = 2;
 inline constexpr uint32_t cleans_per_term = 2;
 inline constexpr uint32_t term_length_min = 256;
 inline constexpr uint32_t pipe_capacity_min = 128;
 inline constexpr uint32_t buffer_alignment = 64;
+inline constexpr bool keeps_latencies = false; // nothing depends on them
 
 template <class T> class atomic {
   public:
@@ -68,5 +74,7 @@ template <class T> class atomic {
   private:
     T word_;
 };
+
+inline size_t copy_blocks(void *, const void *, size_t) { return 0; } // each word is an access that the checker orders
 
 } // namespace penstock::platform

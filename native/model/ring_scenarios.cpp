@@ -1,110 +1,8 @@
-// The ring's scenarios. The circle is 256 bytes, frames 64: a fourth message overwrites the first. Message i says i, so that
-// a reader can tell what it got and what it missed.
-#include "explorer.hpp"
-#include "scenarios.hpp"
-
-#include "ring_reader.hpp"
-#include "ring_writer.hpp"
-
-#include <sys/mman.h>
-#include <unistd.h>
+// The ring's scenarios. Message i says i, so that a reader can tell what it got and what it missed.
+#include "ring_stage.hpp"
 
 namespace penstock::model {
 namespace {
-
-class RingStage {
-  public:
-    explicit RingStage(uint32_t slots = 2) {
-        RingGeometry g;
-        g.capacity = 256;
-        g.slot_count = slots;
-        static std::vector<uint8_t> pristine;
-        static uint32_t made = 0;
-        if (!mapping || made != slots) {
-            const HeapOff off;
-            const int fd = memfd_create("model", MFD_CLOEXEC);
-            const uint64_t size = ring_file_size(g.slot_count, g.capacity);
-            const uint8_t boot[16] = {};
-            if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0) std::abort();
-            format_ring(fd, g, "{}", boot, 0);
-            mapping = std::make_shared<Mapping>(fd, size, true);
-            ::close(fd);
-            pristine.assign(mapping->bytes(), mapping->bytes() + size);
-            made = slots;
-        }
-        std::memcpy(mapping->bytes(), pristine.data(), pristine.size());
-        World::share(mapping->bytes(), mapping->size(), mapping->size());
-        const auto *control = reinterpret_cast<RingControl *>(mapping->bytes() + control_offset);
-        World::quiet(&control->writer.bytes_sent, 16); // and joined_ns
-        World::quiet(&control->writer.pid, 8);         // and state
-        World::quiet(&control->reaped, sizeof control->reaped);
-        for (uint32_t i = 0; i < slots; ++i) {
-            const auto *slot = reinterpret_cast<RingSlot *>(mapping->bytes() + slots_offset + i * sizeof(RingSlot));
-            World::quiet(&slot->identity.pid, sizeof slot->identity - 4);
-            World::quiet(&slot->reader.counts, sizeof slot->reader.counts);
-        }
-    }
-    static std::shared_ptr<Ring> open() { return std::make_shared<Ring>(-1, "ring", mapping); }
-    static RingWriter &writer(int thread) {
-        World::owner(thread);
-        auto &made = *new RingWriter(open(), nullptr);
-        World::owner(-1);
-        return made;
-    }
-    static RingReader &reader(int thread, bool conflate = false) {
-        World::owner(thread);
-        auto &made = *new RingReader(open(), {}, conflate);
-        World::owner(-1);
-        return made;
-    }
-    static inline std::shared_ptr<Mapping> mapping;
-};
-
-void send(RingWriter &writer, uint64_t number) { writer.offer(&number, sizeof number); }
-void sends(RingWriter &writer, uint64_t count, bool mortal = false) {
-    World::thread(
-        [&writer, count] {
-            for (uint64_t i = 0; i < count; ++i) send(writer, i);
-        },
-        mortal);
-}
-
-// What a reader got: each message says its number, numbers grow, and every hole was counted.
-struct Got {
-    uint64_t total = 0, last = 0;
-    bool one(RingReader &reader) {
-        const Message *message = reader.look();
-        if (message == nullptr) return false;
-        uint64_t number = ~uint64_t{0};
-        EXPECT(message->length <= 40);
-        uint64_t words[5];
-        if (!reader.copy(words, *message)) return true;
-        number = message->length == 0 ? 0 : words[0];
-        if (message->length > sizeof number) EXPECT(words[4] == number); // of a long one, the last word too
-        const uint64_t due = reader.sequence();
-        reader.take();
-        if (message->length != 0) EXPECT(number + 1 == reader.sequence());
-        EXPECT(reader.sequence() == due + 1);
-        last = number;
-        ++total;
-        return true;
-    }
-    // Until everything sent was got, lost, or passed over.
-    void all(RingReader &reader, uint64_t count) {
-        while (total + reader.lost_messages() + reader.conflated() < count)
-            if (!one(reader)) spin_pause();
-        EXPECT(total + reader.lost_messages() + reader.conflated() == count);
-        EXPECT(reader.sequence() == count);
-    }
-};
-void receives(RingReader &reader, uint64_t count, bool lossless = false) {
-    World::thread([&reader, count, lossless] {
-        Got got;
-        got.all(reader, count);
-        if (lossless) EXPECT(got.total == count);
-        EXPECT((reader.lost_messages() == 0) == (reader.lost_bytes() == 0));
-    });
-}
 
 template <uint64_t count> void flow() {
     RingStage stage;
@@ -402,7 +300,7 @@ void batch_killed() {
     });
 }
 
-void slot_of_a_dead_reader() { // one slot: whoever comes after a dead reader gets it, and is counted once
+void slot_of_a_dead_reader() { // one slot: the next reader after a dead one gets it, and is counted once
     RingStage stage(1);
     RingWriter &writer = RingStage::writer(2);
     for (int i = 0; i < 2; ++i)
@@ -457,7 +355,7 @@ void newcomer_has_no_lag() { // its slot's position is its own before anybody as
     World::thread([&writer] { EXPECT(writer.ring().lag() == 0); });
 }
 
-void killed_at_the_lap() { // what the dead one claimed, its successor overwrites without claiming it again
+void killed_at_the_lap() { // the successor overwrites the dead publication's claim without claiming it again
     RingStage stage;
     RingReader &reader = RingStage::reader(2);
     RingWriter &mortal = RingStage::writer(0);
@@ -478,6 +376,39 @@ void killed_at_the_lap() { // what the dead one claimed, its successor overwrite
     });
 }
 
+// Until the stream has ended, asleep in between if a writer that goes wakes the reader. A look for the publication comes before
+// the look for a frame, as in RingReading::ended.
+void ends(bool mortal) {
+    RingStage stage(1);
+    RingReader &reader = RingStage::reader(1);
+    RingWriter &writer = RingStage::writer(0);
+    auto *sent = new uint64_t(0);
+    World::thread(
+        [&writer, sent] {
+            for (uint64_t i = 0; i < 2; ++i) {
+                send(writer, i);
+                ++*sent;
+            }
+            writer.ring().detach();
+        },
+        mortal);
+    World::thread([&reader, sent, mortal] {
+        Atomic<uint32_t> &event = reader.ring().control().data.value;
+        Got got;
+        uint32_t gone = 0;
+        for (;;) {
+            const uint32_t expected = mortal ? 0 : event_prepare(event);
+            if (got.one(reader)) continue;
+            if (reader.ring().deserted(gone, true) && !reader.ring().readable(reader.position())) break;
+            if (mortal) spin_pause();
+            else event_sleep(event, expected, 1);
+        }
+        EXPECT(got.total >= *sent && reader.lost_messages() == 0);
+    });
+}
+void ends_when_closed() { ends(false); }
+void ends_when_killed() { ends(true); }
+
 } // namespace
 
 const std::vector<Scenario> &ring_scenarios() {
@@ -496,7 +427,7 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_conflate", "only the newest", newest_only<3>, true},
         {"ring_conflate_lap", "and the newest is overwritten", newest_only<5>, true},
         {"ring_conflate_batch", "the newest of a batch", newest_of_a_batch, true},
-        {"ring_borrow", "what was lent and overwritten is reported", borrowed, true},
+        {"ring_borrow", "a borrowed message that was overwritten is reported", borrowed, true},
         {"ring_sleep", "no wake-up is lost", sleeper_is_woken},
         {"ring_batch_wakes", "nor by a batch", batch_wakes},
         {"ring_await_reader", "a publication sleeps until a subscription comes", writer_awaits_a_reader},
@@ -509,6 +440,8 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_dead_uncounted", "and it is not counted", dead_reader_is_not_counted},
         {"ring_all_read", "no lag is shown only of what was read", all_have_read},
         {"ring_newcomer", "and none of who has just come", newcomer_has_no_lag},
+        {"ring_ends_when_closed", "a reader is told of the stream's end", ends_when_closed},
+        {"ring_ends_when_killed", "and when the publication was killed", ends_when_killed},
     };
     return all;
 }

@@ -12,6 +12,7 @@ struct Scenario {
     const char *what;
     Build build;
     bool heavy = false; // too many executions to exhaust at three preemptions within minutes
+    bool vast = false;  // or at two
 };
 
 const std::vector<Scenario> &log_scenarios();
@@ -20,8 +21,10 @@ const std::vector<Scenario> &log_deaths();
 const std::vector<Scenario> &sync_scenarios();
 const std::vector<Scenario> &ring_scenarios();
 const std::vector<Scenario> &pipe_scenarios();
-const std::vector<Scenario> &object_scenarios();
 const std::vector<Scenario> &frame_scenarios();
+const std::vector<Scenario> &early_scenarios();
+const std::vector<Scenario> &udp_scenarios();
+const std::vector<Scenario> &udp_deaths();
 
 // While it lives, what is allocated outlives the execution.
 class HeapOff {

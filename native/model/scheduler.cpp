@@ -1,4 +1,4 @@
-// Who runs next, and how an execution ends.
+// Chooses the next thread, and ends executions.
 #include "machine.hpp"
 
 #include <algorithm>
@@ -20,11 +20,10 @@ void leave_execution() {
 void note(const char *what, const void *word, uint64_t value, const site &at, const char *more) {
     if (!m.tracing) return;
     const HeapOff off;
-    const char *file = std::strrchr(at.file, '/');
     char line[200];
     std::snprintf(line, sizeof line, "thread %d  %-8s +0x%-6zx %#18llx %s  %s:%u", m.current, what,
                   word == nullptr ? size_t{0} : static_cast<size_t>(static_cast<const uint8_t *>(word) - m.base),
-                  static_cast<unsigned long long>(value), more, file ? file + 1 : at.file, at.line);
+                  static_cast<unsigned long long>(value), more, name_of(at.file), at.line);
     m.trace.emplace_back(line);
 }
 
@@ -115,7 +114,7 @@ static void switch_to(int thread) {
     if (thread == m.current) return;
     const int before = m.current;
     m.current = thread;
-    // What the language keeps of exceptions in flight belongs to the fiber.
+    // The language's record of exceptions in flight belongs to the fiber.
     auto *globals = reinterpret_cast<uint64_t *>(abi::__cxa_get_globals());
     m.threads[before].exceptions[0] = globals[0];
     m.threads[before].exceptions[1] = globals[1];
@@ -136,7 +135,7 @@ void hand_over() {
     int able[threads_max], count = 0;
     for (int i = 0; i < m.thread_count; ++i)
         if (enabled(m.threads[i])) able[count++] = i;
-    if (count == 0) { // nobody but those who rest: let them look again, in turn, but not for ever
+    if (count == 0) { // only resting threads are left: let them look again, in turn, but not for ever
         for (int i = 1; i <= m.thread_count && count == 0; ++i) {
             const int next = (m.current + i) % m.thread_count;
             if (m.threads[next].status == Status::paused) able[count++] = next;

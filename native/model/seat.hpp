@@ -1,8 +1,8 @@
-// Liveness under the checker: the kernel's byte locks become a table. A byte that its dead owner held can be taken, and
-// whoever takes it sees all that the owner did, as the kernel's own lock guarantees.
+// Liveness under the checker: the kernel's byte locks become a table. A byte that its dead owner held can be taken, and the
+// thread that takes it sees all that the owner did, as the kernel's own lock guarantees.
 #pragma once
 
-#include "error.hpp"
+#include "ground/error.hpp"
 
 #include <cstdint>
 #include <string>
@@ -12,6 +12,7 @@ namespace penstock {
 namespace model {
 bool seat_take(const void *owner, uint64_t byte);
 void seat_leave(const void *owner, uint64_t byte, bool all);
+void seat_pass(const void *from, const void *to);
 bool seat_taken_by_other(const void *owner, uint64_t byte);
 } // namespace model
 
@@ -22,20 +23,23 @@ class ForkGuard {
 
 class Seat {
   public:
-    Seat(int, std::string path) : path_(std::move(path)) {}
+    Seat(int fd, std::string path) : path_(std::move(path)), file_(fd < 0 ? 0 : uint64_t(fd) << 32) {}
     ~Seat() { leave(); }
     Seat(const Seat &) = delete;
     Seat &operator=(const Seat &) = delete;
-    bool try_take(uint64_t byte) { return model::seat_take(this, byte); }
-    void give_back(uint64_t byte) { model::seat_leave(this, byte, false); }
-    bool taken_by_other(uint64_t byte) { return model::seat_taken_by_other(this, byte); }
-    bool seated() const { return true; }
+    Seat(Seat &&other) : path_(other.path_), file_(other.file_) { model::seat_pass(&other, this); }
+    int again() const { return -1; }
+    bool try_take(uint64_t byte) { return model::seat_take(this, file_ + byte); }
+    void give_back(uint64_t byte) { model::seat_leave(this, file_ + byte, false); }
+    bool taken_by_other(uint64_t byte) { return model::seat_taken_by_other(this, file_ + byte); }
     const std::string &path() const { return path_; }
+    const std::string &where() const { return path_; }
     void leave() { model::seat_leave(this, 0, true); }
     void return_after_fork() {}
 
   private:
     std::string path_;
+    uint64_t file_; // each has bytes of its own
 };
 
 } // namespace penstock

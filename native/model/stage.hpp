@@ -1,19 +1,15 @@
-// What the term log's scenarios share: one channel, messages that say who sent them, readers that check them. Terms are
+// Shared by the term log's scenarios: one channel, messages that name their sender, readers that check them. Terms are
 // 256 bytes, frames 32 or 64, so that a few messages cross every boundary.
 #pragma once
 
-#include "explorer.hpp"
-#include "scenarios.hpp"
+#include "pristine.hpp"
 
-#include "log_reader.hpp"
-#include "log_writer.hpp"
-
-#include <sys/mman.h>
-#include <unistd.h>
+#include "log/log_reader.hpp"
+#include "log/log_writer.hpp"
 
 namespace penstock::model {
 
-// One channel for all executions; its bytes are laid out anew before each.
+// One channel for all executions; its bytes are laid out again before each.
 class Stage {
   public:
     // `named`: members' names are looked at.
@@ -22,21 +18,10 @@ class Stage {
         g.term_length = 256;
         g.window = window;
         g.slot_count = slots;
-        static std::vector<uint8_t> pristine;
-        static LogGeometry made;
-        if (!mapping || made.window != g.window || made.slot_count != g.slot_count) {
-            const HeapOff off;
-            const int fd = memfd_create("model", MFD_CLOEXEC);
-            const uint64_t size = log_file_size(g.slot_count, g.term_length);
-            const uint8_t boot[16] = {};
-            if (fd < 0 || ftruncate(fd, static_cast<off_t>(size)) != 0) std::abort();
-            format_log(fd, g, "{}", boot, 0);
-            mapping = std::make_shared<Mapping>(fd, size, true);
-            ::close(fd);
-            pristine.assign(mapping->bytes(), mapping->bytes() + size);
-            made = g;
-        }
-        std::memcpy(mapping->bytes(), pristine.data(), pristine.size());
+        static Pristine file;
+        const uint8_t boot[16] = {};
+        mapping = file.restore(uint64_t{slots} << 32 | window, log_file_size(g.slot_count, g.term_length),
+                               [&](int fd) { format_log(fd, g, "{}", boot, 0); });
         World::share(mapping->bytes(), mapping->size(), terms_offset(slots));
         const auto *control = reinterpret_cast<Control *>(mapping->bytes() + control_offset);
         World::quiet(&control->totals, sizeof control->totals);
@@ -50,16 +35,10 @@ class Stage {
     }
     static std::shared_ptr<TermLog> open() { return std::make_shared<TermLog>(-1, "log", mapping); }
     static LogWriter &writer(int thread, bool exclusive = false) {
-        World::owner(thread);
-        auto &made = *new LogWriter(open(), exclusive, nullptr);
-        World::owner(-1);
-        return made;
+        return handle_of<LogWriter>(thread, open(), exclusive, nullptr);
     }
     static LogReader &reader(int thread, Start start = {}, uint64_t drop_after_ns = 0, const std::string &name = {}) {
-        World::owner(thread);
-        auto &made = *new LogReader(open(), start, drop_after_ns, name);
-        World::owner(-1);
-        return made;
+        return handle_of<LogReader>(thread, open(), start, drop_after_ns, name);
     }
     // Moves the tail on by messages of `each` bytes, header included, while nobody else is there yet.
     static void advance(uint64_t bytes, uint32_t each = 32) {
@@ -84,7 +63,7 @@ inline void offer_surely(LogWriter &writer, uint32_t who, uint32_t number) {
     while (!offer(writer, who, number)) spin_pause();
 }
 
-// What a reader saw: each writer's numbers must come in order and without a hole.
+// A reader's messages: each writer's numbers must come in order and without a hole.
 struct Seen {
     uint32_t next[threads_max + 1] = {};
     uint32_t total = 0;

@@ -1,5 +1,7 @@
-// What a sync queue adds to the term log: names, members that write before they read, members that nobody may wait for.
+// Additions of a sync queue to the term log: names, members that write before they read, members that nobody may wait for.
 #include "stage.hpp"
+
+#include "sync/sync_queue.hpp"
 
 namespace penstock::model {
 namespace {
@@ -25,58 +27,222 @@ void names_change_hands() {
     World::finally([&slot, second] { EXPECT(read_name(slot) == second); });
 }
 
-// Two members write more than there is room for before either reads. Who finds no room takes what it has not read into its own
-// memory, and shows that. Nobody waits for ever, and both see one order.
+// A member as the bindings have it, but that its sleep has no timeout: a wake-up that is missing is never made up for.
+struct Member {
+    Member(int thread, const std::string &name, size_t spill_limit = SIZE_MAX, uint64_t drop_after_ns = 0)
+        : reader(Stage::reader(thread, {}, drop_after_ns, name)), log(Stage::writer(thread)), writer(log), name(name),
+          prefix(sync_prefix(name, {})), spill_limit(spill_limit) {}
+
+    bool offer(uint32_t number, const std::string &type = {}) {
+        const Word word{static_cast<uint32_t>(name.front()), number};
+        return writer.offer(type.empty() ? prefix : sync_prefix(name, type), &word, sizeof word) != no_room;
+    }
+    void send(uint32_t number) {
+        auto attempt = [&] { return offer(number); };
+        auto making_way = [&] { return attempt_or_spill(log.log(), reader, prefix.size() + sizeof(Word), spill_limit, attempt); };
+        Asleep asleep{log.log(), {}};
+        EXPECT(attempt() || wait_on(asleep, making_way));
+    }
+    struct Asleep {
+        void prepare() { events.announce(log); }
+        bool sleep() {
+            const WaitEntry &room = events.entries[0], &data = events.entries[1];
+            platform::futex_wait_either(reinterpret_cast<uint32_t *>(room.address), static_cast<uint32_t>(room.value),
+                                        reinterpret_cast<uint32_t *>(data.address), static_cast<uint32_t>(data.value));
+            return true;
+        }
+        TermLog &log;
+        RoomOrData events;
+    };
+    // The next message as sender and number; 0 without one. Positions grow, also from what was spilled to what was not.
+    uint32_t take() {
+        const Message *message = reader.look();
+        if (message == nullptr) return 0;
+        Word word;
+        EXPECT(message->length == sizeof word);
+        penstock::read(message->data, message->length);
+        std::memcpy(&word, message->data, sizeof word);
+        EXPECT(reader.parts().sender.size() == 1 && static_cast<uint32_t>(reader.parts().sender.front()) == word.writer);
+        EXPECT(message->position >= next);
+        next = message->next;
+        reader.take();
+        return word.writer << 8 | word.number;
+    }
+    bool nothing() { return reader.look() == nullptr; }
+
+    SyncReader reader;
+    LogWriter &log;
+    SyncWriter writer;
+    const std::string name, prefix;
+    const size_t spill_limit;
+    uint64_t next = 0;
+};
+Member &member(int thread, const std::string &name, size_t spill_limit = SIZE_MAX, uint64_t drop_after_ns = 0) {
+    return *new Member(thread, name, spill_limit, drop_after_ns);
+}
+uint32_t from(char sender, uint32_t number) { return static_cast<uint32_t>(sender) << 8 | number; }
+size_t spilled_size(size_t messages) { return messages * (200 + 9 + sizeof(Word)); }
+
+template <class Work> bool throws(Code code, Work &&work) {
+    try {
+        work();
+    } catch (const Error &error) {
+        return error.code == code;
+    }
+    return false;
+}
+
+// Two members write more than there is room for before either reads. Neither waits for itself, so neither waits for ever, and
+// both see one order.
 void all_write_before_they_read() {
     Stage stage(128, 4);
     auto *orders = new std::vector<uint32_t>[2];
-    LogReader *readers[2] = {&Stage::reader(0), &Stage::reader(1)};
-    LogWriter *writers[2] = {&Stage::writer(0), &Stage::writer(1)};
+    Member *members[2] = {&member(0, "a"), &member(1, "b")};
     for (uint32_t me = 0; me < 2; ++me)
-        World::thread([me, orders, &reader = *readers[me], &writer = *writers[me]] {
-            auto spill = [&] {
-                while (const Message *message = reader.look()) {
-                    Word word;
-                    EXPECT(message->length == sizeof word);
-                    penstock::read(message->data, message->length);
-                    std::memcpy(&word, message->data, sizeof word);
-                    orders[me].push_back(word.writer << 8 | word.number);
-                    reader.take();
-                }
-            };
-            for (uint32_t number = 0; number < 2;) {
-                if (offer(writer, me, number)) {
-                    ++number;
-                    continue;
-                }
-                const size_t before = orders[me].size();
-                spill();
-                if (orders[me].size() == before) spin_pause();
-            }
+        World::thread([orders, me, &mine = *members[me]] {
+            for (uint32_t number = 0; number < 2; ++number) mine.send(number);
             while (orders[me].size() < 4) {
-                const size_t before = orders[me].size();
-                spill();
-                if (orders[me].size() == before) spin_pause();
+                const uint32_t found = mine.take();
+                if (found == 0) spin_pause();
+                else orders[me].push_back(found);
             }
         });
-    World::finally([orders] { EXPECT(orders[0] == orders[1]); });
+    World::finally([orders] {
+        EXPECT(orders[0] == orders[1]);
+        EXPECT(std::count_if(orders[0].begin(), orders[0].end(), [](uint32_t found) { return found >> 8 == 'a'; }) == 2);
+    });
 }
 
-// A member that does not let writers wait is told by name, and only while it is in the way.
+// All room is claimed and not yet committed as a member looks: it has nothing to spill, and sleeps. Then a commit must wake it,
+// since nobody else makes room: the other two only write.
+void new_data_wakes_a_member_that_waits_for_room() {
+    Stage stage(128, 4);
+    Member &a = member(0, "a");
+    for (int thread = 1; thread < 3; ++thread)
+        World::thread([&writes = *new SyncWriter(Stage::writer(thread)), thread] {
+            const Word word{'b', static_cast<uint32_t>(thread)};
+            while (writes.offer(sync_prefix("b", {}), &word, sizeof word) == no_room) spin_pause();
+        });
+    World::thread([&a] {
+        a.send(0);
+        for (uint32_t count = 0; count < 3;) {
+            if (a.take() == 0) spin_pause();
+            else ++count;
+        }
+    });
+}
+
+// Spilled messages come first; a screen holds for it as for the rest; sender and type stay with their message.
+void spilled_messages_come_first() {
+    Stage stage(256, 4);
+    Member &a = member(0, "a"), &b = member(1, "b");
+    World::thread([&a, &b] {
+        EXPECT(a.offer(0) && a.offer(1, "x") && a.offer(2));
+        EXPECT(b.reader.spill(SIZE_MAX) && !b.reader.spill(SIZE_MAX));
+        EXPECT(b.reader.has_spilled() && b.reader.spilled_bytes() > 3 * sizeof(Word));
+        EXPECT(b.reader.position() == 0 && b.reader.readable());
+        EXPECT(a.reader.spill(SIZE_MAX) && b.offer(7) && a.offer(3, "x") && a.offer(4)); // in the room that the spilled ones left
+        SyncScreen screen;
+        screen.own = b.log.session();
+        screen.types = {"x"};
+        b.reader.screen(screen);
+        for (const uint32_t number : {0u, 2u, 4u}) EXPECT(b.take() == from('a', number));
+        EXPECT(b.nothing() && b.reader.spilled_bytes() == 0 && b.reader.screened() == 3);
+        screen.types.clear();
+        screen.senders = {"a"};
+        b.reader.screen(screen);
+        EXPECT(a.offer(5) && b.nothing() && b.reader.screened() == 4);
+        EXPECT(a.reader.spill(SIZE_MAX) && a.offer(6) && a.offer(7));
+        b.reader.screen({});
+        b.reader.keep_newest(1);
+        EXPECT(b.take() == from('a', 7) && b.nothing());
+    });
+}
+
+// Spilled messages are the member's own: the log goes on over the bytes where they were.
+void spilled_messages_stay_whole() {
+    Stage stage(256, 4);
+    Member &a = member(0, "a"), &b = member(1, "b");
+    World::thread([&a, &b] {
+        constexpr uint32_t enough = 20; // to come around the whole log
+        for (uint32_t number = 0; number < enough; ++number)
+            EXPECT(a.offer(number) && a.reader.spill(SIZE_MAX) && b.reader.spill(SIZE_MAX));
+        for (uint32_t number = 0; number < enough; ++number) EXPECT(b.take() == from('a', number));
+    });
+}
+
+// A member's spill has a limit. It still reads the messages that it has spilled by then.
+void spilling_has_a_limit() {
+    Stage stage(128, 4);
+    Member &a = member(0, "a"), &b = member(1, "b", spilled_size(1));
+    World::thread([&a, &b] {
+        EXPECT(a.offer(0) && a.offer(1) && !a.offer(2));
+        EXPECT(throws(Code::busy, [&] { b.send(0); }));
+        EXPECT(b.take() == from('a', 0) && b.take() == from('a', 1) && b.nothing());
+        EXPECT(a.reader.spill(SIZE_MAX) && b.offer(0)); // a's messages were unread by a, too
+    });
+}
+
+// A member that is dropped while it spills hears of it where the hole is: behind what it has spilled, before what comes then.
+void let_go_between_messages() {
+    Stage stage(128, 4);
+    Member &a = member(0, "a"), &slow = member(1, "s", SIZE_MAX, 1);
+    World::thread([&a, &slow] {
+        EXPECT(a.offer(0) && slow.reader.spill(SIZE_MAX));
+        for (uint32_t number = 1; number < 6; ++number)
+            while (!a.offer(number)) a.reader.spill(SIZE_MAX); // its own reader is not in the way
+        EXPECT(slow.reader.spill(SIZE_MAX));
+        EXPECT(slow.take() == from('a', 0));
+        EXPECT(throws(Code::too_slow, [&] { slow.reader.look(); }));
+        while (slow.reader.spill(SIZE_MAX)) {
+        }
+        uint32_t last = 0;
+        while (const uint32_t found = slow.take()) last = found;
+        EXPECT(last == from('a', 5));
+    });
+}
+
+// A member that lets no writer wait is named to a writer that would have to, and only while it is in the way.
 void nobody_may_wait_for_me() {
     Stage stage(128, 3);
     LogReader &strict = Stage::reader(1, {}, refuses_to_wait, "strict");
-    LogWriter &writer = Stage::writer(0);
+    Member &writer = member(0, "w");
     World::thread([&] {
         uint32_t sent = 0;
-        while (offer(writer, 0, sent)) ++sent;
-        std::string who;
-        EXPECT(writer.log().refused(sizeof(Word) + header_length, who) && who == "strict");
-        Seen seen;
-        read_count(strict, seen, sent);
+        while (writer.offer(sent)) ++sent;
+        while (writer.take() != 0) {
+        }
+        EXPECT(throws(Code::busy, [&] { writer.send(sent); }));
+        for (uint32_t i = 0; i < sent; ++i) {
+            EXPECT(strict.look() != nullptr);
+            strict.take();
+        }
         EXPECT(strict.look() == nullptr); // and so it has shown where it is
-        EXPECT(!writer.log().refused(sizeof(Word) + header_length, who));
-        EXPECT(offer(writer, 0, sent));
+        refuse_waiting(writer.log.log(), sizeof(Word));
+        writer.send(sent);
+    });
+}
+
+// Bodies written in place and in one batch lie behind their prefixes as those of offer do.
+void every_way_of_writing() {
+    Stage stage(256, 4);
+    Member &a = member(0, "a"), &b = member(1, "b");
+    World::thread([&a] {
+        const Word words[] = {{'a', 0}, {'a', 1}, {'a', 2}};
+        const Piece bodies[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
+        EXPECT(a.writer.offer_many(a.prefix, bodies, 2) == 2);
+        Reservation place;
+        EXPECT(a.writer.reserve(a.prefix, sizeof(Word), a.log.open_index(), place));
+        copy_in(place.payload, &words[2], sizeof(Word));
+        a.log.commit(place);
+        EXPECT(throws(Code::too_large, [&] { a.writer.offer(a.prefix, nullptr, a.writer.payload_max(a.prefix) + 1); }));
+    });
+    World::thread([&b] {
+        for (uint32_t number = 0; number < 3;) {
+            const uint32_t found = b.take();
+            if (found == 0) spin_pause();
+            else EXPECT(found == from('a', number++));
+        }
     });
 }
 
@@ -86,7 +252,13 @@ const std::vector<Scenario> &sync_scenarios() {
     static const std::vector<Scenario> all = {
         {"sync_names", "a name is read whole while its slot changes hands", names_change_hands},
         {"sync_all_write", "members write before they read", all_write_before_they_read, true},
+        {"sync_wakes", "new data wakes a member that waits for room", new_data_wakes_a_member_that_waits_for_room, true},
+        {"sync_spilled", "spilled messages come first, and screens hold for them", spilled_messages_come_first},
+        {"sync_whole", "spilled messages stay whole", spilled_messages_stay_whole},
+        {"sync_limit", "the spill of a member has a limit", spilling_has_a_limit},
+        {"sync_let_go", "a member is dropped while it spills", let_go_between_messages},
         {"sync_refused", "a member that nobody may wait for", nobody_may_wait_for_me},
+        {"sync_ways", "bodies written in place, and many at once", every_way_of_writing},
     };
     return all;
 }

@@ -1,5 +1,6 @@
 // Threads hammer one frame pool: a publication, restarted now and then; readers that read at once, hold frames for a while, ask
-// for the newest, record, come and go. Every frame is whole from its lease to the end of it, and got + lost + passed over = sent.
+// for the newest, record, come and go, and some for which the publication waits. Every frame is whole from its lease to the end
+// of it, got + lost + passed over = sent, and nothing is lost where the publication waits.
 #include "support.hpp"
 
 #include <atomic>
@@ -38,7 +39,7 @@ void write(Ground &ground, uint64_t seed) {
         for (uint64_t life = 100 + random() % 5000; life != 0 && !ground.stop; --life) {
             Atomic<uint32_t> &room = writer.pool().room();
             const uint32_t expected = event_prepare(room);
-            const uint32_t buffer = writer.acquire();
+            const uint32_t buffer = writer.take_buffer();
             if (buffer == no_buffer) {
                 event_sleep(room, expected, 1'000'000);
                 continue;
@@ -66,9 +67,9 @@ void check_frame(const Frame &frame) {
 }
 
 // Holds up to `holds` frames at a time.
-void read(Ground &ground, uint64_t seed, bool conflate, size_t holds, uint64_t most) {
+void read(Ground &ground, uint64_t seed, bool conflate, size_t holds, uint64_t most, bool waits = false) {
     std::mt19937_64 random(seed);
-    FrameReader reader(ground.open(), {}, conflate);
+    FrameReader reader(ground.open(), {}, conflate, waits);
     const uint64_t begun = reader.ring().sequence();
     uint64_t got = 0;
     std::deque<Frame> held;
@@ -98,6 +99,7 @@ void read(Ground &ground, uint64_t seed, bool conflate, size_t holds, uint64_t m
     }
     while (!held.empty()) let_go();
     CHECK(reader.leases() == 0);
+    CHECK(!waits || reader.ring().lost_messages() == 0, "%lu lost", (unsigned long)reader.ring().lost_messages());
     CHECK(got + reader.ring().lost_messages() + reader.ring().conflated() == reader.ring().sequence() - begun,
           "got %lu, lost %lu of %lu", (unsigned long)got, (unsigned long)reader.ring().lost_messages(),
           (unsigned long)(reader.ring().sequence() - begun));
@@ -141,6 +143,9 @@ int main(int argc, char **argv) {
     threads.emplace_back([&] { record(ground); });
     threads.emplace_back([&] {
         for (uint64_t i = 0; !ground.stop; ++i) read(ground, seed + 100 + i, i % 3 == 0, i % 2, 1 + i % 100);
+    });
+    threads.emplace_back([&] {
+        for (uint64_t i = 0; !ground.stop; ++i) read(ground, seed + 200 + i, false, i % 3, 1 + i % 1000, true);
     });
     std::this_thread::sleep_for(std::chrono::seconds(seconds));
     ground.stop = true;

@@ -84,23 +84,61 @@ void dead_reader_does_not_hold_writers() {
     for (int i = 0; i < 1000; ++i) CHECK(writer->offer(block.data(), block.size()) != no_room, "message %d", i);
 }
 
+// A patience of a second, by a clock that moves only here: not a nanosecond less.
 void slow_reader_is_dropped() {
     LogGeometry g;
     g.term_length = g.window = 64 * 1024;
-    const Channel channel(g);
-    auto reader = channel.reader({}, 1'000'000);
+    Channel channel(g);
+    channel.clock = std::make_shared<ManualClock>();
+    channel.clock->now.relaxed(1);
+    constexpr int64_t patience = 1'000'000'000;
+    auto reader = channel.reader({}, patience);
     auto writer = channel.writer();
     const std::vector<uint8_t> block(4096);
-    for (int i = 0; i < 200;) i += writer->offer(block.data(), block.size()) != no_room;
+    while (writer->offer(block.data(), block.size()) != no_room) {
+    }
+    channel.clock->now.add(patience - 1);
+    CHECK(writer->offer(block.data(), block.size()) == no_room);
+    reader->still_mine();
+    channel.clock->now.add(1);
+    for (int i = 0; i < 200; ++i) CHECK(writer->offer(block.data(), block.size()) != no_room, "message %d", i);
     bool told = false;
     try {
         reader->look();
     } catch (const Error &error) {
-        told = error.code == Code::dropped;
+        told = error.code == Code::too_slow;
     }
     CHECK(told);
     CHECK(reader->lost() > 0);
     CHECK(reader->look() != nullptr);
+}
+
+// A log whose frames end at a network's longest packet: a message goes out in as many frames as it needs, all full but the last.
+void frames_end_at_the_longest() {
+    LogGeometry g;
+    g.term_length = g.window = 64 * 1024;
+    g.max_frame = 1408;
+    const Channel channel(g);
+    auto reader = channel.reader();
+    auto writer = channel.writer();
+    CHECK(writer->payload_max() == 1376);
+    std::vector<uint8_t> message(10'000);
+    for (size_t i = 0; i < message.size(); ++i) message[i] = static_cast<uint8_t>(i * 7);
+    Sending sending{message.data(), message.size()};
+    CHECK(writer->send_some(sending));
+    uint64_t position = 0, payload = 0, frames = 0;
+    for (; position < writer->log().tail(); ++frames) {
+        const auto length = static_cast<uint32_t>(frame_length(writer->log().frame(position)->word0.acquire()));
+        CHECK(length <= 1408, "%u bytes at %lu", length, static_cast<unsigned long>(position));
+        payload += length - header_length;
+        position += align_frame(length);
+    }
+    CHECK(frames == 8 && payload == message.size(), "%lu frames", static_cast<unsigned long>(frames));
+    const Message *whole = reader->look();
+    CHECK(whole != nullptr && whole->length == message.size() && std::memcmp(whole->data, message.data(), message.size()) == 0);
+    // A run that becomes visible at once is no longer than a frame may be, either.
+    std::vector<Piece> pieces(40, Piece{message.data(), 100});
+    CHECK(writer->offer_many(pieces.data(), pieces.size()) == pieces.size());
 }
 
 } // namespace
@@ -112,6 +150,7 @@ int main() {
     dead_lock_holder();
     dead_reader_does_not_hold_writers();
     slow_reader_is_dropped();
+    frames_end_at_the_longest();
     std::puts("every death was survived");
     return 0;
 }

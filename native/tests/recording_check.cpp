@@ -2,7 +2,7 @@
 // damaged files: an error or the right data, never a crash.
 #include "support.hpp"
 
-#include "recording_scan.hpp"
+#include "recording/recording_scan.hpp"
 
 using namespace penstock;
 using namespace penstock::test;
@@ -88,14 +88,13 @@ Recorded record_something() {
 
 // How many messages a scan gives before it ends or says what is wrong.
 uint64_t scan(const std::string &data, const std::string &index, bool &failed) {
-    ScanOptions options;
-    options.columns = column_position | column_payload;
+    const ScanOptions options;
     Scan scan({{data, index}}, options);
     uint64_t rows = 0;
     failed = false;
     try {
         for (;;) {
-            BatchBuilder batch(options.columns);
+            BatchBuilder batch(column_position | column_payload);
             if (!scan.fill(batch)) break;
             rows += batch.rows();
         }

@@ -1,13 +1,14 @@
-// What native tests share: a channel file in memory, random numbers from a seed, checks that name the place.
+// Shared by native tests: a channel file in memory, random numbers from a seed, checks that name the place.
 #pragma once
 
-#include "frame_reader.hpp"
-#include "frame_writer.hpp"
-#include "log_reader.hpp"
-#include "log_writer.hpp"
-#include "pipe_tap.hpp"
-#include "ring_reader.hpp"
-#include "ring_writer.hpp"
+#include "check.hpp"
+#include "frames/frame_reader.hpp"
+#include "frames/frame_writer.hpp"
+#include "log/log_reader.hpp"
+#include "log/log_writer.hpp"
+#include "pipe/pipe_tap.hpp"
+#include "ring/ring_reader.hpp"
+#include "ring/ring_writer.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -15,16 +16,6 @@
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#define CHECK(what, ...)                                                                                                         \
-    do {                                                                                                                         \
-        if (!(what)) {                                                                                                           \
-            std::fprintf(stderr, "%s:%d: CHECK(%s) failed. ", __FILE__, __LINE__, #what);                                        \
-            std::fprintf(stderr, "" __VA_ARGS__);                                                                                \
-            std::fprintf(stderr, "\n");                                                                                          \
-            std::abort();                                                                                                        \
-        }                                                                                                                        \
-    } while (0)
 
 namespace penstock::test {
 
@@ -41,7 +32,9 @@ class Channel {
         map = std::make_shared<Mapping>(fd_, size, true);
     }
     ~Channel() { ::close(fd_); }
-    std::shared_ptr<TermLog> open() const { return std::make_shared<TermLog>(fd_, "test", map); }
+    std::shared_ptr<TermLog> open() const {
+        return std::make_shared<TermLog>(fd_, "test", map, Kind::log, MonotonicClock(clock));
+    }
     std::shared_ptr<LogWriter> writer(bool exclusive = false, const std::string &name = {}) const {
         return std::make_shared<LogWriter>(open(), exclusive, nullptr, name);
     }
@@ -50,6 +43,7 @@ class Channel {
     }
     LogGeometry geometry;
     std::shared_ptr<Mapping> map;
+    std::shared_ptr<ManualClock> clock; // of what is opened from now on; null: the machine's
 
   private:
     int fd_;
@@ -91,10 +85,11 @@ class PipeChannel {
     PipeChannel(const PipeChannel &) = delete;
     PipeChannel &operator=(const PipeChannel &) = delete;
     std::shared_ptr<PipePeer> peer(PeerRole role, WhenFull when_full = WhenFull::wait) const {
-        return std::make_shared<PipePeer>(fd_, "pipe", role, "name", when_full, nullptr, map);
+        return std::make_shared<PipePeer>(fd_, "pipe", role, "name", when_full, nullptr, map, MonotonicClock(clock));
     }
     const PipeGeometry geometry;
     std::shared_ptr<Mapping> map;
+    std::shared_ptr<ManualClock> clock; // of peers from now on; null: the machine's
 
   private:
     int fd_;
@@ -115,8 +110,8 @@ class FrameChannel {
     FrameChannel &operator=(const FrameChannel &) = delete;
     std::shared_ptr<FramePool> open() const { return std::make_shared<FramePool>(fd_, "frames", map); }
     std::shared_ptr<FrameWriter> writer() const { return std::make_shared<FrameWriter>(open(), nullptr); }
-    std::shared_ptr<FrameReader> reader(Start start = {}, bool conflate = false) const {
-        return std::make_shared<FrameReader>(open(), start, conflate);
+    std::shared_ptr<FrameReader> reader(Start start = {}, bool conflate = false, bool waits = false) const {
+        return std::make_shared<FrameReader>(open(), start, conflate, waits);
     }
     const PoolGeometry geometry;
     std::shared_ptr<Mapping> map;
@@ -124,12 +119,6 @@ class FrameChannel {
   private:
     int fd_;
 };
-
-inline uint64_t argument(int argc, char **argv, const char *name, uint64_t otherwise) {
-    for (int i = 1; i + 1 < argc; ++i)
-        if (std::string(argv[i]) == name) return std::strtoull(argv[i + 1], nullptr, 0);
-    return otherwise;
-}
 
 // A message that proves itself: who, which, and a sum over the filler.
 struct Proof {

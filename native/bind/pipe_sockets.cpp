@@ -1,0 +1,234 @@
+// The work of a pipe channel's sockets per message: to one peer or any, with a number and a kind; questions and answers.
+#include "publication.hpp"
+#include "socket_ends.hpp"
+#include "subscription.hpp"
+
+namespace penstock::bind {
+
+namespace {
+
+PipeReaderEnd &pipe_reader_of(Subscription &subscription) {
+    auto *reader = dynamic_cast<PipeReaderEnd *>(&subscription.ready().itself());
+    if (reader == nullptr) throw Error(Code::invalid, subscription.end().where() + ": this is no pipe");
+    return *reader;
+}
+SocketReaderEnd &socket_reader_of(Subscription &subscription) {
+    auto *reader = dynamic_cast<SocketReaderEnd *>(&subscription.ready().itself());
+    if (reader == nullptr) throw Error(Code::invalid, subscription.end().where() + ": this is no socket");
+    return *reader;
+}
+PipeWriterEnd &pipe_writer_of(Publication &publication) {
+    auto *writer = dynamic_cast<PipeWriterEnd *>(&publication.ready());
+    if (writer == nullptr) throw Error(Code::invalid, publication.end().where() + ": this is no pipe");
+    return *writer;
+}
+
+// The publication's position after a message, and the peer that it went to.
+struct Went {
+    int64_t position = no_room; // there was no room before the timeout
+    uint64_t peer = 0;
+};
+Went send_to(Publication &publication, uint64_t to, uint64_t id, int32_t kind, const BytesArgument &bytes, PyObject *timeout) {
+    const int64_t limit = timeout_ns(timeout); // a bad one is an error, also where there is room already
+    Went went;
+    auto attempt = [&] {
+        PipeWriterEnd &writer = pipe_writer_of(publication);
+        if (!writer.send_to(to, id, kind, bytes.data(), bytes.size())) return false;
+        went = {static_cast<int64_t>(writer.position()), writer.peer().chosen()};
+        return true;
+    };
+    if (attempt()) return went;
+    publication.wait_for_room(limit, attempt);
+    return went;
+}
+
+// (who sent it, id, kind, body, `went`, the sender's name) of the next message, or null with no error set. Making the tuple may
+// run the collector, and with it code that lets other threads in: so it is made before the look that counts, in `made`, and
+// nothing between that look and the take can. The name is the pipe's own note of it: the sender may be dead, and its place
+// another's.
+PyObject *take(Subscription &subscription, ReaderEnd &ready, uint64_t went, nb::object &made) {
+    const Message *message = ready.peek();
+    if (message != nullptr && !made.is_valid()) {
+        made = nb::steal(PyTuple_New(6));
+        if (!made.is_valid()) throw nb::python_error();
+        return take(subscription, subscription.reading_on(), went, made);
+    }
+    if (message == nullptr) {
+        subscription.nothing(ready);
+        return nullptr;
+    }
+    PipePeer &peer = socket_reader_of(subscription).peer();
+    const Message taken = *message;
+    char name[name_max];
+    copy_words_out(name, peer.source().ends.name, sizeof name);
+    PyObject *items[] = {
+        PyLong_FromUnsignedLongLong(peer.from()),
+        PyLong_FromUnsignedLongLong(peer.tag().id),
+        PyLong_FromLong(peer.tag().kind),
+        PyBytes_FromStringAndSize(reinterpret_cast<const char *>(message->data), static_cast<Py_ssize_t>(message->length)),
+        PyLong_FromUnsignedLongLong(went),
+        PyBytes_FromStringAndSize(name, static_cast<Py_ssize_t>(strnlen(name, sizeof name)))};
+    bool whole = true;
+    for (Py_ssize_t i = 0; i < 6; ++i) {
+        whole = whole && items[i] != nullptr;
+        PyTuple_SET_ITEM(made.ptr(), i, items[i]); // null is allowed in a tuple that goes away at once
+    }
+    if (!whole) throw nb::python_error();
+    ready.take();
+    subscription.took(taken);
+    peer.acknowledge(); // nobody inherits what is sent to one peer
+    return made.release().ptr();
+}
+
+// The same, waiting; null when the timeout passed first.
+PyObject *take_within(Subscription &subscription, PyObject *timeout, uint64_t went) {
+    const int64_t limit = timeout_ns(timeout); // a bad one is an error, also where there is a message already
+    nb::object made;
+    PyObject *found = take(subscription, subscription.reading(), went, made);
+    if (found != nullptr) return found;
+    subscription.wait(limit, [&] { return (found = take(subscription, subscription.reading_on(), went, made)) != nullptr; });
+    return found;
+}
+
+// The two handles of a socket, as the first of a call's arguments.
+std::pair<Publication *, Subscription *> handles_of(const char *name, PyObject *const *args, Py_ssize_t count,
+                                                    Py_ssize_t wanted) {
+    if (count != wanted || !nb::isinstance<Publication>(args[0]) || !nb::isinstance<Subscription>(args[1]))
+        throw nb::type_error(
+            (std::string(name) + " takes a publication, a subscription and " + std::to_string(wanted - 2) + " more").c_str());
+    return {nb::inst_ptr<Publication>(args[0]), nb::inst_ptr<Subscription>(args[1])};
+}
+
+uint64_t word_of(PyObject *number) {
+    const uint64_t word = PyLong_AsUnsignedLongLong(number);
+    if (word == ~uint64_t{0} && PyErr_Occurred() != nullptr) throw nb::python_error();
+    return word;
+}
+int32_t kind_of(PyObject *number) { return static_cast<int32_t>(word_of(number)); }
+
+// A message to any peer, and what comes within `patience` seconds of it.
+PyObject *pipe_ask(PyObject *, PyObject *const *args, Py_ssize_t count) {
+    try {
+        const auto [publication, subscription] = handles_of("pipe_ask", args, count, 7);
+        uint64_t went;
+        {
+            const BytesArgument bytes(args[4]);
+            went = send_to(*publication, 0, word_of(args[2]), kind_of(args[3]), bytes, args[5]).peer;
+        }
+        if (went == 0) Py_RETURN_NONE;
+        PyObject *found = take_within(*subscription, args[6], went);
+        return found != nullptr ? found : PyLong_FromUnsignedLongLong(went);
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+// A message to one peer, which may be gone, and then the next one that comes.
+PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
+    try {
+        const auto [publication, subscription] = handles_of("pipe_answer", args, count, 6);
+        try {
+            const BytesArgument bytes(args[5]);
+            send_to(*publication, word_of(args[2]), word_of(args[3]), kind_of(args[4]), bytes, Py_None);
+        } catch (const Error &error) {
+            if (error.code != Code::disconnected) throw;
+        }
+        for (;;)
+            if (PyObject *found = take_within(*subscription, Py_None, 0)) return found;
+    } catch (...) {
+        return raise_current();
+    }
+}
+
+PyMethodDef ask_function = {"pipe_ask", as_method(pipe_ask), METH_FASTCALL,
+                            "pipe_ask(publication, subscription, id, kind, data, timeout, patience)\n--\n\n"
+                            "Sends to any peer, then takes a message that arrives within `patience` seconds: as pipe_take, with "
+                            "the receiving peer; that peer alone if no message arrived; None if there was no room."};
+PyMethodDef answer_function = {"pipe_answer", as_method(pipe_answer), METH_FASTCALL,
+                               "pipe_answer(publication, subscription, to, id, kind, data)\n--\n\n"
+                               "Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take."};
+
+} // namespace
+
+void bind_pipe_sockets(nb::module_ &m) {
+    m.def(
+        "pipe_send",
+        [](Publication &publication, uint64_t to, uint64_t id, int32_t kind, nb::handle data, nb::handle timeout) -> nb::object {
+            const BytesArgument bytes(data.ptr());
+            const Went went = send_to(publication, to, id, kind, bytes, timeout.ptr());
+            return went.position != no_room ? nb::object(nb::int_(went.position)) : nb::object(nb::none());
+        },
+        nb::arg("publication"), nb::arg("to"), nb::arg("id"), nb::arg("kind"), nb::arg("data"), nb::arg("timeout").none(),
+        nb::sig("def pipe_send(publication: Publication, to: int, id: int, kind: int, data: object, timeout: object | None) -> "
+                "int | None"),
+        "The publication's position after the message, or None if it found no room before the timeout. to: one peer, or 0:\n"
+        "any in turn.");
+    m.def(
+        "pipe_submit",
+        [](Publication &publication, uint64_t id, int32_t kind, nb::handle data, nb::handle timeout) -> nb::object {
+            const BytesArgument bytes(data.ptr());
+            const uint64_t peer = send_to(publication, 0, id, kind, bytes, timeout.ptr()).peer;
+            return peer != 0 ? nb::object(nb::int_(peer)) : nb::object(nb::none());
+        },
+        nb::arg("publication"), nb::arg("id"), nb::arg("kind"), nb::arg("data"), nb::arg("timeout").none(),
+        nb::sig("def pipe_submit(publication: Publication, id: int, kind: int, data: object, timeout: object | None) -> "
+                "int | None"),
+        "Sends to any peer in turn, and returns that peer, or None if it found no room before the timeout.");
+    m.def(
+        "pipe_take",
+        [](Subscription &subscription, nb::handle timeout) -> nb::object {
+            PyObject *found = take_within(subscription, timeout.ptr(), 0);
+            return found != nullptr ? nb::steal(found) : nb::none();
+        },
+        nb::arg("subscription"), nb::arg("timeout").none(),
+        nb::sig("def pipe_take(subscription: Subscription, timeout: object | None) -> tuple[int, int, int, bytes, int, bytes] | "
+                "None"),
+        "(peer, id, kind, bytes, 0, the sender's name) of the next message, or None when the timeout passed first.");
+    add_function(m, &ask_function);
+    add_function(m, &answer_function);
+    m.def(
+        "pipe_acknowledge",
+        [](Subscription &subscription) {
+            if (subscription.ready().decided()) pipe_reader_of(subscription).peer().acknowledge();
+        },
+        nb::arg("subscription"), "Acknowledges the messages received so far.");
+    m.def(
+        "pipe_keep",
+        [](Subscription &subscription) {
+            if (subscription.ready().decided()) pipe_reader_of(subscription).peer().keep();
+        },
+        nb::arg("subscription"), "Messages received and not acknowledged are redelivered to others when this handle closes.");
+    m.def(
+        "pipe_redelivered",
+        [](Subscription &subscription) {
+            return subscription.ready().decided() && pipe_reader_of(subscription).peer().redelivered();
+        },
+        nb::arg("subscription"), "Whether the message received last had been given to a reader that died with it.");
+    m.def(
+        "pipe_unread", [](Publication &publication) { return pipe_writer_of(publication).peer().waiting(); },
+        nb::arg("publication"), "Messages written here that no reader has acknowledged.");
+    m.def(
+        "pipe_named",
+        [](Publication &publication, const nb::bytes &name) {
+            return pipe_writer_of(publication).peer().named(std::string(name.c_str(), name.size()));
+        },
+        nb::arg("publication"), nb::arg("name"), "The living peer of that name, or 0.");
+    m.def(
+        "pipe_name_of",
+        [](Publication &publication, uint64_t peer) {
+            const std::string name = pipe_writer_of(publication).peer().name_of(peer);
+            return nb::bytes(name.data(), name.size());
+        },
+        nb::arg("publication"), nb::arg("peer"));
+    m.def(
+        "pipe_others",
+        [](Publication &publication) {
+            nb::list found;
+            pipe_writer_of(publication).repair();
+            for (const uint64_t peer : pipe_writer_of(publication).peer().others()) found.append(peer);
+            return found;
+        },
+        nb::arg("publication"), "The living peers that this one sends to.");
+}
+
+} // namespace penstock::bind

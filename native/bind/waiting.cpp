@@ -1,0 +1,198 @@
+// The status of a handle that follows a stream, for users and recorders; waiting for one of several; the gates at
+// which tests hold channels.
+#include "subscription.hpp"
+#include "tap.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <deque>
+#include <optional>
+#include <vector>
+
+namespace penstock::bind {
+
+namespace {
+
+// A wait of a coroutine, counted by the gate as a thread's is.
+class GateWait {
+  public:
+    explicit GateWait(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) { waiter_.emplace(gate_.get()); }
+    bool over() const { return waiter_ && waiter_->over(); }
+    void end() { waiter_.reset(); }
+
+  private:
+    std::shared_ptr<Gate> gate_;
+    std::optional<Gate::Waiter> waiter_;
+};
+
+// Sleeps on the events of all handles.
+template <class Kind> class ManyTarget : public Target {
+  public:
+    explicit ManyTarget(const std::vector<Kind *> &handles) : handles_(handles) {}
+    void prepare() {
+        entries_.clear();
+        for (Kind *handle : handles_) {
+            Atomic<uint32_t> &event = handle->ready().event();
+            const uint32_t expected = event_announce(event);
+            if (entries_.size() < wait_many_max) entries_.push_back(wait_entry(event, expected));
+        }
+        event_announced();
+    }
+    // With more events than one call can sleep on it looks at the others soon.
+    void sleep(int64_t ns) {
+        const int64_t most = handles_.size() > wait_many_max ? 1'000'000 : ns;
+        event_sleep_many(entries_.data(), entries_.size(), std::min(ns, most));
+    }
+    void idle() {
+        for (Kind *handle : handles_) handle->ready().repair();
+    }
+
+  protected:
+    const std::vector<Kind *> &handles_;
+
+  private:
+    std::vector<WaitEntry> entries_;
+};
+
+// The same for users, whose subscriptions spin and whose channels a test may hold.
+class SubscriptionsTarget : public ManyTarget<Subscription> {
+  public:
+    SubscriptionsTarget(const std::vector<Subscription *> &subscriptions, int64_t timeout)
+        : ManyTarget(subscriptions), watched_(subscriptions.size()) {
+        if (timeout == 0) return;
+        for (const Subscription *subscription : subscriptions)
+            if (Gate *gate = subscription->end().passage.holding()) stepped_.emplace_back(gate);
+    }
+    void failed() {
+        for (size_t i = 0; i < handles_.size(); ++i) {
+            watched_[i].clear();
+            handles_[i]->ready().glance(watched_[i]);
+        }
+    }
+    bool changed() const {
+        return std::any_of(watched_.begin(), watched_.end(), [](const Glance &one) { return one.changed(); });
+    }
+    int64_t spin_ns() {
+        int64_t most = 0;
+        if (!timed()) return most; // a message that is held back would look like a new one
+        for (Subscription *subscription : handles_)
+            if (subscription->worth_spinning()) most = std::max(most, subscription->spin_ns());
+        return most;
+    }
+    void spun(bool found) {
+        for (Subscription *subscription : handles_) subscription->spun(found);
+    }
+    bool timed() const { return stepped_.empty(); }
+    bool over() const {
+        return std::any_of(stepped_.begin(), stepped_.end(), [](const Gate::Waiter &waiter) { return waiter.over(); });
+    }
+
+  private:
+    std::vector<Glance> watched_;
+    std::deque<Gate::Waiter> stepped_;
+};
+
+// Which of several handles `has` says yes to; waits until there is one, or the timeout.
+template <class Kind, class On, class Has>
+std::vector<size_t> wait_any(const std::vector<Kind *> &handles, int64_t timeout, On &&target, Has &&has) {
+    std::vector<size_t> found;
+    wait_for(timeout, target, [&] {
+        for (size_t i = 0; i < handles.size(); ++i)
+            if (has(*handles[i])) found.push_back(i);
+        return !found.empty();
+    });
+    return found;
+}
+
+void bind_gates(nb::module_ &m) {
+    nb::class_<Gate>(m, "Gate", "Decides for a test when messages are delivered and waits return.")
+        .def(nb::new_([] { return std::make_shared<Gate>(); }))
+        .def("hold", &Gate::hold)
+        .def("deliver", &Gate::deliver, nb::arg("count"))
+        .def("expire", &Gate::expire)
+        .def("release", &Gate::release)
+        .def_prop_ro("held", &Gate::held)
+        .def_prop_ro("waiting", &Gate::waiting);
+    nb::class_<GateWait>(m, "GateWait", "A wait in an event loop. A test ends it, not the clock.")
+        .def_prop_ro("over", &GateWait::over, "Whether the test ended every wait since this one began.")
+        .def("end", &GateWait::end);
+    m.def(
+        "gate_wait",
+        [](Subscription &subscription) -> GateWait * {
+            ReaderEnd &reader = subscription.ready();
+            return reader.passage.stepped() ? new GateWait(reader.passage.gate()) : nullptr;
+        },
+        nb::arg("subscription"), nb::rv_policy::take_ownership,
+        nb::sig("def gate_wait(subscription: Subscription) -> GateWait | None"),
+        "For a wait that begins now: None unless a test holds the channel.");
+}
+
+} // namespace
+
+void bind_streams(nb::module_ &m) {
+    nb::class_<StreamEnd>(m, "StreamEnd", "An end of a channel that follows the stream, made for a Tap.")
+        .def("prefault", &StreamEnd::prefault);
+    nb::class_<ReaderEnd, StreamEnd>(m, "ReaderEnd", "The reading end of a channel, made for a Subscription.")
+        .def(
+            "lead_through",
+            [](const std::shared_ptr<ReaderEnd> &self, std::shared_ptr<Gate> gate) {
+                gate->add(self);
+                self->passage.lead_through(std::move(gate));
+            },
+            nb::arg("gate"));
+
+    nb::class_<StreamHandle>(m, "StreamHandle", "A subscription, or a recorder's tap.")
+        .def_prop_ro("closed", &StreamHandle::closed)
+        .def_prop_ro(
+            "position", [](StreamHandle &self) { return self.ready().position(); }, "The position where reading continues.")
+        .def_prop_ro(
+            "lag", [](StreamHandle &self) { return self.ready().lag(); }, "Bytes of the stream between here and its end.")
+        .def_prop_ro(
+            "lost", [](StreamHandle &self) { return self.ready().lost(); },
+            "Bytes of the stream that it missed because it was lapped (ring) or dropped (log, drop_after).")
+        .def_prop_ro(
+            "lost_messages",
+            [](StreamHandle &self) -> std::optional<int64_t> {
+                const int64_t lost = self.ready().lost_messages();
+                if (lost < 0) return std::nullopt;
+                return lost;
+            },
+            "Messages that it missed; None where only the bytes are known (a log that dropped it).");
+    nb::class_<Tap, StreamHandle>(m, "Tap", "A recorder's reader of a channel whose subscriptions take messages away.")
+        .def(nb::init<std::shared_ptr<StreamEnd>>(), nb::arg("end"))
+        .def("close", &Tap::close, "Gives the slot back; writers no longer wait for it. Safe to call twice.");
+}
+
+void bind_waiting(nb::module_ &m) {
+    bind_gates(m);
+    m.def(
+        "decided", [](StreamHandle &stream) { return stream.closed() ? stream.end().became() : stream.ready().decided(); },
+        nb::arg("stream"),
+        "Whether the channel has had a publication, ever: until then it is open, and has no codec and nothing to read.");
+    m.def(
+        "metadata_of",
+        [](StreamHandle &stream) {
+            const std::string metadata = stream.end().metadata();
+            return nb::bytes(metadata.data(), metadata.size());
+        },
+        nb::arg("stream"), "The metadata of a channel that is decided.");
+    m.def(
+        "wait_any",
+        [](const std::vector<Subscription *> &subscriptions, nb::object timeout) {
+            const int64_t limit = timeout_ns(timeout.ptr());
+            return wait_any(subscriptions, limit, SubscriptionsTarget(subscriptions, limit),
+                            [](Subscription &one) { return one.has_news(one.ready()); });
+        },
+        nb::arg("subscriptions"), nb::arg("timeout").none(), "The subscriptions that have something for a user.");
+    m.def(
+        "wait_any_frames",
+        [](const std::vector<StreamHandle *> &streams, nb::object timeout) {
+            return wait_any(streams, timeout_ns(timeout.ptr()), ManyTarget<StreamHandle>(streams),
+                            [](StreamHandle &one) { return one.ready().readable(); });
+        },
+        nb::arg("streams"), nb::arg("timeout").none(), "The streams that have something for a recorder.");
+}
+
+} // namespace penstock::bind

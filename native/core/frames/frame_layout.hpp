@@ -1,0 +1,120 @@
+// Byte layout of a frames channel's file: a ring of notes, one word per buffer, what each subscription leases, the buffers.
+// docs/design/frame_pool.md draws it.
+#pragma once
+
+#include "ring/ring_layout.hpp"
+
+namespace penstock {
+
+inline constexpr uint32_t buffer_count_max = 1024;
+inline constexpr uint64_t frame_bytes_max = uint64_t{1} << 36;
+inline constexpr uint32_t lease_words = buffer_count_max / 64;
+
+//     page 0       Header, with FrameWords
+//     4096 …       a ring of notes: RingControl, RingSlot × slot_count, its circle
+//     128-aligned  FrameBuffer × buffer_count
+//     128-aligned  FrameLeases × slot_count
+//     page         buffer_count buffers, each on pages of its own
+
+// ---- the header's own words of a frames channel; the creator ----
+struct FrameWords {
+    RingWords ring;        // 0: of the ring of notes
+    uint64_t buffer_bytes; // 16: of one frame
+    uint32_t buffer_count; // 24
+    uint32_t unused;       // 28
+};
+static_assert(sizeof(FrameWords) == 32 && offsetof(FrameWords, buffer_bytes) == 16 && offsetof(FrameWords, buffer_count) == 24);
+
+// A buffer's content. The publication writes it.
+struct alignas(cache_line) FrameBuffer {
+    Atomic<uint64_t> stamp;    // 0: the number of its frame, shifted, with the lowest bit set; 0 while it holds none
+    Atomic<uint64_t> position; // 8: where the stream ended before the frame's note
+};
+constexpr uint64_t frame_stamp(uint64_t sequence) { return sequence << 1 | 1; }
+
+// The buffers that one subscription leases, a bit each. Written by the slot's owner, and by a participant that frees a dead
+// owner's slot.
+struct alignas(cache_pair) FrameLeases {
+    Atomic<uint64_t> words[lease_words];
+};
+static_assert(sizeof(FrameBuffer) == 64 && offsetof(FrameBuffer, position) == 8 && sizeof(FrameLeases) == 128);
+
+// A message of the ring: the buffer that holds the frame, and the frame's description. The user's fields follow as JSON.
+struct FrameNote {
+    uint32_t buffer = 0;
+    uint32_t meta_length = 0;
+    uint64_t id = 0;      // the publisher's own
+    int64_t start_ns = 0; // of the exposure, in the publisher's clock; 0: not said
+    int64_t end_ns = 0;
+};
+static_assert(sizeof(FrameNote) == 32);
+
+struct PoolGeometry {
+    RingGeometry ring;
+    uint32_t buffers = 8;
+    uint64_t frame_bytes = 0;
+    // The longest fields of a frame. The notes of all buffers, a pad and what the ring claims ahead then fit in the circle: a
+    // subscription that has all those frames to come is not lapped.
+    uint32_t fields_max() const {
+        return (ring.capacity / (2 * buffers) & ~(frame_alignment - 1)) - header_length -
+               static_cast<uint32_t>(sizeof(FrameNote));
+    }
+    uint64_t stride() const { return align(frame_bytes, platform::buffer_alignment); }
+    uint64_t words_offset() const { return align(ring_data_offset(ring.slot_count) + ring.capacity, cache_pair); }
+    uint64_t leases_offset() const { return align(words_offset() + buffers * sizeof(FrameBuffer), cache_pair); }
+    uint64_t buffers_offset() const {
+        return align(leases_offset() + ring.slot_count * sizeof(FrameLeases), platform::buffer_alignment);
+    }
+    uint64_t file_size() const { return buffers_offset() + buffers * stride() + latency_size(ring.slot_count); }
+
+  private:
+    static uint64_t align(uint64_t value, uint64_t to) { return (value + to - 1) & ~(to - 1); }
+};
+
+inline void check_geometry(const PoolGeometry &g, Code code) {
+    check_geometry(g.ring, code);
+    if (g.buffers < 2 || g.buffers > buffer_count_max)
+        throw Error(code, "buffers is " + std::to_string(g.buffers) + ": it must be from 2 to 1024");
+    if (g.ring.capacity / (2 * g.buffers) < header_length + sizeof(FrameNote))
+        throw Error(code, "buffers is " + std::to_string(g.buffers) +
+                              ": the notes of so many frames do not fit in the circle of " + std::to_string(g.ring.capacity) +
+                              " bytes");
+    if (g.frame_bytes < 1 || g.frame_bytes > frame_bytes_max)
+        throw Error(code, "a frame takes " + std::to_string(g.frame_bytes) + " bytes: it must be from 1 to " +
+                              std::to_string(frame_bytes_max));
+}
+
+// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+inline void format_frames(int fd, const PoolGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
+                          int64_t created_ns) {
+    check_geometry(g, Code::invalid);
+    if (size_of_file(fd) != g.file_size()) throw Error(Code::invalid, "the new file has the wrong size");
+    const Mapping map(fd, g.file_size(), true);
+    Header *header = begin_header(map, Kind::frames, metadata, boot_id, created_ns);
+    fill_ring(map, header, g.ring);
+    auto &own = own_words<FrameWords>(header);
+    own.buffer_bytes = g.frame_bytes;
+    own.buffer_count = g.buffers;
+    header->magic.release(magic); // SYNC 0: pairs with find_header; forbids the magic being visible before the rest
+}
+
+struct OpenedFrames : OpenedRing {
+    PoolGeometry pool;
+};
+
+// Reads each header word once and believes none of it unchecked. Changes nothing.
+inline OpenedFrames read_frames_header(const uint8_t *bytes, uint64_t size, const std::string &where) {
+    const Header *header = find_header(bytes, size, where, Kind::frames);
+    OpenedFrames frames;
+    PoolGeometry &g = frames.pool;
+    g.ring = frames.geometry = read_geometry(header, where);
+    const auto &own = own_words<FrameWords>(header);
+    g.frame_bytes = own.buffer_bytes;
+    g.buffers = own.buffer_count;
+    check_header(where, [&] { check_geometry(g, Code::corrupt); });
+    check_size(header, g.file_size(), size, where);
+    read_common(header, where, frames);
+    return frames;
+}
+
+} // namespace penstock

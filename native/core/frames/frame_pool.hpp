@@ -1,0 +1,129 @@
+// The frame pool: large buffers that are handed over by reference. A ring carries notes that say which buffer holds which
+// frame. A reader leases the buffer of a frame, and a leased buffer is not written to. This file knows the shared words;
+// frame_writer.hpp and frame_reader.hpp move frames.
+// After VisionIPC, with leases in place of counts that a dead reader would leave behind, and hazard pointers (Michael, 2004) in
+// place of shared counters. Layout, orders and crash table: docs/design/frame_pool.md.
+#pragma once
+
+#include "frames/frame_layout.hpp"
+#include "ring/ring.hpp"
+
+namespace penstock {
+
+class FramePool {
+  public:
+    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
+    FramePool(int fd, const std::string &path, std::shared_ptr<Mapping> map = nullptr)
+        : map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
+          opened_(read_frames_header(map_->bytes(), map_->size(), path)), geometry_(opened_.pool),
+          ring_(std::make_shared<Ring>(fd, path, map_, &opened_)),
+          buffers_(reinterpret_cast<FrameBuffer *>(map_->bytes() + geometry_.words_offset())),
+          leases_(reinterpret_cast<FrameLeases *>(map_->bytes() + geometry_.leases_offset())) {}
+
+    const PoolGeometry &geometry() const { return geometry_; }
+    const OpenedFrames &opened() const { return opened_; }
+    const std::shared_ptr<Ring> &ring() const { return ring_; }
+    const std::shared_ptr<Mapping> &mapping() const { return map_; }
+    const std::string &path() const { return ring_->path(); }
+    const std::string &where() const { return ring_->where(); } // for errors
+    Atomic<uint32_t> &room() const { return ring_->control().room.value; }
+
+    uint8_t *bytes(uint32_t buffer) const { return map_->bytes() + geometry_.buffers_offset() + buffer * geometry_.stride(); }
+    Atomic<uint64_t> &stamp(uint32_t buffer) const { return buffers_[buffer].stamp; }
+    Atomic<uint64_t> &position(uint32_t buffer) const { return buffers_[buffer].position; }
+    Atomic<uint64_t> &leases(uint32_t slot, uint32_t buffer) const { return leases_[slot].words[buffer / 64]; }
+    static uint64_t bit(uint32_t buffer) { return uint64_t{1} << (buffer % 64); }
+
+    // Whether a subscription leases this buffer, or may be about to.
+    bool leased(uint32_t buffer) const {
+        for (uint32_t slot = 0, end = used(); slot < end; ++slot)
+            // SYNC 16: pairs with FrameReader::drop, FrameReader::lease; forbids writing to the buffer before the look: the last
+            // reads of its old frame would see new bytes
+            if ((leases(slot, buffer).acquire() & bit(buffer)) != 0) return true;
+        return false;
+    }
+    uint32_t leased_count() const {
+        uint32_t count = 0;
+        for (uint32_t buffer = 0; buffer < geometry_.buffers; ++buffer) count += leased(buffer) ? 1 : 0;
+        return count;
+    }
+
+    // The stream's position below which every frame was received or passed over by all subscriptions that publications wait for.
+    // It stays true: a subscription that is not seen here begins at the end of the stream, behind all of it.
+    uint64_t received() const {
+        uint64_t least = ring_->write_position();
+        // SYNC 32: pairs with FrameReader::sit_down; forbids looking for subscriptions before the frames below `least` are
+        // published: one that is not seen could begin before them
+        full_fence();
+        for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
+            const RingSlot &s = ring_->slot(slot);
+            if (s.identity.waits.relaxed() == 0) continue;
+            // A frame that was received is leased before the position says so, and the fences of SYNC 15 stand between the two
+            // on both sides.
+            least = std::min(least, s.reader.position.relaxed());
+        }
+        return least;
+    }
+
+    // The subscription for which publications wait: its process, the frames that it has yet to receive, the buffers that it
+    // leases. False if there is none.
+    struct Holder {
+        uint32_t pid = 0, unread = 0, leased = 0;
+    };
+    bool slowest(Holder &slowest) const {
+        for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
+            const RingSlot &s = ring_->slot(slot);
+            Holder one{s.identity.pid.relaxed()};
+            const bool waits = s.identity.waits.relaxed() != 0;
+            for (uint32_t buffer = 0; buffer < geometry_.buffers; ++buffer) {
+                const bool full = stamp(buffer).relaxed() != 0;
+                one.unread += full && waits && position(buffer).relaxed() >= s.reader.position.relaxed() ? 1 : 0;
+                one.leased += (leases(slot, buffer).relaxed() & bit(buffer)) != 0 ? 1 : 0;
+            }
+            if (one.unread + one.leased > slowest.unread + slowest.leased) slowest = one;
+        }
+        return slowest.pid != 0;
+    }
+
+    // Gives back what dead subscriptions leased, and ends the wait for them. True if there were any.
+    bool reap_leases() {
+        bool found = false;
+        for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
+            if (!leases_anything(slot) && ring_->slot(slot).identity.waits.relaxed() == 0) continue;
+            found = ring_->reap(slot, [&] { clear_leases(slot); }) || found;
+        }
+        return found;
+    }
+
+    // For a subscription that has just taken this slot: ends the leases of a dead owner before it.
+    void take_over(uint32_t slot) {
+        const bool leased = leases_anything(slot);
+        clear_leases(slot);
+        if (leased) event_notify(room());
+        Atomic<uint32_t> &word = ring_->control().used.value;
+        // SYNC -: only its value counts; before a buffer of this slot is leased or recycled a full fence orders it (SYNC 15)
+        for (uint32_t seen = word.relaxed(); seen < slot + 1 && !word.cas(seen, slot + 1);) {
+        }
+    }
+
+  private:
+    uint32_t used() const { return std::min(ring_->control().used.value.relaxed(), geometry_.ring.slot_count); }
+    uint32_t words() const { return (geometry_.buffers + 63) / 64; }
+    bool leases_anything(uint32_t slot) const {
+        for (uint32_t word = 0; word < words(); ++word)
+            if (leases_[slot].words[word].relaxed() != 0) return true;
+        return false;
+    }
+    void clear_leases(uint32_t slot) {
+        for (uint32_t word = 0; word < words(); ++word) leases_[slot].words[word].relaxed(0);
+    }
+
+    std::shared_ptr<Mapping> map_;
+    const OpenedFrames opened_;
+    const PoolGeometry geometry_;
+    std::shared_ptr<Ring> ring_;
+    FrameBuffer *const buffers_;
+    FrameLeases *const leases_;
+};
+
+} // namespace penstock

@@ -1,0 +1,212 @@
+// A subscription to a frames channel: reads notes and leases the buffers that they name. One thread at a time.
+#pragma once
+
+#include "frames/frame_pool.hpp"
+#include "ring/ring_reader.hpp"
+
+#include <vector>
+
+namespace penstock {
+
+// A frame whose buffer the reader leases until it gives it back.
+struct Frame {
+    FrameNote note;
+    const uint8_t *data = nullptr;
+    uint64_t sequence = 0;
+    Message message; // of the ring: position, time, session
+    std::vector<char> meta;
+};
+
+class FrameReader {
+  public:
+    // `waits`: publications wait until it has received a frame before they reuse its buffer.
+    FrameReader(std::shared_ptr<FramePool> pool, Start start, bool conflate, bool waits = false)
+        : pool_(std::move(pool)), ring_(pool_->ring(), start, conflate, [this, waits] { sit_down(waits); }),
+          held_(pool_->geometry().buffers), waits_(waits) {}
+    // In a forked child: a slot of its own; the leases stay its parent's.
+    void rejoin() {
+        ring_.rejoin([this] { sit_down(waits_); });
+        std::fill(held_.begin(), held_.end(), 0);
+        leases_ = 0;
+    }
+
+    FramePool &pool() const { return *pool_; }
+    RingReader &ring() { return ring_; }
+    const RingReader &ring() const { return ring_; }
+    uint32_t leases() const { return leases_; }
+
+    // The next frame, leased. False: there is none yet. Frames that were recycled before they could be leased count as lost.
+    bool take(Frame &frame) {
+        for (uint32_t turn = 0; turn < turns_max; ++turn) {
+            const Message *message = ring_.look();
+            if (message == nullptr) return false;
+            const uint64_t sequence = ring_.looked();
+            if (!read(*message, sequence, frame)) continue; // overwritten meanwhile: the next look counts it
+            ring_.pass();
+            if (lease(frame.note.buffer, sequence)) {
+                ring_.received(frame.message);
+                return true;
+            }
+            ring_.missed(frame.message);
+            if (waits_) event_notify(pool_->room());
+        }
+        return false;
+    }
+
+    // The newest frame there is, leased, whether or not it was taken before. False: there is none, or it is just being replaced.
+    bool newest(Frame &frame) {
+        uint64_t before = UINT64_MAX;
+        for (;;) {
+            Message message;
+            uint64_t sequence = 0;
+            if (!ring_.newest(message, sequence) || message.position == before) return false; // tried in vain already
+            if (read(message, sequence, frame) && lease(frame.note.buffer, sequence)) return true;
+            before = message.position;
+        }
+    }
+
+    // ---- for the recorder: frames with their bytes, each in a cell of one size, so that a position says which frame it is ----
+
+    uint64_t cell() const {
+        const uint64_t bytes = pool_->geometry().frame_bytes;
+        const uint64_t cell = align_frame(header_length + sizeof(FrameNote) + fields_recorded() + bytes);
+        if (cell > INT32_MAX)
+            throw Error(Code::invalid, pool_->where() + ": frames of " + std::to_string(bytes) +
+                                           " bytes are too large to be recorded with their pixels: at most 2 GiB");
+        return cell;
+    }
+    uint64_t cell_position() const { return cells_before(held_back_ ? next_.sequence : ring_.sequence()); }
+    // Bytes between here and the newest frame.
+    uint64_t cell_lag() const {
+        Message message;
+        uint64_t number = 0;
+        return ring_.newest(message, number) ? cells_before(number + 1) - cell_position() : 0;
+    }
+    bool cell_readable() const { return held_back_ || pool_->ring()->readable(ring_.position()); }
+    // The next frame's cell, copied to `buffer`. After a loss the run is empty and the position has moved: the frame comes next.
+    Run cell_run(std::vector<uint8_t> &buffer) {
+        Run run;
+        const uint64_t expected = cell_position();
+        if (!held_back_ && !take(next_)) return run;
+        held_back_ = cell_position_of(next_) != expected;
+        if (held_back_) return run;
+        fill_cell(buffer, run);
+        give_back(next_.note.buffer);
+        return run;
+    }
+
+    // Publications go on without it: the handle was closed, though frames may still be leased.
+    void stop_waiting() {
+        if (!waits_) return;
+        pool_->ring()->me().identity.waits.relaxed(0);
+        event_notify(pool_->room());
+    }
+    void leave() {
+        pool_->ring()->detach();
+        if (waits_) event_notify(pool_->room());
+    }
+
+    void give_back(uint32_t buffer) {
+        if (--held_[buffer] != 0) return;
+        --leases_;
+        drop(buffer);
+    }
+
+  private:
+    uint64_t cells_before(uint64_t sequence) const { return (sequence - pool_->geometry().ring.start_sequence) * cell(); }
+    uint64_t cell_position_of(const Frame &frame) const { return cells_before(frame.sequence); }
+    uint64_t fields_recorded() const {
+        return std::min<uint64_t>(std::max<uint64_t>(512, pool_->geometry().frame_bytes / 16), pool_->geometry().fields_max());
+    }
+    void fill_cell(std::vector<uint8_t> &buffer, Run &run) {
+        const uint64_t bytes = pool_->geometry().frame_bytes, size = cell();
+        if (next_.meta.size() > fields_recorded()) {
+            give_back(next_.note.buffer);
+            throw Error(Code::too_large, pool_->where() + ": frame " + std::to_string(next_.sequence) + " has " +
+                                             std::to_string(next_.meta.size()) +
+                                             " bytes of fields; recorded with its pixels it may have " +
+                                             std::to_string(fields_recorded()));
+        }
+        Message message = next_.message;
+        message.length = sizeof(FrameNote) + next_.meta.size() + bytes;
+        buffer.assign(size, 0);
+        uint8_t *to = buffer.data();
+        write_frame_header(to, 0, 0, 0, &message);
+        std::memcpy(to + header_length, &next_.note, sizeof(FrameNote));
+        if (!next_.meta.empty()) std::memcpy(to + header_length + sizeof(FrameNote), next_.meta.data(), next_.meta.size());
+        std::memcpy(to + header_length + sizeof(FrameNote) + next_.meta.size(), next_.data, bytes);
+        const uint64_t step = align_frame(message.length + header_length);
+        if (step < size) write_frame_header(to + step, 0, 0, size - step, nullptr);
+        run.data = buffer.data();
+        run.length = size;
+        run.begins = 1;
+        run.payload = message.length;
+        run.time_min = run.time_max = message.time_ns;
+    }
+
+    bool read(const Message &message, uint64_t sequence, Frame &frame) {
+        uint8_t bytes[sizeof(FrameNote)];
+        const bool whole = message.length >= sizeof bytes;
+        if (whole) {
+            copy_words_out(bytes, message.data, sizeof bytes);
+            frame.meta.resize(message.length - sizeof bytes);
+            copy_words_out(frame.meta.data(), message.data + sizeof bytes, frame.meta.size());
+        }
+        if (!ring_.intact(message.position)) return false;
+        std::memcpy(&frame.note, bytes, sizeof bytes);
+        if (!whole || frame.note.buffer >= pool_->geometry().buffers || frame.note.meta_length != frame.meta.size())
+            pool_->ring()->throw_unsound(message.position);
+        frame.message = message;
+        frame.sequence = sequence;
+        frame.data = pool_->bytes(frame.note.buffer);
+        return true;
+    }
+
+    // In a slot just taken, before the start is looked for.
+    void sit_down(bool waits) {
+        pool_->take_over(pool_->ring()->mine());
+        if (!waits) return;
+        pool_->ring()->me().identity.waits.relaxed(1);
+        // SYNC 32: pairs with FramePool::received; forbids looking for the end of the stream before this subscription is visible:
+        // a publication could reuse the buffer of a frame that comes behind that end
+        full_fence();
+    }
+
+    bool lease(uint32_t buffer, uint64_t sequence) {
+        if (held_[buffer] == 0) {
+            Atomic<uint64_t> &word = mine(buffer);
+            // The word holds the bits of 64 buffers. A publication that reads this store may not have read an earlier one, by
+            // which another buffer was given back: so this store releases that one's reads, too.
+            // SYNC 16: pairs with FramePool::leased; forbids this store being visible before the reads of frames dropped earlier
+            word.release(word.relaxed() | FramePool::bit(buffer));
+            // SYNC 15: pairs with FrameWriter::recycle; forbids looking at the stamp before the bit is visible: the lease and the
+            // recycling could both succeed
+            full_fence();
+        }
+        if (pool_->stamp(buffer).relaxed() != frame_stamp(sequence)) {
+            if (held_[buffer] == 0) drop(buffer);
+            return false;
+        }
+        if (held_[buffer]++ == 0) ++leases_;
+        return true;
+    }
+    void drop(uint32_t buffer) {
+        Atomic<uint64_t> &word = mine(buffer);
+        // SYNC 16: pairs with FramePool::leased; forbids the bit being clear before the reads of the frame are over
+        word.release(word.relaxed() & ~FramePool::bit(buffer));
+        event_notify(pool_->room());
+    }
+    Atomic<uint64_t> &mine(uint32_t buffer) const { return pool_->leases(pool_->ring()->mine(), buffer); }
+
+    static constexpr uint32_t turns_max = 64;
+
+    std::shared_ptr<FramePool> pool_;
+    RingReader ring_;
+    std::vector<uint32_t> held_; // leases of each buffer through this reader
+    uint32_t leases_ = 0;        // buffers held
+    const bool waits_;
+    Frame next_; // for the recorder, leased while held_back_
+    bool held_back_ = false;
+};
+
+} // namespace penstock

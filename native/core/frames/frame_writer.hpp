@@ -1,0 +1,116 @@
+// The publication of a frames channel. One thread at a time. Hands out buffers that nobody leases, and publishes them.
+#pragma once
+
+#include "frames/frame_pool.hpp"
+#include "ring/ring_writer.hpp"
+
+#include <vector>
+
+namespace penstock {
+
+inline constexpr uint32_t no_buffer = UINT32_MAX;
+
+class FrameWriter {
+  public:
+    FrameWriter(std::shared_ptr<FramePool> pool, std::shared_ptr<ManualClock> clock)
+        : pool_(std::move(pool)), ring_(pool_->ring(), std::move(clock)) {
+        arrange();
+    }
+    void join() {
+        ring_.join();
+        arrange();
+    }
+
+    FramePool &pool() const { return *pool_; }
+    RingWriter &ring() { return ring_; }
+    const RingWriter &ring() const { return ring_; }
+    size_t meta_max() const { return pool_->geometry().fields_max(); }
+
+    // A buffer that nobody reads, or no_buffer while all are leased or open. The oldest frame goes first, the newest last.
+    uint32_t take_buffer() {
+        const uint32_t buffer = find();
+        return buffer != no_buffer || !pool_->reap_leases() ? buffer : find();
+    }
+
+    // The stream position after its note.
+    uint64_t publish(uint32_t buffer, FrameNote note, const void *meta) {
+        check_meta(note.meta_length);
+        note.buffer = buffer;
+        note_.resize(sizeof note + note.meta_length);
+        std::memcpy(note_.data(), &note, sizeof note);
+        if (note.meta_length != 0) std::memcpy(note_.data() + sizeof note, meta, note.meta_length);
+        pool_->position(buffer).relaxed(ring_.position());
+        pool_->stamp(buffer).relaxed(frame_stamp(ring_.sequence()));
+        const uint64_t position = ring_.offer(note_.data(), note_.size()); // SYNC 9 releases the frame's bytes and its stamp
+        order_.push_back(buffer);
+        return position;
+    }
+    // The buffer goes back unpublished.
+    void give_back(uint32_t buffer) { order_.insert(order_.begin(), buffer); }
+
+    void check_meta(size_t length) const {
+        if (length > meta_max())
+            throw Error(Code::too_large, pool_->where() + ": a frame's fields take " + std::to_string(length) +
+                                             " bytes as JSON; here up to " + std::to_string(meta_max()) + " fit");
+    }
+
+  private:
+    // The buffers in the order in which they are to be used: those that hold nothing, then by age. Numbers may wrap. A stamp
+    // without a note was left by a publication that died between the two.
+    void arrange() {
+        passed_ = 0;
+        for (uint32_t buffer = 0; buffer < pool_->geometry().buffers; ++buffer)
+            if (pool_->position(buffer).relaxed() >= ring_.position()) pool_->stamp(buffer).relaxed(0);
+        const uint64_t next = frame_stamp(ring_.sequence());
+        order_.resize(pool_->geometry().buffers);
+        for (uint32_t buffer = 0; buffer < order_.size(); ++buffer) order_[buffer] = buffer;
+        std::vector<uint64_t> ages;
+        for (const uint32_t buffer : order_) {
+            const uint64_t stamp = pool_->stamp(buffer).relaxed();
+            ages.push_back(stamp == 0 ? UINT64_MAX : next - stamp);
+        }
+        std::stable_sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return ages[a] > ages[b]; });
+    }
+
+    uint32_t find() {
+        for (size_t i = 0; i < order_.size(); ++i) {
+            const uint32_t buffer = order_[i];
+            if (awaited(buffer)) break; // those behind it are younger
+            if (!recycle(buffer)) continue;
+            order_.erase(order_.begin() + static_cast<ptrdiff_t>(i));
+            return buffer;
+        }
+        return no_buffer;
+    }
+
+    // Whether a subscription that publications wait for has yet to receive the frame in this buffer.
+    bool awaited(uint32_t buffer) {
+        if (pool_->stamp(buffer).relaxed() == 0) return false;
+        const uint64_t at = pool_->position(buffer).relaxed();
+        if (at >= passed_) passed_ = pool_->received();
+        return at >= passed_;
+    }
+
+    // Takes the frame out of a buffer, unless somebody leases it. The stamp changes first and the leases are looked at
+    // afterwards, as on the other side of a hazard pointer: a reader sets its bit first and looks at the stamp afterwards.
+    bool recycle(uint32_t buffer) {
+        if (pool_->leased(buffer)) return false;
+        Atomic<uint64_t> &stamp = pool_->stamp(buffer);
+        const uint64_t held = stamp.relaxed();
+        stamp.relaxed(0);
+        // SYNC 15: pairs with FrameReader::lease; forbids looking at the leases before the stamp's 0 is visible: the lease and
+        // the recycling could both succeed
+        full_fence();
+        if (!pool_->leased(buffer)) return true;
+        stamp.relaxed(held);
+        return false;
+    }
+
+    std::shared_ptr<FramePool> pool_;
+    RingWriter ring_;
+    std::vector<uint32_t> order_; // buffers that are not open, in the order of their use
+    std::vector<uint8_t> note_;
+    uint64_t passed_ = 0; // as far as FramePool::received() was when it was asked last
+};
+
+} // namespace penstock

@@ -1,0 +1,36 @@
+// The few ways in which the cellar fails. The binding maps each code to one Python exception class.
+#pragma once
+
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace penstock {
+
+enum class Code {
+    corrupt,       // bytes that this library would not have written
+    mismatch,      // a different size, kind or version than was asked for
+    busy,          // somebody else holds what was asked for
+    closed,        // the handle was closed, by its user
+    disconnected,  // the other side is gone
+    too_slow,      // this reader was too slow: its channel went on without it
+    end_of_stream, // every writer has closed, and everything was read
+    too_large,     // a message, claim or batch that can never fit
+    invalid,       // an argument that makes no sense
+    unsupported,   // an operation that channels of this kind do not have
+    system         // a system call failed; `number` is errno
+};
+
+class Error : public std::runtime_error {
+  public:
+    Error(Code code, const std::string &what, int number = 0) : std::runtime_error(what), code(code), number(number) {}
+    Code code;
+    int number;
+};
+
+[[noreturn]] inline void fail_system(const std::string &what, int number = errno) {
+    throw Error(Code::system, what + ": " + std::strerror(number), number);
+}
+
+} // namespace penstock

@@ -1,0 +1,176 @@
+// Liveness: a participant holds an open-file-description lock on one byte of the channel's file, and the kernel releases it
+// when the process ends, however it ends. Knows descriptors and fork; does not know a slot's content.
+#pragma once
+
+#ifdef PENSTOCK_LIVENESS
+#include PENSTOCK_LIVENESS
+#else
+
+#include "ground/error.hpp"
+
+#include <cstdint>
+#include <fcntl.h>
+#include <filesystem>
+#include <mutex>
+#include <pthread.h>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace penstock {
+
+class Seat;
+
+// A forked child shares its parent's open file descriptions and so would keep a dead parent's locks alive. The child
+// closes them before it runs anything else; each handle takes a seat of its own when it is next used.
+class ForkGuard {
+  public:
+    static ForkGuard &instance() {
+        static ForkGuard *guard = new ForkGuard; // never destroyed: handles may outlive static destruction
+        return *guard;
+    }
+    void add(Seat *seat);
+    void replace(Seat *seat, Seat *by);
+    void remove(Seat *seat);
+    static uint32_t generation() { return generation_; }
+
+  private:
+    ForkGuard() {
+        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); }, [] { instance().in_child(); });
+    }
+    void in_child();
+
+    static inline uint32_t generation_ = 0;
+    std::mutex mutex_;
+    Seat *first_ = nullptr;
+};
+
+class Seat {
+  public:
+    // Opens the file of `fd` once more. The lock must be on a description that no mapping refers to: a forked child
+    // inherits mappings, and would keep the lock of a dead parent alive by them.
+    // path: a file's, or a channel's URI and its file's path: `log:imu (/dev/shm/penstock-0/imu.log)`.
+    Seat(int fd, std::string path) : fd_(reopen(fd, path)), path_(std::move(path)), place_(uri_of(path_)) {
+        struct stat about;
+        if (fstat(fd_, &about) != 0) fail_system("cannot read " + path_);
+        device_ = about.st_dev;
+        inode_ = about.st_ino;
+        ForkGuard::instance().add(this);
+    }
+    ~Seat() {
+        ForkGuard::instance().remove(this);
+        leave();
+    }
+    Seat(const Seat &) = delete;
+    Seat &operator=(const Seat &) = delete;
+    // Takes over the other's description with the locks on it, for the same bytes of the same file.
+    Seat(Seat &&other) : path_(other.path_), place_(other.place_), device_(other.device_), inode_(other.inode_) {
+        ForkGuard::instance().replace(&other, this);
+    }
+    // The same file under a description of its own, for a mapping; the caller closes it.
+    int again() const { return reopen(fd_, path_); }
+
+    bool try_take(uint64_t byte) { return lock(byte, F_WRLCK) == 0; }
+    void give_back(uint64_t byte) { lock(byte, F_UNLCK); }
+    // Whether another open file description holds the byte. One's own lock is not seen.
+    bool taken_by_other(uint64_t byte) {
+        struct flock range = whole(byte, F_WRLCK);
+        if (fcntl(fd_, F_OFD_GETLK, &range) != 0) return true;
+        return range.l_type != F_UNLCK;
+    }
+    const std::string &path() const { return path_; }
+    const std::string &where() const { return place_; }
+    void leave() {
+        if (fd_ >= 0) ::close(fd_);
+        fd_ = -1;
+    }
+    // After a fork: a new open file description of the same file, or an error that says that it is gone.
+    void return_after_fork() {
+        leave();
+        const int fd = file_of(path_)[0] == '/' ? open_path(path_) : open_inherited();
+        struct stat about;
+        if (fstat(fd, &about) != 0 || about.st_dev != device_ || about.st_ino != inode_) {
+            ::close(fd);
+            throw Error(Code::closed, place_ + " was replaced by another channel since the fork");
+        }
+        fd_ = fd;
+    }
+
+  private:
+    // A channel without a file: its memory is open under another descriptor, which the child has from its parent.
+    int open_inherited() const {
+        std::error_code error;
+        for (const auto &entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+            struct stat about;
+            if (stat(entry.path().c_str(), &about) == 0 && about.st_dev == device_ && about.st_ino == inode_)
+                return reopen(std::stoi(entry.path().filename()), path_);
+        }
+        throw Error(Code::closed, place_ + " was removed before the fork: a forked child cannot open it again");
+    }
+    friend class ForkGuard;
+    static struct flock whole(uint64_t byte, short type) {
+        struct flock range = {};
+        range.l_type = type;
+        range.l_whence = SEEK_SET;
+        range.l_start = static_cast<off_t>(byte);
+        range.l_len = 1;
+        return range;
+    }
+    // A URI has no space, and a path begins with a slash: so this finds where the one ends and the other begins.
+    static std::string uri_of(const std::string &path) { return path.substr(0, path[0] == '/' ? path.size() : path.find(" (")); }
+    static std::string file_of(const std::string &path) {
+        const size_t uri = uri_of(path).size();
+        return uri == path.size() ? path : path.substr(uri + 2, path.size() - uri - 3);
+    }
+    static int open_path(const std::string &path) {
+        const int fd = ::open(file_of(path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0) fail_system("cannot open " + path + " again");
+        return fd;
+    }
+    static int reopen(int fd, const std::string &path) {
+        const std::string same = "/proc/self/fd/" + std::to_string(fd);
+        const int again = ::open(same.c_str(), O_RDWR | O_CLOEXEC);
+        return again >= 0 ? again : open_path(path); // without /proc
+    }
+    int lock(uint64_t byte, short type) {
+        struct flock range = whole(byte, type);
+        return fcntl(fd_, F_OFD_SETLK, &range);
+    }
+
+    int fd_ = -1;
+    std::string path_, place_;
+    dev_t device_ = 0;
+    ino_t inode_ = 0;
+    Seat *next_ = nullptr, **link_ = nullptr;
+};
+
+inline void ForkGuard::add(Seat *seat) {
+    const std::lock_guard hold(mutex_);
+    seat->next_ = first_;
+    seat->link_ = &first_;
+    if (first_ != nullptr) first_->link_ = &seat->next_;
+    first_ = seat;
+}
+
+inline void ForkGuard::replace(Seat *seat, Seat *by) { // never without a place in the list: a fork may come at any time
+    add(by);
+    const std::lock_guard hold(mutex_);
+    by->fd_ = std::exchange(seat->fd_, -1);
+}
+
+inline void ForkGuard::remove(Seat *seat) {
+    const std::lock_guard hold(mutex_);
+    *seat->link_ = seat->next_;
+    if (seat->next_ != nullptr) seat->next_->link_ = seat->link_;
+}
+
+inline void ForkGuard::in_child() {
+    ++generation_;
+    for (Seat *seat = first_; seat != nullptr; seat = seat->next_) seat->leave();
+    mutex_.unlock();
+}
+
+} // namespace penstock
+
+#endif

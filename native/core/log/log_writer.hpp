@@ -1,0 +1,302 @@
+// A publication: claims room in a term log, writes frames, commits them. One thread at a time may call it, except that
+// payloads of reserved frames may be written by several threads. Never sleeps: "no room" is a value.
+#pragma once
+
+#include "ground/message.hpp"
+#include "log/term_log.hpp"
+
+namespace penstock {
+
+class LogWriter {
+  public:
+    LogWriter(std::shared_ptr<TermLog> log, bool exclusive, std::shared_ptr<ManualClock> clock, std::string name = {})
+        : log_(std::move(log)), clock_(std::move(clock)), exclusive_(exclusive), name_(std::move(name)) {
+        join();
+    }
+
+    TermLog &log() const { return *log_; }
+    int32_t session() const { return session_; }
+    uint32_t payload_max() const { return log_->buffer().payload_max(); }
+    uint64_t position() const { return log_->tail(); }
+    bool sending_fragments() const { return fragments_owner_ != nullptr; }
+
+    void join() {
+        log_->attach(exclusive_ ? Role::exclusive : Role::publication, 0, [] {}, name_);
+        session_ = static_cast<int32_t>(log_->me().identity.session.relaxed());
+        claims_ = log_->me().writer.claims;
+        counters_ = &log_->me().counters;
+        fragments_owner_ = nullptr;
+        open_ = 0;
+        seen_limit_ = 0;
+        seen_tail_ = log_->tail();
+    }
+
+    // The stream position after the message, or no_room.
+    int64_t offer(const void *data, size_t length) {
+        if (length > payload_max()) throw_too_large(length);
+        if (fragments_owner_ != nullptr) return refuse();
+        Reservation place;
+        if (!reserve(static_cast<uint32_t>(length), 0, place)) return refuse();
+        copy_in(place.payload, data, length);
+        return commit(place);
+    }
+
+    // As many messages as there is room for, in order; how many. Each run of up to 64 KiB becomes visible at once.
+    size_t offer_many(const Piece *pieces, size_t count) {
+        size_t done = 0;
+        for (size_t i = 0; i < count; ++i)
+            if (pieces[i].length > payload_max()) throw_too_large(pieces[i].length);
+        if (fragments_owner_ != nullptr) return 0;
+        while (done < count) {
+            const size_t now = offer_run(pieces + done, count - done);
+            if (now == 0) {
+                refuse();
+                break;
+            }
+            done += now;
+        }
+        if (done != 0) event_notify(log_->control().data.value);
+        return done;
+    }
+
+    // Carries a message on; true when it is complete, false when room is missing. No other message of this
+    // publication gets between its fragments.
+    bool send_some(Sending &sending) {
+        if (fragments_owner_ != nullptr && fragments_owner_ != &sending) return false;
+        do {
+            Reservation place;
+            if (!next_fragment(sending, place)) return false;
+            copy_in(place.payload, sending.data + sending.done, place.length);
+            finish_fragment(sending, place);
+        } while (sending.position == no_room);
+        return true;
+    }
+    // The two halves of send_some, for a caller that copies without the lock by which this publication's threads take turns.
+    bool next_fragment(Sending &sending, Reservation &place, uint32_t index = 0) {
+        if (fragments_owner_ != nullptr && fragments_owner_ != &sending) {
+            refuse();
+            return false;
+        }
+        const size_t left = sending.length - sending.done;
+        const auto length = static_cast<uint32_t>(std::min<size_t>(left, payload_max()));
+        if (!reserve(length, index, place)) {
+            refuse();
+            return false;
+        }
+        const bool last = length == left;
+        place.flags = static_cast<uint8_t>((sending.begun ? 0 : flag_begin) | (last ? flag_end : 0));
+        fragments_owner_ = last ? nullptr : &sending;
+        sending.begun = true;
+        return true;
+    }
+    void finish_fragment(Sending &sending, const Reservation &place) {
+        const int64_t after = commit(place);
+        sending.done += place.length;
+        if ((place.flags & flag_end) != 0) sending.position = after;
+        if (place.flags != flags_whole) counters_->fragments.bump(1);
+    }
+    // A message given up half-way (timeout, Ctrl-C): readers drop its fragments when the next message begins.
+    void give_up(Sending &sending) {
+        if (fragments_owner_ == &sending) fragments_owner_ = nullptr;
+        if (sending.begun) counters_->aborted.bump(1);
+    }
+
+    // The claim record for a frame that stays open while others are sent.
+    uint32_t open_index() {
+        for (uint32_t i = 1; i < claims_per_slot; ++i)
+            if ((open_ & 1u << i) == 0) return i;
+        throw Error(Code::busy, "this publication has " + std::to_string(claims_per_slot - 1) +
+                                    " claims open already; commit or abort one first");
+    }
+
+    // Claims a frame. `where` notes the claim in the slot, so that the living can undo it should this process die.
+    bool reserve(uint32_t length, uint32_t index, Reservation &place) {
+        const uint64_t need = align_frame(uint64_t{length} + header_length);
+        uint64_t at;
+        if (!claim(need, index, at)) return false;
+        place.payload = reinterpret_cast<uint8_t *>(log_->frame(at)) + header_length;
+        place.position = at;
+        place.length = length;
+        place.index = index;
+        place.flags = flags_whole;
+        if (index != 0) open_ |= 1u << index;
+        return true;
+    }
+
+    int64_t commit(const Reservation &place) {
+        FrameHeader *frame = log_->frame(place.position);
+        log_->write_header(frame, place.position, session_, clock_.now_ns());
+        // SYNC 1: pairs with LogReader::look, LogReader::run, Sender::gather, Sender::begins_frame; forbids the length being
+        // visible before header and payload
+        frame->word0.release(pack_word0(place.length + header_length, place.flags, FrameType::data));
+        clear_claim(place.index);
+        if ((place.flags & flag_end) != 0) counters_->messages.bump(1);
+        counters_->bytes.bump(place.length);
+        event_notify(log_->control().data.value);
+        return static_cast<int64_t>(place.position + align_frame(place.length + header_length));
+    }
+
+    void abort(const Reservation &place) {
+        FrameHeader *frame = log_->frame(place.position);
+        log_->write_header(frame, place.position, session_, 0);
+        const auto length = static_cast<uint32_t>(align_frame(place.length + header_length));
+        // SYNC 1: pairs with LogReader::look, LogReader::run; forbids the length being visible before the header
+        frame->word0.release(pack_word0(length, flags_whole, FrameType::pad));
+        clear_claim(place.index);
+        counters_->aborted.bump(1);
+        event_notify(log_->control().data.value);
+    }
+
+    // Makes the rest of the term padding, so that the next frames stand in one term. False: no room.
+    bool pad_rest() {
+        const uint64_t left = log_->left_in_term(log_->tail());
+        uint64_t at;
+        if (fragments_owner_ != nullptr || !claim(left, 0, at)) return refuse() != no_room;
+        log_->write_header(log_->frame(at), at, session_, 0);
+        // SYNC 1: pairs with LogReader::look, LogReader::run; forbids the length being visible before the header
+        log_->frame(at)->word0.release(pack_word0(static_cast<uint32_t>(left), flags_whole, FrameType::pad));
+        clear_claim(0);
+        event_notify(log_->control().data.value);
+        return true;
+    }
+
+  private:
+    int64_t refuse() {
+        counters_->back_pressure.bump(1);
+        return no_room;
+    }
+
+    [[noreturn]] void throw_too_large(size_t length) const {
+        throw Error(Code::too_large, log_->where() + ": a message of " + std::to_string(length) +
+                                         " bytes; offer and claim take up to " + std::to_string(payload_max()) +
+                                         " here. Use send, which cuts it into fragments, or a larger term_length");
+    }
+
+    // A range of `need` bytes inside one term. If the rest of the term is too short, it is claimed first and becomes padding.
+    // The slot has a record of every claim, so that the living can repair it if this process dies: `claiming` before the tail
+    // moves, the place afterwards.
+    bool claim(uint64_t need, uint32_t index, uint64_t &at) {
+        Atomic<uint64_t> &tail = log_->control().tail.value;
+        Claim &note = claims_[index];
+        note.length.relaxed(need);
+        // SYNC -: the swap of the tail below releases it, and nobody looks at the record before the tail shows its claim
+        note.where.release(claiming);
+        // The first guess is the tail as this publication left it. A swap that fails brings the tail's cache line along, so the
+        // next one finds it here. A look at the tail would bring a copy first, and the swap would have to fetch the line again.
+        // SYNC -: an exclusive publication reads its own stores
+        at = exclusive_ ? tail.acquire() : seen_tail_;
+        for (;;) {
+            log_->sound(at);
+            const uint64_t left = log_->left_in_term(at);
+            const bool fits = need <= left;
+            const uint64_t end = at + (fits ? need : left);
+            if (end > seen_limit_) { // the limit only grows: a remembered one is never too high
+                seen_limit_ = log_->limit();
+                if (end > seen_limit_ && !find_room(at, end)) {
+                    note.where.release(claim_idle); // SYNC -: it says only that nothing is claimed
+                    return false;
+                }
+            }
+            // SYNC 5: pairs with LogRoom::tail; forbids the tail being visible with this claim before the claim record in the
+            // slot: a reader would find no claimant and take a living claim for a dead one's hole
+            if (exclusive_) tail.release(end);
+            // SYNC 5: pairs with LogRoom::tail; forbids the same as the store above
+            else if (!tail.cas(at, end)) continue;
+            seen_tail_ = end;
+            if (fits) {
+                // SYNC 5: pairs with LogRepair::unblock; forbids the new place being visible before the end of the frame
+                // that this writer finished before: that one would look like a hole without a claimant
+                note.where.release(at | claim_taken);
+                return true;
+            }
+            pad_term(at, left, note);
+            note.length.relaxed(need);
+            note.where.release(claiming); // SYNC -: the next swap of the tail releases it
+            at = end;
+        }
+    }
+
+    bool find_room(uint64_t at, uint64_t end) {
+        if (end >= (uint64_t{1} << 63)) throw Error(Code::invalid, log_->where() + ": positions end at 2^63");
+        if (at > end || !log_->make_room(end)) return false;
+        seen_limit_ = log_->limit();
+        return true;
+    }
+
+    void pad_term(uint64_t at, uint64_t left, Claim &note) {
+        note.length.relaxed(left);
+        // SYNC -: the swap before it released the claim; padding has nothing else to show
+        note.where.release(at | claim_taken);
+        FrameHeader *frame = log_->frame(at);
+        log_->write_header(frame, at, session_, 0);
+        // SYNC 1: pairs with LogReader::look, LogReader::run; forbids the length being visible before the header
+        frame->word0.release(pack_word0(static_cast<uint32_t>(left), flags_whole, FrameType::pad));
+    }
+
+    // The frame of that claim is complete.
+    void clear_claim(uint32_t index) {
+        // SYNC 5: pairs with LogRepair::unblock; forbids the record being gone before the frame's length is visible: the
+        // frame would look like a hole without a claimant
+        claims_[index].where.release(claim_idle);
+        if (index != 0) open_ &= ~(1u << index);
+    }
+
+    size_t offer_run(const Piece *pieces, size_t count) {
+        const uint64_t run_max = std::min<uint64_t>(64 * 1024, log_->buffer().max_frame());
+        const uint64_t left = log_->left_in_term(log_->tail());
+        uint64_t need = 0;
+        size_t taken = 0;
+        for (; taken < count; ++taken) {
+            const uint64_t more = align_frame(pieces[taken].length + header_length);
+            if (taken != 0 && (need + more > run_max || need + more > left)) break;
+            need += more;
+        }
+        uint64_t at;
+        while (!claim(need, 0, at)) { // less room than that: halve, so that a nearly full log is still filled
+            if (taken == 1) return 0;
+            taken /= 2;
+            need = 0;
+            for (size_t i = 0; i < taken; ++i) need += align_frame(pieces[i].length + header_length);
+        }
+        fill_run(pieces, taken, at);
+        return taken;
+    }
+
+    // Frames after the first are complete, but nobody can reach them before the first one's length is stored.
+    void fill_run(const Piece *pieces, size_t count, uint64_t at) {
+        const int64_t now = clock_.now_ns();
+        uint8_t *to = reinterpret_cast<uint8_t *>(log_->frame(at));
+        uint64_t position = at, bytes = 0;
+        for (size_t i = 0; i < count; ++i) {
+            auto *frame = reinterpret_cast<FrameHeader *>(to);
+            log_->write_header(frame, position, session_, now);
+            copy_in(to + header_length, pieces[i].data, pieces[i].length);
+            const auto length = static_cast<uint32_t>(pieces[i].length + header_length);
+            if (i != 0) frame->word0.relaxed(pack_word0(length, flags_whole, FrameType::data));
+            bytes += pieces[i].length;
+            to += align_frame(length);
+            position += align_frame(length);
+        }
+        const auto first = static_cast<uint32_t>(pieces[0].length + header_length);
+        // SYNC 1: pairs with LogReader::look, LogReader::run, LogReader::find_position; forbids the first length being visible
+        // before all frames of the run
+        log_->frame(at)->word0.release(pack_word0(first, flags_whole, FrameType::data));
+        clear_claim(0);
+        counters_->messages.bump(count);
+        counters_->bytes.bump(bytes);
+    }
+
+    std::shared_ptr<TermLog> log_;
+    WallClock clock_;
+    Claim *claims_ = nullptr;
+    Slot::Counters *counters_ = nullptr;
+    const Sending *fragments_owner_ = nullptr;
+    uint64_t seen_limit_ = 0;
+    uint64_t seen_tail_ = 0; // where the tail was after this publication's last claim
+    uint32_t open_ = 0;
+    int32_t session_ = 0;
+    const bool exclusive_;
+    const std::string name_;
+};
+
+} // namespace penstock

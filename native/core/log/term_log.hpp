@@ -1,0 +1,182 @@
+// The term log: one total order of frames over three terms of shared memory, no driver process. This file puts its parts together
+// under the log's lock: the terms (term_buffer.hpp), who is there (log_members.hpp), how far may be claimed (log_room.hpp), and
+// what the dead left (log_repair.hpp). log_writer.hpp and log_reader.hpp use it.
+// After Aeron's log buffers. Layout, orders and crash table: docs/design/term_log.md.
+#pragma once
+
+#include "log/log_file.hpp"
+#include "log/log_members.hpp"
+#include "log/log_repair.hpp"
+#include "log/log_room.hpp"
+#include "log/term_buffer.hpp"
+
+#include <memory>
+
+namespace penstock {
+
+class TermLog {
+  public:
+    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
+    // `clock`: for what is decided by time: how long a slow subscription is waited for, how often the dead are looked for.
+    TermLog(int fd, const std::string &path, std::shared_ptr<Mapping> map = nullptr, Kind kind = Kind::log,
+            MonotonicClock clock = MonotonicClock())
+        : map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
+          opened_(read_header(map_->bytes(), map_->size(), path, kind)), geometry_(opened_.geometry),
+          buffer_(buffer_in(map_->bytes() + terms_offset(geometry_.slot_count), geometry_)),
+          members_(fd, path, map_->bytes(), geometry_.slot_count), clock_(std::move(clock)) {}
+    // While the channel is open: no terms yet, only members. `map`: its short part.
+    TermLog(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part)
+        : map_(std::move(map)), geometry_(while_open(part)), buffer_(buffer_in(nullptr, geometry_)),
+          members_(fd, path, map_->bytes(), part.slots) {}
+    // The same member, in the same slot, once the channel is decided. `opened`: what `map`, the whole of it, says.
+    TermLog(TermLog &&before, std::shared_ptr<Mapping> map, OpenedLog opened)
+        : map_(std::move(map)), opened_(std::move(opened)), geometry_(opened_.geometry),
+          buffer_(buffer_in(map_->bytes() + terms_offset(geometry_.slot_count), geometry_)),
+          members_(std::move(before.members_), map_->bytes(), geometry_.slot_count), clock_(std::move(before.clock_)) {}
+    ~TermLog() { detach(); }
+
+    const LogGeometry &geometry() const { return geometry_; }
+    const OpenedLog &opened() const { return opened_; }
+    const std::shared_ptr<Mapping> &mapping() const { return map_; }
+    const std::string &path() const { return members_.path(); }
+    const std::string &where() const { return members_.where(); } // for errors
+    const Seat &seat() const { return members_.seat(); }
+    Control &control() { return control_; }
+    uint64_t tail() const { return room_.tail(); }
+    uint64_t sound(uint64_t position) const { return room_.sound(position); }
+    uint64_t limit() const { return room_.limit(); }
+    Slot &slot(uint32_t index) const { return members_.slot(index); }
+    Slot &me() const { return members_.me(); }
+    uint32_t mine() const { return members_.mine(); }
+    bool attached() const { return members_.attached(); }
+    bool forked() const { return members_.forked(); }
+
+    const TermBuffer &buffer() const { return buffer_; }
+    FrameHeader *frame(uint64_t position) const { return buffer_.frame(position); }
+    uint64_t left_in_term(uint64_t position) const { return buffer_.left_in_term(position); }
+    void write_header(FrameHeader *at, uint64_t position, int32_t session, int64_t time_ns) const {
+        buffer_.write_header(at, position, session, time_ns);
+    }
+    // The oldest position that is kept. Stable while the lock is held.
+    uint64_t earliest() const { return buffer_.oldest_kept(geometry_.start_position, limit() + header_length); }
+
+    // ---- the lock for rare work: members come and go, the limit moves, holes are filled ----
+
+    // False when a living participant kept it for longer than `patience_ns`.
+    bool acquire_lock(int64_t patience_ns) { return members_.acquire_lock(control_.lock.value, patience_ns); }
+    void release_lock() { release_robust_lock(control_.lock.value); }
+
+    // Makes claims up to `end` possible if the slowest subscription allows it. Never blocks for long.
+    bool make_room(uint64_t end) {
+        if (!acquire_lock(members_.patience_to_work_ns)) return limit() >= end;
+        const RobustLockGuard held(control_.lock.value);
+        return room_.make_room(end, clock_, undo());
+    }
+    // Frees the slots of the dead, at most once a millisecond. True if there was one.
+    bool reap() {
+        if (!room_.reap_is_due(clock_.now_ns()) || !acquire_lock(members_.patience_to_work_ns)) return false;
+        const RobustLockGuard held(control_.lock.value);
+        return members_.reap(undo());
+    }
+    // Fills the hole at `position` if its claimant is dead. True when the frame there is complete now.
+    bool unblock(uint64_t position) {
+        if (!acquire_lock(members_.patience_to_work_ns)) return false;
+        const RobustLockGuard held(control_.lock.value);
+        return repair_.unblock(position, tail(), members_, undo());
+    }
+
+    // ---- members ----
+
+    // Takes a slot. A publication gets a session; a subscription's position is set by `start`, under the same lock.
+    // `name`: of a member of a sync queue.
+    template <class Start> void attach(Role role, uint64_t drop_after_ns, Start start, const std::string &name = {}) {
+        members_.attach(role, drop_after_ns, name, undo(), start);
+        if (role == Role::subscription) event_notify(control_.space.value); // somebody may wait for it
+    }
+    void detach() {
+        if (!members_.begin_to_leave()) return;
+        const bool published = LogMembers::publishes(me());
+        members_.detach(undo());
+        event_notify(control_.space.value);
+        if (published) event_notify(control_.data.value); // perhaps it was the last: a reader waits for the end
+    }
+    void abandon() { members_.abandon(); }    // leaves as a killed process would
+    void forget_slot() { members_.forget(); } // in a forked child: the slot stays its parent's
+    void return_after_fork() { members_.return_after_fork(); }
+
+    // ---- for an image, where nobody claims: its holder asks, under the lock ----
+
+    uint64_t slowest(uint64_t otherwise) const { return members_.slowest(otherwise); }
+    // Frees the dead, and lets subscriptions go whose `drop_after` is over, if they show a position so far back that nothing may
+    // be written up to `end`.
+    bool drop_slow(uint64_t end) { return room_.drop_slow(end, clock_.now_ns(), undo()); }
+
+    template <class Each> void positions(Each &&each) const { members_.positions(each); }
+    template <class Which> uint32_t subscriptions(Which &&which) const { return members_.subscriptions(which); }
+    // Whether a living subscription that refuses to make writers wait stands in the way of a claim of so many bytes; its name.
+    bool slowest(uint32_t &pid, uint64_t &position) const { return members_.slowest(pid, position); }
+    // A look without the lock may mix the words of a slot's old and new owner, or see a dead one: so it is confirmed under the
+    // lock.
+    bool refused(uint64_t length, std::string &name) {
+        if (!members_.refused(tail() + length, geometry_.window, name)) return false;
+        if (!acquire_lock(members_.patience_to_work_ns)) return false;
+        const RobustLockGuard held(control_.lock.value);
+        members_.reap(undo());
+        return members_.refused(tail() + length, geometry_.window, name);
+    }
+
+    // ---- the end of the stream: there has been a publication, none is left, and nothing stands from a position on ----
+
+    // Decided under the lock, so that nobody joins meanwhile. Looks whether publications live only now and then.
+    bool ended(uint64_t position) {
+        if (control_.sessions.value.relaxed() == 0) return false;
+        const int64_t now = clock_.now_ns();
+        if (now - ended_look_ns_ < end_interval_ns && members_.somebody_publishes()) return false;
+        ended_look_ns_ = now;
+        if (!acquire_lock(members_.patience_to_work_ns)) return false;
+        const RobustLockGuard held(control_.lock.value);
+        members_.reap(undo());
+        if (members_.somebody_publishes()) return false;
+        if (tail() == position) return true;
+        repair_.unblock(position, tail(), members_,
+                        undo()); // unread bytes of a dead publication; a hole that no other participant will fill
+        return false;
+    }
+    // The same as a guess, for a thread that has no slot here: from shared words, and with `ask_kernel` also from the locks of
+    // publications. Changes nothing.
+    bool seems_ended(uint64_t position, bool ask_kernel) {
+        // SYNC -: a guess; the reader that it wakes decides under the lock
+        if (control_.sessions.value.relaxed() == 0 || control_.tail.value.acquire() > position) return false;
+        return !members_.seems_published(ask_kernel);
+    }
+
+  private:
+    static LogGeometry while_open(const OpenPart &part) {
+        LogGeometry g;
+        g.term_length = term_length_min;
+        g.slot_count = part.slots;
+        return g;
+    }
+    static TermBuffer buffer_in(uint8_t *bytes, const LogGeometry &g) {
+        return {bytes, g.term_length, g.max_frame, g.initial_term_id, g.stream};
+    }
+    // The repair of a slot whose owner has gone.
+    struct Undo {
+        TermLog &log;
+        void operator()(Slot &s) const { log.repair_.undo_claims(s, log.limit()); }
+    };
+    Undo undo() { return {*this}; }
+
+    std::shared_ptr<Mapping> map_;
+    OpenedLog opened_;
+    LogGeometry geometry_;
+    Control &control_ = *reinterpret_cast<Control *>(map_->bytes() + control_offset);
+    const TermBuffer buffer_;
+    LogMembers members_;
+    LogRepair repair_{buffer_, control_};
+    LogRoom room_{buffer_, members_, control_, geometry_.window};
+    MonotonicClock clock_;
+    int64_t ended_look_ns_ = 0;
+};
+
+} // namespace penstock

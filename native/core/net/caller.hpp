@@ -1,0 +1,69 @@
+// How a caller and the keeper share the work on one socket: who turned last, who sleeps on it, and how a sleeper is woken.
+#pragma once
+
+#include "net/keeper.hpp"
+#include "net/net_calls.hpp"
+
+namespace penstock {
+
+class Caller {
+  public:
+    static constexpr int64_t deep_check_ns = 100'000'000;
+
+    explicit Caller(NetCalls &calls) : calls_(calls) {}
+
+    void turned(int64_t now) { turned_ns_ = now; }
+
+    // A caller means to sleep and looks once more. A thread that turns from now on, and finds something, ends the sleep.
+    void announce() { announced_ = true; }
+    // Something has come, or has changed: for a thread other than the sleeper.
+    void tell() {
+        if (announced_.exchange(false)) wake_.set();
+    }
+    void disturb() {
+        announced_ = false;
+        wake_.set();
+    }
+    enum class Woken { time, socket, told }; // told: by tell(), or a signal
+    // Until the socket has something, tell(), a signal, or `ns` are over. The caller turns afterwards, and sleeps again or says
+    // done().
+    Woken sleep(int socket, int64_t ns) {
+        ++asleep_;
+        pollfd descriptors[2] = {{wake_.fd(), POLLIN, 0}, {socket, POLLIN, 0}};
+        const int came = calls_.wait(descriptors, socket < 0 ? 1 : 2, std::max<int64_t>(ns, 0));
+        const bool told = came > 0 && (descriptors[0].revents & POLLIN) != 0;
+        if (--asleep_ == 0 && told) wake_.clear(); // by the last of several sleepers
+        turned_ns_ = monotonic_ns();
+        return told || came < 0 ? Woken::told : came == 0 ? Woken::time : Woken::socket;
+    }
+    // It may not come back soon. The keeper looks at the socket again if it relied on this caller.
+    void done() {
+        if (deep_.exchange(false)) Keeper::instance().wake();
+    }
+
+    // A caller turned less than so long ago.
+    bool turned_within(int64_t now, int64_t ns) const { return now - turned_ns_ < ns; }
+    // For the keeper: a caller sleeps on the socket, and does the work.
+    bool sleeps(int64_t now, Kept::Visit &visit) {
+        if (asleep_ == 0) return false;
+        deep_ = true;
+        visit.due = now + deep_check_ns;
+        return asleep_ != 0; // it sees `deep_` when it wakes
+    }
+    // For the keeper: whether callers do the work, and when to look at them again.
+    bool busy(int64_t now, Kept::Visit &visit) {
+        if (sleeps(now, visit)) return true;
+        if (!turned_within(now, Keeper::caller_ns)) return false;
+        visit.due = now + Keeper::caller_ns;
+        return true;
+    }
+
+  private:
+    NetCalls &calls_;
+    const WakeUp wake_;
+    std::atomic<int64_t> turned_ns_{0};
+    std::atomic<int> asleep_{0};
+    std::atomic<bool> announced_{false}, deep_{false};
+};
+
+} // namespace penstock

@@ -1,0 +1,31 @@
+// The system calls that move datagrams, behind a seam: tests put a world with faults in their place.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <poll.h>
+#include <sys/socket.h>
+
+namespace penstock {
+
+// Each returns what the system call does, and sets errno. None waits, but wait().
+class NetCalls {
+  public:
+    virtual ~NetCalls() = default;
+    virtual int send(int fd, mmsghdr *messages, unsigned count) {
+        return sendmmsg(fd, messages, count, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    virtual int receive(int fd, mmsghdr *messages, unsigned count) {
+        return recvmmsg(fd, messages, count, MSG_DONTWAIT, nullptr);
+    }
+    virtual int wait(pollfd *descriptors, nfds_t count, int64_t ns) {
+        const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+        return ppoll(descriptors, count, &time, nullptr);
+    }
+    static NetCalls &system() {
+        static NetCalls calls;
+        return calls;
+    }
+};
+
+} // namespace penstock

@@ -1,0 +1,73 @@
+// A new file of shared memory: made under another name, allocated whole, filled, and only then named.
+#pragma once
+
+#include "ground/mapping.hpp"
+
+#include <cstdint>
+#include <fcntl.h>
+#include <random>
+#include <string>
+#include <unistd.h>
+
+namespace penstock {
+
+#ifndef PENSTOCK_FILES
+
+// The number of an open descriptor; closed by its owner.
+class OpenFile {
+  public:
+    explicit OpenFile(int fd) : fd_(fd) {}
+    OpenFile(OpenFile &&other) : fd_(other.fd_) { other.fd_ = -1; }
+    ~OpenFile() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    OpenFile &operator=(const OpenFile &) = delete;
+    int fd() const { return fd_; }
+
+  private:
+    int fd_;
+};
+
+inline constexpr const char *unnamed_suffix = ".new";
+
+// `fill(fd)` fills it before it has its name. Throws if there is such a file, or no memory.
+template <class Fill> OpenFile make_file(const std::string &path, uint64_t size, Fill &&fill) {
+    const std::string unnamed = path + unnamed_suffix;
+    ::unlink(unnamed.c_str()); // of a process that was killed here
+    OpenFile file(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (file.fd() < 0) fail_system("cannot make " + unnamed);
+    try {
+        int failed;
+        do failed = posix_fallocate(file.fd(), 0, static_cast<off_t>(size));
+        while (failed == EINTR);
+        if (failed != 0) fail_system("cannot allocate " + std::to_string(size) + " bytes for " + path, failed);
+        fill(file.fd());
+        if (::link(unnamed.c_str(), path.c_str()) != 0) fail_system("cannot make " + path);
+    } catch (...) {
+        ::unlink(unnamed.c_str());
+        throw;
+    }
+    ::unlink(unnamed.c_str());
+    return file;
+}
+inline void remove_file(const std::string &path) { ::unlink(path.c_str()); }
+// The descriptor is -1 where there is none, and errno says why.
+inline OpenFile open_file(const std::string &path) { return OpenFile(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)); }
+
+#endif
+
+// 64 random bits for sessions, receivers and proofs. Not secret, not guessable from outside.
+class NetRandom {
+  public:
+    uint64_t operator()() { return engine_(); }
+
+  private:
+    static std::mt19937_64 seeded() {
+        std::random_device device;
+        std::seed_seq seed{device(), device(), device(), device(), device(), device()};
+        return std::mt19937_64(seed);
+    }
+    std::mt19937_64 engine_ = seeded();
+};
+
+} // namespace penstock

@@ -1,0 +1,58 @@
+// How long a round trip to a source takes: numbers that it has to send back, when each was asked, and the last answers. A lost
+// request or answer measures nothing; one late answer among several does not count.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock {
+
+class RoundTrips {
+  public:
+    static constexpr size_t asked_max = 8, kept = 5;
+
+    // A request now: `number` is what the source sends back, random and not 0.
+    void asked(int64_t now, int64_t number) {
+        asked_[next_asked_++ % asked_max] = {number, now};
+        ++unanswered_;
+    }
+    // False: nobody asked for this number. `delay_ns`: how long the source says that it had it.
+    bool answered(int64_t now, int64_t number, int64_t delay_ns) {
+        if (number == 0) return false;
+        for (Asked &one : asked_) {
+            if (one.number != number) continue;
+            const int64_t took = std::max<int64_t>(now - one.at, 0);
+            took_[count_++ % kept] = took - std::clamp<int64_t>(delay_ns, 0, took);
+            one = {};
+            unanswered_ = 0;
+            return true;
+        }
+        return false;
+    }
+    // Requests since the last answer: each waits twice as long as the one before.
+    int64_t wait_ns(int64_t first_ns, int64_t most_ns) const {
+        return std::min(most_ns, first_ns << std::min<uint32_t>(std::max(unanswered_, 1u) - 1, 16));
+    }
+    bool enough() const { return count_ >= kept; }
+    // The median of the last answers; 0 before the first one.
+    int64_t usual_ns() const {
+        std::array<int64_t, kept> sorted = took_;
+        const size_t known = std::min(count_, kept);
+        if (known == 0) return 0;
+        std::sort(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(known));
+        return sorted[(known - 1) / 2];
+    }
+
+  private:
+    struct Asked {
+        int64_t number = 0, at = 0;
+    };
+    std::array<Asked, asked_max> asked_;
+    std::array<int64_t, kept> took_{};
+    size_t next_asked_ = 0, count_ = 0;
+    uint32_t unanswered_ = 0;
+};
+
+} // namespace penstock

@@ -1,0 +1,6 @@
+// The network log's two ends, as handles use them: a publication that sends its log to receivers, and a subscription that reads
+// the images of all sessions of its endpoint. docs/design/network_log.md.
+#pragma once
+
+#include "net/udp_reader.hpp"
+#include "net/udp_writer.hpp"

@@ -1,0 +1,221 @@
+// The ring: one publication, many subscriptions, and nobody waits. A subscription that is too slow is lapped and told what it
+// lost. This file knows the shared words and the members; ring_writer.hpp and ring_reader.hpp move messages.
+// After MSGQ's broadcast ring, with its positions as whole words. Layout, orders and crash table: docs/design/ring.md.
+#pragma once
+
+#include "ground/clock.hpp"
+#include "ground/open_channel.hpp"
+#include "ground/participants.hpp"
+#include "ground/waiting.hpp"
+#include "ring/ring_layout.hpp"
+
+#include <algorithm>
+#include <memory>
+
+namespace penstock {
+
+class Ring {
+  public:
+    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
+    Ring(int fd, std::string path, std::shared_ptr<Mapping> map = nullptr)
+        : Ring(fd, path, map ? map : std::make_shared<Mapping>(fd, size_of_file(fd), true), nullptr) {}
+    // As a part of a channel of another kind, whose header was read already.
+    Ring(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenedRing *opened)
+        : map_(std::move(map)), opened_(opened != nullptr ? *opened : read_ring_header(map_->bytes(), map_->size(), path)),
+          geometry_(opened_.geometry), control_(reinterpret_cast<RingControl *>(map_->bytes() + control_offset)),
+          frames_(map_->bytes() + ring_data_offset(geometry_.slot_count)), mask_(geometry_.capacity - 1),
+          members_(fd, path, map_->bytes(), geometry_.slot_count) {}
+    // The same subscription, in the same slot, once the channel is decided. `opened`: what `map`, the whole of it, says.
+    Ring(Ring &&before, std::shared_ptr<Mapping> map, const OpenedRing &opened)
+        : map_(std::move(map)), opened_(opened), geometry_(opened_.geometry),
+          control_(reinterpret_cast<RingControl *>(map_->bytes() + control_offset)),
+          frames_(map_->bytes() + ring_data_offset(geometry_.slot_count)), mask_(geometry_.capacity - 1),
+          members_(std::move(before.members_), map_->bytes(), geometry_.slot_count) {}
+    ~Ring() { detach(); }
+    // In place of the header while the channel is open: no frames yet, only members.
+    static OpenedRing while_open(const OpenPart &part) {
+        OpenedRing ring;
+        ring.geometry.capacity = platform::term_length_min;
+        ring.geometry.slot_count = part.slots;
+        return ring;
+    }
+
+    const RingGeometry &geometry() const { return geometry_; }
+    const OpenedRing &opened() const { return opened_; }
+    const std::shared_ptr<Mapping> &mapping() const { return map_; }
+    const std::string &path() const { return members_.path(); }
+    const std::string &where() const { return members_.where(); } // for errors
+    const Seat &seat() const { return members_.seat(); }
+    RingControl &control() const { return *control_; }
+    bool forked() const { return members_.forked(); }
+
+    RingFrame *frame(uint64_t position) const { return reinterpret_cast<RingFrame *>(frames_ + (position & mask_)); }
+    uint8_t *payload(uint64_t position) const { return frames_ + (position & mask_) + header_length; }
+    uint64_t left_to_the_end(uint64_t position) const { return geometry_.capacity - (position & mask_); }
+    RingSlot &me() const { return members_.me(); }
+    RingSlot &slot(uint32_t index) const { return members_.slot(index); }
+    uint32_t mine() const { return members_.mine(); }
+
+    // Whether bytes from `position` on may have been overwritten. If not, bytes read before this call are whole, provided that
+    // the reads were ordered before it (SYNC 10).
+    bool lapped(uint64_t position) const { return control_->claimed.value.relaxed() > position + geometry_.capacity; }
+
+    // Whether a frame stands at this position, or stood there: moves nothing. It needs no order: a reader that takes the frame
+    // acquires it, and one that asks for the end of the stream has looked for the publication before, which orders this look
+    // (SYNC 25).
+    bool readable(uint64_t position) const { return frame(position)->word0.relaxed() != 0 || lapped(position); }
+
+    uint64_t write_position() const {
+        // SYNC 11: pairs with RingWriter::advance; forbids reading the 0 and the number that stand there before the position
+        return sound(control_->writer.write.acquire());
+    }
+    // Positions come from shared memory: a frame is only ever looked for, or written, where one can begin.
+    uint64_t sound(uint64_t position) const {
+        if (position % frame_alignment != 0) throw_unsound(position);
+        return position;
+    }
+    [[noreturn]] void throw_unsound(uint64_t position) const { throw_no_frame(where(), position); }
+    // The step over a frame, whose length is a word from shared memory: it must stay within the circle.
+    uint64_t step(uint64_t word0, uint64_t position) const {
+        const int32_t length = frame_length(word0);
+        const uint64_t step = align_frame(static_cast<uint32_t>(length));
+        if (length < static_cast<int32_t>(header_length) || step > left_to_the_end(position) ||
+            frame_type(word0) > static_cast<uint16_t>(FrameType::data))
+            throw_unsound(position);
+        return step;
+    }
+
+    // ---- the publication: at most one, and the kernel knows whether it lives ----
+
+    void attach_writer() {
+        if (!members_.seat().try_take(lock_byte::writer)) {
+            if (errno != EAGAIN && errno != EACCES) fail_system(where() + ": cannot lock the publication's byte");
+            throw Error(Code::busy, where() + ": process " + std::to_string(control_->writer.pid.relaxed()) +
+                                        " publishes here, and only one may");
+        }
+        RingControl::Writer &writer = control_->writer;
+        writer.session.relaxed(writer.session.relaxed() + 1);
+        writer.pid.relaxed(static_cast<uint32_t>(getpid()));
+        writer.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
+        writer.state.release(1); // SYNC -: only `inspect` reads it; the kernel's lock says whether a publication lives
+        writes_ = true;
+        members_.joined();
+    }
+
+    // Whether there has been a publication and none lives. `ask_kernel`: notices also one that died; the kernel's answer is
+    // remembered in `gone`, the caller's. Changes nothing.
+    bool deserted(uint32_t &gone, bool ask_kernel) {
+        const uint32_t session = control_->writer.session.relaxed();
+        if (session == 0) return false;
+        // SYNC 25: pairs with Ring::detach; forbids looking for a last frame before the publication's end was seen
+        if (control_->writer.state.acquire() == 0 || session == gone) return true;
+        if (!ask_kernel || members_.seat().taken_by_other(lock_byte::writer)) return false;
+        gone = session;
+        return true;
+    }
+
+    // ---- subscriptions ----
+
+    // Takes a slot; `start` puts the subscription's position there before anybody sees it.
+    template <class Start> void attach_reader(Start start) {
+        members_.take_any_slot();
+        try {
+            RingSlot &s = me();
+            clear_slot(s);
+            s.identity.pid.relaxed(static_cast<uint32_t>(getpid()));
+            s.identity.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
+            keep(s.reader.counts, s.identity.before);
+            start();
+            // SYNC 12: pairs with Ring::for_each_reader, describe_ring; forbids the state being visible before the new owner's
+            // words
+            s.identity.state.release(1);
+        } catch (...) { // the state still says that nobody is here
+            members_.give_slot_back();
+            throw;
+        }
+        members_.joined();
+        event_notify(control_->members.value);
+    }
+
+    void detach() {
+        if (!members_.begin_to_leave()) return;
+        // SYNC 25: pairs with Ring::deserted; forbids the end being visible before the last frame
+        if (writes_) control_->writer.state.release(0);
+        else {
+            me().identity.waits.relaxed(0);
+            me().identity.state.release(0); // SYNC -: the kernel's lock on the slot's byte orders it for the next owner
+        }
+        members_.leave();
+        if (writes_) event_notify(control_->data.value); // a reader may wait for the end
+    }
+    void abandon() { members_.abandon(); }    // leaves as a killed process would
+    void forget_slot() { members_.forget(); } // in a forked child: the slot stays its parent's
+    void return_after_fork() { members_.return_after_fork(); }
+
+    // Calls back with the shown position of every subscription that lives. Frees the slots of those that do not.
+    template <class Visit> void for_each_reader(Visit &&visit) {
+        for (uint32_t i = 0; i < geometry_.slot_count; ++i) {
+            RingSlot &s = members_.slot(i);
+            // SYNC 12: pairs with Ring::attach_reader; forbids reading the slot's words before they are its new owner's
+            if (s.identity.state.acquire() != 1) continue;
+            if (i == members_.mine()) {             // one's own lock is not seen
+                visit(s.reader.position.acquire()); // SYNC -: the caller's own store
+            } else if (members_.lives_elsewhere(i)) {
+                // SYNC 13: pairs with RingReader::show_position; forbids acting on the position before the reader is done with
+                // the messages below it
+                visit(s.reader.position.acquire());
+            } else {
+                reap(i, [] {});
+            }
+        }
+    }
+    // Frees a slot that nobody living holds; `clear` runs while it is this process's. False: somebody lives there.
+    template <class Clear> bool reap(uint32_t index, Clear &&clear) {
+        return members_.reap(index, [&] {
+            clear();
+            clear_slot(members_.slot(index));
+        });
+    }
+    uint32_t readers() {
+        uint32_t count = 0;
+        for_each_reader([&](uint64_t) { ++count; });
+        return count;
+    }
+    // Bytes by which the slowest living subscription is behind; 0 without any.
+    uint64_t lag() {
+        const uint64_t end = write_position();
+        uint64_t most = 0;
+        for_each_reader([&](uint64_t position) {
+            if (position < end) most = std::max(most, end - position);
+        });
+        return most;
+    }
+
+  private:
+    // With the slot's byte held, so nobody is there. If the state says otherwise, the owner died.
+    void clear_slot(RingSlot &s) {
+        // SYNC -: the kernel's lock on the slot's byte orders its owners; the count is for people
+        if (s.identity.state.acquire() == 1) control_->reaped.value.add(1);
+        s.identity.waits.relaxed(0);
+        s.identity.state.release(0); // SYNC -: the same lock orders it
+    }
+    static void keep(const RingCounts &now, RingCounts &before) {
+        before.messages.relaxed(now.messages.relaxed());
+        before.bytes.relaxed(now.bytes.relaxed());
+        before.lost_messages.relaxed(now.lost_messages.relaxed());
+        before.lost_bytes.relaxed(now.lost_bytes.relaxed());
+        before.conflated.relaxed(now.conflated.relaxed());
+        before.restarts.relaxed(now.restarts.relaxed());
+    }
+
+    std::shared_ptr<Mapping> map_;
+    const OpenedRing opened_;
+    const RingGeometry geometry_;
+    RingControl *const control_;
+    uint8_t *const frames_;
+    const uint64_t mask_;
+    Participants<RingSlot> members_;
+    bool writes_ = false;
+};
+
+} // namespace penstock

@@ -1,0 +1,274 @@
+// A subscription to a ring: walks the committed frames from a position of its own. One thread at a time. Frames may be
+// overwritten while they are read, so a caller copies a message and asks `intact` afterwards. A reader that was lapped goes on at
+// the newest end and counts what it missed.
+#pragma once
+
+#include "ground/message.hpp"
+#include "ring/ring.hpp"
+
+#include <vector>
+
+namespace penstock {
+
+class RingReader {
+  public:
+    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate) : RingReader(std::move(ring), start, conflate, [] {}) {}
+    // `seated` runs when the slot is taken, before the start is looked for, and before anybody sees the subscription.
+    template <class Seated>
+    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate, Seated &&seated)
+        : ring_(std::move(ring)), conflate_(conflate) {
+        ring_->attach_reader([&] {
+            seated();
+            place(start);
+        });
+        counts_ = &ring_->me().reader.counts;
+    }
+
+    // Of a subscription that is older than the channel's first publication: `ring` has its slot already, at the start.
+    struct Early {
+        explicit Early() = default;
+    };
+    RingReader(std::shared_ptr<Ring> ring, bool conflate, Early)
+        : ring_(std::move(ring)), counts_(&ring_->me().reader.counts), position_(ring_->geometry().start_position),
+          sequence_(ring_->geometry().start_sequence), conflate_(conflate) {}
+
+    Ring &ring() const { return *ring_; }
+    uint64_t position() const { return position_; }
+    uint64_t lost_messages() const { return lost_messages_; }
+    uint64_t lost_bytes() const { return lost_bytes_; }
+    uint64_t conflated() const { return conflated_; } // passed over on purpose
+    uint64_t restarts() const { return restarts_; }   // publications that followed the first one seen
+    uint64_t sequence() const { return sequence_; }   // of the next message
+    uint64_t looked() const { return looked_; }       // the number of the message that look() returned
+    uint64_t lag() const {
+        const uint64_t end = ring_->write_position();
+        return end > position_ ? end - position_ : 0;
+    }
+
+    // In a forked child: a slot of its own, at the same place.
+    void rejoin() {
+        rejoin([] {});
+    }
+    template <class Seated> void rejoin(Seated &&seated) {
+        ring_->attach_reader([&] {
+            ring_->me().reader.position.relaxed(position_);
+            seated();
+        });
+        counts_ = &ring_->me().reader.counts;
+    }
+
+    // The next message, or null. Its payload may be overwritten at any time: copy it, then ask intact().
+    const Message *look() {
+        if (conflate_) jump();
+        return next();
+    }
+    // The same without passing anything over.
+    const Message *next() {
+        for (uint32_t turn = 0; turn < turns_max; ++turn) {
+            const RingFrame *frame = ring_->frame(position_);
+            // SYNC 9: pairs with RingWriter::show; forbids reading the frame, or the 0 behind it, before the length
+            const uint64_t word0 = frame->word0.acquire();
+            const uint64_t sequence = frame->sequence.relaxed(), origin = frame->origin.relaxed();
+            const int64_t time = frame->time_ns.relaxed();
+            if (!intact(position_)) {
+                skip();
+                continue;
+            }
+            if (word0 == 0) return nullptr;
+            const uint64_t step = ring_->step(word0, position_);
+            if (static_cast<uint32_t>(origin) != static_cast<uint32_t>(position_ / frame_alignment))
+                ring_->throw_unsound(position_);
+            if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) {
+                position_ += step;
+                continue;
+            }
+            message_.data = reinterpret_cast<const uint8_t *>(frame) + header_length;
+            message_.length = static_cast<uint32_t>(frame_length(word0)) - header_length;
+            message_.position = position_;
+            message_.next = position_ + step;
+            message_.time_ns = time;
+            message_.session = static_cast<int32_t>(origin >> 32);
+            looked_ = sequence;
+            return &message_;
+        }
+        return nullptr;
+    }
+
+    // The newest message there is and its number, read or not; moves nothing. False: there is none yet.
+    bool newest(Message &message, uint64_t &number) const {
+        // SYNC 14: pairs with RingWriter::advance; forbids reading the frame before the position that says that it is complete
+        const uint64_t at = ring_->sound(ring_->control().writer.newest.acquire());
+        if (at > ring_->control().claimed.value.relaxed()) ring_->throw_unsound(at);
+        const RingFrame *frame = ring_->frame(at);
+        const uint64_t word0 = frame->word0.relaxed(), origin = frame->origin.relaxed(); // complete: SYNC 14
+        number = frame->sequence.relaxed();
+        message.time_ns = frame->time_ns.relaxed();
+        if (word0 == 0 || !intact(at)) return false;
+        message.next = at + ring_->step(word0, at);
+        message.data = reinterpret_cast<const uint8_t *>(frame) + header_length;
+        message.length = static_cast<uint32_t>(frame_length(word0)) - header_length;
+        message.position = at;
+        message.session = static_cast<int32_t>(origin >> 32);
+        return frame_type(word0) == static_cast<uint16_t>(FrameType::data);
+    }
+
+    // Whether the bytes read from `position` on, before this call, are whole.
+    bool intact(uint64_t position) const {
+        // SYNC 10: pairs with RingWriter::claim, RingWriter::join; forbids looking at `claimed` before the bytes were read: they
+        // could be new ones although the look says that nothing was claimed
+        acquire_fence();
+        return !ring_->lapped(position);
+    }
+    // Copies the message that look() returned. False if it was overwritten meanwhile: then look again.
+    bool copy(void *to, const Message &message) {
+        copy_words_out(to, message.data, message.length);
+        return intact(message.position);
+    }
+
+    // Takes the message that look() returned.
+    void take() {
+        pass();
+        received(message_);
+    }
+    // The same in two steps, for callers that read in place. pass(): the message is the reader's, and the next one may be looked
+    // for. Then received(), if it was read whole, or missed(), if it was overwritten before that.
+    void pass() {
+        const auto session = static_cast<uint32_t>(message_.session);
+        if (session_ != session) {
+            if (session_ != 0) {
+                restarts_ += session - session_;
+                counts_->restarts.bump(session - session_);
+            }
+            session_ = session;
+        }
+        sequence_ = looked_ + 1;
+        position_ = message_.next;
+    }
+    void received(const Message &message) {
+        counts_->messages.bump(1);
+        counts_->bytes.bump(message.length);
+        show_position();
+    }
+    void missed(const Message &message) {
+        lose(message.next - message.position, 1);
+        show_position();
+    }
+
+    // After a lap: goes on where the publication writes next, and counts the messages in between as lost.
+    void skip() {
+        uint64_t end, next;
+        find_end(end, next);
+        if (end < position_) ring_->throw_unsound(end);
+        lose(end - position_, next - sequence_);
+        position_ = end;
+        sequence_ = next;
+        show_position();
+    }
+
+    // For the recorder: committed frames from here, at most `max` bytes and not over the circle's end, copied to `buffer` as a
+    // log would hold them. The reader has passed them already. If it was lapped, its position is not where the run ends.
+    Run run(uint64_t max, std::vector<uint8_t> &buffer) {
+        buffer.clear();
+        Run run;
+        const uint64_t lost = lost_bytes_, end = position_ + std::min(max, ring_->left_to_the_end(position_));
+        while (position_ < end) {
+            const uint64_t before = position_;
+            const Message *message = next();
+            if (lost_bytes_ != lost) break; // the messages copied before are whole
+            if (position_ != before) append_frame(buffer, before, position_ - before, nullptr); // a pad was passed
+            if (message == nullptr || (message->next > end && !buffer.empty())) break;
+            const size_t at = append_frame(buffer, message->position, message->next - message->position, message);
+            if (!copy(buffer.data() + at, *message)) {
+                buffer.resize(at - header_length);
+                continue; // the next look finds that it was lapped
+            }
+            run.time_min = std::min(run.time_min, message->time_ns);
+            run.time_max = std::max(run.time_max, message->time_ns);
+            ++run.begins;
+            run.payload += message->length;
+            take();
+        }
+        run.data = buffer.data();
+        run.length = buffer.size();
+        return run;
+    }
+
+  private:
+    void show_position() {
+        // SYNC 13: pairs with Ring::for_each_reader, describe_ring; forbids the position being visible before the
+        // reader is done with the messages below it
+        ring_->me().reader.position.release(position_);
+    }
+    void lose(uint64_t bytes, uint64_t messages) {
+        lost_bytes_ += bytes;
+        lost_messages_ += messages;
+        counts_->lost_bytes.bump(bytes);
+        counts_->lost_messages.bump(messages);
+    }
+
+    // Room for one frame of a recording, its header written; where its payload goes.
+    size_t append_frame(std::vector<uint8_t> &buffer, uint64_t position, uint64_t step, const Message *message) const {
+        const size_t at = buffer.size();
+        buffer.resize(at + step);
+        const uint64_t capacity = ring_->geometry().capacity;
+        write_frame_header(buffer.data() + at, static_cast<uint32_t>(position & (capacity - 1)),
+                           static_cast<int32_t>(static_cast<uint32_t>(position / capacity)), step, message);
+        return at + header_length;
+    }
+
+    static constexpr uint32_t turns_max = 64; // a writer that laps its readers all the time must not keep one in a call
+
+    // The write position and the number of the message that comes there, which belong together.
+    void find_end(uint64_t &end, uint64_t &next) const {
+        for (uint32_t turn = 0; turn < 1000; ++turn) { // a writer would have to lap us each time between two loads
+            end = ring_->write_position();
+            next = ring_->frame(end)->sequence.relaxed();
+            if (intact(end)) return;
+        }
+        ring_->throw_unsound(end);
+    }
+
+    // To the newest message, if there is a newer one than the next.
+    void jump() {
+        // SYNC 14: pairs with RingWriter::advance; forbids reading the frame before the position that says that it is complete
+        const uint64_t newest = ring_->sound(ring_->control().writer.newest.acquire());
+        if (newest <= position_) return;
+        if (newest >= ring_->control().claimed.value.relaxed()) ring_->throw_unsound(newest);
+        const uint64_t number = ring_->frame(newest)->sequence.relaxed();
+        if (!intact(newest)) return;
+        conflated_ += number - sequence_;
+        counts_->conflated.bump(number - sequence_);
+        position_ = newest;
+        sequence_ = number;
+    }
+
+    void place(Start start) {
+        if (start.from == Start::From::earliest)
+            throw Error(Code::unsupported,
+                        ring_->where() + ": a ring keeps no past to begin with: start is 'newest' or a position");
+        session_ = ring_->control().writer.session.relaxed();
+        find_end(position_, sequence_);
+        if (start.from == Start::From::position && start.position != position_) {
+            const uint64_t wanted = start.position;
+            const bool aligned = wanted % frame_alignment == 0 && wanted < position_;
+            const RingFrame *frame = ring_->frame(wanted & ~uint64_t{frame_alignment - 1});
+            const uint64_t number = frame->sequence.relaxed(), origin = frame->origin.relaxed();
+            if (!aligned || !intact(wanted) || static_cast<uint32_t>(origin) != static_cast<uint32_t>(wanted / frame_alignment))
+                throw Error(Code::invalid, ring_->where() + ": position " + std::to_string(wanted) +
+                                               " is not kept; the ring has reached " + std::to_string(position_));
+            position_ = wanted;
+            sequence_ = number;
+        }
+        ring_->me().reader.position.relaxed(position_);
+    }
+
+    std::shared_ptr<Ring> ring_;
+    RingCounts *counts_ = nullptr;
+    Message message_;
+    uint64_t position_ = 0, sequence_ = 0, looked_ = 0;
+    uint64_t lost_messages_ = 0, lost_bytes_ = 0, conflated_ = 0, restarts_ = 0;
+    uint32_t session_ = 0; // of the publication heard last; 0: there was none yet
+    const bool conflate_;
+};
+
+} // namespace penstock

@@ -1,0 +1,122 @@
+// The table of participants, once for all kinds: the dead are counted once, however they are found, a full table and a failing
+// lock are told apart, and a slot serves one owner after another.
+#include "support.hpp"
+
+#include <functional>
+
+using namespace penstock;
+using namespace penstock::test;
+
+namespace {
+
+template <class What> Code code_of(What &&what) {
+    try {
+        what();
+    } catch (const Error &error) {
+        return error.code;
+    }
+    CHECK(false, "no error");
+    return Code::invalid;
+}
+
+// A member of a channel of some kind, as its table sees it.
+struct Member {
+    std::function<void()> abandon, leave, join;
+};
+struct Table {
+    const char *kind;
+    uint32_t slots; // for members such as these
+    std::function<Member()> member;
+    std::function<void()> reap; // by somebody who is there anyway
+    std::function<uint64_t()> reaped;
+};
+
+void check(const Table &table) {
+    // All slots, and no more.
+    std::vector<Member> members;
+    for (uint32_t i = 0; i < table.slots; ++i) members.push_back(table.member());
+    CHECK(code_of([&] { table.member(); }) == Code::busy, "%s", table.kind);
+    CHECK(table.reaped() == 0);
+    // One that leaves is no death, and its slot is the next one's.
+    members[1].leave();
+    Member next = table.member();
+    CHECK(table.reaped() == 0, "%s", table.kind);
+    next.leave();
+    // A dead one is counted by the next owner of its slot.
+    members[0].abandon();
+    next = table.member();
+    CHECK(table.reaped() == 1, "%s: %lu", table.kind, static_cast<unsigned long>(table.reaped()));
+    next.leave();
+    // Or by a search for the dead: once.
+    for (uint32_t i = 2; i < table.slots; ++i) members[i].abandon();
+    table.reap();
+    table.reap();
+    for (uint32_t i = 0; i < table.slots; ++i) members[i] = table.member();
+    CHECK(table.reaped() == table.slots - 1, "%s: %lu", table.kind, static_cast<unsigned long>(table.reaped()));
+    // Where the kernel cannot be asked, nobody says that the table is full.
+    members[0].leave();
+    CHECK(code_of(members[0].join) == Code::system, "%s", table.kind);
+}
+
+void log_table() {
+    LogGeometry g;
+    g.term_length = g.window = 64 * 1024;
+    g.slot_count = 6;
+    Channel channel(g);
+    channel.clock = std::make_shared<ManualClock>();
+    const auto there = channel.writer();
+    check({"log", 5,
+           [&] {
+               auto reader = channel.reader();
+               return Member{[=] { reader->log().abandon(); }, [=] { reader->log().detach(); }, [=] { reader->join({}); }};
+           },
+           [&] {
+               channel.clock->now.add(reap_interval_ns); // it looks for the dead at most so often
+               there->log().reap();
+           },
+           [&] { return there->log().control().totals.reaped.relaxed(); }});
+}
+
+void ring_table() {
+    RingGeometry g;
+    g.capacity = 64 * 1024;
+    g.slot_count = 5;
+    const RingChannel channel(g);
+    const auto there = channel.writer();
+    check({"ring", 5,
+           [&] {
+               auto reader = channel.reader();
+               return Member{[=] { reader->ring().abandon(); }, [=] { reader->ring().detach(); }, [=] { reader->rejoin(); }};
+           },
+           [&] { there->ring().readers(); }, [&] { return there->ring().control().reaped.value.relaxed(); }});
+}
+
+void pipe_table() {
+    PipeGeometry g;
+    g.capacity = 64 * 1024;
+    g.peers = 6;
+    g.links = 32;
+    PipeChannel channel(g);
+    channel.clock = std::make_shared<ManualClock>();
+    const auto there = channel.peer(PeerRole::push);
+    check({"pipe", 5,
+           [&] {
+               auto reader = channel.peer(PeerRole::pull);
+               return Member{[=] { reader->abandon(); }, [=] { reader->leave(); }, [=] { reader->join(); }};
+           },
+           [&] {
+               channel.clock->now.add(PipePeer::repair_interval_ns);
+               there->repair();
+           },
+           [&] { return there->control().totals.reaped.relaxed(); }});
+}
+
+} // namespace
+
+int main() {
+    log_table();
+    ring_table();
+    pipe_table();
+    std::puts("every table keeps its members");
+    return 0;
+}

@@ -1,0 +1,520 @@
+// The network log's datagrams against bytes captured from a real driver, and single promises of its state machines.
+#include "net_world.hpp"
+
+#include <utility>
+
+using namespace penstock;
+using namespace penstock::test;
+
+namespace {
+
+constexpr int64_t ms = 1'000'000;
+constexpr int32_t session = 0x12345678, stream = 1001;
+constexpr int64_t receiver_id = 0x1122334455667788;
+
+using Bytes = std::vector<uint8_t>;
+
+Bytes hex(const char *text) {
+    Bytes bytes;
+    for (int high = -1; *text != 0; ++text) {
+        if (*text == ' ') continue;
+        const int digit = *text <= '9' ? *text - '0' : *text - 'a' + 10;
+        if (high < 0) high = digit;
+        else {
+            bytes.push_back(static_cast<uint8_t>(high << 4 | digit));
+            high = -1;
+        }
+    }
+    return bytes;
+}
+template <class Frame> Bytes copy_of(const Frame &frame, size_t length = sizeof(Frame)) {
+    return Bytes(wire::bytes_of(frame), wire::bytes_of(frame) + length);
+}
+
+// Everything that was sent.
+struct Box {
+    bool send(const uint8_t *bytes, size_t length) {
+        if (full) return false;
+        sent.emplace_back(bytes, bytes + length);
+        return true;
+    }
+    bool send(const Address &, const uint8_t *bytes, size_t length) { return send(bytes, length); }
+    Bytes take() {
+        CHECK(!sent.empty(), "nothing was sent");
+        Bytes first = sent.front();
+        sent.erase(sent.begin());
+        return first;
+    }
+    std::vector<Bytes> sent;
+    bool full = false;
+};
+
+const Bytes setup_bytes = hex("28000000 00000500 00000000 78563412 e9030000 07000000 07000000 00000100 80050000 00000000");
+const Bytes heartbeat_bytes = hex("00000000 00c00100 00000000 78563412 e9030000 07000000 00000000 00000000");
+const Bytes data_header = hex("08040000 00c00100 00000000 78563412 e9030000 07000000 00000000 00000000");
+const Bytes pad_bytes = hex("40000000 00c00000 c0ff0000 78563412 e9030000 07000000 00000000 00000000");
+const Bytes end_bytes = hex("00000000 00e00100 00420000 78563412 e9030000 09000000 00000000 00000000");
+const Bytes status_setup_bytes =
+    hex("2c000000 00800300 78563412 e9030000 00000000 00000000 00000000 8877665544332211 63000000 00000000");
+const Bytes status_bytes =
+    hex("2c000000 00000300 78563412 e9030000 07000000 604f0000 00370000 8877665544332211 63000000 00000000");
+const Bytes rtt_bytes = hex("28000000 00800600 78563412 e9030000 0102030405060708 0000000000000000 8877665544332211");
+const Bytes nak_bytes = hex("1c000000 00000200 78563412 e9030000 07000000 40d50000 20020000");
+
+void captured_bytes_are_understood() {
+    wire::SetupFrame setup;
+    CHECK(wire::parse(setup_bytes.data(), setup_bytes.size(), setup));
+    CHECK(setup.session == session && setup.stream == stream && setup.initial_term_id == 7 && setup.active_term_id == 7);
+    CHECK(setup.term_length == 65536 && setup.mtu == 1408 && setup.ttl == 0 && setup.term_offset == 0);
+
+    wire::DataRun run;
+    CHECK(wire::parse(heartbeat_bytes.data(), 32, 65536, run) && run.room == 0 && !run.end_of_stream && run.term_id == 7);
+    CHECK(wire::parse(end_bytes.data(), 32, 65536, run) && run.room == 0 && run.end_of_stream);
+    CHECK(run.term_id == 9 && run.term_offset == 0x4200);
+    CHECK(wire::parse(pad_bytes.data(), 32, 65536, run) && run.room == 64 && run.term_offset == 0xffc0);
+    Bytes data = data_header;
+    data.resize(1056, 'x');
+    CHECK(wire::parse(data.data(), data.size(), 65536, run) && run.room == 1056 && run.session == session);
+
+    wire::StatusFrame status;
+    bool tagged;
+    CHECK(wire::parse(status_setup_bytes.data(), status_setup_bytes.size(), status, tagged) && tagged);
+    CHECK(status.start.flags == wire::flag_send_setup && status.group_tag == 99 && status.receiver == receiver_id);
+    CHECK(wire::parse(status_bytes.data(), status_bytes.size(), status, tagged) && tagged);
+    CHECK(status.term_id == 7 && status.term_offset == 0x4f60 && status.window == 0x3700);
+
+    wire::RttFrame rtt;
+    CHECK(wire::parse(rtt_bytes.data(), rtt_bytes.size(), rtt) && rtt.start.flags == wire::flag_reply);
+    CHECK(rtt.echo == 0x0807060504030201 && rtt.receiver == receiver_id);
+    wire::NakFrame nak;
+    CHECK(wire::parse(nak_bytes.data(), nak_bytes.size(), nak) && nak.term_offset == 0xd540 && nak.length == 0x220);
+}
+
+// A shorter or longer datagram, and one with any byte of its first eight changed to what it never is, is refused.
+void anything_else_is_refused() {
+    const auto parses = [](const Bytes &bytes) {
+        wire::SetupFrame setup;
+        wire::StatusFrame status;
+        wire::NakFrame nak;
+        wire::RttFrame rtt;
+        wire::DataRun run;
+        bool tagged;
+        const auto copy = std::make_unique<uint8_t[]>(bytes.size()); // of its exact size, for the sanitizer
+        std::copy(bytes.begin(), bytes.end(), copy.get());
+        const uint8_t *at = copy.get();
+        return wire::parse(at, bytes.size(), setup) || wire::parse(at, bytes.size(), status, tagged) ||
+               wire::parse(at, bytes.size(), nak) || wire::parse(at, bytes.size(), rtt) ||
+               wire::parse(at, bytes.size(), 65536, run);
+    };
+    Bytes data = data_header;
+    data.resize(1056, 'x');
+    for (const Bytes &good : {setup_bytes, heartbeat_bytes, data, pad_bytes, end_bytes, status_bytes, rtt_bytes, nak_bytes}) {
+        CHECK(parses(good));
+        for (size_t length = 0; length < good.size(); ++length)
+            CHECK(!parses(Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(length))), "%zu of %zu bytes", length,
+                  good.size());
+        Bytes longer = good;
+        longer.push_back(0);
+        CHECK(!parses(longer));
+        for (const size_t place : {size_t{3}, size_t{4}, size_t{6}, size_t{7}}) { // length, version, type
+            Bytes changed = good;
+            changed[place] ^= 0x70;
+            CHECK(!parses(changed), "byte %zu of %zu", place, good.size());
+        }
+    }
+    Bytes beyond = pad_bytes; // padding that leaves its term
+    beyond[0] = 0x60;
+    CHECK(!parses(beyond));
+    Bytes two = pad_bytes; // a frame behind a pad
+    two.insert(two.end(), pad_bytes.begin(), pad_bytes.end());
+    CHECK(!parses(two));
+}
+
+SenderOptions sender_options() {
+    SenderOptions options;
+    options.session = session;
+    options.stream = stream;
+    return options;
+}
+Bytes status_at(const Terms &terms, uint64_t position, uint32_t window, uint8_t flags = 0, int64_t receiver = receiver_id) {
+    ReceiverOptions options;
+    options.stream = stream;
+    options.receiver = receiver;
+    wire::StatusFrame frame = make_status(options, session, flags);
+    frame.term_id = terms.term_id(position);
+    frame.term_offset = static_cast<int32_t>(terms.offset(position));
+    frame.window = static_cast<int32_t>(window);
+    return copy_of(frame, wire::status_length);
+}
+void hand(Sender &sender, int64_t now, const Bytes &bytes, uint16_t from = 1) {
+    sender.datagram(now, address(from), bytes.data(), bytes.size());
+}
+
+// SETUP, data, padding, heartbeat and end of stream, byte for byte as they were captured.
+void a_sender_sends_what_was_captured() {
+    Random random(1);
+    Log log(65536, 7, 0, session, stream, 1408);
+    Sender sender(log.memory.terms, sender_options(), 0, 0);
+    Box box;
+    sender.tick(0, box);
+    CHECK(box.take() == setup_bytes);
+    log.write(random, 1000, flags_whole);
+    sender.tick(50 * ms, box);
+    CHECK(box.sent.empty(), "data, or another SETUP, before anybody was heard");
+    sender.tick(100 * ms, box);
+    CHECK(box.take() == setup_bytes);
+    hand(sender, 101 * ms, status_at(log.memory.terms, 0, 32768));
+    sender.tick(101 * ms, box);
+    Bytes data = box.take();
+    CHECK(data.size() == 1056 && data[0] == 0x08 && data[1] == 0x04 &&
+          std::memcmp(data.data() + 4, data_header.data() + 4, 20) == 0);
+    sender.tick(200 * ms, box);
+    CHECK(box.sent.empty());
+    sender.tick(201 * ms, box);
+    Bytes beat = box.take();
+    CHECK(beat[8] == 0x20 && beat[9] == 0x04, "the sender's position, 1056");
+    beat[8] = beat[9] = 0;
+    CHECK(beat == heartbeat_bytes);
+}
+
+void a_sender_keeps_to_the_limit_and_pads() {
+    Random random(2);
+    Log log(65536, 7, 0xffc0 - 1056, session, stream, 1408);
+    const Terms &terms = log.memory.terms;
+    Sender sender(terms, sender_options(), log.tail, 0);
+    Box box;
+    sender.tick(0, box);
+    box.take();
+    log.write(random, 1000, flags_whole);
+    log.abort(random, 64);
+    log.write(random, 1000, flags_whole);
+    hand(sender, 1, status_at(terms, log.start, 1056 + 64 + 1024));
+    sender.tick(1, box);
+    CHECK(box.sent.size() == 1 && box.sent[0].size() == 1056 + 32, "whole frames in one datagram, a pad's header at its end");
+    Bytes pad(box.sent[0].begin() + 1056, box.sent[0].end());
+    std::fill(pad.begin() + 24, pad.end(), uint8_t{0}); // the reserved value
+    CHECK(pad == pad_bytes);
+    CHECK(sender.position() == 65536, "the frame after it does not fit the window");
+    hand(sender, 2, status_at(terms, 65536, 32769));         // wider than half a term
+    hand(sender, 2, status_at(terms, 65536 * 2 + 32, 1056)); // further than anything sent
+    CHECK(sender.counts().statuses_refused == 2 && sender.limit() == 65536 + 1024);
+    hand(sender, 3, status_at(terms, 65536, 1056));
+    box.full = true;
+    sender.tick(3, box);
+    CHECK(sender.position() == 65536 && sender.counts().no_room == 1, "a datagram without room is sent later");
+    box.full = false;
+    sender.tick(4, box);
+    CHECK(sender.position() == log.tail);
+}
+
+void a_sender_ends_its_stream() {
+    Random random(3);
+    Log log(65536, 7, 2 * 65536 + 0x4200 - 64, session, stream, 1408);
+    Sender sender(log.memory.terms, sender_options(), log.tail, 0);
+    Box box;
+    sender.tick(0, box);
+    log.write(random, 32, flags_whole);
+    hand(sender, 1, status_at(log.memory.terms, log.start, 4096));
+    sender.tick(1, box);
+    box.sent.clear();
+    sender.close(2, log.tail);
+    sender.tick(2, box);
+    sender.tick(3, box);
+    CHECK(sender.state() == Sender::State::lingering && box.take() == end_bytes);
+    sender.tick(100 * ms, box);
+    CHECK(box.sent.empty());
+    sender.tick(103 * ms, box);
+    CHECK(box.take() == end_bytes);
+    hand(sender, 104 * ms, status_at(log.memory.terms, log.tail, 4096, wire::flag_leaving));
+    sender.tick(104 * ms, box);
+    CHECK(sender.state() == Sender::State::closed && sender.next() == INT64_MAX);
+}
+
+// Frames that were written before the first receiver came go to it, also after the publication has closed.
+void a_sender_that_closes_waits_for_its_first_receiver() {
+    Random random(12);
+    for (const bool comes : {true, false}) {
+        Log log(65536, 7, 0, session, stream, 1408);
+        Box box;
+        Sender other(log.memory.terms, sender_options(), 0, 0);
+        log.write(random, 100, flags_whole);
+        other.close(1, log.tail);
+        other.tick(1, box);
+        if (comes) hand(other, 4'000 * ms, status_at(log.memory.terms, 0, 4096));
+        other.tick(4'000 * ms, box);
+        CHECK(other.position() == (comes ? log.tail : 0));
+        other.tick(5'002 * ms, box);
+        CHECK(other.state() == (comes ? Sender::State::lingering : Sender::State::closed));
+    }
+}
+
+void a_sender_sends_again_but_not_too_often() {
+    Random random(4);
+    Log log(65536, 7, 0, session, stream, 1408);
+    const Terms &terms = log.memory.terms;
+    Sender sender(terms, sender_options(), 0, 0);
+    Box box;
+    hand(sender, 1, status_at(terms, 0, 32768));
+    for (int i = 0; i < 10; ++i) log.write(random, 1000, flags_whole);
+    sender.tick(1, box);
+    CHECK(sender.position() == log.tail);
+    box.sent.clear();
+    wire::NakFrame frame = wire::make<wire::NakFrame>(wire::Type::nak);
+    frame.session = session;
+    frame.stream = stream;
+    frame.term_id = 7;
+    frame.term_offset = 1056;
+    frame.length = 2 * 1056;
+    hand(sender, 2, copy_of(frame), 2);
+    sender.tick(2, box);
+    CHECK(box.sent.empty() && sender.counts().naks_ignored == 1, "from a receiver that has sent no status message");
+    hand(sender, 3, copy_of(frame));
+    sender.tick(3, box);
+    CHECK(box.sent.size() == 2 && std::memcmp(box.sent[1].data(), log.written(2112), 1056) == 0);
+    for (int64_t now : {4, 5, 6}) hand(sender, now, copy_of(frame));
+    sender.tick(9 * ms, box);
+    CHECK(box.sent.size() == 2 && sender.counts().naks_ignored == 4, "asked again within 10 ms");
+    hand(sender, 11 * ms, copy_of(frame));
+    sender.tick(11 * ms, box);
+    CHECK(box.sent.size() == 4);
+    for (const auto &[offset, length] :
+         {std::pair{1088, 32}, std::pair{10560, 32}, std::pair{65504, 64}}) { // no frame, not yet sent
+        frame.term_offset = offset;
+        frame.length = length;
+        hand(sender, 40 * ms, copy_of(frame));
+        sender.tick(40 * ms, box);
+    }
+    CHECK(box.sent.size() == 4);
+}
+
+struct Place {
+    std::optional<Terms> open(const wire::SetupFrame &setup, const Address &) {
+        memories.push_back(
+            std::make_unique<Memory>(static_cast<uint32_t>(setup.term_length), 1408, setup.initial_term_id, stream));
+        return memories.back()->terms;
+    }
+    void close(const Image &) { ++closed; }
+    std::vector<std::unique_ptr<Memory>> memories;
+    size_t closed = 0;
+};
+void hand(Receiver<Place> &receiver, int64_t now, const Bytes &bytes, uint16_t from = 1) {
+    receiver.datagram(now, address(from), bytes.data(), bytes.size());
+}
+ReceiverOptions receiver_options() {
+    ReceiverOptions options;
+    options.stream = stream;
+    options.receiver = receiver_id;
+    options.group_tag = 99;
+    return options;
+}
+
+// The request for SETUP, the answer to it, and a NAK, as they were captured.
+void a_receiver_sends_what_was_captured() {
+    Random random(5);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box box;
+    hand(receiver, 1, heartbeat_bytes);
+    hand(receiver, 1, heartbeat_bytes);
+    receiver.tick(1, box, random);
+    CHECK(box.take() == status_setup_bytes && box.sent.empty(), "one request for a session");
+    hand(receiver, 2, setup_bytes);
+    receiver.tick(2, box, random);
+    Bytes status = box.take();
+    CHECK(status.size() == 44 && std::memcmp(status.data() + 28, status_bytes.data() + 28, 16) == 0 && status[24] == 0 &&
+          status[25] == 0x80);
+    Bytes rtt = box.take();
+    std::memcpy(rtt.data() + 16, rtt_bytes.data() + 16, 8);
+    CHECK(rtt == rtt_bytes && box.sent.empty());
+
+    Log log(65536, 7, 0, session, stream, 1408);
+    log.write(random, 1000, flags_whole);
+    log.write(random, 100, flags_whole);
+    const Bytes second(log.written(1056), log.written(1056) + 160);
+    hand(receiver, 3, second);
+    receiver.tick(3, box, random);
+    CHECK(box.take() == hex("1c000000 00000200 78563412 e9030000 07000000 00000000 20040000"));
+    receiver.tick(100'002, box, random);
+    CHECK(box.sent.empty(), "a gap is asked for again too soon");
+    receiver.tick(100'003, box, random);
+    CHECK(box.sent.size() == 1);
+    Image &image = *receiver.image(session);
+    CHECK(image.rebuilt() == 0 && image.high() == 1216);
+    hand(receiver, 101'005, Bytes(log.written(0), log.written(0) + 1056));
+    hand(receiver, 101'005, second);
+    CHECK(image.rebuilt() == 1216 && image.counts().duplicates == 1 && image.counts().naks == 2);
+    hand(receiver, 101'006, setup_bytes, 2);
+    CHECK(image.source() == address(1) && image.counts().strange == 1, "somebody else's SETUP");
+}
+
+// The bytes that a source may draw before it has proved that it receives them.
+void replies_are_bounded() {
+    Random random(6);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box box;
+    hand(receiver, 0, setup_bytes);
+    int64_t now = 0;
+    for (; now < 9'000 * ms; now += ms) receiver.tick(now, box, random);
+    size_t bytes = 0;
+    for (const Bytes &sent : box.sent) bytes += sent.size();
+    CHECK(bytes <= 3 * setup_bytes.size() && receiver.images()[0]->counts().held != 0);
+    Bytes answer = box.sent[1]; // RTTM
+    answer[5] = 0;
+    Bytes guess = answer;
+    guess[16] ^= 1;
+    hand(receiver, now, guess);
+    hand(receiver, now, answer, 2);
+    CHECK(!receiver.images()[0]->proved());
+    hand(receiver, now, answer);
+    CHECK(receiver.images()[0]->proved() && receiver.images()[0]->round_trip_ns() > 0);
+}
+
+void caps_hold() {
+    Random random(7);
+    Place place;
+    ReceiverOptions options = receiver_options();
+    options.sessions_max = 3;
+    options.memory_max = 3 * 65536 * 5 / 2;
+    Receiver<Place> receiver(options, place, 0);
+    Box box;
+    Bytes setup = setup_bytes, beat = heartbeat_bytes;
+    for (uint8_t i = 0; i < 200; ++i) {
+        setup[12] = beat[12] = i;
+        hand(receiver, i, setup);
+        hand(receiver, i, beat);
+    }
+    CHECK(place.memories.size() == 2 && receiver.counts().sessions_refused == 198 && receiver.memory() == 6 * 65536);
+    CHECK(receiver.counts().requests_dropped == 198 - Receiver<Place>::pending_max);
+    for (int64_t now : {10'000 * ms, 10'001 * ms, 10'002 * ms}) receiver.tick(now, box, random);
+    CHECK(receiver.images().empty() && place.closed == 2 && receiver.memory() == 0, "silent for 10 s");
+    setup[12] = 0;
+    hand(receiver, 10'003 * ms, setup);
+    CHECK(receiver.images().empty() && receiver.counts().cooled == 1);
+    hand(receiver, 21'000 * ms, setup);
+    CHECK(receiver.images().size() == 1);
+}
+
+void an_unreliable_image_counts_what_it_skips() {
+    Random random(8);
+    Place place;
+    ReceiverOptions options = receiver_options();
+    options.reliable = false;
+    Receiver<Place> receiver(options, place, 0);
+    Box box;
+    hand(receiver, 0, setup_bytes);
+    Log log(65536, 7, 0, session, stream, 1408);
+    for (int i = 0; i < 3; ++i) log.write(random, 1000, flags_whole);
+    hand(receiver, 1, Bytes(log.written(2112), log.written(2112) + 1056));
+    receiver.tick(1, box, random);
+    receiver.tick(2'000, box, random);
+    Image &image = *receiver.image(session);
+    CHECK(image.rebuilt() == 3168 && image.counts().losses == 1 && image.counts().bytes_lost == 2112 && image.counts().naks == 0);
+    Reader reader(log, image);
+    reader.read(image, 10);
+    CHECK(reader.lost() == 2112 && reader.frames() == 1);
+}
+
+// Over multicast the slowest counts, or the slowest of the group.
+void flow_control_follows_the_slowest() {
+    for (const FlowControl how : {FlowControl::max, FlowControl::min, FlowControl::tagged}) {
+        FlowLimit limit(how, 1000);
+        CHECK(limit.heard(0, {address(1), 1, 100, false, false}) && limit.heard(0, {address(2), 2, 200, true, false}));
+        CHECK(limit.heard(0, {address(3), 3, 300, true, false}));
+        CHECK(limit.limit(50) == (how == FlowControl::max ? 300 : how == FlowControl::min ? 100 : 200));
+        CHECK(limit.limit(400) == 400, "never back");
+        CHECK(limit.heard(900, {address(3), 3, 500, true, false}));
+        limit.forget(1000);
+        CHECK(limit.size() == 1 && limit.limit(0) == 500 && limit.knows(address(3)) && !limit.knows(address(1)));
+    }
+    FlowLimit limit(FlowControl::min, 1000);
+    for (size_t i = 0; i < FlowLimit::receivers_max; ++i)
+        CHECK(limit.heard(0, {address(1), static_cast<int64_t>(i), 1, false, false}));
+    CHECK(!limit.heard(0, {address(1), -1, 1, false, false}));
+}
+
+void a_description_travels() {
+    Random random(9);
+    Log log(65536, 7, 0, session, stream, 1408);
+    SenderOptions options = sender_options();
+    options.description = "{\"codec\":\"json\"}";
+    Sender sender(log.memory.terms, options, 0, 0);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box box;
+    sender.tick(0, box);
+    CHECK(box.sent.size() == 2);
+    for (const Bytes &bytes : box.sent) hand(receiver, 1, bytes);
+    CHECK(receiver.image(session)->description() == options.description && receiver.counts().strange == 0);
+}
+
+// A receiver tells how many read there; one that tells nothing counts as one.
+void readers_are_told() {
+    Random random(11);
+    Log log(65536, 7, 0, session, stream, 1408);
+    Sender sender(log.memory.terms, sender_options(), 0, 0);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box out, back;
+    const auto exchange = [&](int64_t now) {
+        sender.tick(now, out);
+        for (const Bytes &bytes : std::exchange(out.sent, {})) hand(receiver, now, bytes);
+        receiver.tick(now, back, random);
+        for (const Bytes &bytes : std::exchange(back.sent, {})) sender.datagram(now, address(1), bytes.data(), bytes.size());
+    };
+    exchange(0);
+    for (const uint32_t readers : {3u, 1u, 2u}) {
+        receiver.image(session)->set_readers(readers);
+        exchange(readers * ms);
+        CHECK(sender.readers() == readers && sender.receivers() == 1 && sender.counts().strange == 0);
+    }
+}
+
+void ranges_join_and_are_bounded() {
+    Random random(10);
+    for (int life = 0; life < 200; ++life) {
+        Ranges ranges(0);
+        std::vector<bool> model(300);
+        for (int i = 0; i < 200; ++i) {
+            const uint64_t from = between(random, 0, 290), to = from + between(random, 1, 9);
+            const bool free = std::none_of(model.begin() + static_cast<ptrdiff_t>(from),
+                                           model.begin() + static_cast<ptrdiff_t>(to), [](bool there) { return there; });
+            CHECK(ranges.is_free(from, to) == free);
+            if (!free) continue;
+            CHECK(ranges.add(from, to));
+            std::fill(model.begin() + static_cast<ptrdiff_t>(from), model.begin() + static_cast<ptrdiff_t>(to), true);
+            const auto first_gap = static_cast<uint64_t>(std::find(model.begin(), model.end(), false) - model.begin());
+            CHECK(ranges.floor() == first_gap);
+            std::vector<bool> seen(300, true);
+            ranges.gaps(300, [&](uint64_t begin, uint64_t end) {
+                std::fill(seen.begin() + static_cast<ptrdiff_t>(begin), seen.begin() + static_cast<ptrdiff_t>(end), false);
+                return true;
+            });
+            CHECK(seen == model);
+        }
+    }
+    Ranges ranges(0);
+    for (uint64_t i = 1; i <= Ranges::most; ++i) CHECK(ranges.add(2 * i, 2 * i + 1));
+    CHECK(!ranges.add(2 * Ranges::most + 2, 2 * Ranges::most + 3) && ranges.add(0, 2));
+}
+
+} // namespace
+
+int main() {
+    captured_bytes_are_understood();
+    anything_else_is_refused();
+    a_sender_sends_what_was_captured();
+    a_sender_keeps_to_the_limit_and_pads();
+    a_sender_ends_its_stream();
+    a_sender_that_closes_waits_for_its_first_receiver();
+    a_sender_sends_again_but_not_too_often();
+    a_receiver_sends_what_was_captured();
+    replies_are_bounded();
+    caps_hold();
+    an_unreliable_image_counts_what_it_skips();
+    flow_control_follows_the_slowest();
+    a_description_travels();
+    readers_are_told();
+    ranges_join_and_are_bounded();
+    std::printf("net_check: 15 promises\n");
+}

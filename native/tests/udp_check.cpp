@@ -1,0 +1,363 @@
+// The network log over real sockets, on loopback.
+#include "udp_place.hpp"
+
+#include <random>
+#include <sys/wait.h>
+
+using namespace penstock;
+using namespace penstock::test;
+
+namespace {
+
+void a_message_arrives(const Folder &folder) {
+    const Place place(folder);
+    auto reader = place.reader();
+    CHECK(reader->holds_seat());
+    auto writer = place.writer();
+    CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
+    CHECK(writer->offer("hello", 5) != no_room);
+    const Message *message = nullptr;
+    CHECK(wait_until(*reader, [&] { return (message = reader->look()) != nullptr; }));
+    CHECK(message->length == 5 && std::memcmp(message->data, "hello", 5) == 0 && message->session == writer->session());
+    reader->take();
+    CHECK(!reader->ended());
+    writer->leave();
+    CHECK(wait_until(*reader, [&] { return reader->look() == nullptr && reader->ended(); }));
+}
+
+void many_messages(const Folder &folder, uint32_t count, size_t size) {
+    const Place place(folder);
+    auto reader = place.reader();
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        reader->leave();
+        auto writer = place.writer();
+        CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
+        std::vector<uint8_t> bytes(size);
+        for (uint32_t i = 0; i < count; ++i) {
+            std::memcpy(bytes.data(), &i, sizeof i);
+            Sending sending{bytes.data(), bytes.size()};
+            CHECK(wait_until(*writer, [&] { return writer->send_some(sending); }));
+        }
+        writer->leave();
+        CHECK(Keeper::instance().finish(20'000'000'000));
+        _exit(0);
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+        const Message *message = nullptr;
+        CHECK(wait_until(*reader, [&] { return (message = reader->look()) != nullptr; }), "message %u", i);
+        uint32_t number;
+        std::memcpy(&number, message->data, sizeof number);
+        CHECK(number == i && message->length == size, "%u instead of %u", number, i);
+        reader->take();
+    }
+    CHECK(wait_until(*reader, [&] { return reader->look() == nullptr && reader->ended(); }));
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    const UdpCounts counts = reader->counts();
+    std::printf("%u messages of %zu bytes: %lu datagrams, %lu coalesced, %lu naks, %lu duplicates, %lu overruns\n", count, size,
+                counts.datagrams_received, counts.coalesced, counts.naks_sent, counts.duplicates, counts.overruns);
+}
+
+// System calls that fail at random, or do a part of their work.
+class Faulty final : public NetCalls {
+  public:
+    explicit Faulty(uint64_t seed) : random_(seed) {}
+    int send(int fd, mmsghdr *messages, unsigned count) override {
+        const std::lock_guard hold(mutex_);
+        static constexpr int errors[] = {EAGAIN, ENOBUFS, ENOMEM, EINTR, EPERM, ENETDOWN, ECONNREFUSED, EHOSTUNREACH};
+        if (is_run(messages[0]) && refuses_runs) return fail(EIO);
+        if (random_() % 4 == 0) return fail(errors[random_() % std::size(errors)]);
+        return NetCalls::send(fd, messages, random_() % 4 == 0 ? 1 : count);
+    }
+    int receive(int fd, mmsghdr *messages, unsigned count) override {
+        const std::lock_guard hold(mutex_);
+        static constexpr int errors[] = {EAGAIN, EINTR, ECONNREFUSED, ENETDOWN, ENOMEM, EIO};
+        if (random_() % 4 == 0) return fail(errors[random_() % std::size(errors)]);
+        return NetCalls::receive(fd, messages, random_() % 4 == 0 ? 1 : count);
+    }
+    std::atomic<bool> refuses_runs{false};
+    std::atomic<uint64_t> failed{0};
+
+  private:
+    static bool is_run(const mmsghdr &message) { return message.msg_hdr.msg_controllen != 0; }
+    int fail(int number) {
+        ++failed;
+        errno = number;
+        return -1;
+    }
+    std::mutex mutex_; // callers and the keeper
+    std::mt19937_64 random_;
+};
+
+// Every message arrives, once and in order, whatever the system calls do.
+void system_calls_fail(const Folder &folder, uint64_t seed, uint32_t count) {
+    static Faulty sending(seed), receiving(seed + 1); // the keeper may use them after this function
+    const Place place(folder);
+    auto reader = place.reader({}, receiving);
+    auto writer = place.writer({}, sending);
+    CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
+    uint32_t sent = 0, got = 0;
+    std::vector<uint8_t> bytes(3000);
+    Sending message{bytes.data(), 0};
+    const auto write = [&] {
+        if (sent == count) return;
+        if (message.length == 0) {
+            message = {bytes.data(), 4 + sent * 2654435761u % 2990};
+            std::memcpy(bytes.data(), &sent, sizeof sent);
+        }
+        if (!writer->send_some(message)) return;
+        message.length = 0;
+        ++sent;
+        sending.refuses_runs = sent > count / 2;
+    };
+    const int64_t until = monotonic_ns() + 100'000'000'000;
+    while (got < count) {
+        write();
+        for (const Message *found; (found = reader->look()) != nullptr; reader->take()) {
+            uint32_t number;
+            std::memcpy(&number, found->data, sizeof number);
+            CHECK(number == got && found->length == 4 + number * 2654435761u % 2990, "%u instead of %u", number, got);
+            ++got;
+        }
+        CHECK(monotonic_ns() < until, "%u of %u messages in time", got, count);
+    }
+    const UdpCounts out = writer->counts(), in = reader->counts();
+    CHECK(sending.failed != 0 && receiving.failed != 0 && out.send_failed != 0 && out.send_refused != 0 &&
+          in.receive_failed != 0);
+    CHECK(in.naks_sent != 0 && out.retransmitted != 0 && in.losses == 0);
+    std::printf("%u messages while %lu system calls failed: %lu datagrams refused at first, %lu dropped, %lu sent again\n", count,
+                sending.failed + receiving.failed, out.send_refused, out.send_failed, out.retransmitted);
+}
+
+// A holder that has not let go keeps its images. The next one goes on with them, and with the losses that were counted.
+void a_new_holder_goes_on(const Folder &folder) {
+    const Place place(folder);
+    const OpenFile opened = open_file(place.path);
+    const EndpointFile file(opened.fd(), place.path);
+    SessionReaders reader({Start::From::earliest, 0}, 0);
+    reader.join(opened.fd(), file, 1);
+    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
+    one.attach(MemberRole::host, [] {});
+    two.attach(MemberRole::host, [] {});
+    ReceiverOptions options;
+    options.stream = 1;
+    options.reliable = false;
+    struct {
+        bool send(const Address &, const uint8_t *, size_t) { return true; }
+    } way;
+    const auto dice = [] { return uint64_t{7}; };
+    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
+    setup.session = 7;
+    setup.stream = 1;
+    setup.term_length = 64 * 1024;
+    setup.mtu = 1408;
+    wire::DataHeader second{}; // the frame before it is lost
+    second.start = {header_length, 0, flags_whole, static_cast<uint16_t>(wire::Type::data)};
+    second.term_offset = header_length;
+    second.session = 7;
+    second.stream = 1;
+    int64_t now = 1'000'000'000;
+    auto first = std::make_unique<HeldImages>(file, one, options, now);
+    first->receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
+    first->receiver().datagram(now, {}, wire::bytes_of(second), sizeof second);
+    for (int i = 0; i < 2; ++i) first->receiver().tick(now += 1'000'000, way, dice);
+    CHECK(first->show([](bool) {}));
+    const auto read = [&] {
+        while (reader.look() != nullptr) reader.take();
+        return reader.lost();
+    };
+    CHECK(read() == header_length); // the padding in its place tells every reader
+    CHECK(file.entry(0).bytes_lost.relaxed() == header_length);
+    const std::string told = wire::write_extension(wire::extension_description, 7, 1, "its codec");
+    first->receiver().datagram(now, {}, reinterpret_cast<const uint8_t *>(told.data()), told.size());
+    CHECK(first->show([](bool) {}), "a subscription sleeps until it knows the codec, however many messages are there");
+    CHECK(!first->show([](bool) {}), "it is told once");
+    HeldImages next(file, two, options, now);
+    bool busy = false;
+    try {
+        next.adopt();
+    } catch (const Error &error) {
+        busy = error.code == Code::busy;
+    }
+    CHECK(busy && file.entry(0).number.relaxed() == 1);
+    first->hand_over();
+    first.reset();
+    next.adopt();
+    next.show([](bool) {});
+    CHECK(file.entry(0).bytes_lost.relaxed() == header_length);
+    CHECK(read() == header_length && reader.position() == 2 * header_length);
+    reader.leave();
+    one.detach([] {});
+    two.detach([] {});
+}
+
+// A takeover may fail at any image, and is tried again. The images before it stay.
+void a_takeover_fails_half_way(const Folder &folder) {
+    const Place place(folder);
+    const OpenFile opened = open_file(place.path);
+    const EndpointFile file(opened.fd(), place.path);
+    SessionReaders reader({Start::From::earliest, 0}, 0);
+    reader.join(opened.fd(), file, 1);
+    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
+    one.attach(MemberRole::host, [] {});
+    two.attach(MemberRole::host, [] {});
+    ReceiverOptions options;
+    options.stream = 1;
+    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
+    setup.stream = 1;
+    setup.term_length = 64 * 1024;
+    setup.mtu = 1408;
+    {
+        HeldImages first(file, one, options, 1);
+        for (setup.session = 7; setup.session < 9; ++setup.session)
+            first.receiver().datagram(1, {}, wire::bytes_of(setup), sizeof setup);
+        first.hand_over();
+    }
+    setup.session = 8;
+    {
+        const OpenFile second = open_file(file.image_file(2));
+        HeldImage still_held(second.fd(), file, 1, 2, setup);
+        HeldImages next(file, two, options, 1);
+        bool busy = false;
+        try {
+            next.adopt();
+        } catch (const Error &error) {
+            busy = error.code == Code::busy;
+        }
+        CHECK(busy && next.receiver().images().size() == 1);
+        still_held.log().detach();
+    }
+    HeldImages last(file, two, options, 1);
+    last.adopt();
+    CHECK(last.receiver().images().size() == 2);
+    reader.leave();
+    one.detach([] {});
+    two.detach([] {});
+}
+
+// The child of a process that publishes and subscribes joins again as another member; its parent goes on.
+void a_child_takes_part_anew(const Folder &folder) {
+    const Place place(folder);
+    auto reader = place.reader();
+    auto writer = place.writer();
+    CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
+    const int32_t session = writer->session();
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        reader->leave();
+        writer->rejoin();
+        CHECK(writer->session() != session);
+        CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
+        CHECK(writer->offer("child", 5) != no_room);
+        writer->leave();
+        CHECK(Keeper::instance().finish(60'000'000'000));
+        _exit(0);
+    }
+    CHECK(writer->offer("mother", 6) != no_room);
+    bool mother = false, other = false;
+    CHECK(wait_until(*reader, [&] {
+        for (const Message *message; (message = reader->look()) != nullptr; reader->take())
+            (message->length == 6 && message->session == session ? mother : other) = true;
+        return mother && other;
+    }));
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(writer->offer("mother", 6) != no_room);
+    CHECK(wait_until(*reader, [&] { return reader->look() != nullptr; }));
+}
+
+// The keeper's cycles, called here at times of this test's choosing: each visit at its time, and not before.
+void a_keeper_comes_when_it_is_due() {
+    static int64_t now;
+    now = 5'000'000'000;
+    struct Visited final : Kept {
+        explicit Visited(int64_t every) : every_ns(every) {}
+        Visit keep(int64_t at) override {
+            last = at;
+            ++visits;
+            return {at + every_ns, over};
+        }
+        bool leaving() const override { return !over; }
+        const int64_t every_ns;
+        int64_t last = 0;
+        int visits = 0;
+        bool over = false;
+    };
+    Keeper keeper([] { return now; }, false);
+    const auto often = std::make_shared<Visited>(1000), rarely = std::make_shared<Visited>(2500);
+    keeper.add(often);
+    keeper.add(rarely);
+    CHECK(keeper.cycle(0) == now + 1000); // the first visit is due at once
+    CHECK(often->visits == 1 && rarely->visits == 1);
+    now += 999;
+    CHECK(keeper.cycle(0) == now + 1 && often->visits == 1);
+    now += 1;
+    CHECK(keeper.cycle(0) == now + 1000 && often->visits == 2 && rarely->visits == 1);
+    now += 1'000'000; // a clock that jumps: one visit each, not those that were missed
+    CHECK(keeper.cycle(0) == now + 1000 && often->visits == 3 && rarely->visits == 2 && rarely->last == now);
+    keeper.wake(); // all of them, whatever the clock says
+    CHECK(keeper.cycle(0) == now + 1000 && often->visits == 4 && rarely->visits == 3);
+
+    WakeUp something;
+    keeper.watch(*often, something.fd());
+    something.set();
+    keeper.cycle(0);
+    CHECK(often->visits == 5);
+    keeper.cycle(0); // it still has something, but is watched once
+    CHECK(often->visits == 5);
+    keeper.watch(*often, something.fd());
+    keeper.cycle(0);
+    CHECK(often->visits == 6);
+
+    keeper.come_in(1'000);
+    now += 1;
+    keeper.cycle(10'000'000'000); // waits for the timer
+    CHECK(often->visits == 7 && rarely->last == now);
+
+    CHECK(!keeper.finish(0));
+    often->over = rarely->over = true;
+    now += 3000;
+    keeper.cycle(0);
+    CHECK(keeper.finish(0) && often->visits == 8 && often.use_count() == 1);
+    CHECK(keeper.cycle(0) == now + 1'000'000'000 && keeper.visits() == 15);
+}
+
+// A message goes from one to the other, at this address.
+void reaches(const Folder &folder, const Address &at) {
+    UdpEndpointOptions options;
+    options.at = at;
+    const Place place(folder, options);
+    auto reader = place.reader();
+    auto writer = place.writer();
+    CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }), "%s", text_of(at).c_str());
+    CHECK(writer->offer("hello", 5) != no_room);
+    CHECK(wait_until(*reader, [&] { return reader->look() != nullptr; }));
+    reader->take();
+    writer->leave();
+    CHECK(wait_until(*reader, [&] { return reader->look() == nullptr && reader->ended(); }));
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    setvbuf(stdout, nullptr, _IOLBF, 0);
+    const Folder folder;
+    const auto scale = static_cast<uint32_t>(argument(argc, argv, "--scale", 1));
+    a_keeper_comes_when_it_is_due();
+    a_message_arrives(folder);
+    a_new_holder_goes_on(folder);
+    a_takeover_fails_half_way(folder);
+    many_messages(folder, 100'000 * scale, 64);
+    many_messages(folder, 20'000 * scale, 1000);
+    many_messages(folder, 500 * scale, 100'000);
+    a_child_takes_part_anew(folder);
+    reaches(folder, parse_address("::1", free_port("::1")));
+    reaches(folder, parse_address("239.192.7.9", free_port()));
+    system_calls_fail(folder, argument(argc, argv, "--seed", 1), 5000 * scale);
+    CHECK(Keeper::instance().finish(20'000'000'000));
+    folder.check_empty();
+    return 0;
+}

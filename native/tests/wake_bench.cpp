@@ -1,0 +1,70 @@
+// Round trips of two processes that sleep on a futex, and nothing else: what the kernel takes to wake one and then the other.
+// Where the two run decides it, so each of them may be told its core (--first, --second; 0 lets it run anywhere, else core + 1).
+// Writes JSON: round trips in ns, the median and the 99th of a hundred, and CPU time of this side.
+#include "check.hpp"
+#include "ground/atomics.hpp"
+#include "ground/cache_line.hpp"
+#include "ground/clock.hpp"
+
+#include <algorithm>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <vector>
+
+using namespace penstock;
+using namespace penstock::test;
+
+namespace {
+
+void run_on(uint64_t core_and_one) {
+    if (core_and_one == 0) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core_and_one - 1, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
+void post(Atomic<uint32_t> &word) {
+    word.add(1);
+    platform::futex_wake(word.address());
+}
+void await(Atomic<uint32_t> &word, uint32_t seen) {
+    while (word.acquire() == seen) platform::futex_wait(word.address(), seen, 1'000'000'000);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    const uint64_t count = argument(argc, argv, "--count", 20'000);
+    const uint64_t first = argument(argc, argv, "--first", 0), second = argument(argc, argv, "--second", 0);
+    void *memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    auto *there = static_cast<Paired<Atomic<uint32_t>> *>(memory), *back = there + 1;
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        run_on(second);
+        for (uint32_t i = 0; i < count; ++i) {
+            await(there->value, i);
+            post(back->value);
+        }
+        _exit(0);
+    }
+    run_on(first);
+    std::vector<int64_t> trips;
+    const int64_t cpu = system_ns(CLOCK_PROCESS_CPUTIME_ID);
+    for (uint32_t i = 0; i < count; ++i) {
+        const int64_t begun = monotonic_ns();
+        post(there->value);
+        await(back->value, i);
+        trips.push_back(monotonic_ns() - begun);
+    }
+    const int64_t spent = (system_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / static_cast<int64_t>(count);
+    waitpid(child, nullptr, 0);
+    trips.erase(trips.begin(), trips.begin() + static_cast<ptrdiff_t>(trips.size() / 10));
+    std::sort(trips.begin(), trips.end());
+    std::printf("{\"p50\": %ld, \"p99\": %ld, \"cpu\": %ld}\n", static_cast<long>(trips[trips.size() / 2]),
+                static_cast<long>(trips[trips.size() * 99 / 100]), static_cast<long>(spent));
+    return 0;
+}
