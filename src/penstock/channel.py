@@ -1,72 +1,72 @@
-"""Channel names: `kind:NAME`. Knows the grammar, and which kinds this version has; opens nothing."""
+"""Channels by their URI: `kind:NAME`, and `fake:KIND:NAME` for one within this process. Opens nothing."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+from typing import Any
 
-from penstock.errors import Invalid
+from penstock.errors import Invalid, Unsupported
+from penstock.kinds import Kind, kind_of
 
-NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
-KINDS = ("log", "ring", "frames", "sync", "pipe")
-FAKE = "fake"  # a log within this process, stepped by a test
-NETWORKS = ("zmq+tcp", "zmq+ipc")  # `zmq+tcp://HOST:PORT`, `zmq+ipc://PATH`
-PLANNED = ("udp",)
+FAKE = "fake"
+_WORLD = os.urandom(8)  # with the process id, tells this process from all others: a forked child has the same word
 
 
 @dataclass(frozen=True)
 class Channel:
-    """A parsed channel URI."""
+    """A parsed URI. fake: within this process only. uri: as it is written, where that is not as its kind writes it."""
 
-    kind: str
+    kind: Kind
     name: str
-    fake: bool = False  # within this process only
-    scheme: str = ""  # what it is called, where that is not its kind
+    fake: bool = False
+    uri: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return f"{self.scheme or self.kind}:{'//' if self.kind in NETWORKS else ''}{self.name}"
+        return self.uri or f"{self.kind.name}:{self.kind.prefix}{self.name}"
 
-    @property
-    def lossy(self) -> bool:
-        """Whether a slow reader loses messages instead of making writers wait."""
-        return self.kind in ("ring", "frames")
-
-    @property
-    def keeps(self) -> bool:
-        """Whether it keeps messages that were read, so that somebody can begin in the past."""
-        return self.kind in ("log", "sync")
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.fake:
+            return _fake, (self.kind, self.name, self.uri, os.getpid(), _WORLD)
+        return Channel, (self.kind, self.name, False, self.uri)
 
 
-def check_name(name: str) -> str:
-    """`name`, or `Invalid` if it is not a channel's or recording's name."""
-    if not NAME.fullmatch(name) or name in (".", ".."):
-        raise Invalid(f"{name!r} is no channel name: use 1 to 128 of the characters A-Z a-z 0-9 . _ -")
-    return name
+def _fake(kind: Kind, name: str, uri: str, process: int, world: bytes) -> Channel:
+    """A pickled channel of this process again. `Unsupported` in another one, which would find an empty channel of that name."""
+    found = Channel(kind, name, True, uri)
+    if (process, world) != (os.getpid(), _WORLD):
+        raise Unsupported(
+            f"{found}: a fake channel lives in one process, here process {process}, and this is process {os.getpid()}: "
+            "use a channel in shared memory between processes"
+        )
+    return found
 
 
 def parse(uri: str) -> Channel:
     """The channel that a URI such as `log:imu` names. Of frames, several streams may share a name: `frames:cam/road`.
 
-    Raises `Invalid` for a kind that does not exist or a name with other characters than `[A-Za-z0-9._-]`.
+    Raises `Invalid` for a kind that does not exist or a name that its kind does not have.
     """
     if not isinstance(uri, str):
         raise Invalid(f"a channel is named by a string such as 'log:imu', not by {type(uri).__name__}")
-    kind, colon, name = uri.partition(":")
+    word, colon, rest = uri.partition(":")
+    fake = word == FAKE and bool(colon)
+    if fake:
+        word, colon, rest = rest.partition(":")
+        if not colon:
+            raise Invalid(f"{uri!r}: write fake:KIND:NAME, such as {f'fake:log:{word}'!r}")
     if not colon:
-        raise Invalid(f"{uri!r} names no kind of channel: write 'log:{uri}'")
-    if kind == FAKE:
-        return Channel("log", check_name(name), fake=True, scheme=FAKE)
-    if kind in NETWORKS:
-        if not name.startswith("//") or len(name) == 2:
-            raise Invalid(f"{uri!r}: write {kind}://{'HOST:PORT' if kind == 'zmq+tcp' else 'PATH'}")
-        return Channel(kind, name[2:])
-    if kind in PLANNED:
-        raise Invalid(
-            f"{uri!r}: channels of kind {kind!r} are planned; this version has {', '.join((*KINDS, FAKE, *NETWORKS))}"
-        )
-    if kind not in KINDS:
-        raise Invalid(f"{uri!r}: there is no kind {kind!r}; this version has {', '.join((*KINDS, FAKE, *NETWORKS))}")
-    if kind == "frames":
-        name, slash, stream = name.partition("/")
-        return Channel(kind, check_name(name) + slash + (check_name(stream) if slash else ""))
-    return Channel(kind, check_name(name))
+        example = f"log:{uri or 'NAME'}"
+        raise Invalid(f"{uri!r} names no kind of channel: write {example!r}")
+    try:
+        kind, foreign = kind_of(word)
+        if foreign:
+            assert kind.foreign is not None
+            name = kind.foreign(rest)
+        elif rest.startswith(kind.prefix):
+            name = kind.named(rest.removeprefix(kind.prefix))
+        else:
+            raise Invalid(f"write {kind.written}")
+    except Invalid as error:
+        raise Invalid(f"{uri!r}: {error}") from None
+    return Channel(kind, name, fake, uri if fake or foreign else "")

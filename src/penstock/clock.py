@@ -1,4 +1,4 @@
-"""Clocks that may be injected. Knows the system's clocks and one for tests; nobody else asks for the time."""
+"""Clocks that may be injected. Knows the system's clocks and one for tests; no other module asks for the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ManualClock = core.ManualClock
 
 
 class Clock(Protocol):
-    """What archives and replays need of time."""
+    """The clock of archives and replays."""
 
     def now_ns(self) -> int:
         """Nanoseconds since the epoch."""
@@ -40,5 +40,7 @@ class SystemClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass."""
-        time.sleep(seconds)
+        """Let `seconds` pass, however many: infinity, too."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, 3600.0))  # the system's sleep refuses what is too long

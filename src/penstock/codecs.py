@@ -7,34 +7,106 @@ without being told. Never pickle: an unpickling receiver runs whatever code the 
 from __future__ import annotations
 
 import json
+import math
 import struct
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from penstock.errors import Corrupt, Invalid
+from penstock import classes, protobufs, values
+from penstock._native import core as _native
+from penstock.errors import Corrupt, DecodeError, Invalid
 
 if TYPE_CHECKING:
     import numpy as np
+    from typing_extensions import TypeVar
 
+    Message = TypeVar("Message", default=Any)
+else:
+    from typing import TypeVar
+
+    Message = TypeVar("Message")  # Python has no defaults here before 3.13
+
+CHOICE = (
+    "'bytes', 'json', 'msgpack', a NumPy structured dtype, array(dtype, shape), a dataclass, a msgspec.Struct type, "
+    "or a protobuf message class"
+)
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Codec:
-    """`encode` gives a buffer, `decode` takes one; `spec` is the codec as JSON-ready data."""
+class Codec(Generic[Message]):
+    """`encode` gives a buffer, `decode` takes one; `spec` is the codec as JSON-ready data.
+
+    parse: `decode` with the errors of whichever library decodes, for callers that add the message's position. size: where any
+    bytes of one length are a message, and no others, that length. own: the class of this program's messages, where it named one;
+    the channel does not keep it. Pickles.
+    """
 
     spec: dict[str, Any]
     encode: Encode
-    decode: Decode
+    parse: Decode
+    size: int | None = None
+    own: Any = None
+
+    def decode(self, data: Any) -> Message:
+        """The value that was encoded. `DecodeError` for bytes that are no message of this codec."""
+        try:
+            message: Message = self.parse(data)
+        except Exception as error:
+            raise DecodeError(f"{len(data)} bytes are no {self.kind}: {error}") from error
+        return message
 
     @property
     def kind(self) -> str:
-        """bytes, json, msgpack, struct, array, frame, sync or pipe."""
+        """bytes, json, msgpack, protobuf, struct, array, frame, sync or pipe."""
         return str(self.spec["kind"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.spec, self.own)
+
+
+def _again(spec: dict[str, Any], own: Any) -> Codec:
+    """A pickled codec."""
+    return from_spec(spec) if own is None else _of_class(own, spec)
+
+
+def undecodable(codec: Codec, channel: str, position: int, message: bytes, error: Exception) -> DecodeError:
+    """The `DecodeError` for a message that a codec could not decode; error: the decoder's."""
+    return DecodeError(
+        f"{channel}: the message at position {position} ({len(message)} bytes) is no {codec.kind}: {error}. The next call continues behind it",
+        position,
+    )
+
+
+def unsendable(channel: str, error: Invalid) -> Invalid:
+    """The error of a value that a codec cannot carry, with the channel's URI."""
+    return Invalid(f"{channel}: {error}")
+
+
+def encoded_all(codec: Codec, channel: str, messages: Iterable[Any]) -> list[bytes]:
+    """Messages as a codec encodes them. `Invalid`, with the channel's URI, for a value that it cannot carry."""
+    encode, found = codec.encode, []
+    for message in messages:
+        try:
+            found.append(bytes(encode(message)))
+        except Invalid as error:
+            raise unsendable(channel, error) from error.__cause__
+    return found
+
+
+def check_claim(codec: Codec, channel: str, length: int) -> None:
+    """`Invalid` for a claim where not any bytes of that length are a message."""
+    if codec.size is None:
+        raise Invalid(
+            f"{channel}: claim writes bytes as they are, and messages here are {codec.kind}: use send or offer"
+        )
+    if length != codec.size:
+        raise Invalid(f"{channel}: a message here has {codec.size} bytes, not {length}: claim so many")
 
 
 def _same(value: Any) -> Any:
@@ -50,13 +122,13 @@ def _struct(spec: dict[str, Any]) -> Codec:
     dtype = _dtype(spec["dtype"])
 
     def encode(value: Any) -> Any:
-        return np.ascontiguousarray(value, dtype=dtype).reshape(-1).view(np.uint8).data
+        return values.fitted(value, dtype).reshape(-1).view(np.uint8).data
 
     def decode(data: Any) -> Any:
         records = np.frombuffer(data, dtype=dtype)
         return records[0] if len(records) == 1 else records
 
-    return Codec(spec, encode, decode)
+    return Codec(spec, encode, decode, dtype.itemsize)
 
 
 def _array(spec: dict[str, Any]) -> Codec:
@@ -65,27 +137,28 @@ def _array(spec: dict[str, Any]) -> Codec:
     dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
 
     def encode(value: Any) -> Any:
-        array = np.ascontiguousarray(value, dtype=dtype)
-        if shape.count(-1) == 0 and array.shape != shape:
+        array = values.fitted(value, dtype)
+        if not _has_shape(array.shape, shape):
             raise Invalid(f"this channel carries arrays of shape {shape}, not {array.shape}")
         return array.reshape(-1).view(np.uint8).data
 
     def decode(data: Any) -> Any:
         return np.frombuffer(data, dtype=dtype).reshape(shape)
 
-    return Codec(spec, encode, decode)
+    return Codec(spec, encode, decode, None if -1 in shape else math.prod(shape) * dtype.itemsize)
 
 
-FRAME_NOTE = (
-    "<IIQqq"  # buffer, length of the fields, id, start, end; the fields follow as JSON, then the pixels if kept
-)
+def _has_shape(found: tuple[int, ...], asked: tuple[int, ...]) -> bool:
+    """Whether an array of the first shape is read back as it is from a channel of the second."""
+    return len(found) == len(asked) and all(size in (-1, there) for there, size in zip(found, asked, strict=True))
 
 
 def _frame(spec: dict[str, Any]) -> Codec:
-    """What is said of a frame, and its pixels where they were kept."""
+    """A frame's note, and its pixels where they were recorded."""
     import numpy as np
 
-    header = struct.Struct(FRAME_NOTE)
+    # Buffer, length of the fields, id, start, end; the fields follow as JSON, then the pixels if they were kept.
+    header = struct.Struct(_native.FRAME_NOTE)
     dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
 
     def decode(data: Any) -> Any:
@@ -100,10 +173,12 @@ def _frame(spec: dict[str, Any]) -> Codec:
 
 
 def _refuse(value: Any) -> Any:
-    raise Invalid(f"frames and sync queues have their own ways to send, not this one ({type(value).__name__})")
+    raise Invalid(
+        f"a recording's codec only decodes: this is how frames, pipes and sync queues are recorded ({type(value).__name__})"
+    )
 
 
-SYNC_HEADER = struct.Struct("<HHI")  # bytes of the sender, of the type, a kind; then the three strings
+SYNC_HEADER = struct.Struct(_native.SYNC_HEADER)  # bytes of the sender, of the type, a kind; then the three strings
 PARTS = 1 << 30  # in the kind of a pipe's message: its body is several
 
 
@@ -125,13 +200,18 @@ def pipe_parts(data: Any) -> tuple[str, str, int, int]:
     return first, second, body, number
 
 
+def body_spec(spec: dict[str, Any]) -> dict[str, Any] | None:
+    """The codec of the bodies, where a recorded message is a body behind a header (`pipe_parts` finds it); None elsewhere."""
+    return spec.get("of", BYTES.spec) if spec.get("kind") in ("sync", "pipe") else None
+
+
 def join_parts(parts: list[bytes]) -> bytes:
     """Several bodies as the one that travels."""
     return b"".join([struct.pack(f"<{len(parts) + 1}I", len(parts), *map(len, parts)), *parts])
 
 
 def split_parts(data: bytes) -> list[bytes]:
-    """What `join_parts` was given. ValueError for what it did not make."""
+    """The bodies that `join_parts` joined. ValueError for other bytes."""
     try:
         (count,) = struct.unpack_from("<I", data)
         sizes = struct.unpack_from(f"<{count}I", data, 4) if count <= len(data) // 4 else ()
@@ -146,9 +226,15 @@ def split_parts(data: bytes) -> list[bytes]:
     return parts
 
 
-def _sync(data: Any) -> dict[str, Any]:
-    sender, kind, begin = sync_parts(data)
-    return {"sender": sender, "type": kind, "body": bytes(memoryview(data)[begin:])}
+def _sync(spec: dict[str, Any]) -> Codec:
+    """A sync queue's message as it is recorded: its sender, its type, and its body by the queue's own codec."""
+    inner = from_spec(spec.get("of", BYTES.spec))
+
+    def decode(data: Any) -> dict[str, Any]:
+        sender, kind, begin = sync_parts(data)
+        return {"sender": sender, "type": kind, "body": inner.parse(bytes(memoryview(data)[begin:]))}
+
+    return Codec(spec, _refuse, decode)
 
 
 def _pipe(spec: dict[str, Any]) -> Codec:
@@ -158,7 +244,7 @@ def _pipe(spec: dict[str, Any]) -> Codec:
     def decode(data: Any) -> dict[str, Any]:
         sender, role, begin, kind = pipe_parts(data)
         body = bytes(memoryview(data)[begin:])
-        return {"sender": sender, "type": role, "body": split_parts(body) if kind & PARTS else inner.decode(body)}
+        return {"sender": sender, "type": role, "body": split_parts(body) if kind & PARTS else inner.parse(body)}
 
     return Codec(spec, _refuse, decode)
 
@@ -178,15 +264,26 @@ def _dtype(description: Any) -> Any:
     """A NumPy dtype from JSON, refusing object columns (they are pickles)."""
     import numpy as np
 
-    fields = [tuple(map(_tuples, field)) for field in description] if isinstance(description, list) else description
-    dtype = np.dtype(fields)
+    dtype = np.dtype(_fields(description))
     if dtype.hasobject:
         raise Invalid(f"dtype {dtype} holds Python objects; messages carry plain numbers, strings and arrays of them")
     return dtype
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) and all(isinstance(v, int) for v in value) else value
+def _fields(description: Any) -> Any:
+    """A dtype's description from JSON, which has lists for its tuples: [[name, type or fields, shape], ...]."""
+    if not isinstance(description, list):
+        return description
+    return [(name, _fields(kind), *(tuple(size) for size in shape)) for name, kind, *shape in description]
+
+
+def _description(dtype: Any) -> Any:
+    """A dtype as JSON-ready data: its fields one after the other, without the gaps that an aligned one has."""
+    found = []
+    for name in dtype.names:
+        base, shape = dtype[name].base, list(dtype[name].shape)
+        found.append([name, _description(base) if base.names else base.str, *([shape] if shape else [])])
+    return found
 
 
 def from_spec(spec: dict[str, Any]) -> Codec:
@@ -196,9 +293,11 @@ def from_spec(spec: dict[str, Any]) -> Codec:
         if kind == "bytes":
             return BYTES
         if kind == "json":
-            return Codec(spec, msgspec.json.encode, msgspec.json.decode)
+            return Codec(spec, values.to_json, msgspec.json.decode)
         if kind == "msgpack":
-            return Codec(spec, msgspec.msgpack.encode, msgspec.msgpack.decode)
+            return Codec(spec, values.to_msgpack, msgspec.msgpack.decode)
+        if kind == "protobuf":
+            return Codec(spec, *protobufs.plain_coders(spec))
         if kind == "struct":
             return _struct(spec)
         if kind == "array":
@@ -206,14 +305,12 @@ def from_spec(spec: dict[str, Any]) -> Codec:
         if kind == "frame":
             return _frame(spec)
         if kind == "sync":
-            return Codec(spec, _refuse, _sync)
+            return _sync(spec)
         if kind == "pipe":
             return _pipe(spec)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
         raise Invalid(f"a damaged codec description {spec!r}: {error}") from error
-    raise Invalid(
-        f"there is no codec {kind!r}: use 'bytes', 'json', 'msgpack', a NumPy structured dtype, or array(dtype, shape)"
-    )
+    raise Invalid(f"there is no codec {kind!r}: use {CHOICE}")
 
 
 def array(dtype: Any, shape: tuple[int, ...] | int = (-1,)) -> Codec:
@@ -226,8 +323,54 @@ def array(dtype: Any, shape: tuple[int, ...] | int = (-1,)) -> Codec:
     return from_spec({"kind": "array", "dtype": np.dtype(dtype).str, "shape": list(sizes)})
 
 
+def objects(cls: type[Message], form: str = "json") -> Codec[Message]:
+    """A codec for objects of one class: a dataclass or a `msgspec.Struct` type. form: "json" or "msgpack".
+
+    `codec=cls` means `codec=objects(cls)`. `Invalid` for a class with fields that msgspec cannot decode.
+
+    >>> import dataclasses
+    >>> @dataclasses.dataclass
+    ... class Pose:
+    ...     x: float
+    ...     y: float
+    >>> codec = penstock.objects(Pose, "msgpack")
+    >>> codec.decode(codec.encode(Pose(1.5, 2.0)))
+    Pose(x=1.5, y=2.0)
+    """
+    if form not in classes.FORMS:
+        raise Invalid(f"form is {form!r}: it must be 'json' or 'msgpack'")
+    if not classes.is_class(cls):
+        raise Invalid(f"{cls!r} is neither a dataclass nor a msgspec.Struct type")
+    return _of_class(cls, {"kind": form})
+
+
+def _of_class(own: Any, spec: dict[str, Any]) -> Codec:
+    """The codec of this program's own class, on a channel that keeps `spec`."""
+    made = protobufs.coders(own) if spec["kind"] == "protobuf" else classes.coders(own, spec["kind"])
+    return Codec(spec, *made, own=own)
+
+
+def named(codec: Any) -> dict[str, Any]:
+    """The argument with which a handle is opened again, if its codec is more than the channel knows: a class of this program's."""
+    found = BYTES if codec is None else resolve(codec)
+    return {} if found.own is None else {"codec": found}
+
+
+def agreed(found: Codec, asked: Any) -> Codec | None:
+    """The codec of a handle: the channel's, with the class that the program asked for. None if the channel has another codec."""
+    wanted = found if asked is None else resolve(asked)
+    if _form(wanted.spec) != _form(found.spec):
+        return None
+    return found if wanted.own is None else _of_class(wanted.own, found.spec)
+
+
+def _form(spec: dict[str, Any]) -> dict[str, Any]:
+    """The part of a description that has to be equal. A protobuf message may have got more fields."""
+    return {name: value for name, value in spec.items() if name != "files"}
+
+
 def resolve(codec: Any) -> Codec:
-    """A codec from what a user writes: None, 'bytes', 'json', 'msgpack', a structured dtype, or a `Codec`."""
+    """A codec from what a user writes: None, 'bytes', 'json', 'msgpack', a structured dtype, a class, or a `Codec`."""
     if codec is None:
         return BYTES
     if isinstance(codec, Codec):
@@ -236,33 +379,41 @@ def resolve(codec: Any) -> Codec:
         return from_spec({"kind": codec})
     if isinstance(codec, dict):
         return from_spec(codec)
+    if classes.is_class(codec):
+        return objects(codec)
+    if protobufs.is_class(codec):
+        return _of_class(codec, protobufs.spec(codec))
     import numpy as np
 
     try:
         dtype = np.dtype(codec)
     except TypeError as error:
-        raise Invalid(
-            f"{codec!r} is no codec: use 'bytes', 'json', 'msgpack', a structured dtype, or array(dtype, shape)"
-        ) from error
+        raise Invalid(f"{codec!r} is no codec: use {CHOICE}") from error
+    if isinstance(codec, type) and dtype.hasobject:  # of any class NumPy makes a column of objects
+        raise Invalid(f"the class {codec.__qualname__} is no codec: use {CHOICE}")
     if dtype.names is None:
         raise Invalid(f"dtype {dtype} has no fields: use penstock.array({dtype.str!r}) for plain arrays")
-    return from_spec({"kind": "struct", "dtype": json.loads(json.dumps(dtype.descr))})
+    if dtype.itemsize == 0:
+        raise Invalid(f"dtype {dtype} has no bytes: there is nothing to send")
+    if dtype.hasobject:
+        raise Invalid(f"dtype {dtype} holds Python objects; messages carry plain numbers, strings and arrays of them")
+    return from_spec({"kind": "struct", "dtype": _description(dtype)})
 
 
 def metadata(codec: Codec, attributes: dict[str, Any] | None = None) -> bytes:
-    """What a channel's header keeps: how messages are encoded, and what its maker says of it besides."""
+    """The metadata in a channel's header: its codec, and its maker's attributes."""
     about = {"codec": codec.spec, **({"attributes": attributes} if attributes else {})}
     return json.dumps(about, separators=(",", ":")).encode()
 
 
 def attributes(data: bytes) -> dict[str, Any]:
-    """What the channel's maker said of it, from its header."""
+    """The attributes that the channel's maker gave it, from its header."""
     found = json.loads(data).get("attributes", {})
     return found if isinstance(found, dict) else {}
 
 
 def from_metadata(data: bytes, where: str) -> Codec:
-    """The codec in a channel's header; `Corrupt` if the header holds no such thing."""
+    """The codec in a channel's header; `Corrupt` if the header has none."""
     try:
         return from_spec(json.loads(data)["codec"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,6 +1,6 @@
-"""What can go wrong, as few classes.
+"""Errors, as few classes.
 
-All share `PenstockError` and each also is the built-in exception that means the same, so `except TimeoutError`
+All derive from `PenstockError`, and each is also the built-in exception with the same meaning, so `except TimeoutError`
 works. Knows the compiled core's error codes; must never know a channel kind.
 """
 
@@ -12,7 +12,9 @@ __all__ = [
     "Busy",
     "Closed",
     "Corrupt",
-    "Dropped",
+    "DecodeError",
+    "Disconnected",
+    "EndOfStream",
     "Invalid",
     "Mismatch",
     "NotFound",
@@ -20,6 +22,8 @@ __all__ = [
     "SystemFailure",
     "TimedOut",
     "TooLarge",
+    "TooSlow",
+    "Unsupported",
 ]
 
 
@@ -32,19 +36,38 @@ class TimedOut(PenstockError, TimeoutError):
 
 
 class Closed(PenstockError, ValueError):
-    """This handle was closed, by you."""
+    """You closed this handle."""
+
+
+class Disconnected(PenstockError, ConnectionError):
+    """The other side is gone: it closed, or it died."""
+
+
+class EndOfStream(PenstockError, EOFError):
+    """Every publication has closed, and you have read everything. Only a handle opened with `until_end=True` says so."""
 
 
 class Busy(PenstockError, BlockingIOError):
-    """Somebody else holds it: an exclusive publication, every slot, a lock."""
+    """Another process or thread holds it: an exclusive publication, every slot, a lock."""
 
 
-class Dropped(PenstockError, ConnectionResetError):
-    """This subscription was too slow for its `drop_after`; it goes on at the oldest position that is kept."""
+class TooSlow(PenstockError, ConnectionResetError):
+    """You read too slowly, and the channel went on without you. The next call continues at the oldest position that is kept."""
 
 
 class Corrupt(PenstockError, ValueError):
     """Bytes that this library did not write: shared memory or a recording was damaged."""
+
+
+class DecodeError(PenstockError, ValueError):
+    """A message that does not fit its channel's codec. The next call continues behind it.
+
+    position: its position in its channel or recording; 0 where that is not known.
+    """
+
+    def __init__(self, text: str, position: int = 0) -> None:
+        super().__init__(text)
+        self.position = position
 
 
 class Mismatch(PenstockError, ValueError):
@@ -57,6 +80,10 @@ class TooLarge(PenstockError, ValueError):
 
 class Invalid(PenstockError, ValueError):
     """An argument that makes no sense; the text says which and what would."""
+
+
+class Unsupported(Invalid):
+    """Channels of this kind do not do this; the text says why, and which kind does."""
 
 
 class NotFound(PenstockError, FileNotFoundError):
@@ -72,9 +99,12 @@ _native.register_errors(
     mismatch=Mismatch,
     busy=Busy,
     closed=Closed,
-    dropped=Dropped,
+    disconnected=Disconnected,
+    too_slow=TooSlow,
+    end_of_stream=EndOfStream,
     too_large=TooLarge,
     invalid=Invalid,
+    unsupported=Unsupported,
     system=SystemFailure,
     timeout=TimedOut,
 )

@@ -1,30 +1,30 @@
-"""Iterating over what arrives: every message, waiting for it, until the handle closes."""
+"""Iterating over what arrives: every message, waiting for it, until the handle closes or the stream has ended."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from penstock.errors import Closed
+from penstock.errors import Closed, EndOfStream
 
 T = TypeVar("T")
 
 
 def until_closed(take: Callable[[], T]) -> Iterator[T]:
-    """What `take` returns, again and again, until it raises `Closed`."""
+    """The results of `take`, called again and again until it raises `Closed` or `EndOfStream`."""
     while True:
         try:
             message = take()
-        except Closed:
+        except (Closed, EndOfStream):
             return
         yield message
 
 
 async def until_closed_async(take: Callable[[], Awaitable[T]]) -> AsyncIterator[T]:
-    """The same of what `take` gives when it is awaited."""
+    """The same for a `take` that is awaited."""
     while True:
         try:
             message = await take()
-        except Closed:
+        except (Closed, EndOfStream):
             return
         yield message

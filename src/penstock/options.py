@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
+import operator
+import sys
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,112 +16,183 @@ from penstock._native import core as _native
 from penstock.errors import Invalid, NotFound
 
 MIB = 1 << 20
+TERM_LENGTH_MIN = 64 * 1024
+_GIVEN_AS = {"term_bytes": "term_length", "room": "capacity"}  # a log's computed values, by the option that gives them
 
 
 def _whole(options: object, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Invalid(f"{name} is a whole number, not {value!r}")
+            raise Invalid(f"{_GIVEN_AS.get(name, name)} is a whole number, not {value!r}")
 
 
 def _within(options: object, bits: int, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
         if not 0 <= value < 1 << bits:
-            raise Invalid(f"{name} is {value!r}: it must be from 0 to below 2**{bits}")
+            raise Invalid(f"{_GIVEN_AS.get(name, name)} is {value!r}: it must be from 0 to below 2**{bits}")
+
+
+def flag(value: Any, name: str) -> bool:
+    """True or False, NumPy's too; `Invalid` for anything else."""
+    if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+        return bool(value)
+    raise Invalid(f"{name} is {value!r}: it must be True or False")
+
+
+def whole(value: Any, name: str, least: int = 0, most: int = (1 << 63) - 1) -> int:
+    """A whole number within its range; `Invalid` for anything else."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or not least <= number <= most:
+        raise Invalid(f"{name} is {value!r}: it must be a whole number from {least} to {most}")
+    return number
+
+
+def counted(value: Any, method: str, name: str) -> int:
+    """An argument that counts, checked as compiled methods check it: TypeError for what is no whole number, `Invalid` below 0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{method}(): {name} is a whole number, not {type(value).__name__}") from None
+    if not 0 <= number < 1 << 63:
+        raise Invalid(f"{method}(): {name} is {number}: it must be from 0 to {(1 << 63) - 1}")
+    return number
+
+
+def more_than_zero(value: Any, name: str) -> None:
+    """`Invalid` for an argument that is no number more than 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise Invalid(f"{name} is {value!r}: it must be a number more than 0")
+
+
+def manual_clock(value: Any) -> _native.ManualClock | None:
+    """A clock that a test sets, or None; `Invalid` for anything else."""
+    if value is None or isinstance(value, _native.ManualClock):
+        return value
+    raise Invalid(f"clock is {value!r}: it must be a penstock.ManualClock or None")
+
+
+def plain_json(value: Any, name: str) -> dict[str, Any] | None:
+    """A dictionary that JSON keeps as it is, or None; `Invalid` for anything else."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, dict) and json.loads(json.dumps(value, allow_nan=False)) == value:
+            return value
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise Invalid(
+        f"{name} is {value!r}: it must be a dictionary of what JSON keeps: texts, finite numbers, true, false, null, lists, and "
+        "dictionaries whose keys are texts"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """How a log is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+    """How a log is made. The first publication decides; `Mismatch` if a later one asks for something else.
 
-    term_length: bytes of one of the three terms, a power of two from 64 KiB to 1 GiB. The channel takes three times
-        this in shared memory; the longest message that `offer` and `claim` take is a quarter of it.
-    window: how far in bytes writers may be ahead of the slowest subscription, from half a term to a term.
-    slots: how many publications and subscriptions may exist at once, 2 to 1024.
+    capacity: bytes by which writers may be ahead of the slowest subscription, from half a term to a term; a whole term unless given.
+    term_length: bytes of one of the three terms, a power of two from 64 KiB to 1 GiB; unless given, the smallest that `capacity`
+    fits in, or 8 MiB. The channel takes three times this in shared memory; the longest message that `offer` and `claim` take is a
+    quarter of it.
+    max_members: how many publications and subscriptions may exist at once, 2 to 1024.
     initial_term_id, start_position: where counting begins; for tests at the edges.
     """
 
-    term_length: int = 8 * MIB
-    window: int | None = None
-    slots: int = 64
+    capacity: int | None = None
+    term_length: int | None = None
+    max_members: int = 64
     stream_id: int = 1
     initial_term_id: int = 0
     start_position: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, "term_length", "effective_window", "slots", "stream_id", "initial_term_id", "start_position")
+        _whole(self, "term_bytes", "room", "max_members", "stream_id", "initial_term_id", "start_position")
         for name in ("stream_id", "initial_term_id"):
             if not -(1 << 31) <= getattr(self, name) < 1 << 31:
                 raise Invalid(f"{name} is {getattr(self, name)}: it must fit in 32 bits with a sign")
-        _within(self, 32, "term_length", "effective_window", "slots")
+        _within(self, 32, "term_bytes", "room", "max_members")
         _within(self, 63, "start_position")
-        _native.check_log_options(self.term_length, self.effective_window, self.slots, self.start_position)
+        _native.check_log_options(self.term_bytes, self.room, self.max_members, self.start_position)
 
     @property
-    def effective_window(self) -> int:
-        """The window in bytes; a whole term unless chosen."""
-        return self.term_length if self.window is None else self.window
+    def term_bytes(self) -> int:
+        """`term_length`, or what it is unless given."""
+        if self.term_length is not None:
+            return self.term_length
+        if not isinstance(self.capacity, int):
+            return 8 * MIB
+        return max(TERM_LENGTH_MIN, 1 << max(self.capacity - 1, 0).bit_length())
+
+    @property
+    def room(self) -> int:
+        """`capacity`, or what it is unless given."""
+        return self.term_bytes if self.capacity is None else self.capacity
 
     @property
     def file_size(self) -> int:
         """Bytes of shared memory that the channel takes."""
-        return _native.log_file_size(self.slots, self.term_length)
+        return _native.log_file_size(self.max_members, self.term_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions:
-    """How a ring is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+    """How a ring is made. The first publication decides; `Mismatch` if a later one asks for something else.
 
     capacity: bytes of the ring, a power of two from 64 KiB to 1 GiB: how far a reader may fall behind before it is lapped.
-        The longest message is a quarter of it. All of it is allocated now, so that no later write can fail.
-    slots: how many subscriptions may exist at once, 1 to 1024.
+    The longest message is a quarter of it. All of it is allocated now, so that no later write can fail.
+    max_members: how many subscriptions may exist at once, 1 to 1024.
     start_position, start_sequence: where counting begins; for tests at the edges.
     """
 
     capacity: int = 8 * MIB
-    slots: int = 64
+    max_members: int = 64
     start_position: int = 0
     start_sequence: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, "capacity", "slots", "start_position", "start_sequence")
-        _within(self, 32, "capacity", "slots")
+        _whole(self, "capacity", "max_members", "start_position", "start_sequence")
+        _within(self, 32, "capacity", "max_members")
         _within(self, 63, "start_position")
         _within(self, 64, "start_sequence")
-        _native.check_ring_options(self.capacity, self.slots, self.start_position)
+        _native.check_ring_options(self.capacity, self.max_members, self.start_position)
 
     @property
     def file_size(self) -> int:
         """Bytes of shared memory that the channel takes."""
-        return _native.ring_file_size(self.slots, self.capacity)
+        return _native.ring_file_size(self.max_members, self.capacity)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SyncOptions:
-    """How a sync queue is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+    """How a sync queue is made. The first member decides; `Mismatch` if a later one asks for something else.
 
-    size: bytes that may be unread by the slowest member before writers wait, a power of two from 64 KiB to 1 GiB. The queue
-        takes three times this in shared memory; the longest message is half of it.
-    slots: how many members may be in it at once, 1 to 512.
+    capacity: bytes that may be unread by the slowest member before writers wait, a power of two from 64 KiB to 1 GiB. The queue
+    takes three times this in shared memory; the longest message is half of it.
+    max_members: how many members may be in it at once, 1 to 512; a publication or a subscription counts for half a member.
     start_position: where counting begins; for tests at the edges.
     """
 
-    size: int = MIB
-    slots: int = 32
+    capacity: int = MIB
+    max_members: int = 32
     start_position: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, "size", "slots", "start_position")
-        if not 1 <= self.slots <= 512:
-            raise Invalid(f"slots is {self.slots}: it must be from 1 to 512")
+        _whole(self, "capacity", "max_members", "start_position")
+        if not 1 <= self.max_members <= 512:
+            raise Invalid(f"max_members is {self.max_members}: it must be from 1 to 512")
         _ = self.log
 
     @property
     def log(self) -> LogOptions:
         """The log that the queue is made of: each member takes two of its slots."""
-        return LogOptions(term_length=self.size, slots=2 * self.slots, start_position=self.start_position)
+        return LogOptions(
+            term_length=self.capacity, max_members=2 * self.max_members, start_position=self.start_position
+        )
 
     @property
     def file_size(self) -> int:
@@ -126,25 +202,25 @@ class SyncOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PipeOptions:
-    """How a pipe channel is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+    """How a pipe channel is made. The first publication decides; `Mismatch` if a later one asks for something else.
 
     capacity: bytes that one pipe holds, a power of two from 64 KiB to 1 GiB. The longest message is half of it.
-    mark: messages that one pipe holds at most: its high-water mark.
-    pipes: how many there can be: one from each sender to each receiver, and one each way between peers that answer. All of them
-        are allocated now, so that no later write can fail.
-    peers: how many may be there at once, 2 to 1024.
-    start_position: where counting begins; for tests at the edges.
+    max_messages: messages that one pipe holds: its high-water mark.
+    max_pipes: how many pipes there can be: one from each sender to each receiver, and one each way between members that answer.
+    All of them are allocated now, so that no later write can fail.
+    max_members: how many publications, subscriptions and sockets there can be at once, 2 to 1024.
+    start_position: where the bytes of each pipe are counted from; for tests at the edges.
     """
 
     capacity: int = MIB // 2
-    mark: int = 1000
-    pipes: int = 64
-    peers: int = 32
+    max_messages: int = 1000
+    max_pipes: int = 64
+    max_members: int = 32
     start_position: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, "capacity", "mark", "pipes", "peers", "start_position")
-        _within(self, 32, "capacity", "mark", "pipes", "peers")
+        _whole(self, "capacity", "max_messages", "max_pipes", "max_members", "start_position")
+        _within(self, 32, "capacity", "max_messages", "max_pipes", "max_members")
         _within(self, 63, "start_position")
         _ = self.file_size
 
@@ -153,21 +229,21 @@ class PipeOptions:
         """Bytes of shared memory that the channel takes."""
         return _native.pipe_file_size(
             capacity=self.capacity,
-            peers=self.peers,
-            pipes=self.pipes,
-            mark=self.mark,
+            max_members=self.max_members,
+            max_pipes=self.max_pipes,
+            max_messages=self.max_messages,
             start_position=self.start_position,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameOptions:
-    """How a frames channel is made. Whoever comes second gets what the first one chose, and an error if it asked for another.
+    """How a frames channel is made. The first publication decides; `Mismatch` if a later one asks for something else.
 
     shape, dtype: of every frame; plain numbers, every dimension fixed. dtype is "u1" unless chosen.
     buffers: frames that exist at once, 2 to 1024: one is filled, one is the newest, the rest may be leased by readers. All
-        of them are allocated now, so that no later write can fail.
-    slots: how many subscriptions may exist at once, 1 to 1024.
+    of them are allocated now, so that no later write can fail.
+    max_members: how many subscriptions may exist at once, 1 to 1024.
     attributes: what else is to be known of the stream, plain JSON; kept in the channel.
     start_position, start_sequence: where counting begins; for tests at the edges.
     """
@@ -175,16 +251,19 @@ class FrameOptions:
     shape: tuple[int, ...] | None = None
     dtype: str = "|u1"
     buffers: int = 8
-    slots: int = 64
+    max_members: int = 64
     attributes: dict[str, Any] | None = None
     start_position: int = 0
     start_sequence: int = 0
 
     def __post_init__(self) -> None:
-        _whole(self, "buffers", "slots", "start_position", "start_sequence")
-        _within(self, 32, "buffers", "slots")
+        _whole(self, "buffers", "max_members", "start_position", "start_sequence")
+        _within(self, 32, "max_members")
+        if not 2 <= self.buffers <= 1024:
+            raise Invalid(f"buffers is {self.buffers}: it must be from 2 to 1024")
         _within(self, 63, "start_position")
         _within(self, 64, "start_sequence")
+        plain_json(self.attributes, "attributes")
         if self.shape is not None:
             _ = self.file_size
 
@@ -194,11 +273,17 @@ class FrameOptions:
         import numpy as np
 
         if self.shape is None:
-            raise NotFound(errno.ENOENT, "there is no such channel yet, and only who gives a shape can make it")
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+            raise NotFound(
+                errno.ENOENT,
+                "to publish a new one, give shape=(HEIGHT, WIDTH, ...); to wait for it, subscribe with connect_timeout=SECONDS",
+            )
+        size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        if size >= 1 << 63:
+            raise Invalid(f"shape is {self.shape}: a frame of {size} bytes is larger than any memory")
+        return size
 
     @property
-    def capacity(self) -> int:
+    def notes_capacity(self) -> int:
         """Bytes of the ring that carries what is said of the frames: twice as many as there are buffers, 4 KiB for each."""
         return max(64 * 1024, 1 << (2 * self.buffers * 4096 - 1).bit_length())
 
@@ -206,8 +291,8 @@ class FrameOptions:
     def file_size(self) -> int:
         """Bytes of shared memory that the channel takes."""
         return _native.frames_file_size(
-            capacity=self.capacity,
-            slots=self.slots,
+            capacity=self.notes_capacity,
+            slots=self.max_members,
             buffers=self.buffers,
             frame_bytes=self.frame_bytes,
             start_position=self.start_position,
@@ -220,7 +305,28 @@ def seconds(value: float | None, name: str) -> float:
         return 0.0
     if not isinstance(value, int | float) or not value >= 0:
         raise Invalid(f"{name} is {value!r}: it must be None or seconds from 0 on")
-    return float(value)
+    return float(value) if value <= sys.float_info.max else math.inf  # there are larger integers
+
+
+def limit_of(timeout: float | None) -> float | None:
+    """A timeout in seconds; None: wait for ever. `Invalid` as for `seconds`."""
+    return None if timeout is None else seconds(timeout, "timeout")
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """When a timeout that begins now is over, on the clock of `time.monotonic`; None: never. `Invalid` as for `seconds`."""
+    return None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
+
+
+def patience(when_slow: str | None, drop_after: float | None) -> float:
+    """A reader's rule for slow readers, as the compiled ends take it.
+
+    0: they wait. Below 0: they fail. Else seconds until they drop the reader. Giving `drop_after` means "drop".
+    """
+    way = when_slow if when_slow is not None else "wait" if drop_after is None else "drop"
+    if way not in ("wait", "drop", "fail") or (way == "drop") != (drop_after is not None):
+        raise Invalid(f"when_slow is {when_slow!r}: it must be 'wait', 'fail', or 'drop' with drop_after=SECONDS")
+    return -1.0 if way == "fail" else max(seconds(drop_after, "drop_after"), 1e-9) if way == "drop" else 0.0
 
 
 def frame_dtype_name(dtype: Any) -> str:
@@ -238,6 +344,8 @@ def frame_dtype_name(dtype: Any) -> str:
 
 def frame_shape(shape: Any) -> tuple[int, ...]:
     """A shape of fixed sizes from 1 on; `Invalid` for anything else."""
+    if isinstance(shape, (str, bytes, bytearray, memoryview)) or not isinstance(shape, (int, Iterable)):
+        raise Invalid(f"shape is {shape!r}: give the size of every dimension, whole numbers from 1 on")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     if (
         not sizes

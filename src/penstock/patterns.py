@@ -1,4 +1,7 @@
-"""What peers of the messaging patterns have in common, whatever carries their messages: ways to receive, names, routed messages."""
+"""Shared by the sockets of all messaging patterns, on pipes and on ZeroMQ: bodies, receiving, names.
+
+Knows codecs and event loops. It must never know a pipe or a ZeroMQ socket.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from penstock.errors import TimedOut
+from penstock import codecs, loops
+from penstock.codecs import Codec
+from penstock.errors import DecodeError, Invalid, TimedOut
 from penstock.iteration import until_closed, until_closed_async
+from penstock.options import counted, limit_of
 
-Body = Any  # bytes, any buffer, text, or a list of those: the parts of one message
+# On a channel of bytes: bytes, any buffer, text, or a list of those, the parts of one message. With another codec: its objects.
+Body = Any
 Raw = TypeVar("Raw")  # as it was carried
 Made = TypeVar("Made")  # as it is given out
 
@@ -18,11 +25,13 @@ class Routed(NamedTuple):
     """A message and the name of the dealer that sent it."""
 
     sender: str
-    body: bytes | list[bytes]
+    body: Any
 
 
 class Receiving(ABC, Generic[Raw, Made]):
-    """A peer that receives. Thread-safe if what it is built on is."""
+    """A socket that receives. Thread-safe if the handle below is."""
+
+    _late_error: Exception | None = None  # the error that a poll met behind its messages: the next call raises it
 
     @property
     @abstractmethod
@@ -31,11 +40,11 @@ class Receiving(ABC, Generic[Raw, Made]):
 
     @abstractmethod
     def _take(self, timeout: float | None) -> Raw | None:
-        """What comes next, or None when `timeout` seconds have passed (None: for ever, 0: now or never)."""
+        """The next message, or None when `timeout` seconds have passed (None: for ever, 0: now or never)."""
 
     @abstractmethod
     def _made(self, raw: Raw) -> Made:
-        """What a user gets of it."""
+        """The message as the user gets it."""
 
     @abstractmethod
     async def _stirred(self) -> None:
@@ -47,27 +56,85 @@ class Receiving(ABC, Generic[Raw, Made]):
             raise TimedOut(f"{self.channel}: no message within the timeout")
         return raw
 
+    def _raise_late(self) -> None:
+        error, self._late_error = self._late_error, None
+        if error is not None:
+            raise error
+
     def recv(self, timeout: float | None = None) -> Made:
-        """The next message. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
-        return self._made(self._expect(timeout))
+        """The next message. Waits for it. `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits)."""
+        if self._late_error is not None:
+            self._raise_late()
+        raw = self._take(timeout)
+        if raw is None:
+            raise TimedOut(f"{self.channel}: no message within the timeout")
+        return self._made(raw)
 
     def try_recv(self) -> Made | None:
         """The next message, or None if there is none yet. Never blocks."""
+        if self._late_error is not None:
+            self._raise_late()
         raw = self._take(0)
         return None if raw is None else self._made(raw)
 
-    async def arecv(self) -> Made:
-        """The next message; waits in the running event loop. Cancelling it loses nothing."""
-        while (raw := self._take(0)) is None:
-            await self._stirred()
+    def poll(self, limit: int = 1000) -> list[Made]:
+        """The messages that are there now, at most `limit` of them. Never blocks.
+
+        An error behind the first message waits for the next call, so that no message is lost to it.
+        """
+        limit = counted(limit, "poll", "limit")
+        self._raise_late()
+        found: list[Made] = []
+        try:
+            while len(found) < limit and (raw := self._take(0)) is not None:
+                found.append(self._made(raw))
+        except (DecodeError, Invalid) as error:
+            if not found:
+                raise
+            self._late_error = error.with_traceback(None)  # its frames would keep this handle alive
+        return found
+
+    async def arecv(self, timeout: float | None = None) -> Made:
+        """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses no message."""
+        limit = limit_of(timeout)
+        self._raise_late()
+        raw = self._take(0)
+        if raw is None and limit is None:
+            raw = await self._taken()
+        elif raw is None:
+            raw = await loops.patiently(self._taken(), limit, f"{self.channel}: no message within the timeout")
         return self._made(raw)
 
+    async def _taken(self) -> Raw:
+        while (raw := self._take(0)) is None:
+            await self._stirred()
+        return raw
+
     def __iter__(self) -> Iterator[Made]:
-        """Every message, waiting for it; ends when the handle closes."""
+        """Every message, waiting for it. Ends when the handle closes."""
         return until_closed(self.recv)
 
     def __aiter__(self) -> AsyncIterator[Made]:
+        """Every message, awaited in the running event loop. Ends when the handle closes."""
         return until_closed_async(self.arecv)
+
+
+def has_parts(codec: Codec, body: Body) -> bool:
+    """Whether a body is a list of the parts of one message. Only messages of bytes have parts: elsewhere a list is an object."""
+    return codec.kind == "bytes" and isinstance(body, list | tuple)
+
+
+def encode(codec: Codec, body: Body) -> Any:
+    """A body that has no parts, as a buffer. On a channel of bytes text is UTF-8."""
+    return encoded(body) if codec.kind == "bytes" else codec.encode(body)
+
+
+def decode(codec: Codec, channel: str, position: int, data: bytes) -> Any:
+    """Decodes a body. `DecodeError` if the codec cannot read it; position: the message's, for the error."""
+    try:
+        return codec.parse(data)
+    except Exception as error:
+        raise codecs.undecodable(codec, channel, position, data, error) from error
 
 
 def encoded(part: Any) -> Any:
@@ -76,5 +143,5 @@ def encoded(part: Any) -> Any:
 
 
 def decoded(name: bytes) -> str:
-    """A name as text; bytes that are no UTF-8 are no accident."""
+    """A name as text. Bytes that are not UTF-8 become surrogate escapes, so that nothing of the name is lost."""
     return name.decode("utf-8", "surrogateescape")

@@ -1,21 +1,88 @@
-"""Made by tools/stubs.py from the compiled module; `make stubs` writes it anew."""
+"""Made by tools/stubs.py from the compiled module; `make stubs` writes it again."""
 
 """
 Penstock's compiled core: shared bytes, atomics, recordings. Private: use penstock.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from typing_extensions import Buffer
 
 
-def register_errors(*, corrupt: type[Exception], mismatch: type[Exception], busy: type[Exception], closed: type[Exception], dropped: type[Exception], too_large: type[Exception], invalid: type[Exception], system: type[Exception], timeout: type[Exception]) -> None:
+def command_of(pid: int) -> str:
     """
-    Says which exception class stands for each kind of failure. Called once, by penstock.errors.
+    A process' command line; empty if there is none of that number, or nobody may see it.
     """
 
-def format_log(*, fd: int, term_length: int, window: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, sync: bool = False) -> None: ...
+def register_errors(*, corrupt: type[Exception], mismatch: type[Exception], busy: type[Exception], closed: type[Exception], disconnected: type[Exception], too_slow: type[Exception], end_of_stream: type[Exception], too_large: type[Exception], invalid: type[Exception], unsupported: type[Exception], system: type[Exception], timeout: type[Exception]) -> None:
+    """
+    Registers the exception class of each kind of failure. Called once, by penstock.errors.
+    """
+
+LIFE_BYTE: int = 8
+
+LOG_SLOTS_BYTE: int = 8192
+
+LOG_SLOT_SIZE: int = 512
+
+NAME_MAX: int = 64
+
+ROLES: tuple[str, ...] = ...
+
+WHEN_FULL: tuple[str, ...] = ('wait', 'drop_newest', 'drop_oldest')
+
+MISSING_LENGTH: int = 32
+
+SYNC_HEADER: str = '<HHI'
+
+FRAME_NOTE: str = '<IIQqq'
+
+INDEX_HEADER_LENGTH: int = 64
+
+INDEX_ENTRY: tuple[tuple[str, str], ...] = ...
+
+ENTRY_BLOCK: int = 0
+
+ENTRY_GAP: int = 1
+
+ENTRY_SEAL: int = 2
+
+RECORDED_COLUMNS: dict[str, int] = ...
+
+class OpenHold:
+    """
+    Holds the byte that orders joining, leaving and deciding an open channel.
+    """
+
+    def __init__(self, fd: int, path: str) -> None: ...
+
+    def release(self) -> None: ...
+
+def open_file_size(kind: str, slots: int) -> int:
+    """Bytes that a channel's file takes while it is open."""
+
+def format_open(*, fd: int, kind: str, slots: int, notes: bytes, boot_id: bytes) -> None: ...
+
+def is_open(fd: int, path: str, kind: str) -> bool:
+    """Whether the channel waits for its first publication."""
+
+def inspect_open(fd: int, path: str, kind: str) -> dict[str, Any]: ...
+
+def read_notes(fd: int, path: str, kind: str) -> bytes:
+    """The options and the codec that were named for an open channel so far."""
+
+def write_notes(fd: int, path: str, kind: str, hold: OpenHold, notes: bytes, slots: int | None) -> None: ...
+
+def early_log(fd: int, path: str, kind: str, name: bytes, drop_after: float) -> ReaderEnd: ...
+
+def early_ring(fd: int, path: str, conflate: bool) -> ReaderEnd: ...
+
+def early_pipe(fd: int, path: str, name: bytes, by_hand: bool) -> ReaderEnd: ...
+
+def early_tap(fd: int, path: str, name: bytes, when_full: int, position: int) -> StreamEnd: ...
+
+def format_log(*, fd: int, term_length: int, capacity: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, sync: bool = False, hold: OpenHold | None = None) -> None: ...
 
 def log_file_size(slots: int, term_length: int) -> int:
     """Bytes that a log channel's file takes."""
@@ -23,11 +90,11 @@ def log_file_size(slots: int, term_length: int) -> int:
 def inspect_log(fd: int, path: str, sync: bool = False) -> dict[str, Any]:
     """Header, counters and members, read without disturbing anyone."""
 
-def check_log_options(term_length: int, window: int, slots: int, start_position: int) -> None: ...
+def check_log_options(term_length: int, capacity: int, slots: int, start_position: int) -> None: ...
 
 def crc32c(data: bytes, before: int = 0) -> int: ...
 
-def format_ring(*, fd: int, capacity: int, slots: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
+def format_ring(*, fd: int, capacity: int, slots: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes, hold: OpenHold | None = None) -> None: ...
 
 def ring_file_size(slots: int, capacity: int) -> int:
     """Bytes that a ring channel's file takes."""
@@ -39,6 +106,9 @@ def inspect_frames(fd: int, path: str) -> dict[str, Any]:
 
 def frames_file_size(*, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int) -> int:
     """Checks the options; bytes that a frames channel's file takes."""
+
+def latency_bucket(ns: int) -> int:
+    """The bucket of a latency in a subscription's histogram."""
 
 def inspect_ring(fd: int, path: str) -> dict[str, Any]:
     """Header, counters and members, read without disturbing anyone."""
@@ -56,12 +126,12 @@ class ManualClock:
     def now_ns(self) -> int: ...
 
     @now_ns.setter
-    def now_ns(self, arg: int, /) -> None: ...
+    def now_ns(self, now_ns: int) -> None: ...
 
 class Claim:
     """
     A message being written in place. As a context manager it gives a writable memoryview, commits at the end
-    of the block and aborts if the block raises. Writing after the block is undefined for readers.
+    of the block and aborts if the block raises. BufferError instead of a commit while an array or another view of it is in use: the message is not sent, and its range stays claimed until the view is gone.
     """
 
     def __enter__(self) -> memoryview: ...
@@ -74,9 +144,6 @@ class Claim:
     def abort(self) -> None:
         """Gives the claim up; readers skip it."""
 
-    def describe(self, id: int | None, start_ns: int, end_ns: int, fields: str) -> None:
-        """Frames: what is said of the frame beside its bytes; before commit."""
-
     @property
     def ended(self) -> bool: ...
 
@@ -84,23 +151,23 @@ class Claim:
     def position(self) -> int:
         """Where the message's frame begins."""
 
-class Sender:
+class WriterEnd:
     """The writing end of a channel, made for a Publication."""
 
     def prefault(self) -> bool: ...
 
-def log_sender(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> Sender: ...
+def log_writer(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> WriterEnd: ...
 
-def ring_sender(fd: int, path: str, clock: ManualClock | None) -> Sender: ...
+def ring_writer(fd: int, path: str, clock: ManualClock | None) -> WriterEnd: ...
 
-def frames_sender(fd: int, path: str, clock: ManualClock | None) -> Sender: ...
+def frames_writer(fd: int, path: str, clock: ManualClock | None) -> WriterEnd: ...
 
 class Publication:
-    def __init__(self, sender: Sender) -> None: ...
+    def __init__(self, writer: WriterEnd) -> None: ...
 
     def claim(self, length: int, timeout: float | None = None) -> Claim:
         """
-        Room for one message of `length` bytes, to be written in place; waits for room like send.
+        Room for one message of `length` bytes, to be written in place. Waits for room as `send` does.
         """
 
     def close(self) -> None:
@@ -123,7 +190,7 @@ class Publication:
 
     @property
     def connected(self) -> bool:
-        """Whether anybody subscribes at this moment."""
+        """Whether there is a subscription at this moment."""
 
     @property
     def readers(self) -> int:
@@ -136,20 +203,18 @@ class Publication:
     @property
     def all_read(self) -> bool:
         """
-        Whether every subscription has read all that was sent; also true without any. A log's subscriptions
-        show how far they are when they find nothing more.
+        Whether every subscription has read all messages; also true without any. A log's subscriptions store their position when they find nothing more.
         """
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """
-        Waits until so many subscriptions are there; TimeoutError after `timeout` seconds.
+        Waits until at least `count` subscriptions are there. `TimedOut` after `timeout` seconds.
         """
 
     def send(self, data: Buffer, timeout: float | None = None) -> int:
         """
         Publishes one message (bytes or any contiguous buffer) and returns the stream position after it.
-        Waits while the slowest subscription is a whole window behind; TimeoutError after `timeout`
-        seconds (None: for ever, 0: now or never). Messages above max_payload go out in fragments.
+        Waits while there is no room: `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits). Messages above max_payload go out in fragments.
         """
 
     def offer(self, data: Buffer) -> int | None:
@@ -164,22 +229,196 @@ class Publication:
         Takes a sequence of buffers, or one C-contiguous array whose rows are the messages.
         """
 
+def claim_frame(publication: Publication, timeout: float | None) -> Claim:
+    """
+    A free buffer of a frames channel. Its owner makes all arrays of it read-only before the commit.
+    """
+
+def why_full(publication: Publication) -> str:
+    """The reason why there is no room now, for an error."""
+
+def describe_frame(claim: Claim, id: int | None, start_ns: int, end_ns: int, fields: str) -> None:
+    """Sets a claimed frame's fields beside its bytes; before commit."""
+
+class EventWatch:
+    """
+    Says when it is worth to try again: for room, for subscriptions, or for messages.
+    """
+
+    def __init__(self, handle: Publication | Subscription, members: bool = False) -> None:
+        """
+        On a publication: for room, or with `members` for subscriptions. On a subscription: for messages.
+        """
+
+    def prepare(self) -> None:
+        """Before an attempt."""
+
+    def arm(self) -> int:
+        """
+        After an attempt that failed: a descriptor that is readable once the next one is worth it, and at least every 50 ms.
+        """
+
+class SendAttempt:
+    """One message on its way."""
+
+    def __init__(self, publication: Publication, data: Buffer) -> None: ...
+
+    def step(self) -> int | None:
+        """The position after the message, or None if there was no room."""
+
+    def end(self) -> None:
+        """Gives up the fragments that are not sent."""
+
+class StreamEnd:
+    """An end of a channel that follows the stream, made for a Tap."""
+
+    def prefault(self) -> bool: ...
+
+class ReaderEnd(StreamEnd):
+    """The reading end of a channel, made for a Subscription."""
+
+    def lead_through(self, gate: Gate) -> None: ...
+
+class StreamHandle:
+    """A subscription, or a recorder's tap."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def position(self) -> int:
+        """The position where reading continues."""
+
+    @property
+    def lag(self) -> int:
+        """Bytes of the stream between here and its end."""
+
+    @property
+    def lost(self) -> int:
+        """
+        Bytes of the stream that it missed because it was lapped (ring) or dropped (log, drop_after).
+        """
+
+    @property
+    def lost_messages(self) -> int | None:
+        """
+        Messages that it missed; None where only the bytes are known (a log that dropped it).
+        """
+
+class Tap(StreamHandle):
+    """
+    A recorder's reader of a channel whose subscriptions take messages away.
+    """
+
+    def __init__(self, end: StreamEnd) -> None: ...
+
+    def close(self) -> None:
+        """
+        Gives the slot back; writers no longer wait for it. Safe to call twice.
+        """
+
 class Borrow:
     """
     A message read in place: as a context manager it gives a read-only memoryview. The log keeps the bytes
     until the block has ended and every view of them (a NumPy array, say) is gone.
     """
 
+    @property
+    def received(self) -> tuple[int, int, int]:
+        """(position, time_ns, session) of the message that is borrowed."""
+
+    @property
+    def envelope(self) -> tuple[bytes, bytes]:
+        """
+        Sender and type of the message that is borrowed; empty where messages have none.
+        """
+
     def __enter__(self) -> memoryview: ...
 
     def __exit__(self, type: object | None, value: object | None, traceback: object | None) -> bool: ...
 
-class Receiver:
-    """The reading end of a channel, made for a Subscription."""
+def log_reader(fd: int, path: str, start: str, position: int, drop_after: float) -> ReaderEnd: ...
 
-    def prefault(self) -> bool: ...
+def ring_reader(fd: int, path: str, start: str, position: int, conflate: bool) -> ReaderEnd: ...
 
-    def lead_through(self, gate: Gate) -> None: ...
+class Subscription(StreamHandle):
+    def __iter__(self) -> Self:
+        """Implement iter(self)."""
+
+    def __next__(self) -> Any:
+        """Implement next(self)."""
+
+    def __init__(self, reader: ReaderEnd, spin: float, until_end: bool = False) -> None: ...
+
+    def poll(self, limit: int = 1000) -> list[Any]:
+        """
+        The messages that are there now, at most `limit`, as a list of bytes. Never blocks. The next call raises an error behind the first message, so that no message before it is lost.
+        """
+
+    def borrow(self, timeout: float | None = None) -> Borrow:
+        """
+        The next message without a copy, as a context manager; waits like recv. Messages that came in fragments are
+        copied.
+        """
+
+    def fileno(self) -> int:
+        """
+        A descriptor that is readable while there is something to receive, for selectors. Starts the process's one
+        bridge thread on first use.
+        """
+
+    def close(self) -> None:
+        """
+        Gives the slot back; writers no longer wait for it. Safe to call twice.
+        """
+
+    @property
+    def conflated(self) -> int:
+        """
+        Messages skipped because newer ones were there (conflate=True); they do not count as lost.
+        """
+
+    @property
+    def restarts(self) -> int:
+        """
+        How many publications of a ring followed the first one that this subscription read.
+        """
+
+    @property
+    def incomplete(self) -> int:
+        """
+        Messages without all their fragments: their publication died or gave up.
+        """
+
+    def recv(self, timeout: float | None = None) -> bytes:
+        """
+        The next message as bytes. Waits for it: `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits).
+        """
+
+    def try_recv(self) -> bytes | None:
+        """
+        The next message as bytes, or None if there is none yet. Never blocks.
+        """
+
+def last_of(subscription: Subscription) -> tuple[int, int, int, bytes, bytes]:
+    """
+    (position, time_ns, session, sender, type) of the message received last; the last two empty where messages have none.
+    """
+
+def next_of_batch(subscription: Subscription, first: bool, /) -> bytes | None:
+    """
+    One message of a batch, or None. The next call raises an error behind the first message.
+    """
+
+def poll_arrow(subscription: Subscription, limit: int, max_bytes: int) -> tuple[Any, Any]: ...
+
+def position_of(subscription: Subscription, message: bytes) -> int:
+    """The position of a message that was received a moment ago."""
+
+def keep_back(subscription: Subscription, error: object) -> None:
+    """
+    The message taken last is not returned: the next call raises this error instead.
+    """
 
 class Gate:
     """Decides for a test when messages are delivered and waits return."""
@@ -200,105 +439,38 @@ class Gate:
     @property
     def waiting(self) -> int: ...
 
-def log_receiver(fd: int, path: str, start: str, position: int, drop_after: float) -> Receiver: ...
-
-def ring_receiver(fd: int, path: str, start: str, position: int, conflate: bool) -> Receiver: ...
-
-class Subscription:
-    def __iter__(self) -> Self:
-        """Implement iter(self)."""
-
-    def __next__(self) -> Any:
-        """Implement next(self)."""
-
-    def __init__(self, receiver: Receiver, spin: float) -> None: ...
-
-    def poll(self, limit: int = 1000) -> list[Any]:
-        """
-        What is there now, at most `limit` messages, as a list of bytes. Never blocks.
-        """
-
-    def poll_arrow_capsules(self, limit: int, max_bytes: int) -> tuple[Any, Any]: ...
-
-    def borrow(self, timeout: float | None = None) -> Borrow:
-        """
-        The next message without a copy, as a context manager; waits like recv. Messages that came in fragments are
-        copied.
-        """
-
-    def fileno(self) -> int:
-        """
-        A descriptor that is readable while there is something to receive, for selectors. Starts the process's one
-        bridge thread on first use.
-        """
-
-    def close(self) -> None:
-        """
-        Gives the slot back; writers no longer wait for it. Safe to call twice.
-        """
+class GateWait:
+    """A wait in an event loop. A test ends it, not the clock."""
 
     @property
-    def closed(self) -> bool: ...
+    def over(self) -> bool:
+        """Whether the test ended every wait since this one began."""
 
-    @property
-    def position(self) -> int:
-        """Where reading goes on."""
+    def end(self) -> None: ...
 
-    @property
-    def lag(self) -> int:
-        """Bytes of the stream between here and its end."""
+def gate_wait(subscription: Subscription) -> GateWait | None:
+    """For a wait that begins now: None unless a test holds the channel."""
 
-    @property
-    def lost(self) -> int:
-        """
-        Bytes of the stream that this subscription missed: by being lapped (ring) or let go (log, drop_after).
-        """
+def decided(stream: StreamHandle) -> bool:
+    """
+    Whether the channel has had a publication, ever: until then it is open, and has no codec and nothing to read.
+    """
 
-    @property
-    def lost_messages(self) -> int | None:
-        """
-        Messages that it missed; None where only the bytes are known (a log that let it go).
-        """
+def metadata_of(stream: StreamHandle) -> bytes:
+    """The metadata of a channel that is decided."""
 
-    @property
-    def conflated(self) -> int:
-        """
-        Messages passed over because newer ones were there (conflate=True); they do not count as lost.
-        """
+def wait_any(subscriptions: Sequence[Subscription], timeout: float | None) -> list[int]:
+    """The subscriptions that have something for a user."""
 
-    @property
-    def restarts(self) -> int:
-        """How many publications of a ring followed the first one heard."""
-
-    @property
-    def incomplete(self) -> int:
-        """
-        Messages of which only some fragments came: their sender died or gave up.
-        """
-
-    @property
-    def last(self) -> tuple[int, int, int]:
-        """(position, time_ns, session) of the message received last."""
-
-    def recv(self, timeout: float | None = None) -> bytes:
-        """
-        The next message as bytes. Waits for it; TimeoutError after `timeout` seconds (None: for ever,
-        0: now or never).
-        """
-
-    def try_recv(self) -> bytes | None:
-        """
-        The next message as bytes, or None if there is none yet. Never blocks.
-        """
-
-def wait_any(subscriptions: Sequence[Subscription], timeout: float | None, raw: bool = False) -> list[int]: ...
+def wait_any_frames(streams: Sequence[StreamHandle], timeout: float | None) -> list[int]:
+    """The streams that have something for a recorder."""
 
 class RecordingSegment:
     """A segment being written. One thread at a time."""
 
     def __init__(self, *, data_fd: int, data_path: str, index_fd: int, index_path: str, base: int, term_length: int, initial_term_id: int, stream_id: int, recording: int, messages_before: int, entries: int, data_length: int) -> None: ...
 
-    def record(self, subscription: Subscription, max_bytes: int) -> int: ...
+    def record(self, stream: StreamHandle, max_bytes: int) -> int: ...
 
     def sync(self) -> None: ...
 
@@ -315,26 +487,28 @@ class RecordingSegment:
     @property
     def messages(self) -> int: ...
 
-def read_index(path: str) -> dict[str, Any]: ...
+def read_index(path: str, open: object | None = None) -> dict[str, Any]: ...
 
-def verify_segment(data_path: str, index_path: str) -> tuple[Any, Any]: ...
+def verify_segment(data_path: str, index_path: str, open: object | None = None) -> tuple[Any, Any]: ...
 
 class Scan:
     """
     Messages of a range of a recording as Arrow batches. One thread at a time.
     """
 
-    def __init__(self, segments: Sequence[tuple[str, str]], *, start: int, end: int, time_min: int, time_max: int, columns: int, stream: str, batch_rows: int, batch_bytes: int, frames: bool = False) -> None: ...
+    def __init__(self, segments: Sequence[tuple[str, str]], *, start: int, end: int, time_min: int, time_max: int, columns: int, stream: str, batch_rows: int, batch_bytes: int, frames: bool = False, open: object | None = None, later: Callable[[], list[tuple[str, str]]] | None = None) -> None: ...
 
-    def next_batch(self, columns: int, stream: str) -> tuple[Any, Any] | None: ...
-
-    def empty_batch(self, columns: int, stream: str) -> tuple[Any, Any]: ...
+    def next_batch(self) -> tuple[Any, Any] | None: ...
 
     @property
     def resume(self) -> int: ...
 
+def empty_batch(columns: int) -> tuple[Any, Any]: ...
+
 class Lease:
-    """A frame's buffer, which stays as it is while this lives. Read-only."""
+    """
+    A lease of a frame's buffer, which does not change while this exists. Read-only.
+    """
 
     def release(self) -> None: ...
 
@@ -365,7 +539,7 @@ class Lease:
     @property
     def fields(self) -> bytes: ...
 
-def frames_receiver(fd: int, path: str, start: str, position: int, conflate: bool, pixels: bool) -> Receiver: ...
+def frames_reader(fd: int, path: str, start: str, position: int, conflate: bool, waits: bool, pixels: bool) -> ReaderEnd: ...
 
 def try_take_frame(subscription: Subscription) -> Lease: ...
 
@@ -375,19 +549,36 @@ def newest_frame(subscription: Subscription) -> Lease: ...
 
 def leases(subscription: Subscription) -> int: ...
 
-def sync_sender(fd: int, path: str, name: bytes, clock: ManualClock | None) -> Sender: ...
+def sync_writer(fd: int, path: str, name: bytes, clock: ManualClock | None) -> WriterEnd: ...
 
-def sync_receiver(fd: int, path: str, name: bytes, start: str, position: int, drop_after: float) -> Receiver: ...
+def sync_reader(fd: int, path: str, name: bytes, start: str, position: int, drop_after: float) -> ReaderEnd: ...
 
 class SyncMember:
-    """
-    What a member of a sync queue does per message; penstock.join makes them.
-    """
+    """A sync queue member's work per message. penstock.join makes members."""
 
-    def __init__(self, publication: object, subscription: object, message: type[tuple[Any, ...]], channel: str, name: bytes, own: bool, spill_limit: int) -> None: ...
+    def __iter__(self) -> Self:
+        """Implement iter(self)."""
 
-    def pop_many(self, limit: int = 1000) -> list[Any]:
-        """What is there now, at most `limit` messages. Never blocks."""
+    def __next__(self) -> Any:
+        """Implement next(self)."""
+
+    def __init__(self, publication: object, subscription: object, message: type[tuple[Any, ...]], own: bool, spill_limit: int) -> None: ...
+
+    def offer_many(self, messages: object, *, type: str | bytes = "") -> int:
+        """
+        Writes messages of one type in order until there is no room, without blocking, and returns how many. Takes a
+        sequence of texts and buffers, or one C-contiguous array whose rows are the messages.
+        """
+
+    def claim(self, length: int, timeout: float | None = None, *, type: str | bytes = "") -> Claim:
+        """
+        Room for one body of `length` bytes, to be written in place. Waits for room as `send` does.
+        """
+
+    def poll(self, limit: int = 1000) -> list[Any]:
+        """
+        The messages that are there now, at most `limit`. Never blocks. The next call raises an error behind the first message, so that no message before it is lost.
+        """
 
     @property
     def screened(self) -> int:
@@ -401,59 +592,62 @@ class SyncMember:
         Bytes of unread messages that were moved into this member's own memory while it waited to write.
         """
 
-    def append(self, body: Any = b"", type: str | bytes = "", *, timeout: float | None = None) -> int:
+    def send(self, body: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
         """
-        Writes a message (text, bytes or any buffer) for everybody else; the position after it.
+        Writes a message (text, bytes or any buffer) for everybody else; the stream position after it.
 
-        Waits while somebody has not read what the room is needed for; TimeoutError after `timeout` seconds (0: now or
-        never). `Busy` when the slowest member does not let writers wait, or when this member's own unread messages fill
-        its memory too: then read before you write. `TooLarge` for what can never fit.
-        """
-
-    def offer(self, body: Any = b"", type: str | bytes = "") -> int | None:
-        """
-        The same without ever blocking: None if there is no room.
+        Waits while somebody has not read what the room is needed for; TimeoutError after `timeout` seconds (None: for
+        ever, 0: now or never). `Busy` when the slowest member does not let writers wait, or when this member's own unread
+        messages fill its memory too: then read before you write. `TooLarge` for what can never fit.
         """
 
-    def pop(self, timeout: float | None = None) -> Any:
+    def offer(self, body: Any, *, type: str | bytes = "") -> int | None:
         """
-        The next message that is not screened. TimeoutError after `timeout` seconds (None: for ever, 0: now or never).
+        The same without ever blocking, for at most max_payload bytes: None if there is no room.
         """
 
-    def try_pop(self) -> Any:
+    def recv(self, timeout: float | None = None) -> Any:
+        """
+        The next message that is not screened. `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits).
+        """
+
+    def try_recv(self) -> Any:
         """
         The next message, or None if there is none yet. Never blocks.
         """
 
-def sync_append_many(member: SyncMember, bodies: object, type: object, timeout: float | None) -> int:
-    """How many of the bodies found room before the timeout."""
+def sync_next_of_batch(member: SyncMember, first: bool) -> Any:
+    """
+    One message of a batch, or None. The next call raises an error behind the first message.
+    """
 
-def sync_poll_arrow(member: SyncMember, limit: int, max_bytes: int) -> tuple[Any, Any]: ...
+def sync_try_send(member: SyncMember, body: Any, type: str | bytes) -> int | None:
+    """`send` with a timeout of 0, which returns None if there is no room."""
 
-def sync_keep_last(member: SyncMember, count: int) -> None: ...
+def sync_here(member: SyncMember) -> None:
+    """
+    Before its subscription is read directly: in a forked child the member takes slots of its own.
+    """
+
+def sync_keep_newest(member: SyncMember, count: int) -> None: ...
 
 def sync_screen(member: SyncMember, senders: Sequence[bytes], types: Sequence[bytes]) -> None: ...
 
-def sync_before_change(member: SyncMember) -> int:
+def sync_wait_for_members(member: SyncMember, attempt: Callable[[], bool], timeout: float | None) -> bool:
     """
-    What sync_wait_change takes to sleep until somebody comes after this call.
+    Waits until `attempt` returns true. Calls it again when a member has joined. False when the timeout has passed.
     """
-
-def sync_wait_change(member: SyncMember, before: int, timeout: float) -> None: ...
 
 def sync_forget(member: SyncMember) -> None: ...
 
-def sync_first_spilled(member: SyncMember) -> int | None:
-    """Where reading goes on in the member's own memory, or None."""
-
 def lock_byte(fd: int, byte: int, exclusive: bool, wait: bool) -> bool:
     """
-    A kernel lock on one byte of a file, for as long as this description is open. False if it was not to be had.
+    Takes a kernel lock on one byte of a file, for as long as this description is open. False if another process has it.
     """
 
-def format_pipe(*, fd: int, capacity: int, peers: int, pipes: int, mark: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
+def format_pipe(*, fd: int, capacity: int, max_members: int, max_pipes: int, max_messages: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, hold: OpenHold | None = None) -> None: ...
 
-def pipe_file_size(*, capacity: int, peers: int, pipes: int, mark: int, start_position: int) -> int:
+def pipe_file_size(*, capacity: int, max_members: int, max_pipes: int, max_messages: int, start_position: int) -> int:
     """Checks the options; bytes that a pipe channel's file takes."""
 
 def inspect_pipe(fd: int, path: str) -> dict[str, Any]:
@@ -466,40 +660,48 @@ class PipePeer:
 
     def prefault(self) -> bool: ...
 
-def pipe_sender(peer: PipePeer) -> Sender: ...
+def pipe_writer(peer: PipePeer) -> WriterEnd: ...
 
-def pipe_receiver(peer: PipePeer, by_hand: bool) -> Receiver: ...
+def pipe_reader(peer: PipePeer, by_hand: bool) -> ReaderEnd: ...
 
-def pipe_tap(peer: PipePeer, position: int) -> Receiver:
-    """For a recorder whose positions go on from there."""
+def socket_reader(peer: PipePeer, named: bool) -> ReaderEnd:
+    """named: whether Arrow batches have a column `sender`."""
 
-def pipe_send(publication: Publication, to: int, id: int, kind: int, data: object, timeout: float | None) -> object:
-    """
-    The peer that it went to, or None if it found no room before the timeout. to: one peer, or 0: any in turn.
-    """
+def pipe_tap(peer: PipePeer, position: int) -> StreamEnd:
+    """A recorder's end, whose positions continue from `position`."""
 
-def pipe_take(subscription: Subscription, timeout: float | None) -> object:
+def pipe_send(publication: Publication, to: int, id: int, kind: int, data: object, timeout: float | None) -> int | None:
     """
-    (peer, id, kind, bytes, 0) of the next message, or None when the timeout passed first.
-    """
-
-def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int] | int | None:
-    """
-    Sends to any peer, then takes what comes within `patience` seconds: as pipe_take, with the peer it went
-    to; that peer alone if nothing came; None if it found no room.
+    The publication's position after the message, or None if it found no room before the timeout. to: one peer, or 0:
+    any in turn.
     """
 
-def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /) -> tuple[int, int, int, bytes, int]:
+def pipe_submit(publication: Publication, id: int, kind: int, data: object, timeout: float | None) -> int | None:
+    """
+    Sends to any peer in turn, and returns that peer, or None if it found no room before the timeout.
+    """
+
+def pipe_take(subscription: Subscription, timeout: float | None) -> tuple[int, int, int, bytes, int, bytes] | None:
+    """
+    (peer, id, kind, bytes, 0, the sender's name) of the next message, or None when the timeout passed first.
+    """
+
+def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int, bytes] | int | None:
+    """
+    Sends to any peer, then takes a message that arrives within `patience` seconds: as pipe_take, with the receiving peer; that peer alone if no message arrived; None if there was no room.
+    """
+
+def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /) -> tuple[int, int, int, bytes, int, bytes]:
     """
     Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take.
     """
 
 def pipe_acknowledge(subscription: Subscription) -> None:
-    """What was received so far is done with."""
+    """Acknowledges the messages received so far."""
 
 def pipe_keep(subscription: Subscription) -> None:
     """
-    What was received and not acknowledged goes to others when this handle closes.
+    Messages received and not acknowledged are redelivered to others when this handle closes.
     """
 
 def pipe_redelivered(subscription: Subscription) -> bool:
@@ -507,8 +709,8 @@ def pipe_redelivered(subscription: Subscription) -> bool:
     Whether the message received last had been given to a reader that died with it.
     """
 
-def pipe_waiting(publication: Publication) -> int:
-    """Messages written here that nobody has acknowledged."""
+def pipe_unread(publication: Publication) -> int:
+    """Messages written here that no reader has acknowledged."""
 
 def pipe_named(publication: Publication, name: bytes) -> int:
     """The living peer of that name, or 0."""
@@ -519,7 +721,7 @@ def pipe_others(publication: Publication) -> list[Any]:
     """The living peers that this one sends to."""
 
 class ThreadPipe:
-    """From one thread to another, without a lock."""
+    """A queue from one thread to another, without a lock."""
 
     def __init__(self) -> None: ...
 
@@ -528,11 +730,11 @@ class ThreadPipe:
 
     def fileno(self) -> int:
         """
-        Readable while there is something to take, for selectors; the reader's.
+        A descriptor that is readable while there is something to take, for the reader's selectors.
         """
 
     def close(self) -> None:
-        """No more is put; whoever waits for more is told."""
+        """Ends the queue: `put` raises `Closed`, and a waiting `get` ends."""
 
     @property
     def closed(self) -> bool:
@@ -540,7 +742,7 @@ class ThreadPipe:
 
     def put(self, item: Any) -> None:
         """
-        Hands an object over. Never blocks. Closed after close().
+        Puts an object. Never blocks. `Closed` after close().
         """
 
     def put_nowait(self, item: Any) -> None:
@@ -564,7 +766,7 @@ class ThreadPipe:
         """
 
 class ThreadMailbox:
-    """From many threads to one."""
+    """A queue from many threads to one."""
 
     def __init__(self) -> None: ...
 
@@ -573,11 +775,11 @@ class ThreadMailbox:
 
     def fileno(self) -> int:
         """
-        Readable while there is something to take, for selectors; the reader's.
+        A descriptor that is readable while there is something to take, for the reader's selectors.
         """
 
     def close(self) -> None:
-        """No more is put; whoever waits for more is told."""
+        """Ends the queue: `put` raises `Closed`, and a waiting `get` ends."""
 
     @property
     def closed(self) -> bool:
@@ -585,7 +787,7 @@ class ThreadMailbox:
 
     def put(self, item: Any) -> None:
         """
-        Hands an object over. Never blocks. Closed after close().
+        Puts an object. Never blocks. `Closed` after close().
         """
 
     def put_nowait(self, item: Any) -> None:
@@ -607,3 +809,52 @@ class ThreadMailbox:
         """
         The next object, or NotImplemented if there was none within the timeout.
         """
+
+def inspect_endpoint(fd: int, path: str) -> dict[str, Any]:
+    """
+    Options, counters, subscriptions and images, read without disturbing anyone.
+    """
+
+def endpoint_file_size(slots: int) -> int:
+    """Bytes that an endpoint's file takes."""
+
+def format_endpoint(*, fd: int, at: tuple[bytes, int, int], stream: int, window: int, reliable: bool, group_tag: int | None, receive_buffer: int, slots: int, interface: tuple[bytes, int, int], control: tuple[bytes, int, int] | None, metadata: bytes, boot_id: bytes) -> None: ...
+
+def udp_writer(*, uri: str, prefix: str, to: tuple[bytes, int, int], stream: int, session: int | None, mtu: int, term_length: int, capacity: int, initial_term_id: int, start_position: int, flow_control: str, group_tag: int, linger: float, slots: int, metadata: bytes, interface: tuple[bytes, int, int], ttl: int, send_buffer: int, receive_buffer: int, control: tuple[bytes, int, int] | None, destinations: list[tuple[bytes, int, int]] | None, clock: ManualClock | None) -> WriterEnd: ...
+
+def udp_reader(fd: int, path: str, start: str, position: int, drop_after: float, metadata: bytes, plain: bytes) -> ReaderEnd: ...
+
+def udp_tap(fd: int, path: str, start: str, position: int, drop_after: float) -> StreamEnd: ...
+
+def udp_streams(tap: StreamHandle) -> list[Any]:
+    """The sessions that a recorder's tap reads."""
+
+def udp_stream(tap: StreamHandle, number: int) -> StreamEnd:
+    """The end of one session of a recorder's tap."""
+
+def udp_sessions(subscription: Subscription) -> list[Any]:
+    """The sessions that a subscription reads."""
+
+def udp_receiving(subscription: Subscription) -> dict[str, Any]:
+    """The endpoint's counters."""
+
+def udp_sending(publication: Publication) -> dict[str, Any]:
+    """The publication's counters."""
+
+def udp_counts(file: bytes) -> dict[str, Any]:
+    """A publication's counters, from the file that it shows them in."""
+
+def udp_destination(publication: Publication, to: tuple[bytes, int, int], add: bool) -> bool:
+    """
+    Adds a destination, or removes it. False: it is there already; it is not there.
+    """
+
+def udp_told(handle: Publication | Subscription) -> tuple[str, str]:
+    """
+    A warning about the socket's buffers, and a receiver's last error; empty if there is none.
+    """
+
+def udp_finish(seconds: float) -> None:
+    """
+    Waits until all closed publications have sent what they had, at most so long.
+    """

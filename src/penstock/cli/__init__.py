@@ -1,20 +1,39 @@
-"""The command `penstock`. A guest of the front door: parses, calls, prints. Errors become one line and status 1."""
+"""The command `penstock`. A guest of the front door: parses, calls, prints.
+
+An error is one line on standard error and a status: 1; 2 for arguments that the command does not have; 128 and
+the signal's number for a signal. Knows no command's work.
+"""
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
+from collections.abc import Sequence
 
 import typer
 
-from penstock import PenstockError, __version__
-from penstock.cli import archives, channels, doctor, jobs
+from penstock import __version__
+from penstock.cli import (
+    archives,
+    asking,
+    channels,
+    completion,
+    doctor,
+    ending,
+    info,
+    jobs,
+    monitor,
+    output,
+    playing,
+    report,
+    serving,
+    tables,
+    top,
+    viewing,
+)
 
 app = typer.Typer(
     name="penstock",
     help="Messages between threads and processes at memory speed, recorded, and read by Spark as tables.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -22,6 +41,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def options(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and end."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what the library does to standard error."),
 ) -> None:
@@ -29,22 +49,57 @@ def options(
     if version:
         print(__version__)
         raise typer.Exit
-    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(levelname)s %(message)s")
+    if verbose:
+        ending.log_everything()
+    if context.invoked_subcommand is None and (text := context.get_help()):  # typer with rich has printed it
+        print(text)
 
 
-for room in (channels, archives, jobs, doctor):
+for room in (
+    channels,
+    top,
+    monitor,
+    archives,
+    playing,
+    tables,
+    jobs,
+    asking,
+    doctor,
+    info,
+    completion,
+    serving,
+    viewing,
+    report,
+):
     room.add_commands(app)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """One call of the command, in this process; its status."""
+    status = 0
+    with output.streams(), ending.logged():
+        try:
+            with ending.signals():
+                command = typer.main.get_command(app)
+                with command.make_context("penstock", list(arguments)) as context:
+                    command.invoke(context)
+        except BaseException as error:
+            status = ending.status(error)
+        try:
+            sys.stdout.flush()
+        except output.Unwritable as error:
+            status = status or ending.status(error)
+    return status
 
 
 def main() -> None:
     """The entry point."""
-    try:
-        app(standalone_mode=True)
-    except PenstockError as error:
-        print(f"penstock: {error}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of a pipe left; that is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    output.open_descriptors()
+    if completion.answered(app):
+        return
+    status = run(sys.argv[1:])
+    output.forget_unwritten()
+    sys.exit(status)
+
+
+__all__ = ["app", "main", "run"]

@@ -1,89 +1,133 @@
-"""Commands on archives: record, replay, recordings, verify, repair."""
+"""Commands on archives: record, replay, recordings, verify, repair, consumers."""
 
 from __future__ import annotations
 
+import itertools
+import signal
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import penstock
-from penstock.cli import output
-from penstock.cli.output import console
+from penstock import tools
+from penstock.cli import ending, given, output
+from penstock.cli.channels import names, nothing_yet
+from penstock.cli.given import ArchivePath
+from penstock.moments import shown
+from penstock.recording import TIME_MAX, TIME_MIN, Expired
 
-ArchivePath = Annotated[Path, typer.Argument(help="The archive's folder.")]
+LOOK_SECONDS = 0.1
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Puts this room's commands on the app."""
+    """Adds these commands to the app."""
     app.command("record")(record)
     app.command("recordings")(recordings)
     app.command("replay")(replay)
     app.command("verify")(verify)
     app.command("repair")(repair)
+    app.command("purge")(purge)
+    app.command("consumers")(consumers)
+    room = typer.Typer(name="archive", help="Jobs on whole archives: push.", no_args_is_help=True)
+    room.callback()(_archive)
+    room.command("push")(push)
+    app.add_typer(room)
 
 
 def record(
     archive: ArchivePath,
-    channels: Annotated[list[str], typer.Argument(help="Channels such as log:imu.")],
+    channels: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Channels such as log:imu, and patterns such as 'robot/*', which take later channels too.",
+            autocompletion=names,
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All channels, also those that appear later.")] = False,
     seconds: Annotated[float | None, typer.Option(help="Stop after this long; default: until Ctrl-C.")] = None,
     start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",
     extend: Annotated[bool, typer.Option(help="Go on with the channel's newest recording.")] = False,
     drop_after: Annotated[
         float | None, typer.Option(help="Lose data rather than make writers wait longer than this.")
     ] = None,
+    sent: Annotated[
+        bool, typer.Option("--sent", help="Of udp channels: what the publications of this machine send.")
+    ] = False,
+    max_bytes: given.MaxBytes = None,
+    max_age: given.MaxAge = None,
 ) -> None:
     """Records channels into an archive."""
-    place: str | int = int(start) if start.lstrip("-").isdigit() else start
-    begun = time.monotonic()
-    opened = penstock.Archive(archive)
-    recorder = opened.record(channels, start=place, extend=extend, drop_after=drop_after)
-    try:
-        with console.status("recording") as status:
-            while recorder.error is None and (seconds is None or time.monotonic() - begun < seconds):
-                time.sleep(0.1)
-                rows = recorder.progress()
-                total = sum(row.messages for row in rows)
-                status.update(
-                    f"recording {len(rows)} channels: {total:,} messages, {output.size(sum(r.bytes for r in rows))}. Ctrl-C ends"
-                )
-    except KeyboardInterrupt:
-        pass
-    for row in recorder.stop():
-        console.print(
-            f"recording {row.recording} of {row.channel}: {row.messages:,} messages up to position {row.position:,}"
+    if bool(channels) == every:
+        raise typer.BadParameter("name channels, or give --all", param_hint="CHANNELS")
+    asked = ["*"] if every else list(dict.fromkeys(channels or []))
+    place, length = given.start(start), given.seconds(seconds, "--seconds")
+    with ending.noted() as wait, output.working("recording") as now:
+        begun = time.monotonic()
+        recorder = penstock.Archive(archive).record(
+            asked,
+            start=place,
+            extend=extend,
+            drop_after=drop_after,
+            sent=sent,
+            max_bytes=max_bytes,
+            max_age=max_age,
         )
+        for channel in asked:
+            if not tools.is_pattern(channel) and waits(channel):
+                output.note(nothing_yet(channel))
+        ended = wait(0)
+        while not ended and recorder.error is None and (left := _left(length, begun)) > 0:
+            ended = wait(min(left, LOOK_SECONDS))
+            rows = recorder.progress()
+            total, held = sum(row.messages for row in rows), sum(row.bytes for row in rows)
+            many = output.many(len({row.channel for row in rows}), "channel")
+            now(f"recording {many}: {output.many(total, 'message')}, {output.size(held)}. Ctrl-C ends")
+        done = recorder.stop()
+    for row in done:
+        output.say(
+            f"recording {row.recording} of {row.channel}: {output.many(row.messages, 'message')} up to position {row.position:,}"
+        )
+    if ended not in (0, signal.SIGINT):  # Ctrl-C is how a recording ends
+        raise ending.Signalled(ended)
+
+
+def waits(channel: str) -> bool:
+    """Whether a recorder of this channel waits for the first publication."""
+    try:
+        return penstock.inspect(channel).state == "open"
+    except penstock.PenstockError:
+        return False
+
+
+def _left(length: float | None, begun: float) -> float:
+    return LOOK_SECONDS if length is None else begun + length - time.monotonic()
 
 
 def recordings(archive: ArchivePath, json: AsJson = False) -> None:
-    """Lists an archive's recordings."""
+    """Lists an archive's recordings: since when, how long, how much. All numbers: --json."""
     found = penstock.Archive(archive, create=False).list()
     if json:
         print(output.as_json(found))
         return
-    right = ("id", "messages", "bytes", "seconds", "end", "synced", "lost")
-    rows = output.table(
-        None, "id", "channel", "state", "messages", "bytes", "seconds", "end", "synced", "lost", right=right
-    )
+    right = ("id", "messages", "bytes", "seconds", "lost")
+    rows = output.table("id", "channel", "state", "from", "seconds", "messages", "bytes", "lost", right=right)
     for info in found:
         rows.add_row(
             str(info.id),
             info.channel,
             info.state,
+            shown(info.time_min if info.messages else info.created_ns),
+            f"{info.seconds:.1f}",
             output.count(info.messages),
             output.size(info.bytes),
-            f"{info.seconds:.1f}",
-            output.count(info.end_position),
-            output.count(info.synced_position),
             output.size(info.lost_bytes),
         )
-    console.print(rows if found else f"{archive} holds no recordings")
-
-
-def _which(recording: str) -> int | str:
-    return int(recording) if recording.isdigit() else recording
+    if found:
+        output.show(rows)
+    else:
+        output.say(f"{output.path(archive)} holds no recordings")
 
 
 def replay(
@@ -93,57 +137,168 @@ def replay(
     speed: Annotated[
         float | None, typer.Option(help="1 as it was sent, 2 twice as fast; default: as fast as possible.")
     ] = None,
-    start: Annotated[int, typer.Option(help="From this position on.")] = 0,
-    since: Annotated[float | None, typer.Option(help="From this time on, in seconds since the epoch.")] = None,
+    start: Annotated[str, typer.Option(help="From this position on.", metavar="<int>")] = "0",
+    since: given.Since = None,
+    until: given.Until = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
     json: AsJson = False,
 ) -> None:
     """Prints a recording's messages, or publishes them onto a channel."""
+    options: dict[str, Any] = {"start": given.position(start)}
+    options["since"] = given.moment(since, "--since", TIME_MIN)
+    options["until"] = given.moment(until, "--until", TIME_MAX)
+    options["speed"], which = given.positive(speed, "--speed"), given.recording(recording)
+    left = given.limit(limit)
     opened = penstock.Archive(archive, create=False)
-    options: dict[str, Any] = {"start": start} if since is None else {"start": start, "since": int(since * 1e9)}
     if onto is not None:
-        count = opened.replay_onto(onto, _which(recording), speed=speed, **options)
-        console.print(f"{count:,} messages onto {onto}")
+        count = opened.replay_onto(which, onto, limit=left, **options)
+        if json:
+            print(output.as_json({"messages": count, "onto": onto}))
+        else:
+            output.say(f"{output.many(count, 'message')} onto {onto}")
         return
-    for number, message in enumerate(opened.replay(_which(recording), speed=speed, **options)):
-        if limit is not None and number >= limit:
-            break
+    for message in itertools.islice(ending.readable(opened.replay(which, **options)), left):
         if json:
             print(output.as_json({**message._asdict()}))
-        elif isinstance(message.data, bytes):
-            print(message.data.decode("utf-8", "backslashreplace"))
         else:
-            print(message.data if hasattr(message.data, "dtype") else output.as_json(message.data))
+            print(output.message(message.data))
 
 
 def verify(archive: ArchivePath, json: AsJson = False) -> None:
-    """Checks every byte of an archive. Status 1 if something is not as it was written."""
+    """Checks every byte of an archive. Status 1 if something is damaged."""
     opened = penstock.Archive(archive, create=False)
-    with console.status(f"checking {archive}"):
+    place = output.path(archive)
+    with output.working(f"checking {place}"):
         found = opened.verify()
+    try:
+        _tell(opened, place, found, json)
+    finally:
+        if found:  # also if nobody reads the output any more
+            raise typer.Exit(1)
+
+
+def _tell(opened: penstock.Archive, place: str, found: list[Any], json: bool) -> None:
     if json:
         print(output.as_json(found))
     elif not found:
-        total = sum(info.bytes for info in opened.list())
-        console.print(
-            f"{archive}: {len(opened.folders())} recordings, {output.size(total)}: every byte is as it was written"
-        )
+        total, many = sum(info.bytes for info in opened.list()), output.many(len(opened.folders()), "recording")
+        output.say(f"{place}: {many}, {output.size(total)}: every byte is as it was written")
     else:
         for damage in found:
-            console.print(f"{damage.path}: byte {damage.offset}, {damage.length} long: {damage.what}")
-        console.print(
-            f"{len(found)} problems. penstock repair {archive} keeps the longest valid part of each recording"
-        )
-    if found:
-        raise typer.Exit(1)
+            output.say(f"{output.path(damage.path)}: byte {damage.offset}, {damage.length} long: {damage.what}")
+        many = output.many(len(found), "problem")
+        output.say(f"{many}. penstock repair {place} keeps the longest valid part of each recording")
 
 
 def repair(archive: ArchivePath, json: AsJson = False) -> None:
-    """Cuts damaged recordings back to their longest valid prefix; what is cut off is kept aside."""
+    """Cuts damaged recordings back to their longest valid prefix; keeps the rest aside."""
     done = penstock.Archive(archive, create=False).repair()
     if json:
         print(output.as_json(done))
         return
     for row in done:
-        console.print(f"{row.path}: {row.what}")
-    console.print("nothing to repair" if not done else f"{len(done)} repairs")
+        output.say(f"{output.path(row.path)}: {row.what}")
+    output.say(output.many(len(done), "repair") if done else "nothing to repair")
+
+
+def purge(
+    archive: ArchivePath,
+    which: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Recordings: numbers, or channels (their newest one). With limits: channels and patterns; default: all.",
+            metavar="[WHICH]...",
+        ),
+    ] = None,
+    max_bytes: given.MaxBytes = None,
+    max_age: given.MaxAge = None,
+    force: Annotated[bool, typer.Option("--force", help="Also what a consumer has yet to read.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Deletes recordings: those that are named, or the oldest ones, until limits are kept. Recordings that a consumer has yet to read stay."""
+    opened = penstock.Archive(archive, create=False)
+    if max_bytes is None and max_age is None:
+        if not which:
+            raise typer.BadParameter("name recordings, or give --max-bytes or --max-age", param_hint="WHICH")
+        found = list({info.id: info for info in (opened.find(given.recording(name)) for name in which)}.values())
+        for info in found:
+            opened.purge(info.id, force=force)
+        done = Expired(tuple(found), ())
+    else:
+        done = opened.expire(which or "*", max_bytes=max_bytes, max_age=max_age, force=force)
+    for text in done.kept:
+        output.note(f"warning: {text}")
+    if json:
+        print(output.as_json(done))
+        return
+    for info in done.purged:
+        output.say(
+            f"purged recording {info.id} of {info.channel}: {output.many(info.messages, 'message')}, {output.size(info.bytes)}"
+        )
+    if not done.purged:
+        output.say("nothing to purge")
+
+
+def consumers(
+    archive: ArchivePath,
+    forget: Annotated[str | None, typer.Option(help="Remove this consumer: it is no longer there.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Lists the queries that read an archive step by step. A purge keeps what they have yet to read."""
+    opened = penstock.Archive(archive, create=False)
+    if forget is not None:
+        opened.forget_consumer(forget)
+        output.say(f"{forget} is forgotten")
+        return
+    found = opened.consumers()
+    if json:
+        print(
+            output.as_json(
+                [{"name": one.name, "channels": one.channels, "updated_ns": one.updated_ns} for one in found]
+            )
+        )
+        return
+    rows = output.table("consumer", "channels", "last read", right=("last read",))
+    for one in found:
+        rows.add_row(one.name, ", ".join(one.channels or ("all",)), shown(one.updated_ns))
+    if found:
+        output.show(rows)
+    else:
+        output.say(f"no query reads {output.path(archive)} step by step")
+
+
+def _archive() -> None:
+    """Jobs on whole archives: push, onto an object storage."""
+
+
+def push(
+    archive: ArchivePath,
+    target: Annotated[str, typer.Argument(help="Where to: s3://BUCKET/FOLDER.", parser=given.place, metavar="TARGET")],
+    recording: Annotated[
+        str | None, typer.Option(help="Only this one: a recording's number, or a channel: its newest one.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Delete objects there of recordings that were cut back here.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Copies an archive's sealed segments onto an object storage, or what is new since the last push."""
+    which = None if recording is None else given.recording(recording)
+    with output.steps("pushing", quiet=json) as report:
+        done = penstock.Archive(archive, create=False).push(
+            str(target), recording=which, replace=replace, progress=report
+        )
+    if json:
+        print(output.as_json(done))
+    else:
+        for row in done:
+            waiting = f"; {output.size(row.waiting)} are not sealed yet" if row.waiting else ""
+            output.say(
+                f"recording {row.recording} of {row.channel}: {output.many(row.segments, 'segment')} pushed, "
+                f"{output.size(row.bytes)}; {row.there:,} were there{waiting}"
+            )
+    wrong = [row for row in done if row.error]
+    for row in wrong:
+        output.note(f"warning: recording {row.recording} of {row.channel}: {row.error}")
+    if wrong:
+        raise penstock.PenstockError(f"{output.many(len(wrong), 'recording')} of {len(done):,} could not be pushed")

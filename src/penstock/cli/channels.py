@@ -1,60 +1,137 @@
-"""Commands on channels: ls, pub, sub."""
+"""Commands on channels: ls, rm, pub, sub."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import penstock
-from penstock.cli import output
-from penstock.cli.output import console
+from penstock import tools
+from penstock.cli import given, many, output
+from penstock.cli import top as live
+from penstock.cli.ending import reason
+from penstock.status import ChannelStatus
 
-Channel = Annotated[str, typer.Argument(help="A channel such as log:imu.")]
+
+def names(incomplete: str) -> list[str]:
+    """Names of channels that a shell offers while a user types. Never an error: nobody could read it."""
+    try:
+        return [status.channel for status in penstock.channels() if status.channel.startswith(incomplete)]
+    except Exception:
+        return []
+
+
+Channel = Annotated[str, typer.Argument(help="A channel such as log:imu.", autocompletion=names)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value per line, for programs.")]
+
+LONG_SLEEP = 3600.0
+LOOK_SECONDS = 0.5
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Puts this room's commands on the app."""
+    """Adds these commands to the app."""
     app.command("ls")(ls)
+    app.command("rm")(rm)
+    app.command("remove", hidden=True)(rm)  # as the library calls it
     app.command("pub")(pub)
     app.command("sub")(sub)
 
 
-def ls(json: AsJson = False) -> None:
-    """Lists this user's channels: who is there, how much flowed, how far readers lag."""
-    found = penstock.channels()
+def ls(
+    channels: Annotated[
+        list[str] | None, typer.Argument(help="Only these: channels, and patterns such as 'robot/*'.")
+    ] = None,
+    json: AsJson = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Refresh the list in place, with rates: as `penstock top`.")
+    ] = False,
+) -> None:
+    """Lists this user's channels: their members, how much flowed, how far readers lag."""
+    if watch:
+        live.top(channels, json=json)
+        return
+    found = penstock.channels(channels or "*")
     if json:
         for status in found:
             print(output.as_json(status))
         return
+    if not found and channels:
+        output.say(f"no channel is {' or '.join(channels)}")
+        return
     if not found:
-        console.print("no channels. Make one: penstock.publish('log:NAME'), or: echo hello | penstock pub log:NAME")
+        output.say(
+            "no channels. Make one: echo hello | penstock pub log:NAME, or in Python: penstock.publish('log:NAME')"
+        )
         return
     right = ("size", "writers", "readers", "sent", "bytes", "lag", "refused", "lost")
-    rows = output.table(None, "channel", "codec", *right, right=right)
+    rows = output.table("channel", "codec", *right, right=right)
     for status in found:
-        only_read = sum(m.role in ("subscription", "pull") for m in status.members)
-        only_write = sum(m.role in ("publication", "exclusive", "push") for m in status.members)
-        both = len(status.members) - only_read - only_write  # peers that answer each other
         t = status.totals
         rows.add_row(
             status.channel,
-            status.codec,
+            status.codec or "(open)",
             output.size(status.size),
-            str(only_write + both),
-            str(only_read + both),
+            str(status.writers),
+            str(status.readers),
             output.count(t.messages_sent),
             output.size(t.bytes_sent),
             output.size(status.lag),
             output.count(t.back_pressure),
-            output.size(t.bytes_lost),
+            _size(t.bytes_lost),
         )
-    console.print(rows)
+    output.show(rows)
+
+
+def somebody(status: ChannelStatus) -> bool:
+    """Whether a process has the channel open."""
+    return any(Path(f"/proc/{member.pid}").exists() for member in status.members)
+
+
+def rm(
+    channels: Annotated[
+        list[str] | None,
+        typer.Argument(help="Channels such as log:imu, and patterns such as 'robot/*'.", autocompletion=names),
+    ] = None,
+    unused: Annotated[
+        bool, typer.Option("--unused", help="Only channels that no process has open: of those named, or of all.")
+    ] = False,
+) -> None:
+    """Removes channels, with their history, and lists them. Processes that have one open keep it until they close it."""
+    if not channels and not unused:
+        raise typer.BadParameter("name channels, or give --unused", param_hint="CHANNELS")
+    asked = list(dict.fromkeys(channels or []))
+    found = {one: penstock.channels(one) for one in asked or ["*"]}
+    there = {status.channel: status for each in found.values() for status in each}
+    failed: list[penstock.PenstockError] = [
+        penstock.NotFound(f"no channel is {one}") for one in asked if tools.is_pattern(one) and not found[one]
+    ]
+    # A named channel need not be among them: a file that is no channel any more can be removed, too.
+    named = [one for one in asked if not tools.is_pattern(one) and not (unused and one in there)]
+    chosen = [name for name, status in there.items() if not (unused and somebody(status))]
+    for name in dict.fromkeys([*named, *chosen]):
+        try:
+            penstock.remove(name)
+        except penstock.PenstockError as error:
+            if not isinstance(error, penstock.NotFound) or name in named:
+                failed.append(error)
+        else:
+            output.say(f"removed {name}{_open_in(there.get(name))}")
+    if unused and not chosen and not failed:
+        output.say("no unused channels")
+    if failed:
+        raise penstock.PenstockError("; ".join(map(reason, failed)))
+
+
+def _open_in(status: ChannelStatus | None) -> str:
+    pids = {member.pid for member in status.members if Path(f"/proc/{member.pid}").exists()} if status else set()
+    return f", which {output.many(len(pids), 'process has', 'processes have')} open" if pids else ""
 
 
 def pub(
@@ -69,22 +146,23 @@ def pub(
         str | None,
         typer.Option(help="bytes, json or msgpack, when the channel is made now; with json, lines are JSON."),
     ] = None,
-    term_length: Annotated[int | None, typer.Option(help="Bytes of a term, when the channel is made now.")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Bytes of room, when the channel is made now.")] = None,
     wait: Annotated[bool, typer.Option(help="Wait until somebody subscribes before the first message.")] = False,
 ) -> None:
     """Publishes one message per line of standard input, or per row of an .npz file."""
-    if rate is not None and rate <= 0:
-        raise penstock.Invalid(f"--rate is {rate}: it must be more than 0")
-    options: dict[str, Any] = {} if term_length is None else {"term_length": term_length}
+    rate = given.positive(rate, "--rate")
+    if realtime and npz is None:
+        raise penstock.Invalid("--realtime needs --npz: its column `t` gives the rhythm")
+    options: dict[str, Any] = {} if capacity is None else {"capacity": capacity}
     times: Any = None
     if npz is not None:
         records, times = npz_records(npz)
-        if realtime and times is None:
-            raise penstock.Invalid(f"{npz} has no array `t`: --realtime needs a time column")
-        publication = penstock.publish(channel, codec=records.dtype, **options)
+        if realtime and (times is None or times.ndim != 1 or times.dtype.kind not in "iuf"):
+            raise penstock.Invalid(f"{output.path(npz)} has no array `t` of seconds: --realtime needs one")
+        publication = _publish(channel, codec=records.dtype, **options)
         messages: Iterable[Any] = records
     else:
-        publication = penstock.publish(channel, codec=codec, **options)
+        publication = _publish(channel, codec=codec, **options)
         messages = _lines(file, publication.codec.kind)
     count = 0
     with publication:
@@ -93,12 +171,18 @@ def pub(
         begun = time.monotonic()
         for number, message in enumerate(messages):
             due = float(times[number] - times[0]) if realtime else number / rate if rate else 0.0
-            ahead = begun + due - time.monotonic()
-            if ahead > 0:
-                time.sleep(ahead)
+            while (ahead := begun + due - time.monotonic()) > 0:
+                time.sleep(min(ahead, LONG_SLEEP))
             publication.send(message)
             count += 1
-    output.errors.print(f"{count:,} messages to {channel}")
+    output.note(f"{output.many(count, 'message')} to {channel}")
+
+
+def _publish(channel: str, **options: Any) -> Any:
+    try:
+        return penstock.publish(channel, **options)
+    except TypeError as error:  # an option that this kind of channel does not have
+        raise penstock.Invalid(str(error)) from error
 
 
 def npz_records(path: Path) -> tuple[Any, Any]:
@@ -106,35 +190,40 @@ def npz_records(path: Path) -> tuple[Any, Any]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as source, np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
+            lengths = {len(array) if array.ndim else -1 for array in arrays.values()}
+            if len(lengths) != 1 or -1 in lengths:
+                shapes = ", ".join(f"{name}: {array.shape}" for name, array in arrays.items())
+                raise penstock.Invalid(
+                    f"{output.path(path)}: its arrays have different lengths ({shapes or 'there are none'})"
+                )
+            fields = [
+                (name, array.dtype, array.shape[1:]) if array.ndim > 1 else (name, array.dtype)
+                for name, array in arrays.items()
+            ]
+            records = np.empty(lengths.pop(), dtype=fields)
+            for name, array in arrays.items():
+                records[name] = array
     except FileNotFoundError as error:
-        raise penstock.NotFound(f"there is no file {path}") from error
-    except (ValueError, OSError) as error:
-        raise penstock.Invalid(f"{path} is not an .npz of plain arrays: {error}") from error
-    lengths = {len(array) if array.ndim else -1 for array in arrays.values()}
-    if len(lengths) != 1 or -1 in lengths:
-        raise penstock.Invalid(
-            f"{path}: its arrays have different lengths ({', '.join(f'{n}: {a.shape}' for n, a in arrays.items())})"
-        )
-    fields = [
-        (name, array.dtype, array.shape[1:]) if array.ndim > 1 else (name, array.dtype)
-        for name, array in arrays.items()
-    ]
-    records = np.empty(lengths.pop(), dtype=fields)
-    for name, array in arrays.items():
-        records[name] = array
+        raise penstock.NotFound(f"there is no file {output.path(path)}") from error
+    except penstock.Invalid:
+        raise
+    except Exception as error:  # zip, zlib and NumPy have a dozen ways to say that a file is not one of theirs
+        raise penstock.Invalid(f"{output.path(path)} is not an .npz of plain arrays: {error}") from error
     return records, arrays.get("t")
 
 
 def _lines(file: Path | None, kind: str) -> Iterator[Any]:
     import msgspec
 
+    if file is None and sys.stdin is None:
+        raise penstock.Invalid("standard input is closed: pipe lines into this command, or give --file")
     try:
-        source = sys.stdin.buffer if file is None else open(file, "rb")  # noqa: SIM115
+        opened = contextlib.nullcontext(sys.stdin.buffer) if file is None else open(file, "rb")  # noqa: SIM115
     except OSError as error:
-        raise penstock.NotFound(f"cannot read {file}: {error.strerror}") from error
-    with source:
+        raise penstock.NotFound(f"cannot read {output.path(str(file))}: {error.strerror}") from error
+    with opened as source:
         for number, line in enumerate(source, 1):
             data = line.rstrip(b"\r\n")
             if kind == "bytes":
@@ -146,47 +235,91 @@ def _lines(file: Path | None, kind: str) -> Iterator[Any]:
                 )
             try:
                 yield msgspec.json.decode(data)
-            except msgspec.DecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise penstock.Invalid(f"line {number} is not JSON: {error}") from error
 
 
 def sub(
-    channel: Channel,
+    channels: Annotated[
+        list[str],
+        typer.Argument(
+            help="Channels such as log:imu, and patterns such as 'robot/*'.", metavar="CHANNEL...", autocompletion=names
+        ),
+    ],
     start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
     timeout: Annotated[float | None, typer.Option(help="End when nothing came for this many seconds.")] = None,
+    block: Annotated[
+        bool, typer.Option("--block", help="Let writers wait for this command, so that it prints every message.")
+    ] = False,
     hz: Annotated[bool, typer.Option("--hz", help="Count instead of printing: one line a second.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Prints a channel's messages, decoded by its codec, or counts them."""
-    place: str | int = int(start) if start.lstrip("-").isdigit() else start
-    with penstock.subscribe(channel, start=place) as subscription:
+    """Prints channels' messages, decoded by their codec, or counts them. No writer waits for it: what it is too slow for, it misses.
+
+    Of several channels each line begins with the channel's name; a pattern also takes channels that appear later. Each message of a pipe goes to one reader: what this command prints, no worker gets.
+    """
+    place, patience = given.start(start), given.seconds(timeout, "--timeout")
+    given.limit(limit)
+    if len(channels) > 1 or tools.is_pattern(channels[0]):
+        many.sub(channels, place, limit, patience, block, hz, json)
+        return
+    channel = channels[0]
+    with penstock.subscribe(channel, start=place, **many.options(channel, block)) as subscription:
+        if subscription.codec is None:
+            output.note(nothing_yet(channel))
         try:
             if hz:
-                _count(subscription, limit, timeout, json)
+                _count(subscription, limit, patience, json)
             else:
-                _print(subscription, limit, timeout, json)
+                _print(subscription, limit, patience, json)
         except TimeoutError:
-            output.errors.print(f"{channel}: nothing came for {timeout} seconds")
+            output.note(f"{channel}: nothing came for {timeout:g} seconds")
+
+
+def nothing_yet(channel: str) -> str:
+    """The text for a command that waits for a channel's first publication. It names a channel that is written almost the same."""
+    others = [status.channel for status in penstock.channels() if status.state == "ready"]
+    close = difflib.get_close_matches(channel, others, 1, 0.75)
+    return f"{channel}: nothing was published yet; waiting for its first publication" + (
+        f". Did you mean {close[0]}?" if close else ""
+    )
 
 
 def _print(subscription: penstock.Subscription, limit: int | None, timeout: float | None, json: bool) -> None:
     count = 0
     while limit is None or count < limit:
-        message = subscription.recv(timeout)
+        try:
+            message = _next(subscription, timeout)
+        except (penstock.DecodeError, penstock.TooSlow) as error:
+            output.note(f"warning: {reason(error)}")
+            continue
         count += 1
         if json:
-            last = subscription.last
-            print(
-                output.as_json(
-                    {"position": last.position, "time_ns": last.time_ns, "session": last.session, "data": message}
-                ),
-                flush=True,
-            )
-        elif isinstance(message, bytes):
-            print(message.decode("utf-8", "backslashreplace"), flush=True)
+            print(output.as_json({**many.about(subscription), "data": message}), flush=True)
         else:
-            print(message if hasattr(message, "dtype") else output.as_json(message), flush=True)
+            print(output.message(message), flush=True)
+
+
+def _next(subscription: penstock.Subscription, timeout: float | None) -> Any:
+    """The next message. Checks now and then whether the output is still read."""
+    since = time.monotonic()
+    while True:
+        left = LOOK_SECONDS if timeout is None else since + timeout - time.monotonic()
+        try:
+            return subscription.recv(max(0.0, min(left, LOOK_SECONDS)))
+        except TimeoutError:
+            if left <= LOOK_SECONDS and timeout is not None:
+                raise
+        output.check_reader()
+
+
+def _known(ask: Callable[[], int]) -> int | None:
+    """A count, or None where the kind does not count."""
+    try:
+        return ask()
+    except penstock.Unsupported:
+        return None
 
 
 def _size(value: int | None) -> str:
@@ -200,27 +333,30 @@ def _count(subscription: penstock.Subscription, limit: int | None, timeout: floa
         messages = size = 0
         begun = time.monotonic()
         while time.monotonic() < begun + 1 and (limit is None or total < limit):
-            batch = subscription.poll_arrow()
+            try:
+                batch = subscription.poll_arrow()
+            except penstock.TooSlow:  # it is in `lost`
+                continue
             if batch.num_rows:
                 messages += batch.num_rows
                 total += batch.num_rows
-                size += batch.column("payload").nbytes - 4 * (batch.num_rows + 1)
+                size += many.payload_bytes(batch)
                 quiet = time.monotonic()
             else:
                 penstock.wait([subscription], 0.05)
         passed = time.monotonic() - begun
-        row = {
+        row: dict[str, Any] = {
             "messages_per_s": messages / passed,
             "bytes_per_s": size / passed,
-            "lag": subscription.lag,
-            "lost": subscription.lost,
+            "lag": _known(lambda: subscription.lag),
+            "lost": _known(lambda: subscription.lost),
         }
         if json:
             print(output.as_json(row), flush=True)
         else:
-            console.print(
+            output.say(
                 f"{messages / passed:>14,.0f} messages/s  {output.size(size / passed):>10}/s  "
-                f"lag {_size(subscription.lag)}  lost {_size(subscription.lost)}"
+                f"lag {_size(row['lag'])}  lost {_size(row['lost'])}"
             )
         if timeout is not None and time.monotonic() - quiet > timeout:
             raise TimeoutError

@@ -1,4 +1,4 @@
-"""The command doctor: what is wrong with this machine for Penstock, and what to do."""
+"""The command doctor: finds problems of this machine with Penstock, and says what to do about them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ import typer
 
 import penstock
 from penstock.cli import output
-from penstock.cli.output import console
-from penstock.status import ChannelStatus
+from penstock.cli.channels import somebody
+from penstock.cli.ending import reason
+from penstock.cli.machine import existing
+from penstock.tools import channel_folder, survey
 
-MARKS = {"good": "[green]good[/]", "note": "[yellow]note[/]", "bad": "[red]bad[/] "}
+STYLES = {"good": "green", "note": "yellow", "bad": "red"}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at. level: good, note (works, but know this) or bad (will fail); advice: what to do."""
+    """The result of one check. level: good, note (it works, but know this) or bad (it will fail). advice: what to do."""
 
     level: str
     what: str
@@ -33,15 +35,16 @@ class Finding:
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Puts this room's command on the app."""
+    """Adds this command to the app."""
     app.command("doctor")(doctor)
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False) -> None:
-    """Says what is wrong with this machine and what to do. Status 1 if something will fail."""
+    """Checks this machine and says what to do. Status 1 if something will fail."""
     checks: list[Callable[[], Finding]] = [
         _platform,
         _folder,
+        _strangers,
         _memory,
         _round_trip,
         _leftovers,
@@ -49,14 +52,16 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs
         _pyspark,
         _clock,
     ]
-    found = [_guarded(check) for check in checks]
+    found = list(
+        {finding.what: finding for finding in map(_guarded, checks)}.values()
+    )  # one problem may stop several checks
     if json:
         print(output.as_json(found))
     else:
         for finding in found:
-            console.print(f"{MARKS[finding.level]}  {finding.what}")
+            output.say((f"{finding.level:4}", STYLES[finding.level]), f"  {finding.what}")
             if finding.advice:
-                console.print(f"      → {finding.advice}")
+                output.say(f"      → {finding.advice}")
     if any(finding.level == "bad" for finding in found):
         raise typer.Exit(1)
 
@@ -65,7 +70,9 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except (penstock.PenstockError, OSError) as error:
-        return Finding("bad", str(error))
+        return Finding("bad", reason(error))
+    except Exception as error:  # the other checks are made all the same
+        return Finding("bad", f"{check.__name__.strip('_')} could not be checked: {error!r}", "please report this")
 
 
 def _platform() -> Finding:
@@ -75,51 +82,59 @@ def _platform() -> Finding:
     return Finding("good", system)
 
 
-def _shm() -> Path:
-    chosen = os.environ.get("PENSTOCK_DIR")
-    return Path(chosen).parent if chosen else Path("/dev/shm")
-
-
 def _folder() -> Finding:
-    folder = Path(os.environ.get("PENSTOCK_DIR") or f"/dev/shm/penstock-{os.getuid()}")
-    if not folder.exists():
-        if not os.access(folder.parent, os.W_OK):
-            return Finding(
-                "bad",
-                f"cannot make the channel folder {folder}",
-                "set PENSTOCK_DIR to a folder of yours on a memory file system",
-            )
-        return Finding("good", f"channel folder {folder}: not there yet, can be made")
-    about = folder.stat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o077:
+    place = channel_folder()
+    shown = output.path(place)
+    if os.path.lexists(place):
+        survey()  # looks at owner and mode as every use does, and says what to do
+        return Finding("good", f"channel folder {shown}")
+    if not os.access(place.parent, os.W_OK):
         return Finding(
             "bad",
-            f"channel folder {folder}: owner {about.st_uid}, mode {about.st_mode & 0o777:o}",
-            f"chmod 700 {folder}, or set PENSTOCK_DIR",
+            f"cannot make the channel folder {shown}",
+            "set PENSTOCK_DIR to a folder of yours on a memory file system",
         )
-    return Finding("good", f"channel folder {folder}")
+    return Finding("good", f"channel folder {shown}: not there yet, can be made")
+
+
+def _strangers() -> Finding:
+    strange = survey()[1]
+    if not strange:
+        return Finding("good", "all files in the channel folder that look like channels are channels")
+    shown = "; ".join(f"{stranger.path} ({stranger.why})" for stranger in strange[:5])
+    return Finding(
+        "note",
+        f"{output.many(len(strange), 'file')} in the channel folder {'is no channel' if len(strange) == 1 else 'are no channels'}: "
+        f"{shown}{'; …' if len(strange) > 5 else ''}",
+        "remove them if they are not yours to keep; penstock ls leaves them out",
+    )
 
 
 def _memory() -> Finding:
-    place = _shm()
+    place = existing(channel_folder())
     free, total = shutil.disk_usage(place).free, shutil.disk_usage(place).total
-    what = f"shared memory at {place}: {output.size(free)} free of {output.size(total)}; a log takes 25 MB by default"
-    kind = next(
-        (line.split()[2] for line in Path("/proc/mounts").read_text().splitlines() if line.split()[1] == str(place)),
-        "tmpfs",
-    )
-    if kind not in ("tmpfs", "ramfs", "hugetlbfs") and place == Path("/dev/shm"):
+    what = f"shared memory at {output.path(place)}: {output.size(free)} free of {output.size(total)}; a log takes 25 MB by default"
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    above = {str(path) for path in (place.resolve(), *place.resolve().parents)}
+    kind = max(
+        (mount for mount in mounts if mount[0] in above), key=lambda mount: len(mount[0]), default=["", "tmpfs"]
+    )[1]
+    if kind not in ("tmpfs", "ramfs", "hugetlbfs"):
         return Finding(
-            "note", f"{what}; it is {kind}, not memory", "mount a tmpfs there, else messages go through a disk's cache"
+            "note",
+            f"{what}; it is {kind}, not memory",
+            "set PENSTOCK_DIR to a folder on a tmpfs, else messages go through a disk's cache",
         )
     if free < 32 << 20:
         return Finding(
-            "bad", what, "remove old channels, use a smaller term_length, or enlarge it (docker run --shm-size=1g)"
+            "bad",
+            what,
+            "remove channels that nobody has open (penstock rm --unused), use a smaller capacity, or enlarge it (docker run --shm-size=1g)",
         )
     return Finding(
         "note" if free < 128 << 20 else "good",
         what,
-        "for several channels enlarge it or use a smaller term_length" if free < 128 << 20 else "",
+        "for several channels enlarge it or use a smaller capacity" if free < 128 << 20 else "",
     )
 
 
@@ -141,20 +156,19 @@ def _round_trip() -> Finding:
 
 
 def _leftovers() -> Finding:
-    unused = [status for status in penstock.channels() if not _somebody(status)]
+    unused = [status for status in survey()[0] if not somebody(status)]
     if not unused:
         return Finding("good", "no leftover channels")
     total = sum(status.size for status in unused)
     names = ", ".join(status.channel for status in unused[:5]) + (" …" if len(unused) > 5 else "")
     return Finding(
         "note",
-        f"{len(unused)} channels that nobody has open hold {output.size(total)}: {names}",
-        "penstock.remove(CHANNEL) frees one; they keep their history until then",
+        f"channels that nobody has open hold {output.size(total)}: {names}",
+        "penstock rm CHANNEL removes one with its history, penstock rm --unused all of them",
     )
 
 
-def _somebody(status: ChannelStatus) -> bool:
-    return any(Path(f"/proc/{member.pid}").exists() for member in status.members)
+WITHOUT = "channels, recordings, replay, export and sql --engine duckdb work; pipeline, demo and sql by Spark do not"
 
 
 def _java() -> Finding:
@@ -163,7 +177,7 @@ def _java() -> Finding:
     try:
         home, source = find_java()
     except penstock.NotFound as error:
-        return Finding("note", "no Java: channels and archives work, the Spark parts do not", str(error))
+        return Finding("note", f"no Java: {WITHOUT}", str(error))
     return Finding("good", f"Java {java_version(home / 'bin' / 'java')} from {source}: {home}")
 
 
@@ -173,7 +187,7 @@ def _pyspark() -> Finding:
     except importlib.metadata.PackageNotFoundError:
         return Finding(
             "note",
-            "no PySpark: channels and archives work, the Spark parts do not",
+            f"no PySpark: {WITHOUT}",
             f"{sys.executable} -m pip install 'penstock[spark]'",
         )
     fine = (4, 2) <= tuple(int(part) for part in version.split(".")[:2]) < (5, 0)
@@ -188,5 +202,5 @@ def _clock() -> Finding:
     return Finding(
         "note",
         f"clock source {name}: time stamps cost a system clock reading each",
-        "on bare metal and most clouds tsc is to be had",
+        "bare metal and most clouds have the faster clock source tsc",
     )

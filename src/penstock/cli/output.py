@@ -1,73 +1,246 @@
-"""How commands print: numbers for people, JSON for programs. Knows rich; knows no channel."""
+"""How commands print: lines for people, JSON for programs (`plain`). The only file of the command that knows rich.
+
+Text is printed as it is: no markup, no emoji codes, whatever it holds. A style stands beside its text, never in it.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from pathlib import Path
-from typing import Any
+import contextlib
+import errno
+import os
+import re
+import select
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO, cast
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-console = Console(soft_wrap=True)
-errors = Console(stderr=True, soft_wrap=True)
+from penstock.cli.plain import as_json
+from penstock.markup import count, duration, size
 
+__all__ = [
+    "as_json",
+    "count",
+    "duration",
+    "many",
+    "note",
+    "say",
+    "show",
+    "size",
+    "steps",
+    "streams",
+    "table",
+    "working",
+]
 
-def as_json(value: Any) -> str:
-    """Dataclasses, paths and bytes as JSON."""
-
-    def plain(item: Any) -> Any:
-        if dataclasses.is_dataclass(item) and not isinstance(item, type):
-            return dataclasses.asdict(item)
-        if isinstance(item, Path):
-            return str(item)
-        if hasattr(item, "summary"):  # a frame: what is said of it
-            return item.summary()
-        if isinstance(item, bytes | memoryview):
-            return bytes(item).decode("utf-8", "backslashreplace")
-        if hasattr(item, "tolist"):
-            return item.tolist()
-        raise TypeError(f"{type(item).__name__} is not JSON")
-
-    return json.dumps(value, default=plain)
-
-
-def count(value: float) -> str:
-    """12,345."""
-    return f"{value:,.0f}"
+Part = str | tuple[str, str]
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+ANY_WIDTH, NARROWEST = 100_000, 80
 
 
-def size(value: float) -> str:
-    """Bytes as 1.2 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(value) < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
+class Unwritable(Exception):
+    """Standard output cannot be written. closed: nobody reads it any more, which is no error."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"cannot write to standard output: {error.strerror}")
+        self.closed = error.errno == errno.EPIPE
 
 
-def duration(ns: float | None) -> str:
-    """Nanoseconds as 12.3 µs."""
-    if ns is None:
-        return "–"
-    for limit, unit, scale in ((1e3, "ns", 1), (1e6, "µs", 1e3), (1e9, "ms", 1e6)):
-        if abs(ns) < limit:
-            return f"{ns / scale:.3g} {unit}"
-    return f"{ns / 1e9:.3g} s"
+class _Guarded:
+    """A text stream that raises `Unwritable` when it cannot write, or drops the text. Everything else is the stream's own."""
+
+    def __init__(self, stream: TextIO, drops: bool) -> None:
+        self._stream, self._drops = stream, drops
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            if not self._drops:
+                raise Unwritable(error) from error
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            if not self._drops:
+                raise Unwritable(error) from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
-def table(title: str | None, *columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A table with some columns to the right."""
-    made = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="bold",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+@contextlib.contextmanager
+def streams() -> Iterator[None]:
+    """Standard output and error for one call: never an encoding error, and a failing output is an `Unwritable`.
+
+    Text that the output's encoding lacks is written with backslashes. Standard error drops what it cannot write, since
+    nobody could be told.
+    """
+    before = sys.stdout, sys.stderr
+    with contextlib.ExitStack() as opened:
+        for name, drops in (("stdout", False), ("stderr", True)):
+            stream = getattr(sys, name) or opened.enter_context(open(os.devnull, "w"))
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+            setattr(sys, name, cast(TextIO, _Guarded(stream, drops)))
+        for variable in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):  # rich and typer stumble over some that are no number
+            if not re.fullmatch("[0-9]{1,5}", os.environ.get(variable, "0"), re.ASCII):
+                del os.environ[variable]
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+
+
+def check_reader() -> None:
+    """Raises `Unwritable` if standard output is a pipe that nobody reads any more."""
+    try:
+        number = sys.stdout.fileno()
+        if not stat.S_ISFIFO(os.fstat(number).st_mode):
+            return
+    except (OSError, ValueError):
+        return
+    looked = select.poll()
+    looked.register(number, select.POLLERR)
+    if any(found & select.POLLERR for _, found in looked.poll(0)):
+        raise Unwritable(BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)))
+
+
+def open_descriptors() -> None:
+    """Puts /dev/null where standard input, output or error is closed, so that no channel's file gets its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+
+
+def forget_unwritten() -> None:
+    """Drops text that standard output did not take. The interpreter would report it at its end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def printable(text: str) -> str:
+    """A text without control characters: a newline as \\n, an escape as \\x1b."""
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def path(value: os.PathLike[str] | str | bytes) -> str:
+    r"""A path as text: bytes that are not UTF-8 as \xff."""
+    return printable(os.fsencode(value).decode("utf-8", "backslashreplace"))
+
+
+def _text(*parts: Part) -> Text:
+    made = Text()
+    for part in parts:
+        text, style = (part, "") if isinstance(part, str) else part
+        made.append(printable(text), style)
     return made
+
+
+def _console(*, stderr: bool = False) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    width = shutil.get_terminal_size().columns if stream.isatty() else ANY_WIDTH
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width, height=25)
+
+
+def message(data: Any) -> str:
+    """A message as a line: bytes as text, records and arrays as NumPy prints them, all else as JSON."""
+    if isinstance(data, bytes):
+        return data.decode("utf-8", "backslashreplace")
+    return str(data) if hasattr(data, "dtype") else as_json(data)
+
+
+def say(*parts: Part) -> None:
+    """Prints a line. A part is a text, or a pair of a text and its style."""
+    _console().print(_text(*parts))
+
+
+def note(*parts: Part) -> None:
+    """Prints a line to standard error."""
+    _console(stderr=True).print(_text(*parts))
+
+
+class Rows:
+    """A table of texts, with some columns to the right."""
+
+    def __init__(self, *columns: str, right: tuple[str, ...] = ()) -> None:
+        self._table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name in columns:
+            self._table.add_column(_text(name), justify="right" if name in right else "left", overflow="fold")
+
+    def add_row(self, *cells: str) -> None:
+        """One more row."""
+        self._table.add_row(*map(_text, cells))
+
+    def show(self) -> None:
+        """Prints it: as wide as the terminal, or as wide as its texts where there is none.
+
+        On a narrow terminal it is wider, which wraps whole lines: words cut into columns of two letters could not be read.
+        """
+        console = _console()
+        console.width = max(console.width, NARROWEST)
+        console.print(self._table)
+
+
+table = Rows
+
+
+def show(rows: Rows) -> None:
+    """Prints a table."""
+    rows.show()
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """Shows on a terminal what the command does now: call the value with that text."""
+    console = _console(stderr=True)
+    if not (console.is_terminal and console.is_interactive):
+        yield lambda text: None
+        return
+    status = console.status(_text(text))
+    try:  # around start() too: a signal may come while its thread starts
+        status.start()
+        yield lambda text: status.update(_text(text))
+    finally:
+        status.stop()
+
+
+class _Description(TextColumn):
+    def __init__(self) -> None:
+        super().__init__("{task.description}", markup=False)
+
+
+@contextlib.contextmanager
+def steps(first: str, *, quiet: bool = False, counted: bool = True) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal; call the value with (what, done, all). counted: whether there is something to count."""
+    console = _console(stderr=True)
+    columns = (_Description(), BarColumn(), MofNCompleteColumn()) if counted else (SpinnerColumn(), _Description())
+    off = quiet or not (console.is_terminal and console.is_interactive)
+    bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=not counted, disable=off)
+    try:
+        bar.start()
+        task = bar.add_task(printable(first), total=None)
+        yield lambda what, done, total: bar.update(task, description=printable(what), completed=done, total=total)
+    finally:
+        bar.stop()
+
+
+def many(number: int, one: str, several: str = "") -> str:
+    """1 message, 2 messages."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

@@ -1,21 +1,24 @@
 """The sockets of commaai/msgq over rings: `import penstock.compat.msgq as msgq`.
 
-An endpoint `NAME` is the channel `ring:NAME`. What differs from the original is listed in docs/porting-from-msgq.md.
+An endpoint `NAME` is the channel `ring:NAME`. Differences from the original are listed in docs/from/msgq.md.
 """
 
 from __future__ import annotations
 
-import contextlib
+import os
+import time
+from typing import Any
 
 import penstock
 from penstock.compat.msgq_events import (
     Event,
     SocketEventHandle,
+    Stepped,
     delete_fake_prefix,
     fake_event_handle,
     get_fake_prefix,
     set_fake_prefix,
-    step,
+    text,
     toggle_fake_events,
     using_fake_events,
     wait_for_one_event,
@@ -23,6 +26,7 @@ from penstock.compat.msgq_events import (
 
 DEFAULT_SEGMENT_SIZE = 10 * 1024 * 1024
 SMALLEST, LARGEST = 1 << 16, 1 << 30
+NO_TRAVERSAL_LIMIT = 2**64 - 1  # for readers of Cap'n Proto messages
 
 
 class IpcError(Exception):
@@ -36,42 +40,63 @@ class MultiplePublishersError(IpcError):
 class Context:
     """Sockets are connected with one; it holds nothing."""
 
+    def __init__(self) -> None:
+        self.terminated = False
+
+    def term(self) -> None:
+        """Ends it: no more sockets are connected with it. Those that are go on."""
+        self.terminated = True
+
+
+def _check(context: Context) -> None:
+    """TypeError and `IpcError` for what is no living context."""
+    if not isinstance(context, Context):
+        raise TypeError(f"the first argument is a Context, not {type(context).__name__}")
+    if context.terminated:
+        raise IpcError("this context was terminated: make another one")
+
+
+def scoped(name: str | bytes) -> str:
+    """An endpoint's name in the channel folder: OPENPILOT_PREFIX keeps programs apart, as in the original."""
+    prefix = os.environ.get("OPENPILOT_PREFIX")
+    return f"{prefix}.{text(name)}" if prefix else text(name)
+
 
 def _capacity(segment_size: int) -> int:
-    """The ring for a segment of so many bytes: the next power of two."""
+    """The ring for a segment of so many bytes: it takes messages of a third of the segment, as the original does."""
     wanted = segment_size or DEFAULT_SEGMENT_SIZE
     if not 0 < wanted <= LARGEST:
         raise IpcError(f"segment_size is {segment_size}: it must be from 0 (the default) to {LARGEST} bytes")
-    return max(SMALLEST, 1 << (wanted - 1).bit_length())
+    room = wanted + wanted // 3 + 256  # a ring takes messages of a quarter of it
+    return min(LARGEST, max(SMALLEST, 1 << (room - 1).bit_length()))
 
 
-def _make(endpoint: str, segment_size: int) -> str:
-    """The endpoint's channel, made now if there is none. Whoever comes first chooses its size."""
-    name, capacity = f"ring:{endpoint}", _capacity(segment_size)
+def _open(opener: Any, endpoint: str | bytes, segment_size: int, **options: Any) -> Any:
+    """An end of the endpoint's channel, which is made now if there is none. The size is the choice of the first."""
+    name, capacity = f"ring:{scoped(endpoint)}", _capacity(segment_size)
     try:
-        penstock.inspect(name)
-    except penstock.NotFound:
-        with contextlib.suppress(penstock.Mismatch):  # somebody else was faster
-            penstock.subscribe(name, capacity=capacity).close()
-    return name
+        return opener(name, capacity=capacity, **options)
+    except penstock.Mismatch:
+        return opener(name, **options)
 
 
 class PubSocket:
     """The one publisher of an endpoint. Thread-safe."""
 
     def __init__(self) -> None:
-        self._publication: penstock.Publication | None = None
+        self._publication: Any = None
 
-    def connect(self, context: Context, endpoint: str, segment_size: int = 0) -> None:
+    def connect(self, context: Context, endpoint: str | bytes, segment_size: int = 0) -> None:
         """Begins to publish. `MultiplePublishersError` while another publisher lives; a dead one is succeeded."""
+        _check(context)
         try:
-            self._publication = penstock.publish(_make(endpoint, segment_size))
+            self._publication = _open(penstock.publish, endpoint, segment_size)
         except penstock.Busy as error:
             raise MultiplePublishersError(str(error)) from error
         except penstock.PenstockError as error:
             raise IpcError(str(error)) from error
 
-    def _connected(self) -> penstock.Publication:
+    def _connected(self) -> Any:
         if self._publication is None:
             raise IpcError("this socket is not connected: call connect first")
         return self._publication
@@ -84,36 +109,53 @@ class PubSocket:
             raise IpcError(str(error)) from error
 
     def all_readers_updated(self) -> bool:
-        """Whether every living reader has read all that was sent."""
-        return self._connected().all_read
+        """Whether there are readers, and every one has read all that was sent. Dead ones do not count."""
+        publication: Any = self._connected()  # rings have more than the interface of all publications
+        return publication.readers > 0 and bool(publication.all_read)
+
+    def wait_for_readers(self, timeout: float = 1.0, interval: float = 0.001) -> None:
+        """Waits until `all_readers_updated`, and looks every `interval` seconds. TimeoutError after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        while not self.all_readers_updated():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                channel, readers = self._connected().channel, self._connected().readers
+                why = f"{readers} readers have not read all that was sent" if readers else "nobody reads it"
+                raise penstock.TimedOut(f"{channel}: {why} after {timeout} seconds")
+            time.sleep(max(0, min(interval, left)))
 
 
 class SubSocket:
     """A reader of an endpoint. Thread-safe: each message goes to one caller."""
 
     def __init__(self) -> None:
-        self._subscription: penstock.Subscription | None = None
+        self._subscription: penstock.Subscription[bytes] | None = None
         self._timeout: float | None = None
-        self._endpoint = ""
+        self._fake = using_fake_events()
+        self._stepped: Stepped | None = None
 
     def connect(
         self,
         context: Context,
-        endpoint: str,
+        endpoint: str | bytes,
         address: bytes | str = b"127.0.0.1",
         conflate: bool = False,
         segment_size: int = 0,
     ) -> None:
-        """Begins to read what is sent from now on; with `conflate` only ever the newest. `address` is for networks only."""
-        self._endpoint = endpoint
+        """Begins to read what is sent from now on; with `conflate` only ever the newest. `address`: this machine's, 127.0.0.1."""
+        _check(context)
+        if text(address) != "127.0.0.1":
+            raise IpcError(f"address is {address!r}: these sockets read the memory of this machine, 127.0.0.1")
+        if self._fake:
+            self._stepped = Stepped(text(endpoint))
         try:
-            self._subscription = penstock.subscribe(_make(endpoint, segment_size), conflate=conflate)
+            self._subscription = _open(penstock.subscribe, endpoint, segment_size, conflate=conflate)
         except penstock.PenstockError as error:
             raise IpcError(str(error)) from error
 
     @property
-    def subscription(self) -> penstock.Subscription:
-        """What this socket reads: its `lost_messages` and the other counters are there."""
+    def subscription(self) -> penstock.Subscription[bytes]:
+        """The subscription behind this socket: its `lost_messages` and the other counters are there."""
         if self._subscription is None:
             raise IpcError("this socket is not connected: call connect first")
         return self._subscription
@@ -125,11 +167,11 @@ class SubSocket:
     def receive(self, non_blocking: bool = False) -> bytes | None:
         """The next message; None when there is none (`non_blocking`) or none came within the timeout."""
         subscription = self.subscription
-        step(self._endpoint)
+        if self._stepped is not None:
+            self._stepped.step()
         try:
             if non_blocking:
-                message: bytes | None = subscription.try_recv()
-                return message
+                return subscription.try_recv()
             return subscription.recv(self._timeout)
         except TimeoutError:
             return None
@@ -142,14 +184,15 @@ class Poller:
 
     def __init__(self) -> None:
         self.sockets: list[SubSocket] = []
+        self._fake = using_fake_events()
 
     def registerSocket(self, socket: SubSocket) -> None:  # noqa: N802 (msgq's name)
         """From now on poll looks at this one too."""
         self.sockets.append(socket)
 
     def poll(self, timeout: int) -> list[SubSocket]:
-        """The sockets that have a message, after at most `timeout` milliseconds (below 0: for ever). With fake events: all."""
-        if using_fake_events():
+        """The sockets that have a message, after at most `timeout` milliseconds (below 0: for ever). A fake one: all."""
+        if self._fake:
             return list(self.sockets)
         by_handle = {id(socket.subscription): socket for socket in self.sockets}
         if not by_handle:
@@ -196,6 +239,7 @@ def drain_sock_raw(sock: SubSocket, wait_for_one: bool = False) -> list[bytes]:
 
 
 __all__ = [
+    "NO_TRAVERSAL_LIMIT",
     "Context",
     "Event",
     "IpcError",

@@ -1,138 +1,252 @@
 """The fake events of commaai/msgq: a test steps the sockets of another process, receive by receive.
 
-State is inherited by forked children, as the original's events are; `penstock.testing` steps channels within one process.
+The state of an endpoint's events is a small file in a hidden folder beside the channels, its two events are FIFOs. So
+any process of this user finds them by the endpoint's name. `penstock.testing` steps channels within one process.
 """
 
 from __future__ import annotations
 
-import mmap
+import contextlib
+import hashlib
+import math
 import os
+import secrets
 import select
+import time
+import weakref
+from pathlib import Path
+
+from penstock import tools
 
 _SWITCH, _PREFIX = "CEREAL_FAKE", "CEREAL_FAKE_PREFIX"
+_FOLDER = ".msgq-events"
+CALLED, READY = "called", "ready"
+LOOK_AGAIN = 0.5  # seconds after which a receive that waits to be stepped looks whether its handle still exists
+
+
+def text(name: str | bytes) -> str:
+    """A name as text: the original takes bytes, too."""
+    return os.fsdecode(name)
+
+
+class _Fifo:
+    """An open FIFO; closed when nobody holds it."""
+
+    def __init__(self, path: Path) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self.fd)
 
 
 class Event:
-    """A flag that several processes share. `fd` is 0 where nobody made one."""
+    """A flag that several processes share. `fd` is -1 where nobody made one."""
 
-    def __init__(self, fd: int = 0) -> None:
-        self.fd = fd
+    def __init__(self, fifo: _Fifo | None = None) -> None:
+        self._fifo = fifo
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable while the flag is raised; -1 without one."""
+        return -1 if self._fifo is None else self._fifo.fd
 
     def _descriptor(self) -> int:
-        if self.fd == 0:
+        if self._fifo is None:
             raise RuntimeError("this event was not made: call fake_event_handle with override=True first")
-        return self.fd
+        return self._fifo.fd
 
     def set(self) -> None:
         """Raises the flag."""
-        os.eventfd_write(self._descriptor(), 1)
+        with contextlib.suppress(BlockingIOError):  # the FIFO is full: it is raised
+            os.write(self._descriptor(), b"\1")
 
     def clear(self) -> int:
         """Lowers it; how often it was raised."""
-        return os.eventfd_read(self._descriptor()) if self.peek() else 0
+        fd, total = self._descriptor(), 0
+        with contextlib.suppress(BlockingIOError):
+            while count := len(os.read(fd, 4096)):
+                total += count
+        return total
 
-    def wait(self, timeout: int = -1) -> None:
-        """Until it is raised; RuntimeError after `timeout` milliseconds (below 0: never)."""
-        if not select.select([self._descriptor()], [], [], None if timeout < 0 else timeout / 1000)[0]:
-            raise RuntimeError("Event wait failed: timed out")
+    def wait(self, timeout: float = -1) -> None:
+        """Waits until it is raised. RuntimeError after `timeout` seconds (below 0: never)."""
+        if not _readable([self._descriptor()], timeout):
+            raise RuntimeError(f"Event timed out after {timeout} seconds in process {os.getpid()}")
 
     def peek(self) -> bool:
         """Whether it is raised."""
-        return bool(select.select([self._descriptor()], [], [], 0)[0])
+        return bool(_readable([self._descriptor()], 0))
 
 
-def wait_for_one_event(events: list[Event], timeout: int = -1) -> int:
-    """The number of the first of these that is raised; RuntimeError after `timeout` milliseconds."""
-    by_fd = {event._descriptor(): index for index, event in reversed(list(enumerate(events)))}
-    ready = select.select(list(by_fd), [], [], None if timeout < 0 else timeout / 1000)[0]
-    if not ready:
-        raise RuntimeError("Event wait failed: timed out")
-    return min(by_fd[fd] for fd in ready)
+def _readable(fds: list[int], timeout: float) -> list[int]:
+    """Those of these descriptors that are readable, after at most `timeout` seconds (below 0: for ever)."""
+    poll = select.poll()
+    for fd in fds:
+        if fd >= 0:
+            poll.register(fd, select.POLLIN)
+    deadline = None if timeout < 0 else time.monotonic() + timeout
+    while True:
+        left = None if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1000))
+        found = poll.poll(left)
+        if found or (deadline is not None and time.monotonic() >= deadline):
+            return [fd for fd, _ in found]
+
+
+def wait_for_one_event(events: list[Event], timeout: float = -1) -> int:
+    """The number of the first of these that is raised. RuntimeError after `timeout` seconds (below 0: never)."""
+    ready = _readable([event.fd for event in events], timeout)
+    for number, event in enumerate(events):
+        if event.fd in ready:
+            return number
+    raise RuntimeError(f"Event timed out: none of {len(events)} was raised within {timeout} seconds")
+
+
+class State:
+    """The file that all processes share about an endpoint's events: whether receives are stepped, and which FIFOs are the newest."""
+
+    def __init__(self, endpoint: str, identifier: str) -> None:
+        named = "\x1f".join((os.environ.get("OPENPILOT_PREFIX", ""), identifier, endpoint))
+        self.folder = tools.private_folder(_FOLDER)
+        self.key = hashlib.sha256(os.fsencode(named)).hexdigest()[:32]
+
+    def read(self) -> tuple[bool, str]:
+        """(enabled, token of the newest handle); (False, "") where nobody made one."""
+        try:
+            enabled, token = (self.folder / self.key).read_text().split()
+        except FileNotFoundError:
+            return False, ""
+        return enabled == "1", token
+
+    def write(self, enabled: bool, token: str) -> None:
+        """Replaces the state at once, so that nobody reads half of it."""
+        new = self.folder / f"{self.key}.{secrets.token_hex(8)}.new"
+        new.write_text(f"{int(enabled)} {token}\n")
+        new.replace(self.folder / self.key)
+
+    def make(self) -> str:
+        """New FIFOs, not yet raised; the token that names them."""
+        token = secrets.token_hex(8)
+        while True:
+            tools.private_folder(_FOLDER, create=True)
+            try:
+                for part in (CALLED, READY):
+                    os.mkfifo(self.path(token, part), 0o600)
+                break
+            except FileNotFoundError:
+                continue  # another process removed the folder because it was empty
+        self.write(False, token)
+        return token
+
+    def path(self, token: str, part: str) -> Path:
+        """Where one of the two FIFOs lies."""
+        return self.folder / f"{self.key}.{token}.{part}"
+
+    def open(self, token: str, part: str) -> _Fifo | None:
+        """One of the two, opened; None if it is gone."""
+        try:
+            return _Fifo(self.path(token, part)) if token else None
+        except FileNotFoundError:
+            return None
+
+
+def _forget(state: State, token: str, pid: int) -> None:
+    """Removes what a handle made, and the state if no newer handle has taken its place."""
+    if os.getpid() != pid:
+        return  # a forked child's copy: the handle lives on in its parent
+    for part in (CALLED, READY):
+        state.path(token, part).unlink(missing_ok=True)
+    if state.read()[1] == token:
+        (state.folder / state.key).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # others' events are there
+        state.folder.rmdir()
 
 
 class SocketEventHandle:
-    """What steps the sockets of one endpoint: `recv_called_event` is raised by a receive, which then waits for
+    """The events that step the sockets of one endpoint: a receive raises `recv_called_event` and then waits for
     `recv_ready_event`, while `enabled`.
+
+    With `override` new events are made: they begin lowered, and sockets use them from now on. They go with the handle.
     """
 
-    def __init__(self, endpoint: str, identifier: str = "", override: bool = True) -> None:
-        key = (identifier, endpoint)
-        if key not in _states:
-            _states[key] = _State()
-        self._state = _states[key]
+    def __init__(self, endpoint: str | bytes, identifier: str | bytes = "", override: bool = True) -> None:
+        self._state = State(text(endpoint), text(identifier))
         if override:
-            self._state.make()
+            token = self._state.make()
+            weakref.finalize(self, _forget, self._state, token, os.getpid())
+        else:
+            _, token = self._state.read()
+        self._called, self._ready = (Event(self._state.open(token, part)) for part in (CALLED, READY))
 
     @property
     def enabled(self) -> bool:
-        """Whether receives wait to be stepped; also in processes forked since this was made."""
-        return self._state.flag[0] == 1
+        """Whether receives wait to be stepped, in whichever process they are."""
+        return self._state.read()[0]
 
     @enabled.setter
     def enabled(self, value: bool) -> None:
         """Switches stepping on or off."""
-        self._state.flag[0] = int(value)
+        _, token = self._state.read()
+        if not token:
+            raise RuntimeError("these events were not made: call fake_event_handle with override=True first")
+        self._state.write(bool(value), token)
 
     @property
     def recv_called_event(self) -> Event:
         """Raised when a receive begins."""
-        return self._state.called
+        return self._called
 
     @property
     def recv_ready_event(self) -> Event:
         """Raised by the test when that receive may go on."""
-        return self._state.ready
+        return self._ready
 
 
-class _State:
-    def __init__(self) -> None:
-        self.flag = mmap.mmap(-1, mmap.PAGESIZE)  # shared with forked children
-        self.called, self.ready = Event(), Event()
+class Stepped:
+    """A socket's side of its endpoint's events. The prefix that is set now names them."""
 
-    def make(self) -> None:
-        for event in (self.called, self.ready):
-            if event.fd == 0:
-                event.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    def __init__(self, endpoint: str) -> None:
+        self._state, self._token = State(endpoint, text(get_fake_prefix())), ""
+        self._called, self._ready = Event(), Event()
 
-
-_states: dict[tuple[str, str], _State] = {}
-
-
-def step(endpoint: str) -> None:
-    """What a socket does before it receives: waits for the test, if there is one."""
-    if not using_fake_events():
-        return
-    state = _states.get((get_fake_prefix(), endpoint))
-    if state is not None and state.flag[0] == 1:
-        state.called.set()
-        state.ready.wait()
-        state.ready.clear()
+    def step(self) -> None:
+        """Waits for the test, if one steps this endpoint."""
+        enabled, token = self._state.read()
+        if not enabled:
+            return
+        if token != self._token:  # a newer handle
+            self._called, self._ready = (Event(self._state.open(token, part)) for part in (CALLED, READY))
+            self._token = token
+        if self._called.fd < 0 or self._ready.fd < 0:
+            return  # the handle has just gone
+        self._called.set()
+        while not _readable([self._ready.fd], LOOK_AGAIN):
+            if self._state.read()[1] != token:
+                return  # the handle went: nobody will step this receive
+        self._ready.clear()
 
 
 def using_fake_events() -> bool:
-    """Whether sockets look for events."""
-    return os.environ.get(_SWITCH) == "1"
+    """Whether sockets and pollers made from now on are fake ones."""
+    return _SWITCH in os.environ
 
 
 def toggle_fake_events(enabled: bool) -> None:
-    """Switches fake events on or off for this process and its children."""
+    """Switches fake events on or off for the sockets and pollers that this process and its children make from now on."""
     if enabled:
         os.environ[_SWITCH] = "1"
     else:
         os.environ.pop(_SWITCH, None)
 
 
-def set_fake_prefix(prefix: str) -> None:
+def set_fake_prefix(prefix: str | bytes) -> None:
     """Events of this name are meant where none is given."""
     if prefix:
-        os.environ[_PREFIX] = prefix
+        os.environ[_PREFIX] = text(prefix)
     else:
         delete_fake_prefix()
 
 
-def get_fake_prefix() -> str:
-    """The name set last, or nothing."""
-    return os.environ.get(_PREFIX, "")
+def get_fake_prefix() -> bytes:
+    """The name set last, or nothing. Bytes, as in the original."""
+    return os.fsencode(os.environ.get(_PREFIX, ""))
 
 
 def delete_fake_prefix() -> None:
@@ -141,10 +255,10 @@ def delete_fake_prefix() -> None:
 
 
 def fake_event_handle(
-    endpoint: str, identifier: str | None = None, override: bool = True, enable: bool = False
+    endpoint: str, identifier: str | bytes | None = None, override: bool = True, enable: bool = False
 ) -> SocketEventHandle:
-    """The handle on an endpoint's events; with `override` they are made, and `enable` says whether they work at once."""
-    handle = SocketEventHandle(endpoint, identifier or get_fake_prefix(), override)
+    """The handle on an endpoint's events; with `override` they are made again, and `enable` says whether they work at once."""
+    handle = SocketEventHandle(endpoint, get_fake_prefix() if identifier is None else identifier, override)
     if override:
         handle.enabled = enable
     return handle

@@ -1,16 +1,22 @@
 """pysyncq's queue over `sync:` channels: `from penstock.compat.pysyncq import PySyncQ`.
 
-What differs from the original is listed in docs/porting-from-pysyncq.md.
+Differences from the original are listed in docs/from/pysyncq.md.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import errno
+import multiprocessing
+import os
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import penstock
-from penstock.shm.sync import SyncQueue
+from penstock import tools
+from penstock.types import SyncMember
 
 SMALLEST, LARGEST = 1 << 16, 1 << 30
 
@@ -39,50 +45,72 @@ def _bytes(value: Any) -> bytes:
 class PySyncQ:
     """A queue that several processes read and write: each makes or inherits the object, and calls `open`.
 
-    size: bytes that may be unread before there is no more room; the next power of two from 64 KiB on. The object pickles, and is
-    inherited by forked and spawned children.
+    create: whether the queue is made if there is none; NotFound (a FileNotFoundError) without. size: bytes that may be unread
+    before there is no more room; the next power of two from 64 KiB on. start: how child processes begin, one of
+    `multiprocessing`'s methods; any works. The object pickles with its screening sets, and is inherited by forked and spawned
+    children.
     """
 
     def __init__(
         self, name: str | None = None, create: bool = True, size: int = 4096, start: str | None = None
     ) -> None:
+        methods = multiprocessing.get_all_start_methods()
         if size > LARGEST:
             raise MemoryError(f"Queue size can't exceed {LARGEST}")
+        if size < 0 or (create and size == 0):
+            raise penstock.Invalid(f"size is {size}: it must be a positive number of bytes")
+        if start is not None and start not in methods:
+            raise penstock.Invalid(f"start is {start!r}: it must be one of {', '.join(methods)}")
+        if name is None and not create:
+            raise penstock.Invalid("create=False needs the name of a queue that exists")
         self.name = name or f"pysyncq-{secrets.token_hex(6)}"
-        self.create, self.size, self.start = create, size, start
+        self.create, self.size = create, size
+        self.start = start or multiprocessing.get_start_method(allow_none=True) or methods[0]
         self.sender: bytes | None = None
         self.scrnsend, self.scrntype = QSet(), QSet()
         self._screened: tuple[frozenset[bytes], frozenset[bytes]] = frozenset(), frozenset()
-        self._queue: SyncQueue | None = None
+        self._queue: SyncMember | None = None
+        if create:
+            _make(self.name, self._options())
+        else:
+            _look_for(self.name)
+
+    def _options(self) -> dict[str, Any]:
+        return {"capacity": max(SMALLEST, 1 << (max(self.size, 1) - 1).bit_length())}
 
     def open(self, sender: str | None = None, filtself: bool = True) -> None:
         """Registers this process; `sender` is the name in its messages, the process id unless given."""
-        size = max(SMALLEST, 1 << (max(self.size, 1) - 1).bit_length())
+        if not self.create:
+            _look_for(self.name)
         channel = f"sync:{self.name}"
         try:
-            self._queue = penstock.join(channel, sender=sender, own=not filtself, size=size)
+            self._queue = penstock.join(channel, name=sender, own=not filtself, **self._options())
         except penstock.Mismatch:
-            self._queue = penstock.join(channel, sender=sender, own=not filtself)  # whoever came first chose
-        self.sender = self._queue.sender.encode()
+            self._queue = penstock.join(channel, name=sender, own=not filtself)  # the size is the choice of the first
+        self._screened = frozenset(), frozenset()
+        self.sender = self._queue.name.encode("utf-8", "surrogateescape")
         if filtself:
             self.scrnsend.add(self.sender)
 
-    def _opened(self) -> SyncQueue:
+    def _opened(self) -> SyncMember:
         if self._queue is None:
             raise RuntimeError("this process is not registered: call open first")
         return self._queue
 
     def close(self) -> None:
-        """Leaves; what is unread counts as read. The last one removes the queue."""
+        """Leaves; unread messages count as read. The last one removes the queue, also one in which nobody ever was."""
         if self._queue is not None:
             self._queue.close()
             self._queue = None
+            _made.pop(self.name, None)
+        elif self.sender is None:
+            _remove_if_empty(self.name)
 
     def append(self, msgtype: Any = "", msg: Any = "", block: bool = False, timer: float | None = 0.5) -> None:
         """Adds a message. MemoryError if there is no room; with `block` only after `timer` seconds (None: never)."""
         queue = self._opened()
         try:
-            queue.append(_bytes(msg), _bytes(msgtype), timeout=timer if block else 0)
+            queue.send(_bytes(msg), timer if block else 0, type=_bytes(msgtype))
         except (penstock.TooLarge, penstock.Busy, TimeoutError) as error:
             raise MemoryError(str(error)) from error
 
@@ -96,7 +124,7 @@ class PySyncQ:
             queue.screen(senders=wanted[0], types=wanted[1])
             self._screened = wanted
         try:
-            message = queue.pop(timer) if block else queue.try_pop()
+            message = queue.recv(timer) if block else queue.try_recv()
         except TimeoutError:
             return None
         if message is None:
@@ -114,11 +142,51 @@ class PySyncQ:
         return self()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "create": self.create, "size": self.size, "start": self.start}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+        return {**self.__dict__, "_queue": None, "_screened": (frozenset(), frozenset())}
 
     def __str__(self) -> str:
         sender = None if self.sender is None else self.sender.decode()
         return f"PySyncQ(name={self.name},size={self.size},sender={sender})"
+
+
+def _make(name: str, options: dict[str, int]) -> None:
+    """Makes the queue if there is none, with nobody in it. It goes with this process if nobody ever came."""
+    tools.make(f"sync:{name}", **options)
+    with contextlib.suppress(penstock.NotFound):
+        _made[name] = penstock.inspect(f"sync:{name}").created_ns
+
+
+def _look_for(name: str) -> None:
+    """`NotFound` without such a queue."""
+    try:
+        penstock.inspect(f"sync:{name}")
+    except penstock.NotFound as error:
+        raise penstock.NotFound(
+            errno.ENOENT, f"there is no queue sync:{name}: make it with create=True before create=False asks for it"
+        ) from error
+
+
+def _remove_if_empty(name: str) -> None:
+    """Removes the queue if nobody is in it."""
+    with contextlib.suppress(penstock.PenstockError):
+        if not penstock.inspect(f"sync:{name}").members:
+            penstock.join(f"sync:{name}").close()  # the last one that leaves removes it, safely
+
+
+class _Made(dict[str, int]):
+    """The names of the queues that this process made, and when: they go with it if nobody ever came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pid = os.getpid()
+        atexit.register(self.clean)
+
+    def clean(self) -> None:
+        """Removes those in which nobody is."""
+        for name, created_ns in self.items():
+            with contextlib.suppress(penstock.PenstockError):
+                if os.getpid() == self.pid and penstock.inspect(f"sync:{name}").created_ns == created_ns:
+                    _remove_if_empty(name)
+
+
+_made = _Made()

@@ -1,26 +1,31 @@
 """VisionIPC's server and client over frames: `from penstock.compat.visionipc import VisionIpcServer, VisionIpcClient`.
 
-The stream `TYPE` of server `NAME` is the channel `frames:NAME/TYPE`. What differs is listed in docs/porting-from-msgq.md.
+The stream `TYPE` of server `NAME` is the channel `frames:NAME/TYPE`. Differences are listed in docs/from/msgq.md.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import operator
+import os
 import time
-from dataclasses import dataclass
+import weakref
 from typing import Any
 
 import numpy as np
 
 import penstock
-from penstock.shm.frames import Frame, FramePublication, FrameSubscription
+from penstock.compat.msgq import scoped
+from penstock.types import Frame, FramePublication, FrameSubscription
 
 SPARE_BUFFERS = 2  # for readers that hold one while the next are filled
-NAP = 0.002
+LOOK_AGAIN = 0.5  # seconds after which a client that waits for a server's word looks for it by itself
+LIST = 0xFFFFFFFF  # no stream has this number: in the original it asks for the list
 
 
 class VisionStreamType(enum.IntEnum):
-    """Which camera."""
+    """Cameras' streams by the names that earlier versions gave them. A stream is any number."""
 
     VISION_STREAM_ROAD = 0
     VISION_STREAM_DRIVER = 1
@@ -28,36 +33,87 @@ class VisionStreamType(enum.IntEnum):
     VISION_STREAM_MAP = 3
 
 
-@dataclass(frozen=True)
 class VisionBuf:
-    """A frame received: `data` is read-only and stays as it is for as long as it is held."""
+    """A frame received: it is read-only, and stays as it is for as long as it or anything made from its `data` is held."""
 
-    frame: Frame
-    width: int
-    height: int
-    stride: int
-    uv_offset: int
+    def __init__(self, frame: Frame, about: dict[str, Any]) -> None:
+        self.frame, self._about = frame, about
+        self._fd: int | None = None
 
     @property
-    def data(self) -> np.ndarray[Any, Any]:
-        """The bytes of the frame, flat."""
-        return self.frame.array
+    def data(self) -> memoryview:
+        """The bytes of the frame, without a copy."""
+        pixels: Any = self.frame.array
+        return memoryview(pixels)
+
+    @property
+    def width(self) -> int:
+        """Pixels in a line."""
+        return int(self._about["width"])
+
+    @property
+    def height(self) -> int:
+        """Lines."""
+        return int(self._about["height"])
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one line to the next."""
+        return int(self._about["stride"])
+
+    @property
+    def uv_offset(self) -> int:
+        """Where the colours begin."""
+        return int(self._about["uv_offset"])
+
+    @property
+    def idx(self) -> int:
+        """The frame's number in turn, below `num_buffers`. It names no memory."""
+        return int(self.frame.sequence % self._about["num_buffers"])
+
+    @property
+    def frame_id(self) -> int:
+        """The number that the server gave this frame."""
+        return self.frame.id
+
+    @property
+    def fd(self) -> int:
+        """A descriptor of memory that holds this frame's bytes from offset 0 on: a copy, made when first asked for.
+
+        It is closed when this object is gone.
+        """
+        if self._fd is None:
+            self._fd = os.memfd_create("visionbuf", os.MFD_CLOEXEC)
+            weakref.finalize(self, os.close, self._fd)
+            os.truncate(self._fd, len(self.data))
+            written = 0
+            while written < len(self.data):
+                written += os.pwrite(self._fd, self.data[written:], written)
+        return self._fd
 
 
-def get_endpoint_name(name: str, stream: int) -> str:
+def get_endpoint_name(name: str | bytes, stream: int) -> str:
     """The channel that carries a stream."""
-    return f"frames:{name}/{int(stream)}"
+    return f"frames:{scoped(name)}/{_number(stream)}"
 
 
-def _listener(name: str) -> str:
+def _number(stream: int) -> int:
+    """A stream's number. TypeError for what is no number, `Invalid` for one out of range."""
+    number = operator.index(stream)
+    if not 0 <= number < LIST:
+        raise penstock.Invalid(f"stream is {number}: it must be from 0 to {LIST - 1}")
+    return number
+
+
+def _listener(name: str | bytes) -> str:
     """A channel whose publication says that the server is there."""
-    return f"ring:{name}.visionipc"
+    return f"ring:{scoped(name)}.visionipc"
 
 
 class VisionIpcServer:
     """Publishes streams of frames under one name."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str | bytes) -> None:
         self.name = name
         self._streams: dict[int, FramePublication] = {}
         self._present: penstock.Publication | None = None
@@ -79,76 +135,100 @@ class VisionIpcServer:
         }
         channel = get_endpoint_name(self.name, tp)
         try:
-            if not penstock.inspect(channel).publishing:
+            if penstock.inspect(channel).writers == 0:
                 penstock.remove(channel)  # of a server that is gone: its sizes need not be ours
         except penstock.NotFound:
             pass
         made: Any = penstock.publish(channel, shape=(size,), buffers=num_buffers + SPARE_BUFFERS, attributes=about)
-        self._streams[int(tp)] = made
+        self._streams[_number(tp)] = made
 
     def send(self, tp: int, data: Any, frame_id: int = 0, timestamp_sof: int = 0, timestamp_eof: int = 0) -> None:
-        """Copies one frame into a free buffer and publishes it."""
-        self._streams[int(tp)].send(
-            np.asarray(data, np.uint8).reshape(-1), id=frame_id, start_ns=timestamp_sof, end_ns=timestamp_eof
-        )
+        """Copies one frame's bytes into a free buffer and publishes it. Waits while clients hold every buffer."""
+        pixels = data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else memoryview(data).cast("B")
+        self.stream(tp).send(pixels, id=frame_id, start_ns=timestamp_sof, end_ns=timestamp_eof)
 
     def start_listener(self) -> None:
         """From now on clients find this server."""
         self._present = penstock.publish(_listener(self.name), capacity=1 << 16)
+        self._present.send(b"here")  # wakes those that wait in connect
 
     def stream(self, tp: int) -> FramePublication:
-        """What publishes a stream: `acquire` fills a buffer in place."""
-        return self._streams[int(tp)]
+        """The publication of a stream: `acquire` fills a buffer in place. `Invalid` for a stream without buffers."""
+        found = self._streams.get(_number(tp))
+        if found is None:
+            raise penstock.Invalid(f"{get_endpoint_name(self.name, tp)}: no buffers yet: call create_buffers first")
+        return found
 
 
 class VisionIpcClient:
     """Reads one stream of a server."""
 
-    def __init__(self, name: str, stream: int, conflate: bool) -> None:
-        self.name, self.stream, self.conflate = name, int(stream), conflate
+    def __init__(self, name: str | bytes, stream: int, conflate: bool) -> None:
+        self.name, self.stream, self.conflate = name, _number(stream), conflate
         self._subscription: FrameSubscription | None = None
-        self._frame: Frame | None = None
+        self._made_ns = 0  # which making of the channel this client reads: a server that came back makes it again
+        self._extra = (0, 0, 0, False)  # frame id, start and end of the exposure, validity of the frame received last
 
     def connect(self, blocking: bool) -> bool:
-        """Finds the server's stream; with `blocking` waits for it. Whether it is connected now."""
+        """Finds the server's stream; with `blocking` waits for the server. Whether it is connected now.
+
+        False at once where the server is there and has no such stream.
+        """
+        self._subscription = None
         channel = get_endpoint_name(self.name, self.stream)
         while True:
-            if self.stream in _streams(self.name) and _listens(self.name):
-                made: Any = penstock.subscribe(channel, conflate=self.conflate)
-                self._subscription = made
-                return True
-            if not blocking:
+            if blocking:
+                _wait_for_server(self.name)
+            if not _listens(self.name) or self.stream not in _streams(self.name):
+                if blocking and not _listens(self.name):
+                    continue  # the server has just gone
                 return False
-            time.sleep(NAP)
+            try:
+                self._made_ns = penstock.inspect(channel).created_ns
+                made: Any = penstock.subscribe(channel, conflate=self.conflate)
+                if penstock.inspect(channel).created_ns != self._made_ns:
+                    continue  # another server has just taken its place
+            except penstock.NotFound:
+                continue
+            self._subscription = made
+            return True
 
     def is_connected(self) -> bool:
-        """Whether `connect` found the stream, and its server is still there."""
-        return self._subscription is not None and self.stream in _streams(self.name)
+        """Whether `connect` found the stream, and that server is still there. False after it came back: connect again."""
+        if self._subscription is None:
+            return False
+        try:
+            status = penstock.inspect(get_endpoint_name(self.name, self.stream))
+        except penstock.NotFound:
+            return False
+        return status.writers > 0 and status.created_ns == self._made_ns
 
     def recv(self, timeout_ms: int = 100) -> VisionBuf | None:
-        """The next frame (the newest with `conflate`), or None after so many milliseconds."""
+        """The next frame (the newest with `conflate`), or None after so many milliseconds (below 0: never)."""
+        timeout = None if timeout_ms < 0 else timeout_ms / 1000
         if self._subscription is None:
+            time.sleep(timeout or 0)
             return None
         try:
-            self._frame = self._subscription.recv(timeout_ms / 1000)
+            frame = self._subscription.recv(timeout)
         except TimeoutError:
             return None
-        about = self._subscription.attributes
-        return VisionBuf(self._frame, about["width"], about["height"], about["stride"], about["uv_offset"])
+        self._extra = frame.id, frame.start_ns, frame.end_ns, True
+        return VisionBuf(frame, self._subscription.attributes)
 
     @staticmethod
-    def available_streams(name: str, block: bool) -> set[VisionStreamType]:
-        """The streams of a server that is there; with `block` waits for the server."""
-        while block and not _listens(name):
-            time.sleep(NAP)
-        return {VisionStreamType(stream) for stream in _streams(name)} if _listens(name) else set()
+    def available_streams(name: str | bytes, block: bool) -> set[int]:
+        """The numbers of the streams of a server that is there; with `block` waits for the server."""
+        if block:
+            _wait_for_server(name)
+        return _streams(name) if _listens(name) else set()
 
     def _about(self, key: str) -> int | None:
         return None if self._subscription is None else int(self._subscription.attributes[key])
 
     @property
     def width(self) -> int | None:
-        """Of the frames; None before `connect`, as all of these."""
+        """Of the frames; None before `connect`, as all but `num_buffers`."""
         return self._about("width")
 
     @property
@@ -167,9 +247,9 @@ class VisionIpcClient:
         return self._about("uv_offset")
 
     @property
-    def num_buffers(self) -> int | None:
-        """As many as the server was asked for."""
-        return self._about("num_buffers")
+    def num_buffers(self) -> int:
+        """As many as the server was asked for; 0 before `connect`."""
+        return self._about("num_buffers") or 0
 
     @property
     def buffer_len(self) -> int | None:
@@ -179,22 +259,22 @@ class VisionIpcClient:
     @property
     def frame_id(self) -> int:
         """Of the frame received last."""
-        return 0 if self._frame is None else self._frame.id
+        return self._extra[0]
 
     @property
     def timestamp_sof(self) -> int:
         """When its exposure began."""
-        return 0 if self._frame is None else self._frame.start_ns
+        return self._extra[1]
 
     @property
     def timestamp_eof(self) -> int:
         """When it ended."""
-        return 0 if self._frame is None else self._frame.end_ns
+        return self._extra[2]
 
     @property
     def valid(self) -> bool:
         """Whether there is a frame. One that was received is never overwritten."""
-        return self._frame is not None
+        return self._extra[3]
 
     @property
     def lost(self) -> int | None:
@@ -202,17 +282,25 @@ class VisionIpcClient:
         return None if self._subscription is None else self._subscription.lost_messages
 
 
-def _listens(name: str) -> bool:
+def _listens(name: str | bytes) -> bool:
     try:
-        return bool(penstock.inspect(_listener(name)).publishing)
+        return penstock.inspect(_listener(name)).writers > 0
     except penstock.NotFound:
         return False
 
 
-def _streams(name: str) -> set[int]:
-    prefix = f"frames:{name}/"
-    found = (c.channel.removeprefix(prefix) for c in penstock.channels(prefix) if c.publishing)
-    return {int(stream) for stream in found if stream.isdigit() and int(stream) in set(VisionStreamType)}
+def _wait_for_server(name: str | bytes) -> None:
+    """Sleeps until the server listens; it says so on its listener's channel."""
+    with penstock.subscribe(_listener(name), capacity=1 << 16) as word:
+        while not _listens(name):
+            with contextlib.suppress(TimeoutError):
+                word.recv(LOOK_AGAIN)
+
+
+def _streams(name: str | bytes) -> set[int]:
+    prefix = f"frames:{scoped(name)}/"
+    found = (status.channel.removeprefix(prefix) for status in penstock.channels(f"{prefix}*") if status.writers)
+    return {int(stream) for stream in found if stream.isdecimal()}
 
 
 __all__ = ["VisionBuf", "VisionIpcClient", "VisionIpcServer", "VisionStreamType", "get_endpoint_name"]

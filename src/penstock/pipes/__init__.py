@@ -1,8 +1,7 @@
-"""Pipes and mailboxes between the threads of a process: Python objects, handed over by reference."""
+"""Pipes and mailboxes between the threads of a process: Python objects, passed by reference."""
 
 from __future__ import annotations
 
-import asyncio
 import queue
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
@@ -10,27 +9,15 @@ from typing import Any, Self
 from penstock._native import core as _native
 from penstock.errors import TimedOut
 from penstock.iteration import until_closed, until_closed_async
+from penstock.loops import readable
 
 
 class Empty(TimedOut, queue.Empty):
-    """Nothing came within the timeout; also what `queue.SimpleQueue` raises."""
-
-
-async def _aget(handle: Any) -> Any:
-    loop = asyncio.get_running_loop()
-    while (item := handle.take(0)) is NotImplemented:
-        woken = asyncio.Event()
-        fd = handle.fileno()
-        loop.add_reader(fd, woken.set)
-        try:
-            await woken.wait()
-        finally:
-            loop.remove_reader(fd)
-    return item
+    """Nothing came within the timeout. It is also the `queue.Empty` that `queue.SimpleQueue` raises."""
 
 
 class Pipe(_native.ThreadPipe):
-    """From one thread to another: a lock-free pipe of Python objects. One thread puts, one thread gets; unbounded.
+    """A lock-free, unbounded queue of Python objects from one thread to another: one thread puts, one thread gets.
 
     Named like `queue.SimpleQueue`, and with `close`, `fileno`, `aget`, iteration. `put` never blocks. NotImplemented cannot be put.
     After ZeroMQ's ypipe (docs/design/ypipe.md).
@@ -39,12 +26,14 @@ class Pipe(_native.ThreadPipe):
     _empty = Empty
 
     def empty(self) -> bool:
-        """Whether nothing waits at this moment."""
+        """Whether the queue is empty at this moment."""
         return self.qsize() == 0
 
     async def aget(self) -> Any:
         """The next object; waits in the running event loop. Cancelling it loses nothing."""
-        return await _aget(self)
+        while (item := self.take(0)) is NotImplemented:
+            await readable(self.fileno())
+        return item
 
     def __iter__(self) -> Iterator[Any]:
         """Every object, waiting for it; ends when the pipe is closed."""
@@ -61,7 +50,7 @@ class Pipe(_native.ThreadPipe):
 
 
 class Mailbox(_native.ThreadMailbox):
-    """From many threads to one: writers take turns under a lock, the reader takes none. Otherwise as `Pipe`.
+    """A queue of Python objects from many threads to one. Writers take turns under a lock; the reader takes none. Otherwise as `Pipe`.
 
     After ZeroMQ's mailbox (docs/design/mailbox.md).
     """

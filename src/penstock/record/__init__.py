@@ -1,1 +1,1 @@
-"""The workshop of recordings: archives, recorders, replay. Gets its channels handed in; imports no sibling."""
+"""The workshop of recordings: archives, recorders, replay. Gets its channels as arguments; imports no sibling."""

@@ -1,16 +1,19 @@
 """A recording's folder: one description, segments, their indexes.
 
-Knows names and bytes on disk; knows nothing of channels or of who reads.
+Knows names and bytes on disk; knows nothing of channels or readers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
+import itertools
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,31 +21,20 @@ from typing import Any
 import numpy as np
 
 from penstock._native import core as _native
+from penstock.clock import SystemClock
+from penstock.durable import concerning, fsync_folder, make_folder, open_private, write_atomically
 from penstock.errors import Busy, Corrupt, NotFound
+from penstock.record import mark as marks
+from penstock.record.mark import Mark
 
-DESCRIPTION = "recording.json"
-ENTRY = np.dtype(
-    [
-        ("position", "<i8"),
-        ("length", "<u4"),
-        ("block_crc", "<u4"),
-        ("time_min", "<i8"),
-        ("time_max", "<i8"),
-        ("recorded_ns", "<i8"),
-        ("messages_before", "<u8"),
-        ("begins", "<u4"),
-        ("kind", "<u2"),
-        ("spare", "<u2"),
-        ("payload", "<u4"),
-        ("crc", "<u4"),
-    ]
-)
-BLOCK, GAP, SEAL = 0, 1, 2
+DESCRIPTION, LEDGER, FOLLOWING = "recording.json", "segments", "next"
+ENTRY = np.dtype(list(_native.INDEX_ENTRY))
+BLOCK, GAP, SEAL = _native.ENTRY_BLOCK, _native.ENTRY_GAP, _native.ENTRY_SEAL
 
 
 @dataclass(frozen=True)
 class Description:
-    """What never changes about a recording."""
+    """The facts about a recording that never change."""
 
     id: int
     channel: str
@@ -53,11 +45,15 @@ class Description:
     stream_id: int
     created_ns: int
     codec: dict[str, Any] = field(default_factory=lambda: {"kind": "bytes"})
+    format: int = 1  # 2: with the file `synced`
+
+
+FORMAT = 2
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Two files; `base` is the position of the segment's first byte."""
+    """A segment's two files. `base`: the position of its first byte."""
 
     base: int
     folder: Path
@@ -70,33 +66,18 @@ class Segment:
 
     @functools.cached_property
     def index(self) -> Path:
-        """What says which of them count."""
+        """The index: it says which of the frames are published."""
         return self.folder / f"{self.stem}.idx"
 
     @property
     def unnamed_index(self) -> Path:
-        """Where the index is until its header is durable."""
+        """The index's path until its header is durable."""
         return self.index.with_suffix(".new")
 
 
-def fsync_folder(path: Path) -> None:
-    """Makes the names in a folder durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces a file's content: after a crash it is the old one or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    fsync_folder(path.parent)
+def is_number(name: str, digits: int) -> bool:
+    """Whether a name is a number of so many digits."""
+    return len(name) == digits and name.isascii() and name.isdigit()
 
 
 def _sum(content: dict[str, Any]) -> int:
@@ -105,7 +86,7 @@ def _sum(content: dict[str, Any]) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _checked(raw: bytes) -> str:
-    """A description's content as JSON, if these bytes are exactly what was written. A recording is described often."""
+    """A description's content as JSON. ValueError if the bytes are not exactly those that were written. Cached: descriptions are read often."""
     content = json.loads(raw)
     stated = content.pop("crc32c")
     canonical = json.dumps({**content, "crc32c": stated}, indent=1) + "\n"
@@ -114,13 +95,24 @@ def _checked(raw: bytes) -> str:
     return json.dumps(content)
 
 
+def description_of(raw: bytes, path: Path) -> Description:
+    """The description in these bytes. `Corrupt` if they are not those that were written."""
+    try:
+        return Description(**json.loads(_checked(raw)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Corrupt(f"{path} is damaged: {error}") from error
+
+
 _held: set[int] = set()
+_made = itertools.count()
+LOCK_TRIES, LOCK_NAP_SECONDS = 20, 0.005
 
 
 def _let_go_in_child() -> None:
     """A forked child must not keep a dead parent's locks."""
     for fd in _held:
-        os.close(fd)
+        with contextlib.suppress(OSError):
+            os.close(fd)
     _held.clear()
 
 
@@ -128,33 +120,43 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 class RecordingFolder:
-    """One recording on disk. Reading is free of locks and sees what the recorder has published."""
+    """One recording on disk. Reading takes no lock and sees everything that the recorder has published."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path, description: Description) -> RecordingFolder:
-        """A new folder with its description, durable before this returns."""
-        unnamed = path.with_name(f".{path.name}.{os.getpid()}.new")
-        unnamed.mkdir(parents=True, exist_ok=True)
+    def create(cls, path: Path, description: Description) -> tuple[RecordingFolder, int]:
+        """Makes a folder with its description; the folder and its lock. Durable before this returns. FileExistsError if the name is taken."""
+        unnamed = cls(path.with_name(f".{path.name}.{next(_made)}.{os.getpid()}.new"))
+        make_folder(unnamed.path)
+        lock = -1
         try:
             content = asdict(description)
-            write_atomically(unnamed / DESCRIPTION, json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n")
-            os.replace(unnamed, path)  # a folder never has its name without its description
+            text = json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n"
+            write_atomically(unnamed.path / DESCRIPTION, text, private=True)
+            unnamed.write_mark(Mark(description.start_position))
+            lock = unnamed.lock()
+            try:
+                os.rename(unnamed.path, path)  # a folder never has its name without its description
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
+                    raise FileExistsError(error.errno, f"{path} is taken") from error
+                raise
+            fsync_folder(path.parent)
         except BaseException:
-            shutil.rmtree(unnamed, ignore_errors=True)
+            cls.unlock(lock)
+            shutil.rmtree(unnamed.path, ignore_errors=True)
             raise
-        fsync_folder(path.parent)
-        return cls(path)
+        return cls(path), lock
 
     @staticmethod
-    def sweep_unborn(parent: Path) -> list[Path]:
-        """Removes what recorders left that died as they made a recording: folders without a name; which."""
+    def sweep_unborn(parent: Path, may_go: Callable[[Path], bool]) -> list[Path]:
+        """Removes folders that never got their name because their maker died, if `may_go` allows it. Returns the removed ones."""
         swept = []
         for path in sorted(parent.glob(".*.new")):
             pid = path.name.split(".")[-2]
-            if path.is_dir() and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            if path.is_dir() and pid.isdigit() and not os.path.exists(f"/proc/{pid}") and may_go(path):
                 shutil.rmtree(path)
                 swept.append(path)
         return swept
@@ -166,103 +168,161 @@ class RecordingFolder:
                 raw = file.read()
         except FileNotFoundError as error:
             raise NotFound(f"no recording at {self.path}: it has no {DESCRIPTION}") from error
-        try:
-            return Description(**json.loads(_checked(raw)))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Corrupt(f"{self.path / DESCRIPTION} is damaged: {error}") from error
+        except IsADirectoryError as error:
+            raise Corrupt(f"{self.path / DESCRIPTION} is a folder") from error
+        return description_of(raw, self.path / DESCRIPTION)
 
     def segments(self) -> list[Segment]:
         """The segments in order. A segment without an index has published nothing and is left out."""
-        names = sorted(name for name in os.listdir(self.path) if name.endswith(".idx"))
-        return [Segment(int(name[:-4]), self.path, name[:-4]) for name in names if name[:-4].isdigit()]
+        with os.scandir(self.path) as entries:
+            stems = sorted(e.name[:-4] for e in entries if e.name.endswith(".idx") and e.is_file(follow_symlinks=False))
+        return [Segment(int(stem), self.path, stem) for stem in stems if is_number(stem, 20)]
 
     def data_without_index(self) -> list[Path]:
-        """Segment files that no index speaks of. An empty one is what a recorder leaves that dies as it begins one."""
-        known = {segment.data.name for segment in self.segments()}
-        return sorted(path for path in self.path.glob("*.seg") if path.name not in known)
+        """Segment files without an index. A recorder that dies while it begins a segment leaves an empty one."""
+        found = sorted(path for path in self.path.glob("*.seg") if not is_number(path.stem, 20) or not path.is_file())
+        named = sorted(path for path in self.path.glob("*.seg") if path not in found)
+        return found + [path for path in named if not path.with_suffix(".idx").exists()]
+
+    def odd_indexes(self) -> list[Path]:
+        """Entries with an index's suffix that are no index: they are no file, or their name is no position."""
+        return sorted(path for path in self.path.glob("*.idx") if not is_number(path.stem, 20) or not path.is_file())
 
     def sweep(self) -> None:
-        """Removes what a recorder left that died as it began a segment: files that hold no message."""
+        """Removes the files without messages that a recorder leaves when it dies while it begins a segment."""
         for path in self.data_without_index():
-            if path.stat().st_size == 0:
+            if path.is_file() and path.stat().st_size == 0:
                 path.unlink()
         for path in self.path.glob("*.new"):
-            path.unlink()
+            if path.is_file():
+                path.unlink()
 
     def segment_paths(self, base: int) -> Segment:
-        """Where the segment that begins at `base` lies."""
+        """The segment that begins at `base`; it need not exist."""
         return Segment(base, self.path, f"{base:020d}")
 
     def index(self, segment: Segment) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
-        """A segment's intact index entries as an array of `ENTRY`, and what else the index says."""
+        """A segment's intact index entries as an array of `ENTRY`, and the index's other facts."""
         about = _native.read_index(f"{segment.folder}/{segment.stem}.idx")
         return np.frombuffer(about["entries"], dtype=ENTRY), about
 
-    def lock(self) -> int:
-        """A descriptor that marks this recording as being written. `Busy` if somebody does already."""
-        fd = os.open(self.path / DESCRIPTION, os.O_RDONLY | os.O_CLOEXEC)
+    def names_and_size(self, name: str) -> tuple[int, int]:
+        """(a number that changes when its list of files does, a file's bytes or -1). FileNotFoundError if it is gone."""
+        changed = os.stat(self.path).st_mtime_ns
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            raise Busy(f"{self.path} is being recorded by another process") from error
+            return changed, os.stat(f"{self.path}/{name}").st_size
+        except FileNotFoundError:
+            return changed, -1
+
+    def note_following(self, number: int) -> None:
+        """Notes the recording in which this one's recorder goes on."""
+        write_atomically(self.path / FOLLOWING, f"{number}\n", private=True)
+
+    def following(self) -> int | None:
+        """The recording in which this one's recorder went on; None if there is none."""
+        try:
+            return int((self.path / FOLLOWING).read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def changed_ns(self) -> int:
+        """When its list of files changed last."""
+        return os.stat(self.path).st_mtime_ns
+
+    def index_state(self, stem: str) -> tuple[int, ...]:
+        """Numbers that change whenever the index of the segment of this name does."""
+        found = os.stat(f"{self.path}/{stem}.idx")
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def mark(self) -> Mark | None:
+        """How far the recording is durable and how it ended; None if its recorder was older than that file."""
+        return marks.read(self.path)
+
+    def write_mark(self, mark: Mark) -> None:
+        """Writes the mark again, durably."""
+        with concerning(self.path / marks.NAME):
+            fd = self.open_mark()
+            try:
+                marks.write(fd, mark)
+                os.ftruncate(fd, marks.LENGTH)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def open_mark(self) -> int:
+        """A descriptor to write the mark through."""
+        return open_private(self.path / marks.NAME, os.O_RDWR)
+
+    def lower_mark(self, position: int) -> None:
+        """Lowers the mark before bytes beyond `position` are cut off: it no longer calls them durable, nor the recording closed."""
+        with contextlib.suppress(Corrupt):  # then repair writes it
+            mark = self.mark()
+            if mark is not None and (mark.position > position or mark.closed):
+                self.write_mark(Mark(min(mark.position, position)))
+
+    def lock(self) -> int:
+        """Marks this recording as being written; a descriptor for `unlock`. `Busy` if another process writes it, `NotFound` if it is gone.
+
+        The lock is the kernel's, on the folder itself, and ends with the process. `is_live` in another process holds it for a moment.
+        """
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise NotFound(f"there is no recording at {self.path}") from error
+        try:
+            _lock(fd, self.path)
+            held = os.fstat(fd)
+            if not self.path.exists() or not os.path.samestat(os.stat(self.path), held):
+                raise NotFound(f"{self.path} was removed meanwhile")
+        except BaseException:
+            _let_go(fd)
+            raise
         _held.add(fd)
         return fd
 
     @staticmethod
     def unlock(fd: int) -> None:
-        """Gives back what `lock` gave."""
+        """Gives a lock back, by the descriptor that `lock` returned."""
         if fd in _held:
             _held.remove(fd)
-            os.close(fd)
+            _let_go(fd)
+
+    @property
+    def opener(self) -> Callable[[str], Any] | None:
+        """How the compiled scan opens its segments by their paths; None: as files."""
+        return None
+
+    def ended(self, sealed: bool) -> str:
+        """The state of a recording that no recorder writes. sealed: its last segment is."""
+        return "closed" if sealed else "crashed"
 
     def is_live(self) -> bool:
-        """Whether a recorder writes here at this moment."""
-        with contextlib.suppress(FileNotFoundError):
-            fd = os.open(f"{self.path}/{DESCRIPTION}", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                return True
-            finally:
-                os.close(fd)
+        """Whether a recorder writes this recording at this moment."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            _let_go(fd)
         return False
 
 
-@dataclass
-class Extent:
-    """How much a recording holds. Positions in bytes, times in nanoseconds since the epoch."""
-
-    end_position: int
-    messages: int = 0
-    bytes: int = 0
-    time_min: int = 0
-    time_max: int = 0
-    gaps: int = 0
-    lost_bytes: int = 0
-    segments: int = 0
-    sealed: bool = False
-    damaged: bool = False
+def _let_go(fd: int) -> None:
+    """Gives back a lock and closes its descriptor. Closing alone is not enough: a child forked meanwhile may hold the descriptor too."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
 
 
-def extent(folder: RecordingFolder, start_position: int) -> Extent:
-    """What the indexes of a recording add up to."""
-    found = Extent(end_position=start_position)
-    times: list[tuple[int, int]] = []
-    for segment in folder.segments():
-        entries, about = folder.index(segment)
-        found.segments += 1
-        found.damaged = found.damaged or bool(about["problems"])
-        blocks, gaps = entries[entries["kind"] == BLOCK], entries[entries["kind"] == GAP]
-        found.end_position = segment.base + about["data_length"]
-        found.messages += int(blocks["begins"].sum())
-        found.bytes += about["data_length"]
-        found.gaps += len(gaps)
-        found.lost_bytes += int(gaps["time_min"].sum())
-        timed = blocks[blocks["begins"] > 0]
-        if len(timed):
-            times.append((int(timed["time_min"].min()), int(timed["time_max"].max())))
-        found.sealed = about["sealed"]
-    if times:
-        found.time_min, found.time_max = min(low for low, _ in times), max(high for _, high in times)
-    return found
+def _lock(fd: int, path: Path) -> None:
+    for attempt in range(LOCK_TRIES):
+        if attempt:
+            SystemClock().sleep(LOCK_NAP_SECONDS)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+    raise Busy(f"{path} is being recorded, or repaired, by another process")

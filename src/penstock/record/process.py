@@ -1,33 +1,51 @@
 """The parent's handle on a recorder in a process of its own; the child is `penstock.recorder_process`.
 
-The parent holds the child's standard input; when it closes, by `stop()` or by the parent's death, the child finishes.
+They exchange lines of JSON over two pipes. The end of a pipe does not tell that the other side has ended, since a process forked
+meanwhile may hold it open. The parent asks the kernel about its child; the child watches its parent's process.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import select
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock import errors
-from penstock.record.recorder import Progress
+from penstock.record.types import Progress, Recorder
+
+LOOK_SECONDS = 0.1
+
+_all: weakref.WeakSet[ProcessRecorder] = weakref.WeakSet()
 
 
-class ProcessRecorder:
-    """`Recorder`'s methods, for a recorder that runs in another process."""
+class ProcessRecorder(Recorder):
+    """A recorder in a process of its own.
+
+    `error` says at once that it failed or died, and `progress` and `stop` raise it then. A child forked later can neither ask nor
+    stop it.
+    """
 
     def __init__(self, archive: Path, channels: Sequence[str], options: dict[str, Any]) -> None:
-        job = json.dumps({"archive": str(archive), "channels": list(channels), "options": options})
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "penstock.recorder_process", job],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.error: BaseException | None = None
+        job = {"archive": str(archive), "channels": list(channels), "options": options, "parent": os.getpid()}
+        self._owner, self._lock = os.getpid(), threading.RLock()
+        self._error: BaseException | None = None
+        self._stopped = False
+        self._read = b""
+        try:
+            self._child, self._answers = _started(job)
+        except OSError as error:
+            raise errors.SystemFailure(error.errno or 0, f"cannot start a recorder's process: {error}") from error
+        _all.add(self)
+        self._progress: list[Progress] = []
         self._progress = self._answer()
 
     @property
@@ -35,37 +53,95 @@ class ProcessRecorder:
         """The recorder's process."""
         return self._child.pid
 
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended the recording before `stop`: an error in the recorder, or the death of its process. None while all is well."""
+        with self._lock:
+            if self._error is None and not self._stopped and self._owner == os.getpid():
+                self._look()
+            return self._error
+
+    def _look(self) -> None:
+        """Looks for the child's end. The child sends a line unasked only when it ends, and it may die without one."""
+        gone = self._child.poll() is not None
+        line = self._line(0)
+        if line:
+            self._take(line)
+        elif gone:
+            self._died()
+
+    def _line(self, timeout: float) -> bytes:
+        """A line from the child; empty if none came within `timeout` seconds, or if none can come any more."""
+        fd = self._answers.fileno()
+        while b"\n" not in self._read:
+            poller = select.poll()
+            poller.register(fd, select.POLLIN)
+            if not poller.poll(timeout * 1000):
+                return b""
+            more = os.read(fd, 1 << 16)
+            if not more:
+                return b""
+            self._read += more
+        line, _, self._read = self._read.partition(b"\n")
+        return line
+
     def _answer(self) -> list[Progress]:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            self._end()
-            self.error = errors.SystemFailure(
-                self._child.returncode, f"the recorder's process ended with status {self._child.returncode}"
-            )
-            raise self.error
+        """Waits for the child's next line, as long as there is a child."""
+        while True:
+            gone = self._child.poll() is not None  # before looking, so that the child's last line is read
+            line = self._line(0 if gone else LOOK_SECONDS)
+            if line:
+                self._take(line)
+            elif gone:
+                self._died()
+            if self._error is not None:
+                raise self._error
+            if line:
+                return self._progress
+
+    def _take(self, line: bytes) -> None:
         answer = json.loads(line)
+        if "progress" in answer:
+            self._progress = [Progress(**row) for row in answer["progress"]]
         if "error" in answer:
-            self._end()
             kind = getattr(errors, answer["error"], errors.PenstockError)
-            self.error = kind(answer["what"])
-            raise self.error
-        return [Progress(**row) for row in answer["progress"]]
+            self._error = kind(answer["what"])
+            self._end()
+
+    def _died(self) -> None:
+        code = self._child.poll()
+        how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
+        what = f"the recorder's process {self.pid} ended with {how}; what it had synced is readable"
+        self._error = errors.SystemFailure(what)
+        self._end()
 
     def _end(self) -> None:
-        """The child is done: its pipes and itself are given back."""
-        for pipe in (self._child.stdin, self._child.stdout):
+        """Closes the pipes and waits for the child, which has ended."""
+        self._stopped = True
+        for pipe in (self._child.stdin, self._answers):
             if pipe is not None:
                 pipe.close()
         self._child.wait()
 
+    def _ask(self, what: bytes) -> list[Progress]:
+        assert self._child.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended: its last line, or its status, says why
+            os.write(self._child.stdin.fileno(), what)
+        return self._answer()
+
+    def _mine(self) -> None:
+        if self._owner != os.getpid():
+            raise errors.Invalid(
+                f"this recorder belongs to process {self._owner}: only that process can ask or stop it"
+            )
+
     def progress(self) -> list[Progress]:
-        """How far each channel is now; after `stop`, how far it came."""
-        if self._child.poll() is None and self._child.stdin is not None and not self._child.stdin.closed:
-            self._child.stdin.write("progress\n")
-            self._child.stdin.flush()
-            self._progress = self._answer()
-        return self._progress
+        """How far each channel is now; after `stop`, how far it came. Raises `error` if the recorder has failed."""
+        self._mine()
+        with self._lock:
+            if self.error is not None:
+                raise self.error
+            return self._progress if self._stopped else self._ask(b"progress\n")
 
     @property
     def recordings(self) -> dict[str, int]:
@@ -73,23 +149,51 @@ class ProcessRecorder:
         return {row.channel: row.recording for row in self._progress}
 
     def stop(self) -> list[Progress]:
-        """Records what is published already, seals, syncs, ends. Safe to call twice."""
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        if not self._child.stdin.closed:
-            try:
-                self._child.stdin.close()
-                self._progress = self._answer()
-            finally:
+        """Records the messages that are published already, seals, syncs, ends. Safe to call twice: the second call returns, or raises, the same."""
+        self._mine()
+        with self._lock:
+            if self.error is not None:
+                raise self.error
+            if not self._stopped:
+                self._ask(b"stop\n")
                 self._end()
-        return self._progress
+            return self._progress
 
-    def __enter__(self) -> ProcessRecorder:
-        return self
+    def __exit__(self, kind: object, *more: object) -> None:
+        if self._owner == os.getpid():
+            super().__exit__(kind, *more)
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            self.stop()
-        except (errors.PenstockError, OSError):
-            if kind is None:
-                raise
+
+def _started(job: dict[str, Any]) -> tuple[subprocess.Popen[bytes], io.FileIO]:
+    """Starts the child; the child and the stream of its answers. The child imports from where this process does, and not from its working
+    directory.
+
+    Answers have a pipe of their own, since any module that the child imports may print.
+    """
+    path = [entry for entry in sys.path if isinstance(entry, str)]
+    main = (
+        f"import sys; sys.path[:] = {path!r}; from penstock.recorder_process import main; sys.exit(main(sys.argv[1]))"
+    )
+    read, write = os.pipe()
+    answers = io.FileIO(read)
+    try:
+        command = [sys.executable, "-c", main, json.dumps({**job, "answers": write})]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[write], bufsize=0), answers
+    except BaseException:
+        answers.close()
+        raise
+    finally:
+        os.close(write)
+
+
+def _close_in_child() -> None:
+    """A forked child keeps no end of a recorder's pipes open, and does not wait for a process that is not its own."""
+    for recorder in list(_all):
+        recorder._lock = threading.RLock()
+        recorder._child.returncode = 0 if recorder._child.returncode is None else recorder._child.returncode
+        for pipe in (recorder._child.stdin, recorder._answers):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

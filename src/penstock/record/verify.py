@@ -1,29 +1,31 @@
-"""Verify and repair: what of an archive is still what was written, and how to get back to that.
+"""Verify: checks every byte of an archive's recordings, and whether the catalog agrees with them.
 
-Knows the files of recordings. Never deletes a recorded byte: what is cut off goes to the recording's folder `damaged`.
+Knows the files of recordings. Changes nothing.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock._native import core as _native
-from penstock.errors import Busy, Corrupt, NotFound
-from penstock.record.folder import BLOCK, DESCRIPTION, GAP, RecordingFolder, Segment, extent, fsync_folder
+from penstock.durable import is_shortage
+from penstock.errors import Busy, Corrupt, NotFound, SystemFailure
+from penstock.record import batches, cuts, keeping
+from penstock.record import mark as marks
+from penstock.record.archive_folder import ArchiveFolder
+from penstock.record.catalog import PATIENCE_SECONDS, Row
+from penstock.record.extent import cut_short, end_of
+from penstock.record.folder import DESCRIPTION, Description, RecordingFolder
+from penstock.record.mark import Mark
 
-if TYPE_CHECKING:
-    from penstock.record.archive import Archive
-
-INDEX_HEADER, INDEX_ENTRY = 64, 64
+log = logging.getLogger("penstock")
 
 
 @dataclass(frozen=True)
 class Damage:
-    """Bytes that are not what was written: `length` bytes from `offset` of `path`; `what` says how it shows."""
+    """Bytes that differ from those written: `length` bytes from `offset` of `path`. `what` says how it was found."""
 
     path: Path
     offset: int
@@ -31,97 +33,179 @@ class Damage:
     what: str
 
 
-@dataclass(frozen=True)
-class Repair:
-    """One thing that repair did."""
-
-    path: Path
-    what: str
-
-
-def verify(archive: Archive, recording: int | None) -> list[Damage]:
+def verify(archive: ArchiveFolder, recording: int | None) -> list[Damage]:
     """See `Archive.verify`."""
-    found: list[Damage] = []
     folders = [f for f in archive.folders() if recording in (None, int(f.path.name))]
+    found: list[Damage] = []
     for folder in folders:
         found += verify_folder(folder)
     if recording is None:
-        found += _verify_catalog(archive, folders)
-    return found
+        found += [Damage(path, 0, 0, "it is no recording's folder") for path in archive.strangers()]
+    if recording is None:
+        found += [Damage(path, 0, 0, what) for path, what in keeping.wrong(archive)]
+    in_catalog, rows = _rows(archive)
+    if recording is not None and not folders and (rows is None or recording not in rows):
+        raise NotFound(archive.no_such(recording))
+    if recording is None:
+        found += in_catalog
+    differs = _compare(archive, folders, rows, recording)
+    if differs:  # a recorder's change between two looks is no difference
+        again = _compare(archive, folders, _rows(archive)[1], recording)
+        differs = [damage for damage in differs if damage in again]
+    return found + differs
 
 
 def verify_folder(folder: RecordingFolder) -> list[Damage]:
-    """What is wrong with one recording."""
+    """The damage of one recording. If its recorder, a repair or a purge changes it meanwhile, it is checked again."""
     found: list[Damage] = []
-    start = None
+    for attempt in range(3):
+        before = _mark_of(folder)
+        try:
+            found = _verify_folder(folder, before)
+        except (NotFound, SystemFailure, OSError) as error:  # a file went away, or a system call failed
+            if attempt < 2 and folder.path.is_dir():
+                continue
+            if is_shortage(error):
+                raise
+            found = [Damage(folder.path, 0, 0, f"it cannot be read: {error}")]
+        if not folder.path.is_dir():
+            return []  # purged meanwhile
+        if not found or _mark_of(folder) == before:
+            break
+    return found
+
+
+def _mark_of(folder: RecordingFolder) -> Mark | Corrupt | None:
+    try:
+        return folder.mark()
+    except Corrupt as error:
+        return error
+    except OSError as error:
+        if is_shortage(error):
+            raise
+        return Corrupt(f"{folder.path / marks.NAME} cannot be read: {error}")
+
+
+def _verify_folder(folder: RecordingFolder, mark: Mark | Corrupt | None) -> list[Damage]:
+    found: list[Damage] = []
+    about: Description | None = None
     try:
         about = folder.describe()
-        start = about.start_position
         if f"{about.id:08d}" != folder.path.name:
             found.append(Damage(folder.path / DESCRIPTION, 0, 0, f"it describes recording {about.id}"))
     except (Corrupt, NotFound) as error:
         found.append(Damage(folder.path / DESCRIPTION, 0, _size(folder.path / DESCRIPTION), str(error)))
-    segments = folder.segments()
     found += [
         Damage(path, 0, 0, "a segment without an index") for path in folder.data_without_index() if _size(path) != 0
     ]
+    found += [Damage(path, 0, 0, "it is no segment's index") for path in folder.odd_indexes()]
+    for name, read in ((cuts.NAME, cuts.read), (batches.NAME, batches.read)):
+        try:
+            read(folder.path)
+        except Corrupt as error:
+            found.append(Damage(folder.path / name, 0, _size(folder.path / name), str(error)))
+    damaged, end, sealed = _verify_segments(folder, None if about is None else about.start_position)
+    return found + damaged + _verify_mark(folder, mark, about, end, sealed)
+
+
+def _verify_segments(folder: RecordingFolder, start: int | None) -> tuple[list[Damage], int | None, bool]:
+    """The segments' damage, where the segments end, and whether the last is sealed. They should begin at `start`."""
+    found: list[Damage] = []
+    sealed = False
+    segments = folder.segments()
     for number, segment in enumerate(segments):
-        if not segment.data.exists():
+        if not segment.data.is_file():
             found.append(Damage(segment.data, 0, 0, "the segment is missing"))
             continue
         problems, _ = _native.verify_segment(str(segment.data), str(segment.index))
         found += [Damage(Path(path), offset, length, what) for path, offset, length, what in problems]
-        entries, about_index = folder.index(segment)
-        if not problems and about_index["base"] != segment.base:
-            found.append(
-                Damage(segment.index, 16, 8, f"its base is {about_index['base']}, its name says {segment.base}")
-            )
+        entries, about = folder.index(segment)
+        if not problems and about["base"] != segment.base:
+            found.append(Damage(segment.index, 16, 8, f"its base is {about['base']}, its name says {segment.base}"))
         if start is not None and segment.base != start:
-            found.append(
-                Damage(
-                    segment.index,
-                    0,
-                    0,
-                    f"the recording goes on at position {start}, this segment begins at {segment.base}",
-                )
-            )
-        gaps = entries[entries["kind"] == GAP]
-        start = segment.base + about_index["data_length"] + int(gaps["time_min"].sum())
-        if number + 1 < len(segments) and not about_index["sealed"] and not problems:
-            found.append(
-                Damage(segment.index, _size(segment.index), 0, "the segment is not sealed but another follows")
-            )
+            what = f"the recording continues at position {start}, but this segment begins at {segment.base}"
+            found.append(Damage(segment.index, 0, 0, what))
+        start, sealed = end_of(segment, entries, about), bool(about["sealed"])
+        if number + 1 < len(segments) and not sealed and not problems:
+            what = "the segment is not sealed but another follows"
+            found.append(Damage(segment.index, _size(segment.index), 0, what))
+    return found, start, sealed
+
+
+def _verify_mark(
+    folder: RecordingFolder, mark: Mark | Corrupt | None, about: Description | None, end: int | None, sealed: bool
+) -> list[Damage]:
+    path = folder.path / marks.NAME
+    if isinstance(mark, Corrupt):
+        return [Damage(path, 0, _size(path), str(mark))]
+    if mark is None:
+        return [] if about is None or about.format < 2 else [Damage(path, 0, 0, "the file is missing")]
+    found = []
+    if about is not None and mark.position < about.start_position:
+        what = f"it says {mark.position}, but the recording begins at {about.start_position}"
+        found.append(Damage(path, 0, 8, what))
+    segments = folder.segments()
+    place = segments[-1].index if segments else folder.path
+    if end is not None and (short := cut_short(folder, mark.position, end)):
+        found.append(Damage(place, _size(place) if segments else 0, 0, short))
+    elif mark.closed and not sealed:
+        what = "the recording was closed, but its last segment's seal is missing"
+        found.append(Damage(place, _size(place) if segments else 0, 0, what))
     return found
 
 
-def _verify_catalog(archive: Archive, folders: list[RecordingFolder]) -> list[Damage]:
+def _rows(archive: ArchiveFolder) -> tuple[list[Damage], dict[int, Row] | None]:
+    """The catalog's damage as a database, and its rows; None if the rows cannot be read."""
     path = archive.catalog.path
-    problem = archive.catalog.check()
-    if problem is not None:
-        return [Damage(path, 0, _size(path), problem)]
-    rows = archive.catalog.rows()
-    found = []
-    for folder in folders:
+    if not archive.catalog.exists():
+        return [], {}
+    problem: str | None = None
+    for _ in range(2):  # a fault of the file system may look like damage
         try:
-            about = folder.describe()
-        except (Corrupt, NotFound):
-            continue
-        row = rows.pop(about.id, None)
+            problem = archive.catalog.check(wait=PATIENCE_SECONDS)
+            if problem is None:
+                return [], archive.catalog.rows(wait=PATIENCE_SECONDS)
+        except (Busy, SystemFailure) as error:
+            log.warning("%s. It was not compared with the recordings", error)
+            return [], None
+        except Corrupt as error:
+            problem = str(error)
+    return [Damage(path, 0, _size(path), problem or "it cannot be read")], None
+
+
+def _compare(
+    archive: ArchiveFolder, folders: list[RecordingFolder], rows: dict[int, Row] | None, recording: int | None
+) -> list[Damage]:
+    """Differences between catalog and folders. A row may be behind if it could not be written."""
+    found: list[Damage] = []
+    if rows is None:
+        return found
+    path = archive.catalog.path
+    for folder in folders:
+        number = int(folder.path.name)
+        try:
+            about, mark = folder.describe(), folder.mark()
+        except (Corrupt, NotFound, OSError):
+            rows.pop(number, None)
+            continue  # that was found above
+        row = rows.pop(number, None)
+        listed = mark is not None and mark.listed
         if row is None:
-            found.append(Damage(path, 0, 0, f"recording {about.id} is not in the catalog"))
+            if listed:
+                found.append(Damage(path, 0, 0, f"recording {number} is not in the catalog"))
             continue
         if row[:4] != (about.channel, about.epoch, about.created_ns, about.start_position):
-            found.append(Damage(path, 0, 0, f"the catalog's row of recording {about.id} differs from its folder"))
-        holds = extent(folder, about.start_position)
-        if not about.start_position <= row[4] <= holds.end_position and not holds.damaged:
-            found.append(
-                Damage(path, 0, 0, f"recording {about.id} was synced up to {row[4]} but ends at {holds.end_position}")
-            )
-    # A number without a folder is what a recorder leaves that dies as it begins; one that had synced is a loss.
+            found.append(Damage(path, 0, 0, f"the catalog's row of recording {number} differs from its folder"))
+        elif mark is not None and row.synced_position != mark.position:
+            ahead = row.synced_position > mark.position and not folder.is_live() and folder.mark() == mark
+            if ahead or listed or row.synced_position < about.start_position:
+                what = f"the catalog says recording {number} is durable up to {row.synced_position}, its folder {mark.position}"
+                found.append(Damage(path, 0, 0, what))
+    # A number without a folder may be what a recorder leaves that dies as it begins; one that had synced is a loss.
     found += [
-        Damage(path, 0, 0, f"recording {number} is in the catalog and has no folder")
+        Damage(archive.folder(number).path, 0, 0, f"recording {number} is in the catalog and has no folder")
         for number, row in rows.items()
-        if row[4] > row[3]
+        if recording in (None, number) and row.synced_position > row.start_position and not archive.explains(number)
     ]
     return found
 
@@ -131,211 +215,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def repair(archive: Archive, recording: int | None) -> list[Repair]:
-    """See `Archive.repair`."""
-    done: list[Repair] = []
-    folders = [f for f in archive.folders() if recording in (None, int(f.path.name))]
-    for folder in folders:
-        try:
-            lock = folder.lock()
-        except Busy:
-            continue  # it is being written: its recorder is responsible for it
-        except FileNotFoundError:
-            lock = -1
-        try:
-            done += repair_folder(archive, folder)
-        finally:
-            folder.unlock(lock)
-    if recording is None:
-        unborn = RecordingFolder.sweep_unborn(archive.path / "recordings")
-        done += [Repair(path, "removed: its recorder died before the recording began") for path in unborn]
-        done += _rebuild_catalog(archive)
-    return done
-
-
-def repair_folder(archive: Archive, folder: RecordingFolder) -> list[Repair]:
-    """Cuts one recording back to its longest valid prefix."""
-    try:
-        start = folder.describe().start_position
-    except (Corrupt, NotFound) as error:
-        kept = archive.path / "damaged" / folder.path.name
-        kept.parent.mkdir(exist_ok=True)
-        shutil.move(folder.path, kept)
-        return [Repair(kept, f"moved here whole: {error}")]
-    done: list[Repair] = []
-    folder.sweep()
-    broken = False
-    segments = folder.segments()
-    for number, segment in enumerate(segments):
-        if broken or segment.base != start or not segment.data.exists():
-            broken = True
-            done += [
-                _set_aside(folder, path, "it follows damage") for path in (segment.data, segment.index) if path.exists()
-            ]
-            continue
-        problems, valid = _native.verify_segment(str(segment.data), str(segment.index))
-        entries, about = folder.index(segment)
-        if problems and len(entries) == 0 and valid == 0 and about["base"] != segment.base:
-            broken = True
-            done += [_set_aside(folder, path, problems[0][3]) for path in (segment.data, segment.index)]
-            continue
-        if problems:
-            done += _cut(folder, segment, int(valid), problems[0][3])
-            entries, about = folder.index(segment)
-        elif not about["sealed"] and _has_tail(segment, int(valid), about):
-            done += _cut(folder, segment, int(valid), "the end of a recorder that died")
-        gaps = entries[entries["kind"] == GAP]
-        start = segment.base + about["data_length"] + int(gaps["time_min"].sum())
-        if not about["sealed"] and number + 1 < len(segments):
-            broken = segments[number + 1].base != start or segments[number + 1].base == segment.base
-            if not broken and seal(folder, segment):  # only its seal was lost: what follows fits
-                done.append(Repair(segment.index, "sealed again"))
-    done += [_set_aside(folder, path, "a segment without an index") for path in folder.data_without_index()]
-    if seal_last(folder):
-        done.append(Repair(folder.segments()[-1].index, "sealed: its recorder did not come to it"))
-    return done
-
-
-def _has_tail(segment: Segment, valid: int, about: dict[str, int]) -> bool:
-    return _size(segment.data) != about["data_length"] or _size(segment.index) != INDEX_HEADER + valid * INDEX_ENTRY
-
-
-def _cut(folder: RecordingFolder, segment: Segment, valid: int, why: str) -> list[Repair]:
-    """Keeps `valid` index entries and the blocks they cover; the rest is kept aside."""
-    entries, _ = folder.index(segment)
-    kept = entries[:valid]
-    length = int(kept["length"][kept["kind"] == BLOCK].sum())
-    done = []
-    for path, end in ((segment.data, length), (segment.index, INDEX_HEADER + valid * INDEX_ENTRY)):
-        if _size(path) <= end:
-            continue
-        aside = folder.path / "damaged"
-        aside.mkdir(exist_ok=True)
-        with open(path, "r+b") as file:
-            file.seek(end)
-            rest = aside / _free_name(aside, f"{path.name}.from-{end}")
-            with open(rest, "wb") as out:
-                shutil.copyfileobj(file, out)
-                out.flush()
-                os.fsync(out.fileno())
-            file.truncate(end)
-            file.flush()
-            os.fsync(file.fileno())
-        done.append(Repair(path, f"cut at byte {end}: {why}"))
-    fsync_folder(folder.path)
-    return done
-
-
-def _set_aside(folder: RecordingFolder, path: Path, why: str) -> Repair:
-    aside = folder.path / "damaged"
-    aside.mkdir(exist_ok=True)
-    target = aside / _free_name(aside, path.name)
-    os.replace(path, target)
-    fsync_folder(folder.path)
-    return Repair(target, f"moved aside: {why}")
-
-
-def _free_name(folder: Path, name: str) -> str:
-    number, free = 0, name
-    while (folder / free).exists():
-        number += 1
-        free = f"{name}.{number}"
-    return free
-
-
-def _rebuild_catalog(archive: Archive) -> list[Repair]:
-    """Makes the catalog say what the folders say."""
-    done = []
-    path = archive.catalog.path
-    if archive.catalog.check() is not None:
-        aside = archive.path / "damaged"
-        aside.mkdir(exist_ok=True)
-        os.replace(path, aside / _free_name(aside, path.name))
-        done.append(Repair(path, "rebuilt from the recordings"))
-    before = archive.catalog.rows()
-    wanted = {}
-    for folder in archive.folders():
-        about = folder.describe()
-        row = before.get(about.id)
-        end = extent(folder, about.start_position).end_position
-        synced = min(row[4], end) if row is not None and row[4] >= about.start_position else end
-        wanted[about.id] = (about.channel, about.epoch, about.created_ns, about.start_position, synced)
-    if before != wanted:
-        archive.catalog.replace(wanted)
-    done += [Repair(path, f"row of recording {n} written") for n, row in wanted.items() if before.get(n) != row]
-    done += [Repair(path, f"row of recording {n} removed: it has no folder") for n in before if n not in wanted]
-    return done
-
-
-def close_crashed(folder: RecordingFolder) -> None:
-    """Before a recording is extended: cuts the unpublished end of a recorder that died. `Corrupt` if more is wrong."""
-    folder.sweep()
-    segments = folder.segments()
-    if not segments:
-        return
-    last = segments[-1]
-    problems, valid = _native.verify_segment(str(last.data), str(last.index))
-    if problems:
-        raise Corrupt(f"{problems[0][0]}: {problems[0][3]}. Run repair before extending this recording")
-    _, about = folder.index(last)
-    if _has_tail(last, int(valid), about):
-        _cut(folder, last, int(valid), "the end of a recorder that died")
-    seal_last(folder)
-
-
-def seal_last(folder: RecordingFolder) -> bool:
-    """Seals the last segment of a recording that nobody writes and whose end is clean; whether that was needed."""
-    segments = folder.segments()
-    return bool(segments) and seal(folder, segments[-1])
-
-
-def seal(folder: RecordingFolder, last: Segment) -> bool:
-    """Seals a segment whose end is clean; whether that was needed."""
-    entries, about = folder.index(last)
-    if about["sealed"]:
-        return False
-    description = folder.describe()
-    segment = _native.RecordingSegment(
-        data_fd=os.open(last.data, os.O_RDWR | os.O_CLOEXEC),
-        data_path=str(last.data),
-        index_fd=os.open(last.index, os.O_RDWR | os.O_CLOEXEC),
-        index_path=str(last.index),
-        base=last.base,
-        term_length=description.term_length,
-        initial_term_id=description.initial_term_id,
-        stream_id=description.stream_id,
-        recording=description.id,
-        messages_before=about["messages_before"] + int(entries["begins"].sum()),
-        entries=len(entries),
-        data_length=about["data_length"],
-    )
-    segment.seal()
-    segment.sync()
-    return True
-
-
-def truncate(folder: RecordingFolder, position: int) -> int:
-    """Cuts a recording at the last block that ends at or before `position`."""
-    lock = folder.lock()
-    try:
-        start = end = folder.describe().start_position
-        segments = folder.segments()
-        kept = [s for s in segments if s.base < position or s.base == start]
-        for segment in reversed(segments[len(kept) :]):  # from the end: whatever a kill leaves is a prefix
-            segment.index.unlink()
-            segment.data.unlink()
-        for segment in kept:
-            entries, about = folder.index(segment)
-            ends = entries["position"] + entries["length"]
-            keep = int((ends <= position).sum()) if segment.base + about["data_length"] > position else len(entries)
-            blocks = entries[:keep]
-            length = int(blocks["length"][blocks["kind"] == BLOCK].sum())
-            os.truncate(segment.index, INDEX_HEADER + keep * INDEX_ENTRY)
-            os.truncate(segment.data, length)
-            end = segment.base + length
-        fsync_folder(folder.path)
-        return end
-    finally:
-        folder.unlock(lock)

@@ -1,1 +1,1 @@
-"""The workshop of channels in shared memory: files, and handles on logs."""
+"""The workshop of channels in shared memory: one module per kind of channel."""

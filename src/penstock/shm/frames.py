@@ -1,6 +1,6 @@
-"""`frames:` channels: large arrays handed over by reference. A frame that somebody holds is never written to.
+"""`frames:` channels: large arrays passed by reference. A frame that a reader holds is never overwritten.
 
-A pool of buffers of one shape. The publication fills a free one in place; subscriptions lease what they read, and the lease
+A pool of buffers of one shape. The publication fills a free one in place. Subscriptions lease the buffers that they read, and the lease
 lasts as long as the array does. Nothing is copied on the way.
 """
 
@@ -11,21 +11,25 @@ import math
 import secrets
 import time
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
-from numpy import frombuffer
+from numpy import ndarray
 
 from penstock import codecs
 from penstock._native import core as _native
 from penstock.channel import Channel
+from penstock.channels import awaiting, files, handles, opening
+from penstock.channels.handles import NativePublication, NativeSubscription, Origin
 from penstock.codecs import Codec
-from penstock.errors import Closed, Invalid, NotFound, TimedOut
-from penstock.options import FrameOptions, frame_dtype_name, frame_shape, seconds
-from penstock.shm import files, handles, opening
-from penstock.shm.handles import Origin, Publication, Subscription
+from penstock.errors import Closed, EndOfStream, Invalid, NotFound, TimedOut, Unsupported
+from penstock.kinds import Kind, Layout
+from penstock.options import FrameOptions, counted, flag, frame_dtype_name, frame_shape, manual_clock, seconds
+from penstock.shm.frame import Frame, FrameKind, OpenFrame
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CONNECT_NAP = 0.002
 
@@ -33,8 +37,8 @@ CONNECT_NAP = 0.002
 def _format(options: FrameOptions, _: Codec, fd: int) -> None:
     _native.format_frames(
         fd=fd,
-        capacity=options.capacity,
-        slots=options.slots,
+        capacity=options.notes_capacity,
+        slots=options.max_members,
         buffers=options.buffers,
         frame_bytes=options.frame_bytes,
         start_position=options.start_position,
@@ -48,188 +52,15 @@ def _format(options: FrameOptions, _: Codec, fd: int) -> None:
 def _inspect(fd: int, path: str) -> dict[str, Any]:
     about = _native.inspect_frames(fd, path)
     spec = codecs.from_metadata(about["metadata"], path).spec
-    about["shape"], about["dtype"] = tuple(spec["shape"]), spec["dtype"]
+    about |= {"shape": tuple(spec["shape"]), "dtype": spec["dtype"]}
+    totals, frame = about["totals"], about["frame_bytes"]  # the ring below counts the bytes of its notes
+    totals |= {f"bytes_{way}": totals[f"messages_{way}"] * frame for way in ("sent", "received")}
+    for member in about["members"]:
+        member["bytes"] = member["messages"] * frame
     return about
 
 
-KIND = opening.Kind(FrameOptions, _format, _inspect)
-
-
-class FrameKind:
-    """The shape and dtype of a channel's frames."""
-
-    __slots__ = ("bytes", "dtype", "shape")
-
-    def __init__(self, codec: Codec) -> None:
-        self.shape, self.dtype = tuple(codec.spec["shape"]), codecs.frame_dtype(codec)
-        self.bytes = math.prod(self.shape) * self.dtype.itemsize
-
-    def array(self, buffer: Any) -> np.ndarray[Any, Any]:
-        """The array in these bytes, without a copy; as writable as they are."""
-        return frombuffer(buffer, self.dtype).reshape(self.shape)
-
-
-class Frame:
-    """A frame received. `array` is read-only and stays as it is for as long as it, or anything made from it, lives.
-
-    Whoever keeps frames keeps their buffers from the publication: let go of them, or copy. `release()` lets go at once; so
-    does the end of a `with` block. Not to be shared between processes: a forked child's frames are its parent's.
-    """
-
-    __slots__ = ("_array", "_kind", "_lease", "_meta")
-
-    def __init__(self, lease: _native.Lease, kind: FrameKind) -> None:
-        self._lease, self._kind = lease, kind
-        self._array: Any = None
-        self._meta: dict[str, Any] | None = None
-
-    @property
-    def array(self) -> np.ndarray[Any, Any]:
-        """The pixels: a read-only NumPy array of the channel's shape and dtype, without a copy."""
-        if self._array is None:
-            self._array = self._kind.array(self._lease)
-        array: np.ndarray[Any, Any] = self._array
-        return array
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """The publisher's own fields."""
-        if self._meta is None:
-            fields = self._lease.fields
-            self._meta = msgspec.json.decode(fields) if fields else {}
-        return self._meta
-
-    @property
-    def id(self) -> int:
-        """The publisher's number for this frame; its sequence unless it gave one."""
-        return self._lease.id
-
-    @property
-    def sequence(self) -> int:
-        """How many frames were published on this channel before this one."""
-        return self._lease.sequence
-
-    @property
-    def position(self) -> int:
-        """Where the frame's note stands in the channel's stream, in bytes."""
-        return self._lease.position
-
-    @property
-    def time_ns(self) -> int:
-        """When it was published, nanoseconds since the epoch."""
-        return self._lease.time_ns
-
-    @property
-    def start_ns(self) -> int:
-        """When the exposure began, nanoseconds in the publisher's clock; 0 if it did not say."""
-        return self._lease.start_ns
-
-    @property
-    def end_ns(self) -> int:
-        """When the exposure ended, as `start_ns`."""
-        return self._lease.end_ns
-
-    def summary(self) -> dict[str, Any]:
-        """Everything but the pixels, as plain values."""
-        return {
-            **{name: getattr(self, name) for name in ("sequence", "id", "time_ns", "start_ns", "end_ns")},
-            "shape": list(self._kind.shape),
-            "dtype": self._kind.dtype.str,
-            "meta": self.meta,
-        }
-
-    def release(self) -> None:
-        """Gives the lease back now. BufferError while an array made from this frame is still in use."""
-        self._array = None
-        self._lease.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(BufferError):  # somebody keeps an array: the lease ends with it
-            self.release()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        return np.array(self.array, dtype=dtype, copy=bool(copy)) if copy or dtype is not None else self.array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()
-
-    def __repr__(self) -> str:
-        return f"<Frame {self.sequence} id={self.id} {self._kind.shape} {self._kind.dtype}>"
-
-
-class OpenFrame:
-    """A buffer of the publication to be filled: as a context manager it is published at the end of the block, and given
-    back unpublished if the block raises.
-
-    `array` is writable until then. `id` (default: the frame's sequence), `start_ns`, `end_ns` and the dictionary `meta` (plain
-    JSON values) go with it.
-    """
-
-    __slots__ = ("_array", "_claim", "_kind", "end_ns", "id", "meta", "start_ns")
-
-    def __init__(self, claim: _native.Claim, kind: FrameKind) -> None:
-        self._claim, self._kind = claim, kind
-        self._array: Any = None
-        self.id: int | None = None
-        self.start_ns = self.end_ns = 0
-        self.meta: dict[str, Any] = {}
-
-    @property
-    def array(self) -> np.ndarray[Any, Any]:
-        """The buffer, writable until the frame is published."""
-        if self._array is None:
-            if self._claim.ended:
-                raise Closed("this frame was published or given back; acquire another one")
-            self._array = self._kind.array(self._claim)
-        array: np.ndarray[Any, Any] = self._array
-        return array
-
-    def commit(self) -> int:
-        """Publishes the frame; the stream position after its note. `Invalid` if `meta` is not plain JSON: then it is given back."""
-        try:
-            if self.meta or self.id is not None or self.start_ns or self.end_ns:
-                fields = msgspec.json.encode(self.meta).decode() if self.meta else ""
-                self._claim.describe(self.id, self.start_ns, self.end_ns, fields)
-        except TypeError as error:
-            self.abort()
-            raise Invalid(f"the frame's id, start_ns, end_ns or meta cannot be sent: {error}".split("\n")[0]) from error
-        except BaseException:
-            self.abort()
-            raise
-        self._protect()
-        return self._claim.commit()
-
-    def abort(self) -> None:
-        """Gives the buffer back unpublished."""
-        self._protect()
-        self._claim.abort()
-
-    def _protect(self) -> None:
-        """What was handed out for writing is no longer for writing."""
-        if self._array is not None:
-            self._array.setflags(write=False)
-            self._array = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            if not self._claim.ended:
-                self.commit()
-        else:
-            self.abort()
-
-
-class FramePublication(Publication):
+class FramePublication(NativePublication):
     """A handle that publishes frames. Thread-safe; a context manager; pickles to a child process as a new publication.
 
     >>> with penstock.publish("frames:doc", shape=(2, 2), dtype="u1") as pub, penstock.subscribe("frames:doc") as sub:
@@ -241,9 +72,9 @@ class FramePublication(Publication):
     (28, {'exposure': 3})
     """
 
-    def __init__(self, sender: _native.Sender, origin: Origin) -> None:
-        super().__init__(sender, origin)
-        self._kind = FrameKind(origin.codec)
+    def __init__(self, writer: _native.WriterEnd, origin: Origin) -> None:
+        super().__init__(writer, origin)
+        self._kind = FrameKind(origin.codec, str(origin.channel))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -258,13 +89,18 @@ class FramePublication(Publication):
     def acquire(self, timeout: float | None = None) -> OpenFrame:
         """A free buffer, to be filled in place; see `OpenFrame`. Several may be open at once.
 
-        Waits while readers lease every buffer; TimeoutError after `timeout` seconds. What is not leased is reused, the oldest
-        frame first, the newest last.
+        Waits while readers lease every buffer, or have yet to receive its frame and asked for `when_slow="wait"`; `TimedOut` after
+        `timeout` seconds, with the process that holds most. Buffers without a lease are reused, the oldest
+        frame first, the newest last. `claim` gives the same buffer as bytes; `acquire` gives it as an array, with the fields.
         """
-        return OpenFrame(self.claim(self._kind.bytes, timeout), self._kind)
+        return OpenFrame(_native.claim_frame(self, timeout), self._kind)
+
+    async def aacquire(self, timeout: float | None = None) -> OpenFrame:
+        """A free buffer as `acquire` gives it, awaited in the running event loop."""
+        return await awaiting.room(self, self.try_acquire, timeout, self._no_room)
 
     def try_acquire(self) -> OpenFrame | None:
-        """A free buffer, or None if readers lease every one. Never blocks."""
+        """A free buffer, or None if there is none. Never blocks."""
         try:
             return self.acquire(0)
         except TimedOut:
@@ -280,51 +116,82 @@ class FramePublication(Publication):
         end_ns: int = 0,
         meta: dict[str, Any] | None = None,
     ) -> int:
-        """Copies an array (or the bytes of one) into a free buffer and publishes it. The stream position after its note."""
+        """Copies an array (or its bytes) into a free buffer and publishes it. Returns the stream position after its note."""
         pixels = self._fitting(data)
-        frame = self.acquire(timeout)
-        frame.id, frame.start_ns, frame.end_ns, frame.meta = id, start_ns, end_ns, meta or {}
-        with frame:
-            frame.array[...] = pixels
-        return self.position
+        if self._kind.plain and pixels.flags.c_contiguous and not (meta or start_ns or end_ns) and id is None:
+            return super().send(pixels, timeout)  # type: ignore[arg-type]  # an array is a buffer
+        return self._publish(self.acquire(timeout), pixels, id, start_ns, end_ns, meta)
+
+    async def asend(
+        self,
+        data: Any,
+        timeout: float | None = None,
+        *,
+        id: int | None = None,
+        start_ns: int = 0,
+        end_ns: int = 0,
+        meta: dict[str, Any] | None = None,
+    ) -> int:
+        """Sends a frame as `send` does, and waits for a free buffer in the running event loop."""
+        pixels = self._fitting(data)
+        return self._publish(await self.aacquire(timeout), pixels, id, start_ns, end_ns, meta)
 
     def offer(self, data: Any) -> int | None:
-        """The same without ever blocking: None if readers lease every buffer."""
+        """Sends a frame, or returns None if no buffer is free. Never blocks."""
         try:
             return self.send(data, 0)
         except TimedOut:
             return None
 
     def offer_many(self, messages: Any) -> int:
-        """Publishes arrays in order until no buffer is free; how many."""
+        """Publishes arrays in order until no buffer is free. Returns how many."""
         count = 0
-        for data in messages:
-            if self.offer(data) is None:
+        for pixels in [self._fitting(data) for data in messages]:  # nothing is sent if one does not fit
+            if self.offer(pixels) is None:
                 break
             count += 1
         return count
 
+    @staticmethod
+    def _publish(
+        frame: OpenFrame,
+        pixels: np.ndarray[Any, Any],
+        id: int | None,
+        start_ns: int,
+        end_ns: int,
+        meta: dict[str, Any] | None,
+    ) -> int:
+        """Fills the frame and publishes it; the position after it. Gives the buffer back if that fails."""
+        frame.id, frame.start_ns, frame.end_ns, frame.meta = id, start_ns, end_ns, meta or {}
+        try:
+            frame.array[...] = pixels
+        except BaseException:
+            frame.abort()
+            raise
+        return frame.commit()
+
     def _fitting(self, data: Any) -> np.ndarray[Any, Any]:
-        if isinstance(data, bytes | bytearray | memoryview):
+        if type(data) is not ndarray and isinstance(data, bytes | bytearray | memoryview):
             if memoryview(data).nbytes != self.max_payload:
                 raise Invalid(f"{self.channel}: a frame has {self.max_payload} bytes, not {memoryview(data).nbytes}")
             return self._kind.array(data)
-        array = np.asarray(data)
-        if array.shape != self.shape or array.dtype != self.dtype:
+        array = data if type(data) is ndarray else np.asarray(data)
+        kind = self._kind
+        if array.shape != kind.shape or (array.dtype is not kind.dtype and array.dtype != kind.dtype):
             raise Invalid(
                 f"{self.channel}: frames are {self.shape} of {self.dtype}, not {array.shape} of {array.dtype}"
             )
         return array
 
 
-class FrameSubscription(Subscription):
-    """A handle that reads frames. Thread-safe: each frame goes to one caller. Each thing it gives is a `Frame`."""
+class FrameSubscription(NativeSubscription):
+    """A handle that reads frames. Thread-safe: each frame goes to one caller. Each message is a `Frame`."""
 
     _attributes: dict[str, Any] | None = None
 
-    def __init__(self, receiver: _native.Receiver, origin: Origin, spin: float) -> None:
-        super().__init__(receiver, origin, spin)
-        self._kind = FrameKind(origin.codec)
+    def __init__(self, reader: _native.ReaderEnd, origin: Origin, spin: float, until_end: bool = False) -> None:
+        super().__init__(reader, origin, spin, until_end)
+        self._kind = FrameKind(origin.codec, str(origin.channel))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -338,18 +205,18 @@ class FrameSubscription(Subscription):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What the channel's maker said of the stream."""
+        """The stream's attributes, given when the channel was made."""
         if self._attributes is None:
             self._attributes = attributes(self._origin.channel)
         return self._attributes
 
     @property
     def leases(self) -> int:
-        """How many buffers this subscription keeps from the publication."""
+        """How many buffers this subscription leases."""
         return _native.leases(self)
 
     def recv(self, timeout: float | None = None) -> Frame:  # type: ignore[override]
-        """The next frame; waits for it. TimeoutError after `timeout` seconds (None: for ever, 0: now or never)."""
+        """The next frame; waits for it. `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits)."""
         return Frame(_native.take_frame(self, timeout), self._kind)
 
     def try_recv(self) -> Frame | None:  # type: ignore[override]
@@ -358,59 +225,96 @@ class FrameSubscription(Subscription):
         return None if lease is None else Frame(lease, self._kind)
 
     def latest(self) -> Frame | None:
-        """The newest frame there is, whether or not it was received before; None if there is none. Moves nothing."""
+        """The newest frame, whether or not it was received before; None if there is none. The subscription's position does not change."""
         lease = _native.newest_frame(self)
         return None if lease is None else Frame(lease, self._kind)
 
     def poll(self, limit: int = 1000) -> list[Frame]:
-        """What is there now, at most `limit` frames. Never blocks."""
+        """The frames that are there now, at most `limit` frames. Never blocks."""
+        limit = counted(limit, "poll", "limit")
         found: list[Frame] = []
-        while len(found) < limit and (frame := self.try_recv()) is not None:
-            found.append(frame)
+        try:
+            while len(found) < limit and (frame := self.try_recv()) is not None:
+                found.append(frame)
+        except EndOfStream:
+            if not found:
+                raise  # else the next call says so
         return found
 
-    @contextlib.contextmanager
-    def borrow(self, timeout: float | None = None) -> Iterator[memoryview]:  # type: ignore[override]
-        """The bytes of the next frame, read-only, for the length of a block."""
-        with self.recv(timeout) as frame:
-            lease: Any = frame._lease
-            yield memoryview(lease)
+    def poll_arrow(self, limit: int = 100_000, max_bytes: int = 64 << 20) -> pa.RecordBatch:
+        """The frames that are there now, as one Arrow batch: position, session, payload, time. Never blocks.
 
-    async def arecv(self) -> Frame:
-        """The next frame; waits in the running event loop. Cancelling it loses nothing."""
-        while (frame := self.try_recv()) is None:
-            await handles.readable(self.fileno())
-        return frame
+        A row for each frame, at most `limit`; its payload is the frame's bytes, as `borrow` gives them. About `max_bytes` of
+        payload at most, unless a single frame is larger. Copies; the frames' buffers are free again afterwards.
+        """
+        import pyarrow as pa
+
+        limit, max_bytes = counted(limit, "poll_arrow", "limit"), counted(max_bytes, "poll_arrow", "max_bytes")
+        schema = handles.to_batch(_native.poll_arrow(self, 0, 1)).schema
+        columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+        room = max(1, max_bytes // self._kind.bytes)
+        for frame in self.poll(min(limit, room)):
+            with frame:
+                row = (frame.position, frame._lease.session, frame.array.tobytes(), frame.time_ns)
+            for column, value in zip(("position", "session", "payload", "time"), row, strict=True):
+                columns[column].append(value)
+        arrays = [pa.array(columns[field.name], field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def borrow(self, timeout: float | None = None) -> AbstractContextManager[memoryview]:  # type: ignore[override]
+        """The bytes of the next frame, read-only, for the length of a block. Waits as `recv` does."""
+        return _bytes_of(self.recv(timeout))
+
+    async def aborrow(self, timeout: float | None = None) -> AbstractContextManager[memoryview]:  # type: ignore[override]
+        """The bytes of the next frame as `borrow` gives them, awaited in the running event loop."""
+        return _bytes_of(await self.arecv(timeout))
+
+    async def arecv(self, timeout: float | None = None) -> Frame:
+        """The next frame as `recv` gives it, awaited in the running event loop. Cancelling it loses nothing."""
+        return await awaiting.message(self, self.try_recv, timeout, f"{self.channel}: no frame within the timeout")
 
     def __next__(self) -> Frame:
         try:
             return self.recv()
-        except Closed:
+        except (Closed, EndOfStream):
             raise StopIteration from None
 
 
+@contextlib.contextmanager
+def _bytes_of(frame: Frame) -> Iterator[memoryview]:
+    with frame:
+        lease: Any = frame._lease
+        yield memoryview(lease)
+
+
 def attributes(channel: Channel) -> dict[str, Any]:
-    """What a channel's maker said of it beside shape and dtype."""
-    return codecs.attributes(opening.about(KIND, channel)["metadata"])
+    """The attributes of a channel, besides shape and dtype."""
+    return codecs.attributes(opening.about(channel.kind, channel)["metadata"])
 
 
 def open_publication(
     channel: Channel, *, codec: Any = None, clock: _native.ManualClock | None = None, **options: Any
 ) -> FramePublication:
     """The publication, on a channel made now if there is none. `Busy` while another one lives."""
-    _no_codec(codec)
-    sender, found = opening.open_end(
-        KIND, channel, _asked(options), None, lambda fd, path: _native.frames_sender(fd, path, clock)
+    stamps = manual_clock(clock)
+    writer, found = opening.open_end(
+        channel.kind,
+        channel,
+        _asked(channel, codec, options),
+        None,
+        lambda fd, path: _native.frames_writer(fd, path, stamps),
     )
-    return FramePublication(sender, Origin(KIND, channel, found, open_publication, {}))
+    return FramePublication(writer, Origin(channel.kind, channel, found, open_publication, {}))
 
 
 def open_subscription(
     channel: Channel,
     *,
     start: str | int = "newest",
-    conflate: bool = True,
+    conflate: bool | None = None,
+    when_slow: str | None = None,
     spin: float = 20e-6,
+    until_end: bool = False,
     codec: Any = None,
     connect_timeout: float | None = 0,
     pixels: bool = False,
@@ -418,41 +322,74 @@ def open_subscription(
 ) -> FrameSubscription:
     """A subscription. Waits up to `connect_timeout` seconds for the channel unless `shape` says how to make it.
 
+    when_slow: "skip": publications go on, and what it cannot lease in time is lost. "wait": they wait until it has received each frame.
     pixels: for a recorder that keeps them; positions and lags then count the bytes of a recording.
     """
-    _no_codec(codec)
+    asked = _asked(channel, codec, options)
     name, position = opening.start_of(start, ("newest",))
-    looking = seconds(spin, "spin")
+    looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
+    waits, recorded = _waits(channel, when_slow), flag(pixels, "pixels")
+    newest = not waits if conflate is None else flag(conflate, "conflate")
+    if newest and waits:
+        raise Invalid(
+            f"{channel}: when_slow='wait' is for every frame, conflate=True for the newest one: give one of them"
+        )
     patience = math.inf if connect_timeout is None else seconds(connect_timeout, "connect_timeout")
     deadline = time.monotonic() + patience
     while True:
         try:
-            receiver, found = opening.open_end(
-                KIND,
+            reader, found = opening.open_end(
+                channel.kind,
                 channel,
-                _asked(options),
+                asked,
                 None,
-                lambda fd, path: _native.frames_receiver(fd, path, name, position, bool(conflate), pixels),
+                lambda fd, path: _native.frames_reader(fd, path, name, position, newest, waits, recorded),
             )
             break
         except NotFound:
             if time.monotonic() >= deadline:
                 raise
             time.sleep(CONNECT_NAP)
-    arguments = {"start": start, "conflate": bool(conflate), "spin": spin}
-    return FrameSubscription(receiver, Origin(KIND, channel, found, open_subscription, arguments), looking)
+    arguments = {"start": start, "conflate": newest, "when_slow": when_slow, "spin": spin, "until_end": ends}
+    return FrameSubscription(reader, Origin(channel.kind, channel, found, open_subscription, arguments), looking, ends)
 
 
-def _no_codec(codec: Any) -> None:
-    if codec is not None:
-        raise Invalid("frames have a shape and a dtype, no codec")
+def _waits(channel: Channel, when_slow: str | None) -> bool:
+    """Whether publications wait for a subscription."""
+    if when_slow in ("drop", "fail"):
+        raise Unsupported(
+            f"{channel}: when_slow={when_slow!r} is for other kinds: here a slow reader skips, or writers wait"
+        )
+    if when_slow not in (None, "skip", "wait"):
+        raise Invalid(f"{channel}: when_slow is {when_slow!r}: it must be 'skip' or 'wait'")
+    return when_slow == "wait"
 
 
-def _asked(options: dict[str, Any]) -> dict[str, Any]:
-    """Options in the form in which the channel keeps them."""
+def _asked(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options as the channel stores them. A codec says shape and dtype: `penstock.array(dtype, shape)`."""
     asked = {name: value for name, value in options.items() if value is not None}
+    if codec is not None:
+        spec = codecs.resolve(codec).spec
+        if spec["kind"] != "array" or -1 in spec["shape"]:
+            raise Unsupported(
+                f"{channel}: frames are arrays of one shape: give shape= and dtype=, or codec=penstock.array(dtype, shape)"
+            )
+        asked = {"shape": tuple(spec["shape"]), "dtype": spec["dtype"], **asked}
     if "shape" in asked:
         asked["shape"] = frame_shape(asked["shape"])
     if "dtype" in asked:
         asked["dtype"] = frame_dtype_name(asked["dtype"])
     return asked
+
+
+KIND = Kind(
+    name="frames",
+    written="frames:NAME",
+    options=FrameOptions,
+    publish=open_publication,
+    subscribe=open_subscription,
+    tap=open_subscription,
+    memory=Layout(format=_format, inspect=_inspect, details=("buffers", "leased")),
+    lossy=True,
+    by_reference=True,
+)

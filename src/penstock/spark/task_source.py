@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.spark.tasks import run
+from penstock.spark.workers import in_a_line
 
 
 class TaskSource(DataSource):
@@ -43,6 +44,7 @@ class TaskReader(DataSourceReader):
         """The tasks."""
         return [InputPartition(task) for task in self.tasks]
 
+    @in_a_line
     def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
         """The task's answer."""
         gc.freeze()

@@ -1,15 +1,15 @@
-"""What one task of the pipeline does: reads a range of a recording, writes its share of the tables with pyarrow.
+"""One task of the pipeline: reads a range of a recording and writes its share of the tables, or writes files of a table again.
 
-Runs on executors. Gets everything in its argument and answers with what it wrote; knows no Spark.
+Runs on executors. Gets everything in its argument and answers with what it wrote; knows no Spark and no Delta log. An error of a
+stream is part of the answer, so that other streams go on.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import re
-from pathlib import Path
+import base64
+import errno
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,174 +17,304 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.record.archive import Scanner
-from penstock.spark.decode import decode
+from penstock import columns, rows
+from penstock.columns.objects import as_text
+from penstock.errors import Corrupt, PenstockError
+from penstock.parts import Writer
+from penstock.recording import Range
+from penstock.spark.delta import Added, written
+from penstock.spark.ledger import Row, fresh_stem, source_of
+from penstock.spark.places import Place
+from penstock.spark.workers import told_in_a_line
 
-COMMON = (
-    "stream STRING, session INT, position BIGINT, time TIMESTAMP, timestamp_ns BIGINT, recorded_ns BIGINT, "
-    "interval_ns BIGINT, lost BIGINT, bytes INT, payload BINARY, decode_error STRING"
-)
-MESSAGE_COLUMNS = ("stream", "session", "position", "time", "timestamp_ns", "recorded_ns", "lost", "payload")
-RAW_COLUMNS = ("stream", "session", "position", "time", "timestamp_ns", "recorded_ns", "flags", "payload")
-BATCH_ROWS = 65536
-
-
-def file_stem(task: dict[str, Any]) -> str:
-    """A name for a range's files: readable, unique, the same in every run."""
-    planned = task["range"]
-    digest = hashlib.sha256(
-        json.dumps([planned["channel"], planned["epoch"], planned["recording"]]).encode()
-    ).hexdigest()[:8]
-    clean = re.sub(r"[^A-Za-z0-9._-]", "_", planned["channel"])
-    return f"{clean}-{digest}-{planned['start']:020d}-{planned['end']:020d}"
-
-
-class _Writer:
-    """A Parquet file that gets its name once it is complete."""
-
-    def __init__(self, out: Path, table: str, stem: str, compression: str) -> None:
-        self.relative = f"{table}/{stem}.parquet"
-        self.path = out / self.relative
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
-        self.compression, self.rows = compression, 0
-        self.writer: Any = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if self.writer is None:
-            self.writer = pq.ParquetWriter(
-                self.temporary,
-                batch.schema,
-                compression=self.compression,
-                use_dictionary=["stream"],
-                write_statistics=True,
-            )
-        self.writer.write_batch(batch)
-        self.rows += batch.num_rows
-
-    def close(self) -> dict[str, Any] | None:
-        if self.writer is None:
-            return None
-        self.writer.close()
-        os.replace(self.temporary, self.path)
-        return {"path": self.relative, "rows": self.rows, "bytes": self.path.stat().st_size}
-
-
-def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Does one task and says what was written."""
-    return _write_stats(task) if task["kind"] == "stats" else _write_range(task)
-
-
-def _write_range(task: dict[str, Any]) -> dict[str, Any]:
-    """One range of a recording into *raw* and *messages*."""
-    planned, out, stem = task["range"], Path(task["out"]), file_stem(task)
-    segments = [tuple(pair) for pair in planned["segments"]]
-    span = {"start": planned["start"], "end": planned["end"], "batch_rows": BATCH_ROWS}
-    files: dict[str, Any] = {}
-    end = planned["end"]
-    if "raw" in task["tables"]:
-        raw = _Writer(out, "raw", stem, task["compression"])
-        for batch in Scanner(segments, planned["channel"], RAW_COLUMNS, frames=True, **span):
-            raw.write(batch)
-        files["raw"] = raw.close()
-    if "messages" in task["tables"]:
-        messages = _Writer(out, "messages", stem, task["compression"])
-        scanner = Scanner(segments, planned["channel"], MESSAGE_COLUMNS, **span)
-        before = planned["before_ns"]
-        low, high = (1 << 63) - 1, -(1 << 63)
-        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(task["schema"])))
-        for batch in scanner:
-            messages.write(enrich(batch, planned["codec"], schema, before))
-            times = batch.column("timestamp_ns").to_numpy()
-            before, low, high = int(times[-1]), min(low, int(times.min())), max(high, int(times.max()))
-        files["messages"] = messages.close()
-        if files["messages"]:
-            files["messages"] |= {"time_min": low, "time_max": high}
-        if planned["open_end"]:
-            end = min(end, scanner.resume)  # a message not complete yet belongs to the next run
-    rows = files.get("messages") or files.get("raw") or {"rows": 0}
-    return {
-        "stream": planned["channel"],
-        "rows": rows["rows"],
-        "files": {name: entry for name, entry in files.items() if entry is not None},
-        "done": {"channel": planned["channel"], "epoch": planned["epoch"], "start": planned["start"], "end": end},
-    }
-
-
-def enrich(batch: pa.RecordBatch, codec: dict[str, Any], schema: pa.Schema, before_ns: int) -> pa.RecordBatch:
-    """A batch of messages with the time since the message before, and the columns that the codec gives."""
-    times = batch.column("timestamp_ns").to_numpy()
-    earlier = np.concatenate([[before_ns if before_ns else times[0]], times[:-1]]) if len(times) else times
-    interval = pa.array(times - earlier, pa.int64())
-    typed, errors = decode(codec, schema, batch.column("payload"))
-    made = {"interval_ns": interval, "decode_error": errors, "bytes": pc.binary_length(batch.column("payload"))}
-    if codec.get("pixels"):  # they have a column of their own
-        made["payload"] = pc.if_else(pc.is_null(errors), pa.scalar(None, pa.binary()), batch.column("payload"))
-    names = [*MESSAGE_COLUMNS[:6], "interval_ns", "lost", "bytes", "payload", "decode_error"]
-    arrays = [made[name] if name in made else batch.column(name) for name in names]
-    return pa.RecordBatch.from_arrays([*arrays, *typed], names=[*names, *schema.names])
-
-
-# ---- the table stats ----
-
-STATS = pa.schema(
+UTC = pa.timestamp("us", "UTC")
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_SHARED = [
+    ("stream", pa.string()),
+    ("session", pa.int32()),
+    ("position", pa.int64()),
+    ("time", UTC),
+    ("timestamp_ns", pa.int64()),
+    ("recorded_ns", pa.int64()),
+]
+RAW = pa.schema([*_SHARED, ("flags", pa.int32()), ("payload", pa.binary())])
+MESSAGES = pa.schema(
     [
-        ("stream", pa.string()),
-        ("window_start", pa.timestamp("us", "UTC")),
-        ("messages", pa.int64()),
-        ("bytes", pa.int64()),
-        ("rate", pa.float64()),
-        ("interval_p50_ns", pa.float64()),
-        ("interval_p99_ns", pa.float64()),
-        ("latency_p50_ns", pa.float64()),
-        ("latency_p99_ns", pa.float64()),
-        ("lost_bytes", pa.int64()),
-        ("decode_errors", pa.int64()),
+        *_SHARED,
+        ("interval_ns", pa.int64()),
+        ("lost", pa.int64()),
+        ("bytes", pa.int32()),
+        ("payload", pa.binary()),
+        ("decode_error", pa.string()),
     ]
 )
-STATS_COLUMNS = ["timestamp_ns", "interval_ns", "recorded_ns", "lost", "bytes", "decode_error"]
+# Of a stream's own table, in front of the columns that its codec decodes.
+STREAM = pa.schema([*_SHARED[1:], ("decode_error", pa.string())])
 
 
-def _write_stats(task: dict[str, Any]) -> dict[str, Any]:
-    """One stream's windows in [since, until): exact counts and percentiles from the table *messages*."""
-    out, width = Path(task["out"]), task["window_ns"]
-    wanted = [("timestamp_ns", ">=", task["since"]), ("timestamp_ns", "<", task["until"])]
-    tables = [pq.read_table(out / path, columns=STATS_COLUMNS, filters=wanted) for path in task["files"]]
-    rows = pa.concat_tables(tables)
-    writer = _Writer(out, "stats", task["stem"], task["compression"])
-    if rows.num_rows:
-        writer.write(summarize(task["stream"], rows, width))
-    entry = writer.close()
-    return {"stream": task["stream"], "rows": 0, "files": {"stats": entry} if entry else {}, "done": None}
+def run(task: Row) -> Row:
+    """Does one task. The answer names the files that were written, or the error of its stream. `number` is the task's own."""
+    kinds: dict[str, Callable[[Row], Row]] = {
+        "range": _write_range,
+        "amend": _amend,
+        "retype": _retype,
+        "check": _check,
+        "join": _join,
+    }
+    try:
+        answer = kinds[task["kind"]](task)
+    except PenstockError as error:
+        if getattr(error, "errno", None) in NO_ROOM:  # no stream's fault
+            raise
+        answer = {"stream": task["stream"], "files": {}, "done": {}, "error": str(error)}
+    return {"number": task["number"], **answer}
 
 
-def summarize(stream: str, rows: pa.Table, width: int) -> pa.RecordBatch:
-    """One row of *stats* per window of `width` nanoseconds that has messages."""
-    times = rows["timestamp_ns"].to_numpy()
-    order = np.argsort(times // width, kind="stable")
-    windows = (times // width)[order]
-    starts = np.flatnonzero(np.diff(windows, prepend=windows[0] - 1))
-    counts = np.diff(np.append(starts, len(windows)))
-    column = {name: rows[name].to_numpy()[order] for name in ("interval_ns", "recorded_ns", "lost", "bytes")}
-    failed = rows["decode_error"].is_valid().to_numpy()[order]
-    interval = _percentiles(column["interval_ns"], starts)
-    latency = _percentiles(column["recorded_ns"] - times[order], starts)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([stream] * len(starts)),
-            pa.array(windows[starts] * width // 1000, pa.int64()).cast(pa.timestamp("us", "UTC")),
-            pa.array(counts, pa.int64()),
-            pa.array(np.add.reduceat(column["bytes"].astype(np.int64), starts)),
-            pa.array(counts / (width / 1e9)),
-            *[pa.array(values) for values in (*interval, *latency)],
-            pa.array(np.add.reduceat(column["lost"], starts)),
-            pa.array(np.add.reduceat(failed.astype(np.int64), starts)),
-        ],
-        schema=STATS,
-    )
+def run_in_worker(task: Row) -> Row:
+    """The same, in a process of Spark's that does nothing else."""
+    gc.freeze()
+    with told_in_a_line():
+        return run(task)
 
 
-def _percentiles(values: Any, starts: Any) -> tuple[Any, Any]:
-    groups = np.split(values, starts[1:])
-    both = np.array([np.percentile(group, (50, 99)) for group in groups])
-    return both[:, 0], both[:, 1]
+def pack(schema: pa.Schema) -> str:
+    """A schema for a task's argument."""
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def unpack(text: str) -> pa.Schema:
+    """From `pack`."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+class Output:
+    """A Parquet file of a table that a task writes."""
+
+    def __init__(self, task: Row, place: str, source: Row, start: int, end: int) -> None:
+        self.place = Place.of(place)
+        self._writer = Writer(self.place, fresh_stem(source, start, end), "parquet", task["compression"])
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds rows."""
+        if batch.num_rows:
+            self._writer.write(batch)
+
+    def close(self) -> list[Any] | None:
+        """The file, as `Added.to_json`. None if there were no rows: then there is no file."""
+        made = self._writer.close()
+        return None if made is None else written(self.place, made.path).to_json()
+
+    def discard(self) -> None:
+        """Leaves nothing behind."""
+        self._writer.discard()
+
+
+# ---- a range into raw, messages and its stream's table ----
+
+
+def _write_range(task: Row) -> Row:
+    """One range of a recording into the tables that lack it. Where its messages need more columns than it was given, it writes
+    nothing and answers with the keys."""
+    planned, places = Range(**task["range"]), task["places"]
+    source = source_of(planned, task["generation"])
+    outputs = {name: Output(task, place, source, planned.start, planned.end) for name, place in places.items()}
+    try:
+        return _fill(task, planned, source, outputs)
+    except BaseException:
+        for output in outputs.values():
+            output.discard()
+        raise
+
+
+def _fill(task: Row, planned: Range, source: Row, outputs: dict[str, Output]) -> Row:
+    frames, batches, holes = rows.read(planned, "raw" in outputs)
+    answer: Row = {"stream": planned.channel, "source": source, "files": {}, "done": {}}
+    if "messages" in outputs or "stream" in outputs:
+        ordered = rows.Ordered(batches, planned)
+        keys = _write_messages(task, planned.codec, ordered, batches, outputs)
+        if keys is not None:
+            for output in outputs.values():
+                output.discard()
+            return {**answer, "keys": columns.keys_to_json(keys)}
+        answer["told"] = [[start, end, at] for start, end, at in ordered.told]
+        answer["last"] = ordered.last
+    for batch in frames if "raw" in outputs else ():
+        outputs["raw"].write(arranged(batch, RAW))
+    whole = [(planned.start, planned.end)]
+    answer["done"] = {name: whole if name == "raw" else _done(planned, holes) for name in outputs}
+    answer["files"] = {name: output.close() for name, output in outputs.items()}
+    return answer
+
+
+def _write_messages(
+    task: Row, codec: Row, ordered: rows.Ordered, batches: list[pa.RecordBatch], outputs: dict[str, Output]
+) -> columns.Keys | None:
+    """Writes the rows; None. Or the keys that they need, if those are more than were given."""
+    keys = given = columns.keys_from_json(task["keys"])
+    wanted = unpack(task["columns"]) if "stream" in outputs else None
+    at = 0
+    for batch in batches:
+        if keys is given:
+            made, keys = ordered.enrich(batch, at, codec, keys)
+            if keys is given:
+                if "messages" in outputs:
+                    outputs["messages"].write(arranged(made, MESSAGES))
+                if wanted is not None:
+                    outputs["stream"].write(arranged(made, wanted))
+        else:
+            keys = columns.learn(codec, keys, batch.column("payload"))
+        at += batch.num_rows
+    return None if keys is given else keys
+
+
+def _done(planned: Range, holes: list[int]) -> list[tuple[int, int]]:
+    """The range's positions but for the holes in it."""
+    starts = [planned.start, *(hole + rows.FRAME_STEP for hole in holes)]
+    ends = [*holes, planned.end]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+
+
+def arranged(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with exactly these columns: others go, missing ones are null, and types become those."""
+    there = {name.lower(): number for number, name in enumerate(batch.schema.names)}
+    arrays = []
+    for field in schema:
+        number = there.get(field.name.lower())
+        nothing = number is None or pa.types.is_null(batch.column(number).type)
+        arrays.append(pa.nulls(batch.num_rows, field.type) if nothing else _as(batch.column(number), field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values in a wider type, or as text."""
+    if array.type == kind:
+        return array
+    if kind != pa.string() or pa.types.is_dictionary(array.type):
+        return array.cast(kind)
+    if pa.types.is_binary(array.type):
+        return pa.array([None if value is None else value.hex() for value in array.to_pylist()], kind)
+    if pa.types.is_temporal(array.type) or pa.types.is_decimal(array.type):
+        return pc.cast(array, kind)
+    return pa.array([as_text(value, True) for value in array.to_pylist()], kind)
+
+
+# ---- files written again ----
+
+
+def _amend(task: Row) -> Row:
+    """Rewrites a file. below: only rows before this position. lost, before: by a row's position, the bytes lost in front of it, and the
+    send time of the message before it."""
+    return _rewrite(task, lambda batch: _amended(batch, task))
+
+
+def _rewrite(task: Row, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Row:
+    place, entry = Place.of(task["place"]), task["entry"]
+    end = entry["end"] if task.get("below") is None else min(entry["end"], task["below"])
+    output = Output(task, task["place"], source_in(entry), entry["start"], end)
+    for batch in _batches(place, entry["path"]):
+        output.write(change(batch))
+    return {"stream": task["stream"], "source": source_in(entry), "old": [entry["path"]], "file": output.close()}
+
+
+def source_in(entry: Row) -> Row:
+    """The source of a file."""
+    return {name: entry[name] for name in ("channel", "epoch", "recording", "generation", "codec")}
+
+
+def _batches(place: Place, path: str) -> Iterator[pa.RecordBatch]:
+    with place.fs.open_input_file(place.file(path)) as source, pq.ParquetFile(source) as file:
+        yield from file.iter_batches(rows.BATCH_ROWS)
+
+
+def _amended(batch: pa.RecordBatch, task: Row) -> pa.RecordBatch:
+    if task["below"] is not None:
+        batch = batch.filter(pc.less(batch.column("position"), task["below"]))
+    if not task["lost"] and not task["before"]:
+        return batch
+    positions = batch.column("position").to_pylist()
+    columns_of = {name: batch.column(name).to_pylist() for name in ("lost", "interval_ns")}
+    times = batch.column("timestamp_ns").to_pylist()
+    for at, position in enumerate(positions):
+        if str(position) in task["lost"]:
+            columns_of["lost"][at] = task["lost"][str(position)]
+        if str(position) in task["before"]:
+            columns_of["interval_ns"][at] = times[at] - task["before"][str(position)]
+    for name, values in columns_of.items():
+        number = batch.schema.get_field_index(name)
+        batch = batch.set_column(number, batch.schema.field(number), pa.array(values, pa.int64()))
+    return batch
+
+
+def _retype(task: Row) -> Row:
+    """Rewrites a file of a stream's table in which columns get other types: its rows are decoded again, from the payloads in *messages*."""
+    codec, keys, wanted = task["entry"]["codec"], columns.keys_from_json(task["keys"]), unpack(task["columns"])
+    payloads = _Payloads(Place.of(task["messages"]), task["paths"])
+
+    def change(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if codec.get("pixels"):  # messages has no payloads of theirs
+            return arranged(batch, wanted)
+        found = columns.decode(codec, keys, payloads.of(batch.column("position").to_numpy(), task["entry"]))
+        shared = batch.select([name for name in STREAM.names if name != "decode_error"])
+        fields = [*shared.schema, pa.field("decode_error", pa.string()), *found.schema]
+        made = pa.RecordBatch.from_arrays([*shared.columns, found.errors, *found.arrays], schema=pa.schema(fields))
+        return arranged(made, wanted)
+
+    return _rewrite(task, change)
+
+
+def _check(task: Row) -> Row:
+    """Decodes the rows of a file of *messages* again, with more keys, and rewrites it if errors differ."""
+    codec, keys = task["entry"]["codec"], columns.keys_from_json(task["keys"])
+    errors = MESSAGES.get_field_index("decode_error")
+    different = False
+
+    def change(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal different
+        found = columns.decode(codec, keys, batch.column("payload")).errors
+        different = different or not found.equals(batch.column(errors))
+        return batch.set_column(errors, MESSAGES.field(errors), found)
+
+    answer = _rewrite(task, change)
+    if different:
+        return answer
+    if answer["file"]:
+        Place.of(task["place"]).delete(answer["file"][0])
+    return {**answer, "old": [], "file": None}
+
+
+class _Payloads:
+    """Payloads of one stream's rows in files of *messages*, by position."""
+
+    def __init__(self, place: Place, paths: list[str]) -> None:
+        self._parts = []
+        for path in paths:
+            with place.fs.open_input_file(place.file(path)) as source:
+                found = pq.read_table(source, columns=["position", "payload"], partitioning=None)
+            self._parts.append(found)
+
+    def of(self, positions: Any, entry: Row) -> pa.Array:
+        """The payloads of these rows. `Corrupt` if *messages* lacks one."""
+        found = pa.concat_tables(self._parts).combine_chunks() if self._parts else MESSAGES.empty_table()
+        there = found["position"].to_numpy()
+        order = np.argsort(there, kind="stable")
+        at = np.searchsorted(there[order], positions)
+        if len(positions) and (at.max() >= len(there) or not np.array_equal(there[order][at], positions)):
+            raise Corrupt(
+                f"the table messages lacks rows of {entry['channel']} that its own table has: remove that table"
+            )
+        return found["payload"].take(pa.array(order[at])).combine_chunks()
+
+
+def _join(task: Row) -> Row:
+    """Several files of one source as one, in the order of positions."""
+    place, entries, wanted = Place.of(task["place"]), task["entries"], unpack(task["columns"])
+    start, end = min(entry["start"] for entry in entries), max(entry["end"] for entry in entries)
+    output = Output(task, task["place"], source_in(entries[0]), start, end)
+    batches = [arranged(batch, wanted) for entry in entries for batch in _batches(place, entry["path"])]
+    for batch in pa.Table.from_batches(batches, wanted).sort_by("position").to_batches(rows.BATCH_ROWS):
+        output.write(batch)
+    paths = [entry["path"] for entry in entries]
+    return {"stream": task["stream"], "source": source_in(entries[0]), "old": paths, "file": output.close()}
+
+
+__all__ = ["MESSAGES", "RAW", "STREAM", "Added", "arranged", "pack", "run", "source_in"]

@@ -6,9 +6,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from penstock import errors
-from penstock.front import parse
-from penstock.shm import memory
+from penstock import errors, tools
 
 __all__ = ["Stepper", "hold"]
 
@@ -21,10 +19,7 @@ class Stepper:
     """
 
     def __init__(self, channel: str) -> None:
-        parsed = parse(channel)
-        if not parsed.fake:
-            raise errors.Invalid(f"{channel} is shared with other processes: a test can only hold fake channels")
-        self._gate = memory.gate(parsed)
+        self._gate = tools.gate(channel)
         self._gate.hold()
         self.channel = channel
 
@@ -69,11 +64,11 @@ class Stepper:
 
 
 def hold(channel: str) -> Stepper:
-    """Takes a channel of this process into the test's hands: `fake:NAME`, or any while `PENSTOCK_FAKE` is set.
+    """Takes a channel of this process into the test's hands: `fake:KIND:NAME`, or any while `PENSTOCK_FAKE` is set.
 
     >>> import penstock, penstock.testing
-    >>> with penstock.publish("fake:doc") as pub, penstock.subscribe("fake:doc") as sub:
-    ...     with penstock.testing.hold("fake:doc") as step:
+    >>> with penstock.publish("fake:log:doc") as pub, penstock.subscribe("fake:log:doc") as sub:
+    ...     with penstock.testing.hold("fake:log:doc") as step:
     ...         position = pub.send(b"one")
     ...         before = sub.try_recv()
     ...         step.deliver()

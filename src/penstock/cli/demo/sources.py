@@ -1,4 +1,4 @@
-"""What the demo publishes: this host's telemetry by psutil, or a folder of recorded sensor streams.
+"""The messages of the demo: this host's telemetry by psutil, or a folder of recorded sensor streams.
 
 Knows the shapes of messages and their rhythm; opens no channel.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from penstock.cli.channels import npz_records
 
@@ -21,32 +22,15 @@ NETWORK = np.dtype(
 )
 LOAD = np.dtype([("load", "f8", (3,)), ("context_switches", "u8"), ("interrupts", "u8")])
 
-# One publishing process per group; the rate is in samples per second, and a sample may be several messages.
+# One publishing process per group.
 TELEMETRY = {
     "cores": ["demo.cpu", "demo.load"],
     "memory": ["demo.memory", "demo.network"],
     "tables": ["demo.disk", "demo.process"],
 }
-RATES = {
-    "demo.cpu": 2000.0,
-    "demo.load": 1000.0,
-    "demo.memory": 3000.0,
-    "demo.network": 1000.0,
-    "demo.disk": 200.0,
-    "demo.process": 10.0,
-}
 # Only over channels that lose rather than wait: more than anybody can keep up with.
 BURST = "demo.burst"
 BURST_MESSAGES, BURST_BATCH = 200_000, 10_000
-CODECS: dict[str, Any] = {
-    BURST: np.dtype([("number", "u8"), ("value", "f8")]),
-    "demo.cpu": CPU,
-    "demo.load": LOAD,
-    "demo.memory": MEMORY,
-    "demo.network": NETWORK,
-    "demo.disk": "json",
-    "demo.process": "msgpack",
-}
 DRIVE_STREAMS = (
     "can",
     "accelerometer",
@@ -62,29 +46,21 @@ DRIVE_STREAMS = (
 
 
 def _cpu() -> Iterator[Any]:
-    import psutil
-
     for core, times in enumerate(psutil.cpu_times(percpu=True)):
         yield (core, times.user, times.system, times.idle, getattr(times, "iowait", 0.0))
 
 
 def _load() -> Iterator[Any]:
-    import psutil
-
     stats = psutil.cpu_stats()
     yield (psutil.getloadavg(), stats.ctx_switches, stats.interrupts)
 
 
 def _memory() -> Iterator[Any]:
-    import psutil
-
     memory = psutil.virtual_memory()
     yield (memory.total, memory.available, memory.used, getattr(memory, "cached", 0), psutil.swap_memory().used)
 
 
 def _network() -> Iterator[Any]:
-    import psutil
-
     counters = psutil.net_io_counters()
     yield (
         counters.bytes_sent,
@@ -96,8 +72,6 @@ def _network() -> Iterator[Any]:
 
 
 def _disk() -> Iterator[Any]:
-    import psutil
-
     for name, counters in (psutil.disk_io_counters(perdisk=True) or {}).items():
         yield {
             "device": name,
@@ -111,8 +85,6 @@ def _disk() -> Iterator[Any]:
 
 
 def _process() -> Iterator[Any]:
-    import psutil
-
     for process in psutil.process_iter(["pid", "name", "num_threads", "memory_info"]):
         about = process.info
         memory = about["memory_info"]
@@ -124,14 +96,17 @@ def _process() -> Iterator[Any]:
         }
 
 
-SAMPLERS: dict[str, Callable[[], Iterator[Any]]] = {
-    "demo.cpu": _cpu,
-    "demo.load": _load,
-    "demo.memory": _memory,
-    "demo.network": _network,
-    "demo.disk": _disk,
-    "demo.process": _process,
+# Of each stream: its sampler, samples per second, and its codec. A sample may be several messages.
+STREAMS: dict[str, tuple[Callable[[], Iterator[Any]], float, Any]] = {
+    "demo.cpu": (_cpu, 2000.0, CPU),
+    "demo.load": (_load, 1000.0, LOAD),
+    "demo.memory": (_memory, 3000.0, MEMORY),
+    "demo.network": (_network, 1000.0, NETWORK),
+    "demo.disk": (_disk, 200.0, "json"),
+    "demo.process": (_process, 10.0, "msgpack"),
 }
+CODECS: dict[str, Any] = {stream: codec for stream, (_, _, codec) in STREAMS.items()}
+CODECS[BURST] = np.dtype([("number", "u8"), ("value", "f8")])
 
 
 def telemetry(streams: list[str], seconds: float) -> Iterator[tuple[str, Any]]:
@@ -145,9 +120,9 @@ def telemetry(streams: list[str], seconds: float) -> Iterator[tuple[str, Any]]:
             return
         if due[stream] > now:
             time.sleep(min(due[stream] - now, seconds))
-        for message in SAMPLERS[stream]():
+        for message in STREAMS[stream][0]():
             yield stream, message
-        due[stream] = max(due[stream] + 1 / RATES[stream], time.monotonic() - 0.1)
+        due[stream] = max(due[stream] + 1 / STREAMS[stream][1], time.monotonic() - 0.1)
 
 
 def burst() -> Iterator[list[Any]]:

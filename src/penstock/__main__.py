@@ -1,0 +1,22 @@
+"""The command `penstock`, and `python -m penstock`. Ctrl-C ends it without a trace also while the command's modules are imported."""
+
+from __future__ import annotations
+
+import signal
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Imports the command and runs it."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing has begun yet that would have to be undone
+    from penstock.cli import main as command
+
+    signal.signal(signal.SIGINT, handler)
+    command()
+
+
+if __name__ == "__main__":
+    main()

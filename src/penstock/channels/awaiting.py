@@ -1,0 +1,106 @@
+"""Waiting for a compiled handle in an event loop: for a message, for room, for subscriptions.
+
+Knows descriptors, deadlines and the gates of tests. It must never know what a message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock._native import core as _native
+from penstock.errors import TimedOut
+from penstock.loops import patiently, readable
+from penstock.options import limit_of
+
+T = TypeVar("T")
+
+
+async def room(
+    publication: _native.Publication,
+    attempt: Callable[[], T | None],
+    timeout: float | None,
+    why: str | Callable[[], str],
+) -> T:
+    """The first result of `attempt` that is not None. Tries again when there may be room. `TimedOut` says why it waited."""
+    return await _until([publication], attempt, timeout, why)
+
+
+async def room_or_message(
+    publication: _native.Publication,
+    subscription: _native.Subscription,
+    attempt: Callable[[], T | None],
+    timeout: float | None,
+    why: str | Callable[[], str],
+) -> T:
+    """The same, but tries again when a message came, too: its reader may have to make the room."""
+    return await _until([publication, subscription], attempt, timeout, why)
+
+
+async def members(
+    publication: _native.Publication,
+    attempt: Callable[[], T | None],
+    timeout: float | None,
+    why: str | Callable[[], str],
+) -> T:
+    """The same, but tries again when a subscription came."""
+    return await _until([publication], attempt, timeout, why, members=True)
+
+
+async def _until(
+    handles: list[Any],
+    attempt: Callable[[], T | None],
+    timeout: float | None,
+    why: str | Callable[[], str],
+    *,
+    members: bool = False,
+) -> T:
+    limit = limit_of(timeout)
+    found = attempt()
+    if found is not None:
+        return found
+    if limit == 0:
+        raise TimedOut(why if isinstance(why, str) else why())
+    watches = [_native.EventWatch(handle, members) for handle in handles]
+
+    async def again() -> T:
+        while True:
+            for watch in watches:
+                watch.prepare()
+            found = attempt()
+            if found is not None:
+                return found
+            await readable(*(watch.arm() for watch in watches))
+
+    return await patiently(again(), limit, why)
+
+
+async def message(
+    subscription: _native.Subscription, attempt: Callable[[], T | None], timeout: float | None, why: str
+) -> T:
+    """The first result of `attempt` that is not None. Tries again when there may be a message.
+
+    While a test holds the channel, the test ends the wait and not the clock.
+    """
+    limit = limit_of(timeout)
+    found = attempt()
+    if found is not None:
+        return found
+    wait = _native.gate_wait(subscription)
+    if limit == 0:
+        raise TimedOut(why)
+
+    async def again() -> T:
+        while True:
+            await readable(subscription.fileno())
+            found = attempt()
+            if found is not None:
+                return found
+            if wait is not None and wait.over:
+                raise TimedOut(why)
+
+    try:
+        return await patiently(again(), limit if wait is None else None, why)
+    finally:
+        if wait is not None:
+            wait.end()

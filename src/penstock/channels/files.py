@@ -1,0 +1,290 @@
+"""Channel files: where they are, how they are made and opened safely.
+
+One folder per user on the shared-memory file system, 0700, files 0600, owner and type checked, no links followed.
+Knows descriptors and names; knows nothing of what a file contains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.channel import Channel
+from penstock.channels import memory
+from penstock.errors import Invalid, NotFound, SystemFailure
+from penstock.kinds import Kind, kinds, nothing_beside
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+SLASH = "@"  # stands for the slashes of a name, in file names; no name has one
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A file in the channel folder that looks like a channel's and is none. path: as text, whatever bytes it has."""
+
+    path: str
+    why: str
+
+
+def folder() -> Path:
+    """The folder of this user's channels: `PENSTOCK_DIR`, else one per user below /dev/shm.
+
+    A relative one is where it was when this process, or the one it was forked from, first asked: changing the working directory
+    changes no channels.
+    """
+    return _folder(os.environ.get("PENSTOCK_DIR") or f"/dev/shm/penstock-{os.getuid()}")
+
+
+@functools.cache
+def _folder(path: str) -> Path:
+    return Path(path).absolute()
+
+
+def file_name(channel: Channel) -> str:
+    """A channel's file name; the kind is part of it."""
+    return f"{channel.name.replace('/', SLASH)}.{channel.kind.name}"
+
+
+@contextlib.contextmanager
+def opened_folder(*, create: bool) -> Iterator[int]:
+    """A descriptor of the folder, checked: a real directory of ours that nobody else may enter."""
+    path = folder()
+    if not _is_text(path):
+        raise SystemFailure(
+            errno.EILSEQ, f"the channel folder {printable(path)} is not UTF-8: set PENSTOCK_DIR to another"
+        )
+    if create:
+        try:
+            os.mkdir(path, FOLDER_MODE)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise SystemFailure(
+                error.errno,
+                f"cannot make the channel folder {path}: {error.strerror}. Set PENSTOCK_DIR to a folder on a memory file system",
+            ) from error
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise NotFound(errno.ENOENT, f"no channel exists yet: there is no folder {path}") from error
+    except OSError as error:
+        raise SystemFailure(error.errno, f"cannot open the channel folder {path}: {error.strerror}") from error
+    try:
+        about = os.fstat(fd)
+        if about.st_uid != os.getuid():
+            raise SystemFailure(
+                errno.EPERM, f"the channel folder {path} belongs to user {about.st_uid}, not to you ({os.getuid()})"
+            )
+        if about.st_mode & 0o077:
+            raise SystemFailure(
+                errno.EPERM,
+                f"others may enter the channel folder {path} (mode {stat.S_IMODE(about.st_mode):o}): {_remedy(path, fd)}",
+            )
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _remedy(path: Path, fd: int) -> str:
+    """Advice on a folder that others may enter. Only a folder of nothing but channels is one to close to others."""
+    try:
+        names = os.listdir(fd)
+    except OSError:
+        names = []
+    if names and all(name.startswith(".new-") or name.rpartition(".")[2] in _endings() for name in names):
+        return f"run chmod 700 {path}"
+    return "set PENSTOCK_DIR to a folder that does not exist yet; it is made for you alone"
+
+
+def open_existing(channel: Channel) -> int:
+    """A descriptor of the channel's file, for reading and writing. `NotFound` if there is none."""
+    if channel.fake:
+        return memory.open_existing(channel)
+    path = folder() / file_name(channel)
+    with opened_folder(create=False) as at:
+        try:
+            fd = os.open(file_name(channel), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        except FileNotFoundError as error:
+            raise NotFound(errno.ENOENT, f"there is no channel {channel} ({path})") from error
+        except OSError as error:
+            what = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+            raise SystemFailure(error.errno, f"cannot open {channel} ({path}): {what}") from error
+    about = os.fstat(fd)
+    problem = None
+    if not stat.S_ISREG(about.st_mode):
+        problem = "it is not a regular file"
+    elif about.st_uid != os.getuid():
+        problem = f"it belongs to user {about.st_uid}"
+    elif about.st_nlink > 1:
+        problem = "it has a second name (hard link)"
+    elif about.st_mode & 0o077:
+        problem = "others may open it: run chmod 600 on it"
+    if problem:
+        os.close(fd)
+        raise SystemFailure(errno.EPERM, f"refusing {channel} ({path}): {problem}")
+    return fd
+
+
+def create(channel: Channel, size: int, fill: Callable[[int], None]) -> bool:
+    """Makes a channel's file of `size` bytes, filled by `fill(fd)` before it gets its name.
+
+    The memory is allocated now: a full file system is an error here and never a signal later. False if the name was
+    taken meanwhile; nothing is replaced, and nothing is left behind when this fails or dies.
+    """
+    if channel.fake:
+        return memory.create(channel, size, fill)
+    with opened_folder(create=True) as at:
+        fd, temporary = _unnamed_file(at)
+        try:
+            try:
+                os.posix_fallocate(fd, 0, size)
+            except OSError as error:
+                raise SystemFailure(error.errno, no_room(channel, size, error)) from error
+            fill(fd)
+            try:
+                if temporary is None:
+                    os.link(f"/proc/self/fd/{fd}", file_name(channel), dst_dir_fd=at, follow_symlinks=True)
+                else:
+                    os.link(temporary, file_name(channel), src_dir_fd=at, dst_dir_fd=at)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                raise SystemFailure(error.errno, f"cannot name the file of {channel}: {error.strerror}") from error
+            return True
+        finally:
+            if temporary is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary, dir_fd=at)
+            os.close(fd)
+
+
+def _unnamed_file(at: int) -> tuple[int, str | None]:
+    """A new file without a name where the kernel can, else under a temporary one."""
+    if os.path.isdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            return os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, FILE_MODE, dir_fd=at), None
+    name = f".new-{os.getpid()}-{secrets.token_hex(8)}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, FILE_MODE, dir_fd=at), name
+    except OSError as error:
+        raise SystemFailure(error.errno, f"cannot make a file in {folder()}: {error.strerror}") from error
+
+
+def no_room(channel: Channel, size: int, error: OSError) -> str:
+    """The error's text when a channel's memory cannot be allocated."""
+    if error.errno != errno.ENOSPC:
+        return f"cannot allocate {size} bytes for {channel} in {folder()}: {error.strerror}"
+    about = os.statvfs(folder())
+    free = about.f_bavail * about.f_frsize
+    return (
+        f"cannot make {channel}: it takes {size / 1e6:.1f} MB of shared memory and {folder()} has {free / 1e6:.1f} MB free. "
+        "Give a smaller capacity, remove channels that nobody has open (penstock rm --unused), or enlarge the shared memory"
+    )
+
+
+def unlink(channel: Channel) -> None:
+    """Removes a channel's name. Handles that are open keep the channel; `NotFound` if there is none."""
+    if channel.fake:
+        memory.unlink(channel)
+        return
+    keep = channel.kind.layout.in_use(channel)
+    with opened_folder(create=False) as at:
+        beside = [name for name in files_beside(channel, at) if name not in keep]
+        for name in (file_name(channel), *beside):
+            try:
+                os.unlink(name, dir_fd=at)
+            except FileNotFoundError as error:
+                if not beside:
+                    raise NotFound(errno.ENOENT, f"there is no channel {channel} in {folder()}") from error
+            except OSError as error:
+                raise SystemFailure(
+                    error.errno, f"cannot remove {channel} ({folder() / name}): {error.strerror}"
+                ) from error
+
+
+def files_beside(channel: Channel, at: int) -> list[str]:
+    """The names of the files that belong to a channel beside its own, sorted. at: the opened folder."""
+    if channel.kind.layout.beside is nothing_beside:
+        return []
+    return sorted(name for name in _names(at) if channel.kind.layout.beside(name) == channel.name)
+
+
+def _names(at: int) -> list[str]:
+    try:
+        return os.listdir(at)
+    except OSError as error:
+        raise SystemFailure(error.errno, f"cannot list the channel folder {folder()}: {error.strerror}") from error
+
+
+def listing() -> tuple[list[Channel], list[Stranger]]:
+    """The channels that the folder's files are named after, sorted, and files whose name is almost one. Empty without a folder.
+
+    Files without a kind's ending are none of this library's business.
+    """
+    try:
+        with opened_folder(create=False) as at:
+            names = _names(at)
+    except NotFound:
+        return [], []
+    found, strange = set(), []
+    for name in names:
+        stem, dot, ending = name.rpartition(".")
+        kind = _endings().get(ending)
+        beside = [Channel(owner, of) for owner in _endings().values() if (of := owner.layout.beside(name)) is not None]
+        if beside:
+            found.update(beside)
+            continue
+        if name.startswith(".") or not dot or kind is None:
+            continue
+        try:
+            found.add(Channel(kind, kind.named(stem.replace(SLASH, "/"))))
+        except Invalid:
+            strange.append(Stranger(printable(folder() / name), f"no channel of kind {ending!r} can have that name"))
+    return sorted(found, key=lambda channel: (channel.name, channel.kind.name)), strange
+
+
+def identity(channel: Channel) -> int:
+    """A number that changes when a channel is removed and made again; 0 for one that is gone, or of a kind that has several files."""
+    if channel.kind.layout.beside is not nothing_beside:
+        return 0
+    try:
+        return memory.identity(channel) if channel.fake else os.stat(folder() / file_name(channel)).st_ino
+    except OSError:
+        return 0
+
+
+def _endings() -> dict[str, Kind]:
+    """The endings of channel files' names."""
+    return {kind.name: kind for kind in kinds() if kind.memory is not None}
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(path: os.PathLike[str] | str) -> str:
+    r"""A path as one line of text: bytes that are not UTF-8 as \xff, a newline as \n."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+@functools.cache
+def boot_id() -> bytes:
+    """Sixteen bytes that change with every boot; zeros where the kernel does not tell."""
+    try:
+        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)

@@ -1,0 +1,440 @@
+"""Publications and subscriptions: what Python adds to the compiled handles, whatever the channel's kind.
+
+Codecs, asyncio, pickling, Arrow. Kinds differ in the ends that they hand in (`log.py`, `ring.py`). A compiled class can have
+no second base: these classes are registered as the `Publication` and the `Subscription` whose interface they have.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock import codecs, loops
+from penstock._native import core as _native
+from penstock.channel import Channel
+from penstock.channels import awaiting
+from penstock.channels.opening import Kind
+from penstock.channels.opening import inspect as inspect
+from penstock.codecs import Codec
+from penstock.errors import Closed, DecodeError, Invalid, TimedOut
+from penstock.iteration import until_closed_async
+from penstock.loops import readable as readable
+from penstock.options import counted, deadline_of, limit_of
+from penstock.publication import Publication
+from penstock.status import ChannelStatus
+from penstock.subscription import Received, Subscription
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    class _WritingHandle(_native.Publication, Publication[Any]): ...
+
+    class _ReadingHandle(_native.Subscription, Subscription[Any]): ...
+else:
+    _WritingHandle, _ReadingHandle = _native.Publication, _native.Subscription
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a handle comes from: enough to open it again in another process, and to ask for the channel's counters."""
+
+    kind: Kind
+    channel: Channel
+    codec: Codec
+    opener: Callable[..., Any]
+    arguments: dict[str, Any]
+
+
+def check_open(handle: Any) -> None:
+    """`Closed` for a handle that is: there is nothing that another process could continue."""
+    if handle.closed:
+        raise Closed(f"{handle.channel}: the handle is closed")
+
+
+def reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any]) -> Any:
+    """Opens a pickled handle again."""
+    return opener(channel, **arguments)
+
+
+class NativePublication(_WritingHandle):
+    """A handle that writes to a channel. Thread-safe; a context manager; pickles to a child process as a new publication.
+
+    `send(data, timeout=None)`, `offer(data)`, `offer_many(messages)` and `claim(length, timeout=None)` take bytes or any
+    contiguous buffer and copy it once, into shared memory. Positions count bytes of the stream. A ring is never full: there
+    all of these succeed at once.
+    """
+
+    def __init__(self, writer: _native.WriterEnd, origin: Origin) -> None:
+        super().__init__(writer)
+        self._origin = origin
+
+    @property
+    def channel(self) -> str:
+        """The channel's URI."""
+        return str(self._origin.channel)
+
+    @property
+    def codec(self) -> Codec:
+        """How messages are encoded; the channel's first publication decides it."""
+        return self._origin.codec
+
+    async def asend(self, data: Any, timeout: float | None = None) -> int:
+        """Sends one message as `send` does, and waits for room in the running event loop.
+
+        When the task is cancelled, the whole message was sent or nothing was.
+        """
+        attempt = _native.SendAttempt(self, data)
+        try:
+            return await awaiting.room(self, attempt.step, timeout, self._no_room)
+        finally:
+            attempt.end()
+
+    def _no_room(self) -> str:
+        """The error of a send whose timeout has passed."""
+        return f"{self.channel}: no room within the timeout: {_native.why_full(self)}"
+
+    async def aclaim(self, length: int, timeout: float | None = None) -> _native.Claim:
+        """Room for one message as `claim` gives it, awaited in the running event loop: `with await pub.aclaim(10) as view`."""
+
+        def attempt() -> _native.Claim | None:
+            try:
+                return self.claim(length, 0)
+            except TimedOut:
+                return None
+
+        return await awaiting.room(self, attempt, timeout, f"{self.channel}: no room for the claim within the timeout")
+
+    async def await_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
+        """Waits for subscriptions as `wait_for_readers` does, in the running event loop."""
+
+        def attempt() -> bool | None:
+            try:
+                self.wait_for_readers(count, 0)
+            except TimedOut:
+                return None
+            return True
+
+        why = f"{self.channel}: fewer than {count} subscriptions came within the timeout"
+        await awaiting.members(self, attempt, timeout, why)
+
+    def statistics(self) -> ChannelStatus:
+        """The channel's counters at this moment."""
+        return inspect(self._origin.kind, self._origin.channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_open(self)
+        return reopen, (self._origin.opener, self._origin.channel, self._origin.arguments)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
+
+
+class EncodingPublication(NativePublication):
+    """A publication on a channel with a codec: takes objects."""
+
+    def send(self, data: Any, timeout: float | None = None) -> int:
+        """Encodes and sends one object; see `Publication.send`."""
+        try:
+            body = self._origin.codec.encode(data)
+        except Invalid as error:
+            raise codecs.unsendable(self.channel, error) from error.__cause__
+        return super().send(body, timeout)
+
+    async def asend(self, data: Any, timeout: float | None = None) -> int:
+        """Encodes and sends one object; see `Publication.asend`."""
+        try:
+            body = self._origin.codec.encode(data)
+        except Invalid as error:
+            raise codecs.unsendable(self.channel, error) from error.__cause__
+        return await super().asend(body, timeout)
+
+    def offer(self, data: Any) -> int | None:
+        """Encodes and offers one object; see `Publication.offer`."""
+        try:
+            body = self._origin.codec.encode(data)
+        except Invalid as error:
+            raise codecs.unsendable(self.channel, error) from error.__cause__
+        return super().offer(body)
+
+    def offer_many(self, messages: Any) -> int:
+        """Encodes and offers objects; see `Publication.offer_many`."""
+        return super().offer_many(codecs.encoded_all(self._origin.codec, self.channel, messages))
+
+    def claim(self, length: int, timeout: float | None = None) -> _native.Claim:
+        """Room to write the bytes of one message in place; see `Publication.claim`.
+
+        Only where any bytes of that length are a message: on channels of arrays of a fixed shape and of single records. `Invalid`
+        elsewhere: use `send` and `offer`, which encode.
+        """
+        codecs.check_claim(self._origin.codec, self.channel, length)
+        return super().claim(length, timeout)
+
+
+class NativeSubscription(_ReadingHandle):
+    """A handle that reads a channel from a position of its own. Thread-safe: each message goes to one caller.
+
+    `recv(timeout=None)`, `try_recv()`, `poll(limit=1000)`, iteration, `async for`, `poll_arrow`, `borrow`, `fileno`. A
+    context manager; pickles to a child process as a new subscription that continues at the same position.
+    """
+
+    def __init__(self, reader: _native.ReaderEnd, origin: Origin, spin: float, until_end: bool = False) -> None:
+        super().__init__(reader, spin, until_end)
+        self._origin = origin
+
+    @property
+    def channel(self) -> str:
+        """The channel's URI."""
+        return str(self._origin.channel)
+
+    @property
+    def codec(self) -> Codec | None:
+        """How messages are decoded; the channel's first publication decides it. None until then."""
+        return self._origin.codec
+
+    @property
+    def last(self) -> Received:
+        """Where and when the message received last was sent."""
+        return Received(*_native.last_of(self)[:3])
+
+    def poll_arrow(self, limit: int = 100_000, max_bytes: int = 64 << 20) -> pa.RecordBatch:
+        """The messages that are there now, as one Arrow batch: position, session, payload, time. Never blocks.
+
+        At most `limit` rows, and about `max_bytes` of payload unless a single message is longer.
+        """
+        return to_batch(_native.poll_arrow(self, limit, max_bytes))
+
+    async def arecv(self, timeout: float | None = None) -> Any:
+        """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses nothing."""
+        take = _native.Subscription.try_recv
+        why = f"{self.channel}: no message within the timeout"
+        return self._decoded(await awaiting.message(self, lambda: take(self), timeout, why))
+
+    async def aborrow(self, timeout: float | None = None) -> _native.Borrow:
+        """The next message as `borrow` gives it, awaited in the running event loop: `with await sub.aborrow() as view`."""
+
+        def attempt() -> _native.Borrow | None:
+            try:
+                return self.borrow(0)
+            except TimedOut:
+                return None
+
+        return await awaiting.message(self, attempt, timeout, f"{self.channel}: no message within the timeout")
+
+    def _decoded(self, message: bytes) -> Any:
+        """The message taken last by this thread, as its codec understands it."""
+        try:
+            return self._origin.codec.parse(message)
+        except Exception as error:
+            position = _native.position_of(self, message)
+            raise codecs.undecodable(self._origin.codec, self.channel, position, message, error) from error
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return until_closed_async(self.arecv)
+
+    def statistics(self) -> ChannelStatus:
+        """The channel's counters at this moment."""
+        return inspect(self._origin.kind, self._origin.channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_open(self)
+        arguments = {**self._origin.arguments, "start": self.position}
+        return reopen, (self._origin.opener, self._origin.channel, arguments)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
+
+
+class DecodingSubscription(NativeSubscription):
+    """A subscription to a channel with a codec: gives objects.
+
+    A message that does not decode raises `DecodeError`, which has its position. The next call continues behind it: no other message is lost.
+    """
+
+    def recv(self, timeout: float | None = None) -> Any:
+        """The next message, decoded; see `Subscription.recv`."""
+        return self._decoded(super().recv(timeout))
+
+    def try_recv(self) -> Any:
+        """The next message, decoded, or None; see `Subscription.try_recv`."""
+        message = super().try_recv()
+        return None if message is None else self._decoded(message)
+
+    def poll(self, limit: int = 1000) -> list[Any]:
+        """The messages that are there now, decoded; see `Subscription.poll`.
+
+        Ends before a message that does not decode: the next call raises its `DecodeError`, and the one after that continues.
+        """
+        limit = counted(limit, "poll", "limit")
+        found: list[Any] = []
+        take, decode = _native.next_of_batch, self._decoded
+        while len(found) < limit and (message := take(self, not found)) is not None:
+            try:
+                found.append(decode(message))
+            except DecodeError as error:
+                if not found:
+                    raise
+                _native.keep_back(self, without_frames(error))
+                break
+        return found
+
+    def __next__(self) -> Any:
+        return self._decoded(super().__next__())
+
+
+def without_frames(error: DecodeError) -> DecodeError:
+    """For an error that is kept: its frames would keep the handle alive that keeps it."""
+    cause = error.__cause__
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+    return error.with_traceback(None)
+
+
+class EarlySubscription(NativeSubscription):
+    """A subscription that is older than its channel's first publication. It becomes an ordinary one with its first message."""
+
+    @staticmethod
+    def _usual(codec: Codec) -> type[NativeSubscription]:
+        """The class for a channel with this codec."""
+        return NativeSubscription if codec.kind == "bytes" else DecodingSubscription
+
+    @property
+    def codec(self) -> Codec | None:
+        """None until the channel's first publication decides it."""
+        return _decided(self)
+
+    # Once this is an ordinary subscription, each of these calls that one's method.
+
+    def recv(self, timeout: float | None = None) -> Any:
+        """The next message; see `Subscription.recv`."""
+        deadline = deadline_of(timeout)
+        left = timeout
+        while _decided(self) is None and _native.wait_any([self], left):
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        if isinstance(self, EarlySubscription):
+            raise TimedOut(f"{self.channel}: no message within the timeout: nothing was published yet")
+        return self.recv(left)
+
+    def try_recv(self) -> Any:
+        """The next message, or None; see `Subscription.try_recv`."""
+        return None if _still_open(self) else self.try_recv()
+
+    def poll(self, limit: int = 1000) -> list[Any]:
+        """The messages that are there now; see `Subscription.poll`."""
+        limit = counted(limit, "poll", "limit")
+        return [] if _still_open(self) else self.poll(limit)
+
+    def __next__(self) -> Any:
+        if self.closed:
+            raise StopIteration
+        try:
+            while _decided(self) is None:
+                _native.wait_any([self], None)
+        except Closed:
+            raise StopIteration from None
+        return self.__next__()
+
+    async def arecv(self, timeout: float | None = None) -> Any:
+        """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses nothing."""
+        take = _native.Subscription.try_recv
+        attempt = lambda: None if _still_open(self) else take(self)  # noqa: E731
+        why = f"{self.channel}: no message within the timeout"
+        return self._decoded(await awaiting.message(self, attempt, timeout, why))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_open(self)
+        if _decided(self) is not None:
+            return super().__reduce__()
+        start = "earliest" if self._origin.channel.kind.keeps else "newest"  # from its beginning, as this one
+        return reopen, (self._origin.opener, self._origin.channel, {**self._origin.arguments, "start": start})
+
+
+def _decided(subscription: NativeSubscription) -> Codec | None:
+    """The channel's codec, once there is one: then this is an ordinary subscription from now on, whichever thread finds out."""
+    if not _native.decided(subscription):
+        return None
+    now = type(subscription)
+    if not issubclass(now, EarlySubscription):  # another thread was faster
+        return subscription._origin.codec
+    told = codecs.from_metadata(_native.metadata_of(subscription), subscription.channel)
+    codec = codecs.agreed(told, subscription._origin.arguments.get("codec")) or told
+    subscription._origin = replace(subscription._origin, codec=codec)
+    subscription.__class__ = now._usual(codec)
+    return codec
+
+
+def _still_open(subscription: NativeSubscription) -> bool:
+    """Whether there is nothing to read yet."""
+    if _decided(subscription) is None:
+        _ = subscription.position  # `Closed` if it is
+        return True
+    return False
+
+
+Publication.register(NativePublication)
+Subscription.register(NativeSubscription)
+
+
+def to_batch(capsules: tuple[Any, Any]) -> pa.RecordBatch:
+    """A pyarrow batch from the two capsules of the Arrow C data interface."""
+    import pyarrow as pa
+
+    return pa.RecordBatch._import_from_c_capsule(*capsules)
+
+
+def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
+    """Those subscriptions that have something to read, or whose stream has ended; see `penstock.wait`."""
+    given = _readers(subscriptions)
+    return [given[i] for i in _native.wait_any(given, timeout)]
+
+
+async def wait_async(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
+    """`wait` in the running event loop."""
+    given = _readers(subscriptions)
+    return await loops.wait_async(given, lambda: wait(given, 0), limit_of(timeout))
+
+
+def _readers(subscriptions: Sequence[Any]) -> list[Any]:
+    given = list(subscriptions)
+    for handle in given:
+        if not isinstance(handle, _native.Subscription):
+            raise Invalid(f"there is nothing to wait for on {handle!r}: give subscriptions, sync queues and sockets")
+    return given
+
+
+def publication(writer: _native.WriterEnd, origin: Origin) -> NativePublication:
+    """A publication that encodes if the channel has a codec."""
+    return (NativePublication if origin.codec.kind == "bytes" else EncodingPublication)(writer, origin)
+
+
+def subscription(
+    reader: _native.ReaderEnd,
+    kind: Kind,
+    channel: Channel,
+    codec: Codec | None,
+    opener: Callable[..., Any],
+    arguments: dict[str, Any],
+    spin: float,
+    until_end: bool = False,
+) -> NativeSubscription:
+    """A subscription that decodes if the channel has a codec. codec: None while the channel is open."""
+    origin = Origin(kind, channel, codec or codecs.BYTES, opener, arguments)
+    if codec is None:
+        return EarlySubscription(reader, origin, spin, until_end)
+    return (NativeSubscription if origin.codec.kind == "bytes" else DecodingSubscription)(
+        reader, origin, spin, until_end
+    )

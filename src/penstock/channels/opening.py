@@ -1,0 +1,343 @@
+"""Opening channels of any kind: decided by the first publication, checked by every later opener.
+
+Knows files and metadata; the kind's `Layout` says what its file looks like.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channel import Channel
+from penstock.channels import files, memory
+from penstock.codecs import Codec
+from penstock.errors import Corrupt, Invalid, Mismatch, NotFound, SystemFailure, Unsupported
+from penstock.kinds import Kind as Kind
+from penstock.options import flag
+from penstock.status import ChannelStatus, Member, Totals, latency_of
+
+PIXELS_EPOCH = 1 << 62
+
+
+def where(channel: Channel) -> str:
+    """The path of a channel's file."""
+    if channel.fake:
+        return f"{channel} (in process {os.getpid()})"
+    return str(files.folder() / files.file_name(channel))
+
+
+def place_of(channel: Channel) -> str:
+    """A channel's URI and path, for errors: errors about a file name both, all others the URI."""
+    return where(channel) if channel.fake else f"{channel} ({where(channel)})"
+
+
+def open_end(
+    kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any, end: Callable[[int, str], Any]
+) -> tuple[Any, Codec]:
+    """The result of `end(descriptor, path)`, and the channel's codec. Makes the channel if there is none, and decides an open one.
+
+    For every kind, `asked` may have `prefault`: bring the channel's memory into this process now, not when it is first used.
+    """
+    asked = dict(asked)
+    prefault = flag(asked.pop("prefault", False), "prefault")
+    fd, found = _open_or_make(kind, channel, asked, codec)
+    try:
+        made = end(fd, place_of(channel))
+    finally:
+        os.close(fd)
+    _finish(channel, made, prefault)
+    return made, found
+
+
+def open_reader(
+    kind: Kind,
+    channel: Channel,
+    asked: dict[str, Any],
+    codec: Any,
+    end: Callable[[int, str], Any],
+    early: Callable[[int, str], Any],
+    start: tuple[str, int] = ("newest", 0),
+) -> tuple[Any, Codec | None]:
+    """The same for a handle that only reads: it does not decide the channel, but names options for the decision.
+
+    Without a first publication the channel is open, or made so now: then this returns the result of `early`, and None for the codec.
+    """
+    asked = dict(asked)
+    prefault = flag(asked.pop("prefault", False), "prefault")
+    kind.options(**asked)
+    while True:
+        try:
+            fd = files.open_existing(channel)
+        except NotFound:
+            _make_open(kind, channel, asked, codec)
+            continue
+        break
+    try:
+        with _held_if_open(kind, channel, fd) as hold:
+            if hold is None:
+                found: Codec | None = _agree(kind, channel, fd, asked, codec)
+                made = end(fd, place_of(channel))
+            else:
+                _name(kind, channel, fd, hold, asked, codec, start)
+                made, found = early(fd, place_of(channel)), None
+    finally:
+        os.close(fd)
+    _finish(channel, made, prefault)
+    return made, found
+
+
+def _finish(channel: Channel, made: Any, prefault: bool) -> None:
+    if made is None:
+        return
+    if prefault:
+        made.prefault()
+    if channel.fake and isinstance(made, _native.ReaderEnd):
+        made.lead_through(memory.gate(channel))
+
+
+def _open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) -> tuple[int, Codec]:
+    wanted = kind.options(**asked)
+    while True:
+        try:
+            fd = files.open_existing(channel)
+        except NotFound:
+            chosen = codecs.resolve(codec)
+            try:
+                size = wanted.file_size
+            except NotFound as error:
+                raise NotFound(error.errno, f"there is no channel {channel}: {error.strerror}") from None
+            files.create(channel, size, lambda new, chosen=chosen: kind.layout.format(wanted, chosen, new))  # type: ignore[misc]
+            continue
+        try:
+            with _held_if_open(kind, channel, fd) as hold:
+                if hold is not None:
+                    _decide(kind, channel, fd, hold, asked, codec)
+            return fd, _agree(kind, channel, fd, asked, codec)
+        except BaseException:
+            os.close(fd)
+            raise
+
+
+# ---- channels without a first publication: docs/design/open_channels.md ----
+
+
+@contextlib.contextmanager
+def _held_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.OpenHold | None]:
+    """Holds the open byte while the block runs, if the channel is open; None if it is not."""
+    path = place_of(channel)
+    if kind.layout.open_slots is None or not _native.is_open(fd, path, channel.kind.name):
+        yield None
+        return
+    hold = _native.OpenHold(fd, path)
+    try:
+        if _native.is_open(fd, path, channel.kind.name):
+            yield hold
+        else:  # decided meanwhile: then it is as any other
+            hold.release()
+            yield None
+    finally:
+        hold.release()
+
+
+def _given(asked: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _make_open(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) -> None:
+    assert kind.layout.open_slots is not None
+    slots, notes = kind.layout.open_slots(kind.options(**asked)), _notes(_given(asked), codec)
+    size = _native.open_file_size(channel.kind.name, slots)
+    files.create(
+        channel,
+        size,
+        lambda fd: _native.format_open(
+            fd=fd, kind=channel.kind.name, slots=slots, notes=notes, boot_id=files.boot_id()
+        ),
+    )
+
+
+def _notes(options: dict[str, Any], codec: Any) -> bytes:
+    """The options and the codec that were named, as they are stored."""
+    spec = None if codec is None else codecs.resolve(codec).spec
+    return json.dumps({"options": options, "codec": spec}, separators=(",", ":")).encode()
+
+
+def _merge(
+    kind: Kind, channel: Channel, fd: int, asked: dict[str, Any], codec: Any
+) -> tuple[dict[str, Any], Any, dict[str, Any]]:
+    """The options and the codec that others and this one name together, and what others named alone."""
+    place = place_of(channel)
+    try:
+        notes = json.loads(_native.read_notes(fd, place, channel.kind.name))
+        others, spec = dict(notes["options"]), notes["codec"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"{place}: the options named for it are damaged: {error}") from error
+    mine = _given(asked)
+    for name, value in mine.items():
+        if name in others and others[name] != value:
+            raise Mismatch(
+                f"{place} has no publication yet, and a subscription named {name}={others[name]}, not {value}. "
+                f"Give {name}={others[name]} or leave {name} out, or {start_over(channel)}"
+            )
+    if codec is not None and spec is not None and codecs.agreed(codecs.from_spec(spec), codec) is None:
+        raise Mismatch(
+            f"{place} has no publication yet, and a subscription named the codec {_said(spec)}, not "
+            f"{_said(codecs.resolve(codec).spec)}. Give that codec or leave codec out, or {start_over(channel)}"
+        )
+    return {**others, **mine}, spec if codec is None else codec, others
+
+
+def _name(
+    kind: Kind,
+    channel: Channel,
+    fd: int,
+    hold: _native.OpenHold,
+    asked: dict[str, Any],
+    codec: Any,
+    start: tuple[str, int],
+) -> None:
+    """Adds what a subscription names; the holder of the open byte."""
+    assert kind.layout.open_slots is not None
+    named, chosen, others = _merge(kind, channel, fd, asked, codec)
+    options = _checked(kind, channel, named, others)
+    if start[0] == "position" and start[1] not in (0, named.get("start_position", 0)):
+        raise Invalid(
+            f"{channel}: position {start[1]} is not kept: nothing was published yet; start is 'newest' or 'earliest'"
+        )
+    if _given(asked) or codec is not None:
+        limited = kind.layout.open_slots(options) if "max_members" in _given(asked) else None
+        _native.write_notes(fd, place_of(channel), channel.kind.name, hold, _notes(named, chosen), limited)
+
+
+def _decide(kind: Kind, channel: Channel, fd: int, hold: _native.OpenHold, asked: dict[str, Any], codec: Any) -> None:
+    """Makes an open channel what its first publication wants; the holder of the open byte."""
+    named, chosen, others = _merge(kind, channel, fd, asked, codec)
+    options = _checked(kind, channel, named, others)
+    try:
+        kind.layout.format(options, codecs.resolve(chosen), fd, hold)
+    except SystemFailure as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise SystemFailure(errno.ENOSPC, files.no_room(channel, options.file_size, error)) from error
+
+
+def _checked(kind: Kind, channel: Channel, named: dict[str, Any], others: dict[str, Any]) -> Any:
+    try:
+        return kind.options(**named)
+    except Invalid as error:
+        if not others:
+            raise
+        told = ", ".join(f"{name}={value}" for name, value in others.items())
+        raise Mismatch(f"{channel}: {error}; subscriptions named {told}. Fit that, or {start_over(channel)}") from error
+
+
+def start_over(channel: Channel) -> str:
+    """The way out of a mismatch."""
+    return f"remove the channel first: penstock.remove({str(channel)!r}), or penstock rm {channel} in a shell"
+
+
+def _said(spec: dict[str, Any]) -> Any:
+    """A codec's description as its user wrote it."""
+    return repr(spec["kind"]) if len(spec) == 1 else spec.get("message", spec)
+
+
+def _agree(kind: Kind, channel: Channel, fd: int, asked: dict[str, Any], codec: Any) -> Codec:
+    """The channel's codec, or `Mismatch` if the channel has other options or another codec."""
+    place = place_of(channel)
+    there = kind.layout.inspect(fd, place)
+    for name, value in asked.items():
+        if value is not None and name in there and there[name] != value:
+            raise Mismatch(
+                f"{place} exists with {name}={there[name]}, not {value}. Give {name}={there[name]} or leave {name} out, "
+                f"or {start_over(channel)}"
+            )
+    found = codecs.from_metadata(there["metadata"], place)
+    agreed = codecs.agreed(found, codec)
+    if agreed is None:
+        raise Mismatch(
+            f"{place} exists with the codec {_said(found.spec)}, not {_said(codecs.resolve(codec).spec)}. "
+            f"Give that codec or leave codec out, or {start_over(channel)}"
+        )
+    return agreed
+
+
+def start_of(start: Any, names: tuple[str, ...]) -> tuple[str, int]:
+    """How the compiled ends want it: a name and a position. `Invalid` for anything else."""
+    wanted = " or ".join([*(repr(name) for name in names), "a position"])
+    if isinstance(start, str) and start in ("newest", "earliest") and start not in names:
+        raise Unsupported(
+            f"start is {start!r}, and channels of this kind keep nothing to begin with: it must be {wanted}"
+        )
+    if isinstance(start, bool) or not isinstance(start, str | int) or (isinstance(start, str) and start not in names):
+        raise Invalid(f"start is {start!r}: it must be {wanted}")
+    if isinstance(start, str):
+        return start, 0
+    if not 0 <= start < 1 << 63:
+        raise Invalid(f"start is {start}: positions are from 0 to below 2**63")
+    return "position", start
+
+
+def about(kind: Kind, channel: Channel) -> dict[str, Any]:
+    """The content of a channel's header, and its `size`; read without disturbing anyone. `NotFound` if there is none.
+
+    Of an open channel: `created_ns`, `max_members`, `members` and nothing else.
+    """
+    fd, path = files.open_existing(channel), place_of(channel)
+    try:
+        if kind.layout.open_slots is not None and _native.is_open(fd, path, channel.kind.name):
+            found = {**_native.inspect_open(fd, path, channel.kind.name), "open": True}
+            found["max_members"] = found["slots"] // kind.layout.member_slots
+        else:
+            found = kind.layout.inspect(fd, path)
+        return {**found, "size": os.fstat(fd).st_size}
+    finally:
+        os.close(fd)
+
+
+def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
+    """A channel's sizes, totals and members, read without disturbing anyone. `NotFound` if there is none."""
+    if kind.layout.status is not None:
+        found_there: ChannelStatus = kind.layout.status(channel)
+        return found_there
+    path, found = where(channel), about(kind, channel)
+    is_open = "open" in found
+    return ChannelStatus(
+        channel=str(channel),
+        path=path,
+        kind=channel.kind.name,
+        state="open" if is_open else "ready",
+        codec=None if is_open else codecs.from_metadata(found["metadata"], place_of(channel)).kind,
+        totals=Totals(*[0] * 10) if is_open else Totals(**found["totals"]),
+        members=tuple(Member.of(member) for member in found["members"]),
+        capacity=0 if is_open else found["capacity"],
+        position=0 if is_open else found["position"],
+        details={} if is_open else {name: found[name] for name in kind.layout.details},
+        latency=latency_of(found),
+        **{name: found[name] for name in ("size", "created_ns", "max_members")},
+    )
+
+
+def describe(kind: Kind, channel: Channel, *, pixels: bool = False) -> dict[str, Any]:
+    """The description of a channel that its recording keeps.
+
+    pixels: of frames, with them. Such a recording has no terms, and its positions are its own: so it has an epoch of its own.
+    """
+    found = about(kind, channel)
+    if "open" in found:
+        raise NotFound(
+            errno.ENOENT, f"{channel} has no first publication yet, so its options are not decided: publish to it first"
+        )
+    described = {
+        **{name: found[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")},
+        "codec": codecs.from_metadata(found["metadata"], place_of(channel)).spec,
+    }
+    if pixels:
+        described["term_length"], described["codec"]["pixels"] = 0, True
+        described["epoch"] ^= PIXELS_EPOCH
+    return kind.recorded_as(described)

@@ -1,0 +1,48 @@
+"""The command completion, and the shell's questions while a user types. Knows the app; opens no channel."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from penstock.cli import output
+
+VARIABLE = "_PENSTOCK_COMPLETE"  # a shell sets it to ask
+
+
+class Shell(StrEnum):
+    """Shells that can be taught."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds this command to the app."""
+    app.command("completion")(completion)
+
+
+def completion(shell: Annotated[Shell, typer.Argument(help="Your shell.")]) -> None:
+    """Prints a script that completes commands, options and channels. In bash: eval "$(penstock completion bash)"."""
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    print(get_completion_script(prog_name="penstock", complete_var=VARIABLE, shell=shell.value))
+    if shell is Shell.bash:  # which would break log:imu into three words
+        print('COMP_WORDBREAKS="${COMP_WORDBREAKS//:}"')
+
+
+def answered(app: typer.Typer) -> bool:
+    """Whether a shell asked, and got its answer. An unknown question gets none."""
+    asked = os.environ.get(VARIABLE)
+    if asked is None:
+        return False
+    from typer.completion import completion_init, shell_complete  # type: ignore[attr-defined]
+
+    completion_init()
+    with output.streams():
+        shell_complete(typer.main.get_command(app), {}, "penstock", VARIABLE, asked)
+    return True

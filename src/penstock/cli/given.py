@@ -1,0 +1,121 @@
+"""Checks arguments of the command line: positions, seconds, archives' folders. Errors name the option."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote
+
+import typer
+
+import penstock
+from penstock.channel import FAKE
+from penstock.cli import output
+from penstock.kinds import kind_names
+from penstock.recording import nanoseconds
+from penstock.storage import is_remote, where
+
+NUMBER = re.compile("-?[0-9]{1,20}", re.ASCII)
+SECONDS_AT_MOST = 10**12  # a smaller number is meant as seconds: as nanoseconds it is a time in 1970
+FILE_URI = re.compile("file:/+(localhost/+)?", re.IGNORECASE)
+URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+
+
+def folder(text: str) -> Path:
+    """A folder of recordings or tables, from an argument: a path or a `file:` URI; not another URI, and not a channel."""
+    if FILE_URI.match(text):
+        text = unquote("/" + FILE_URI.sub("", text, count=1), errors="surrogateescape")
+    found = URI.match(text)
+    if output.path(text) != output.printable(text):
+        raise typer.BadParameter(f"{output.path(text)} is not UTF-8: the paths of archives and tables are")
+    if not text:
+        raise typer.BadParameter("it is empty: give a folder")
+    is_channel = found is not None and found[1] in {FAKE, *kind_names()}
+    if found and (text[found.end() :].startswith("/") or is_channel):
+        what = "a channel" if is_channel else "a URI"
+        raise typer.BadParameter(f"{text!r} is {what}: give a folder (./{text} if it has that name)")
+    return Path(text)
+
+
+def place(text: str) -> Any:
+    """A folder as `folder` takes it, or a URI of an object storage."""
+    return where(text).uri if is_remote(text) else folder(text)
+
+
+ArchivePath = Annotated[
+    Path, typer.Argument(help="The archive's folder, or s3://BUCKET/FOLDER.", parser=place, metavar="ARCHIVE")
+]
+
+
+Since = Annotated[
+    str | None,
+    typer.Option(help="From this time on: '2026-01-31 12:00', '10m ago', yesterday, @SECONDS.", metavar="<time>"),
+]
+MaxBytes = Annotated[
+    str | None, typer.Option(help="Keep at most so much of these channels, as 20GB; the oldest goes.", metavar="<size>")
+]
+MaxAge = Annotated[str | None, typer.Option(help="Keep no recording older than this, as 7d or 12h.", metavar="<time>")]
+Until = Annotated[str | None, typer.Option(help="Up to this time.", metavar="<time>")]
+
+
+def start(text: str) -> Literal["newest", "earliest"] | int:
+    """Where to begin: newest, earliest or a position."""
+    if text in ("newest", "earliest"):
+        return "newest" if text == "newest" else "earliest"
+    return position(text, "newest, earliest or a position")
+
+
+def position(text: str, what: str = "a position") -> int:
+    """A position from the option --start."""
+    if not NUMBER.fullmatch(text) or not 0 <= int(text) < 1 << 63:
+        raise penstock.Invalid(f"--start is {text!r}: it must be {what}, from 0 to below 2**63")
+    return int(text)
+
+
+def seconds(value: float | None, option: str) -> float | None:
+    """Seconds from 0 on; None, also for infinity, is for ever."""
+    if value is None or value == math.inf:
+        return None
+    if not value >= 0:
+        raise penstock.Invalid(f"{option} is {value}: it must be seconds from 0 on")
+    return value
+
+
+def positive(value: float | None, option: str) -> float | None:
+    """A finite number above 0, or None."""
+    if value is not None and not 0 < value < math.inf:
+        raise penstock.Invalid(f"{option} is {value}: it must be a number, more than 0")
+    return value
+
+
+def interval(text: str, option: str) -> float:
+    """Seconds from a text as 5s, 500ms, 2m or 0.5."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|)", text, re.ASCII)
+    if found is None:
+        raise penstock.Invalid(f"{option} is {text!r}: it must be a time, as 5s, 500ms or 2m")
+    return float(found[1]) * {"ms": 0.001, "s": 1, "": 1, "m": 60, "h": 3600}[found[2]]
+
+
+def moment(text: str | None, option: str, default: int) -> int:
+    """A time as nanoseconds since the epoch; see `penstock.moments`."""
+    if text is None:
+        return default
+    found = nanoseconds(text, option)
+    if 0 < abs(found) < SECONDS_AT_MOST and text.strip().lstrip("-").isdigit():
+        raise penstock.Invalid(f"{option} is {text!r}: write @{text.strip()} for seconds since the epoch")
+    return found
+
+
+def limit(value: int | None) -> int | None:
+    """A number of messages from 0 on."""
+    if value is not None and value < 0:
+        raise penstock.Invalid(f"--limit is {value}: it must be a number of messages from 0 on")
+    return value if value is None else min(value, sys.maxsize)
+
+
+def recording(text: str) -> int | str:
+    """A recording's number, or a channel."""
+    return int(text) if NUMBER.fullmatch(text) and not text.startswith("-") else text

@@ -1,0 +1,178 @@
+"""`penstock sub` on several channels at once, and on patterns of them. Knows subscriptions; opens those that come later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import penstock
+from penstock import tools
+from penstock.cli import output
+from penstock.cli.ending import reason
+
+LOOK_SECONDS = 0.2  # between looks for channels that come, and whether the output is still read
+BATCH = 100  # messages of one channel before the next has its turn
+
+
+def options(channel: str, block: bool) -> dict[str, Any]:
+    """The options of a subscription that makes no writer wait, unless `block`."""
+    return {} if block or "drop_after" not in tools.subscription_options(channel) else {"drop_after": 0.0}
+
+
+def about(subscription: penstock.Subscription) -> dict[str, Any]:
+    """The fields that JSON has beside the message received last."""
+    last = subscription.last
+    said: dict[str, Any] = {"position": last.position, "time_ns": last.time_ns, "session": last.session}
+    if last.sender:
+        said |= {"sender": last.sender, "type": last.type}
+    return said
+
+
+def payload_bytes(batch: Any) -> int:
+    """The bytes of a batch's messages."""
+    import pyarrow.compute as pc
+
+    return int(pc.sum(pc.binary_length(batch.column("payload"))).as_py() or 0)
+
+
+class _Several:
+    """Subscriptions to named channels, and to those that patterns stand for as they come.
+
+    A channel whose messages go to one reader each is read only if it is named.
+    """
+
+    def __init__(self, channels: Sequence[str], start: Literal["newest", "earliest"] | int, block: bool) -> None:
+        self._block, self._start = block, start
+        self._named = [channel for channel in channels if not tools.is_pattern(channel)]
+        self._coming = tools.Appearing([channel for channel in channels if tools.is_pattern(channel)])
+        self.open: list[penstock.Subscription] = []
+        try:
+            for channel in self._named:
+                self._add(channel, start)
+            self.look(first=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add(self, channel: str, start: Literal["newest", "earliest"] | int) -> None:
+        self.open.append(penstock.subscribe(channel, start=start, **options(channel, self._block)))
+
+    def look(self, *, first: bool = False) -> None:
+        """Subscribes to the channels that came. One that came later is read from its first message on, if its kind keeps messages."""
+        for channel in self._coming.new():
+            if channel in self._named or tools.takes_messages(channel):
+                continue
+            try:
+                self._join(channel, first)
+            except penstock.PenstockError as error:
+                output.note(f"warning: {channel} is not read: {reason(error)}")
+
+    def _join(self, channel: str, first: bool) -> None:
+        try:
+            self._add(channel, self._start if first else "earliest")
+        except penstock.Unsupported:
+            self._add(channel, "newest")
+
+    def ready(self, seconds: float) -> list[penstock.Subscription]:
+        """Those that have something, after at most so many seconds."""
+        if self.open:
+            return penstock.wait(self.open, seconds)
+        time.sleep(seconds)
+        return []
+
+    def close(self) -> None:
+        """Closes them."""
+        for subscription in self.open:
+            subscription.close()
+
+
+def sub(
+    channels: Sequence[str],
+    start: Literal["newest", "earliest"] | int,
+    limit: int | None,
+    timeout: float | None,
+    block: bool,
+    hz: bool,
+    json: bool,
+) -> None:
+    """Prints the messages of several channels, or counts them once a second. Ends when nothing came for `timeout` seconds."""
+    several = _Several(channels, start, block)
+    try:
+        (_count if hz else _print)(several, limit, timeout, json)
+    except TimeoutError:
+        output.note(f"{', '.join(channels)}: nothing came for {timeout:g} seconds")
+    finally:
+        several.close()
+
+
+def _print(several: _Several, limit: int | None, timeout: float | None, json: bool) -> None:
+    count, quiet = 0, time.monotonic()
+    while limit is None or count < limit:
+        came = 0
+        for subscription in several.ready(_patience(quiet, timeout)):
+            most = BATCH if limit is None else min(BATCH, limit - count)
+            came += (printed := _print_from(subscription, most, json))
+            count += printed
+        several.look()
+        output.check_reader()
+        quiet = _quiet(came, quiet, timeout)
+
+
+def _patience(quiet: float, timeout: float | None) -> float:
+    return LOOK_SECONDS if timeout is None else max(0.0, min(LOOK_SECONDS, quiet + timeout - time.monotonic()))
+
+
+def _quiet(came: int, quiet: float, timeout: float | None) -> float:
+    """Since when nothing has come. TimeoutError if that is too long ago."""
+    now = time.monotonic()
+    if came:
+        return now
+    if timeout is not None and now - quiet >= timeout:
+        raise TimeoutError
+    return quiet
+
+
+def _print_from(subscription: penstock.Subscription, most: int, json: bool) -> int:
+    """Prints what a subscription has, at most so many messages; how many."""
+    count = 0
+    while count < most:
+        try:
+            message = subscription.try_recv()
+        except (penstock.DecodeError, penstock.TooSlow) as error:
+            output.note(f"warning: {reason(error)}")
+            continue
+        if message is None:
+            break
+        count += 1
+        if json:
+            print(output.as_json({"channel": subscription.channel, **about(subscription), "data": message}), flush=True)
+        else:
+            print(f"{subscription.channel}  {output.message(message)}", flush=True)
+    return count
+
+
+def _count(several: _Several, limit: int | None, timeout: float | None, json: bool) -> None:
+    total, quiet = 0, time.monotonic()
+    while limit is None or total < limit:
+        begun = time.monotonic()
+        counts = dict.fromkeys((one.channel for one in several.open), (0, 0))
+        while time.monotonic() < begun + 1 and (limit is None or total < limit):
+            for subscription in several.ready(0.05):
+                try:
+                    batch = subscription.poll_arrow()
+                except penstock.TooSlow:  # it is in `lost`
+                    continue
+                messages, size = counts.get(subscription.channel, (0, 0))
+                counts[subscription.channel] = messages + batch.num_rows, size + payload_bytes(batch)
+                total += batch.num_rows
+            several.look()
+        passed = time.monotonic() - begun
+        for channel, (messages, size) in sorted(counts.items()):
+            if json:
+                row = {"channel": channel, "messages_per_s": messages / passed, "bytes_per_s": size / passed}
+                print(output.as_json(row), flush=True)
+            else:
+                output.say(f"{channel}  {messages / passed:>14,.0f} messages/s  {output.size(size / passed):>10}/s")
+        quiet = _quiet(sum(messages for messages, _ in counts.values()), quiet, timeout)
+        output.check_reader()

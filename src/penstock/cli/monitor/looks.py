@@ -1,0 +1,142 @@
+"""One look at everything per interval, by one thread, for all browsers: a snapshot as JSON, and what came before it.
+
+Knows channels, rates, archives and tables; knows no request.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__, tools
+from penstock.cli.monitor.kept import Archived, Tabled
+from penstock.cli.monitor.programs import Programs
+from penstock.cli.output import as_json
+from penstock.cli.rates import HISTORY, Rate, Rates, as_row
+from penstock.errors import PenstockError
+
+KEPT_EVERY = 2.0  # seconds between two looks at archives and tables: a look lists files
+DIGITS = 1  # of rates in the history: a chart shows no more
+
+
+class Looks:
+    """Looks again and again from `start` to `stop`, and calls each listener with the event. Listeners are called by the looking thread.
+
+    survey: gives channels and the files that are none, as `tools.survey`.
+    """
+
+    def __init__(
+        self,
+        archives: Sequence[Path] = (),
+        tables: Sequence[Path] = (),
+        *,
+        every: float = 1.0,
+        survey: Callable[[], tuple[Sequence[Any], Sequence[Any]]] = tools.survey,
+    ) -> None:
+        self.every = every
+        self._survey = survey
+        self._rates, self._programs = Rates(time.monotonic), Programs()
+        self._archives = [Archived(path) for path in archives]
+        self._tables = [Tabled(path) for path in tables]
+        self._kept: dict[str, Any] = {"archives": [], "tables": []}
+        self._kept_at = -KEPT_EVERY
+        self._times: deque[int] = deque(maxlen=HISTORY)
+        self._now: list[Rate] = []
+        self._latest = "{}"
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[str], None]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-monitor", daemon=True)
+        self.number = 0
+
+    def start(self) -> None:
+        """Begins to look. The first look is done when it returns."""
+        self.look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._ended.set()
+        self._thread.join()
+
+    def join(self, listener: Callable[[str], None]) -> str:
+        """Calls a listener with each look from now on. The value: all that came before, and the newest look."""
+        with self._lock:
+            self._listeners.append(listener)
+            return self._past()
+
+    def leave(self, listener: Callable[[str], None]) -> None:
+        """Calls it no more."""
+        with self._lock:
+            self._listeners.remove(listener)
+
+    def latest(self) -> str:
+        """The newest look as JSON."""
+        return self._latest
+
+    def look(self) -> None:
+        """Looks once, and tells the listeners."""
+        made = as_json(self._snapshot())
+        with self._lock:
+            self._latest = made
+            listeners = list(self._listeners)
+            for listener in listeners:
+                listener(made)
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            due = max(due + self.every, time.monotonic())  # a look that took too long is not made up for
+            if self._ended.wait(due - time.monotonic()):
+                return
+            self.look()
+
+    def _snapshot(self) -> dict[str, Any]:
+        error = None
+        try:
+            found, strange = self._survey()
+        except (PenstockError, OSError) as trouble:
+            found, strange, error = [], [], str(trouble)
+        with self._lock:
+            self._now = self._rates.look(found)
+            self._times.append(time.time_ns() // 1_000_000)
+            self.number += 1
+        if time.monotonic() - self._kept_at >= KEPT_EVERY:
+            self._kept = {
+                "archives": [one.look() for one in self._archives],
+                "tables": [one.look() for one in self._tables],
+            }
+            self._kept_at = time.monotonic()
+        usage = tools.channel_memory()
+        return {
+            "look": self.number,
+            "time_ms": self._times[-1],
+            "error": error,
+            "channels": [as_row(rate) for rate in self._now],
+            "processes": self._programs.of(rate.status for rate in self._now),
+            "strange": [{"path": str(one.path), "why": one.why} for one in strange],
+            "memory": {"free": usage.free, "total": usage.total},
+            **self._kept,
+        }
+
+    def _past(self) -> str:
+        """The samples of each channel that there is now, the newest last, and when they were taken."""
+        history = {
+            rate.status.channel: [
+                [
+                    round(sample.messages, DIGITS),
+                    round(sample.bytes),
+                    sample.lag,
+                    round(sample.lost, DIGITS),
+                    sample.p99_ns and round(sample.p99_ns),
+                ]
+                for sample in rate.history
+            ]
+            for rate in self._now
+        }
+        about = {"version": __version__, "every": self.every, "samples": HISTORY, "folder": str(tools.channel_folder())}
+        return as_json({**about, "times_ms": list(self._times), "history": history})

@@ -1,0 +1,170 @@
+"""The monitor's requests: the page's files, the newest look, and looks as they come. Every one needs the token, and none writes.
+
+Needs starlette and uvicorn: `pip install 'penstock[web]'`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.cli.monitor.looks import Looks
+from penstock.loopback import LOOPBACK, is_local, listening
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, Response, StreamingResponse
+    from starlette.routing import Route
+except ImportError as error:
+    raise penstock.Unsupported(
+        "the monitor needs the packages starlette and uvicorn: pip install 'penstock[web]'"
+    ) from error
+
+ASSETS = Path(__file__).with_name("assets")
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+WAITING = 4  # looks that wait for a slow browser; it misses others
+END_SECONDS = 2
+
+
+class _Stream:
+    """The events of one browser. The looking thread puts looks in; the event loop takes them out."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def put(self, look: str | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._put, look)
+
+    def _put(self, look: str | None) -> None:
+        if look is None or self._events.qsize() < WAITING:
+            self._events.put_nowait(look)
+
+    async def events(self, looks: Looks, streams: set[_Stream]) -> AsyncIterator[str]:
+        streams.add(self)
+        try:
+            yield f"event: past\ndata: {looks.join(self.put)}\n\nevent: look\ndata: {looks.latest()}\n\n"
+            while (look := await self._events.get()) is not None:
+                yield f"event: look\ndata: {look}\n\n"
+        finally:
+            looks.leave(self.put)
+            streams.discard(self)
+
+
+class _Gate:
+    """Lets requests through that name this machine and the token. It stands before everything else."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app, self._token = app, token.encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":  # no websockets, and no lifespan
+            return
+        headers = [value for name, value in scope["headers"] if name == b"host"]
+        given = scope["path"].encode().split(b"/")[1] if scope["path"].startswith("/") else b""
+        refused = None
+        if len(headers) != 1 or not is_local(headers[0].decode("latin-1")):
+            refused = "ask for localhost\n"
+        elif not hmac.compare_digest(given, self._token):
+            refused = "the address lacks its token: copy the whole line that penstock monitor printed\n"
+        if refused is not None:
+            await PlainTextResponse(refused, 403, HEADERS)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _asset(path: Path) -> Callable[[Request], Response]:
+    content, kind = path.read_bytes(), TYPES[path.suffix]
+
+    def answer(request: Request) -> Response:
+        return Response(content, media_type=kind, headers=HEADERS)
+
+    return answer
+
+
+class Server:
+    """Serves the page on the loopback. A context manager: it looks and serves until the block ends.
+
+    port: 0 takes a free one. `SystemFailure` if it is taken. The token is new for each server and is the first part of every path.
+    """
+
+    def __init__(self, looks: Looks, port: int = 0) -> None:
+        self._looks, self._token = looks, secrets.token_urlsafe(24)
+        self._socket = listening(port)
+        self._streams: set[_Stream] = set()
+        files = {path.name: _asset(path) for path in sorted(ASSETS.iterdir()) if path.suffix in TYPES}
+        root = f"/{self._token}"
+        routes = [
+            Route(f"{root}/", files.pop("index.html"), methods=["GET"]),
+            Route(f"{root}/events", self._events, methods=["GET"]),
+            Route(f"{root}/look.json", self._look, methods=["GET"]),
+            *(Route(f"{root}/{name}", answer, methods=["GET"]) for name, answer in files.items()),
+        ]
+        config = uvicorn.Config(
+            _Gate(Starlette(routes=routes), self._token),
+            lifespan="off",
+            ws="none",
+            http="h11",
+            loop="asyncio",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=END_SECONDS,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._serve, name="penstock-monitor-web", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where the page is, with the token."""
+        return f"http://{LOOPBACK}:{self._socket.getsockname()[1]}/{self._token}/"
+
+    def __enter__(self) -> Server:
+        self._looks.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._looks.stop()
+        self._server.should_exit = True
+        for stream in list(self._streams):
+            stream.put(None)
+        self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+    async def _events(self, request: Request) -> Response:
+        stream = _Stream()
+        if self._server.should_exit:
+            stream.put(None)
+        events = stream.events(self._looks, self._streams)
+        return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
+
+    def _look(self, request: Request) -> Response:
+        return Response(self._looks.latest(), media_type="application/json", headers=HEADERS)

@@ -1,0 +1,195 @@
+"""Rates of channels, from looks at their counts. Plain values: knows no screen and no clock but the one it is given."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.latency import Latency
+from penstock.status import ChannelStatus, Member
+
+HISTORY = 240  # looks
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+class Sample(NamedTuple):
+    """One look at a channel: rates per second since the look before; lag in bytes. lost: 0 where the kind counts no losses. p99_ns: of the
+    latencies since the look before; None if nothing was received."""
+
+    messages: float
+    bytes: float
+    lag: int
+    lost: float
+    refused: float
+    p99_ns: float | None
+
+
+@dataclass(frozen=True)
+class MemberRate:
+    """A member and its messages and bytes per second. behind: the bytes that it has yet to read; None where nothing says so. latency:
+    since the look before."""
+
+    member: Member
+    messages: float
+    bytes: float
+    behind: int | None
+    latency: Latency | None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A channel and what happened to it per second since the look before.
+
+    lost: messages, or bytes where the kind counts bytes alone (`loses_bytes`); None where it counts no losses. refused: sends that found no
+    room. latency: from send to receive, of the messages since the look before; None where none are counted. history: the looks so far, the
+    newest last.
+    """
+
+    status: ChannelStatus
+    messages: float
+    bytes: float
+    refused: float
+    lost: float | None
+    loses_bytes: bool
+    latency: Latency | None
+    members: tuple[MemberRate, ...]
+    history: tuple[Sample, ...]
+
+
+@dataclass
+class _Known:
+    status: ChannelStatus
+    at: float
+    history: deque[Sample] = field(default_factory=lambda: deque(maxlen=HISTORY))
+
+
+class Rates:
+    """Turns looks at channels into rates. A channel's first look has rates of 0. One thread at a time.
+
+    clock: seconds that only grow, such as `time.monotonic`.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._known: dict[tuple[str, int], _Known] = {}
+
+    def look(self, found: Iterable[ChannelStatus]) -> list[Rate]:
+        """The rates of these channels, in their order. Channels that are not among them any more are forgotten."""
+        now, before = self._clock(), self._known
+        self._known, rates = {}, []
+        for status in found:
+            key = (status.path, status.created_ns)  # a channel made again is another one
+            old = before.get(key)
+            known = _Known(status, now, old.history) if old else _Known(status, now)
+            self._known[key] = known
+            rates.append(_rate(known, old))
+        return rates
+
+
+def _rate(new: _Known, old: _Known | None) -> Rate:
+    passed = new.at - old.at if old else 0.0
+    after, before = new.status.totals, (old or new).status.totals
+
+    def per_second(more: float) -> float:
+        return max(0.0, more) / passed if passed > 0 else 0.0
+
+    loses_bytes = after.messages_lost is None
+    now_lost, then_lost = (
+        (after.bytes_lost, before.bytes_lost) if loses_bytes else (after.messages_lost, before.messages_lost)
+    )
+    messages = per_second(after.messages_sent - before.messages_sent)
+    seen = {(member.slot, member.joined_ns): member for member in (old.status.members if old else ())}
+    members = []
+    for member in new.status.members:
+        then = seen.get((member.slot, member.joined_ns), member)
+        members.append(
+            MemberRate(
+                member,
+                per_second(member.messages - then.messages),
+                per_second(member.bytes - then.bytes),
+                _behind(new.status, member),
+                _lately(member.latency, then.latency),
+            )
+        )
+    sent = per_second(after.bytes_sent - before.bytes_sent)
+    refused = per_second(after.back_pressure - before.back_pressure)
+    lost = None if now_lost is None or then_lost is None else per_second(now_lost - then_lost)
+    latency = _lately(new.status.latency, (old or new).status.latency)
+    if old is not None:
+        p99 = None if latency is None else latency.quantile_ns(0.99)
+        new.history.append(Sample(messages, sent, new.status.lag, lost or 0.0, refused, p99))
+    return Rate(
+        new.status,
+        messages,
+        sent,
+        refused,
+        lost,
+        loses_bytes,
+        latency,
+        tuple(members),
+        tuple(new.history),
+    )
+
+
+def _lately(now: Latency | None, then: Latency | None) -> Latency | None:
+    return now if now is None or then is None else now.since(then)
+
+
+def _behind(status: ChannelStatus, member: Member) -> int | None:
+    if member.dropped or not member.reads:
+        return None
+    if member.lag is not None:
+        return member.lag
+    return None if member.position is None else status.position - member.position
+
+
+def as_row(rate: Rate) -> dict[str, Any]:
+    """A channel at this look, for programs. Times in nanoseconds, lengths in bytes."""
+    status = rate.status
+    return {
+        "channel": status.channel,
+        "kind": status.kind,
+        "codec": status.codec,
+        "state": status.state,
+        "created_ns": status.created_ns,
+        "messages_per_s": rate.messages,
+        "bytes_per_s": rate.bytes,
+        "refused_per_s": rate.refused,
+        "lost_per_s": rate.lost,
+        "lost_unit": "bytes" if rate.loses_bytes else "messages",
+        "lag": status.lag,
+        "latency": None if rate.latency is None else rate.latency.summary(),
+        "writers": status.writers,
+        "readers": status.readers,
+        "size": status.size,
+        "capacity": status.capacity,
+        "messages_sent": status.totals.messages_sent,
+        "bytes_sent": status.totals.bytes_sent,
+        "lost": status.totals.bytes_lost if rate.loses_bytes else status.totals.messages_lost,
+        "members": [
+            {
+                "role": one.member.role,
+                "pid": one.member.pid,
+                "name": one.member.name,
+                "reads": one.member.reads,
+                "writes": one.member.writes,
+                "messages_per_s": one.messages,
+                "bytes_per_s": one.bytes,
+                "lag": one.behind,
+                "latency": None if one.latency is None else one.latency.summary(),
+                "dropped": one.member.dropped,
+            }
+            for one in rate.members
+        ],
+    }
+
+
+def sparkline(values: Iterable[float], width: int) -> str:
+    """The newest values as blocks, from 0 to the largest of them; a value above 0 is never blank."""
+    shown = list(values)[-width:] if width > 0 else []
+    top = max(shown, default=0.0)
+    steps = len(BLOCKS) - 1
+    drawn = "".join(BLOCKS[max(1, round(value / top * steps))] if value > 0 else BLOCKS[0] for value in shown)
+    return drawn.rjust(max(0, width))

@@ -1,0 +1,169 @@
+"""A report's plots of the transport, as SVG: each one wide, and once more narrow for phones. Knows matplotlib; reads no table.
+
+Colours of text and lines are replaced by the page's style, which has a dark one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+
+from penstock.cli.output import duration
+from penstock.cli.report.streams import Stream
+
+COLORS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#db2777", "#6b7280", "#65a30d")
+WIDE, HALF, NARROW = 11.0, 5.6, 4.6  # inches
+WINDOWS = 60
+FAR = 20  # rates that are so many times apart need a log scale
+LINE, GRID, TEXT = "#9ca3af", "#eef0f3", "#6b7280"  # page.html names these, too
+STYLE = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": TEXT,
+    "text.color": TEXT,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "xtick.color": TEXT,
+    "ytick.color": TEXT,
+}
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def styled() -> Iterator[None]:
+    """Draws without a screen, in the report's style."""
+    mpl.use("Agg")
+    with mpl.rc_context(STYLE):
+        yield
+
+
+def svg(figure: Any) -> str:
+    """A figure as SVG. Its ids are its own: those of two figures on a page must differ."""
+    out = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": f"penstock-{next(_numbers)}"}):
+        figure.savefig(out, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None})
+    plt.close(figure)
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def both(draw: Callable[[float], Any], width: float = WIDE) -> str:
+    """A figure drawn in its width and in a phone's."""
+    return f'<div class="wide">{svg(draw(width))}</div><div class="narrow">{svg(draw(NARROW))}</div>'
+
+
+def plots(streams: Sequence[Stream]) -> dict[str, str]:
+    """The plots by their names in the page."""
+    with_color = list(zip(streams, COLORS * (len(streams) // len(COLORS) + 1), strict=False))
+    seen = [stream.times for stream in streams if len(stream.times)]
+    begun, ended = (min(t[0] for t in seen), max(t[-1] for t in seen)) if seen else (0, 0)
+    width = max((ended - begun) / 1e9 / WINDOWS, 1e-3)
+    return {
+        "rates": both(lambda inches: _rates(with_color, begun, width, inches)),
+        "window": duration(width * 1e9),
+        "latency": both(lambda inches: _latency(with_color, inches), HALF),
+        "tail": both(lambda inches: _tail(with_color, inches), HALF),
+        "gaps": both(lambda inches: _gaps(with_color, begun, inches)),
+    }
+
+
+def windows(times: Any, begun: int, width: float) -> tuple[Any, Any]:
+    """(where each window begins in seconds, messages per second in it), of the windows that lie within the stream.
+
+    A window that the stream's first or last message cuts would count too few: it is left out.
+    """
+    if len(times) < 2:
+        return np.zeros(0), np.zeros(0)
+    seconds = (times - begun) / 1e9
+    first, last = int(np.ceil(seconds[0] / width)), int(np.floor(seconds[-1] / width))
+    if last <= first:
+        return np.zeros(0), np.zeros(0)
+    counts = np.histogram(seconds, bins=np.arange(first, last + 1) * width)[0]
+    return np.arange(first, last) * width, counts / width
+
+
+def _rates(streams: list[tuple[Stream, str]], begun: int, width: float, inches: float) -> Any:
+    figure, axes = plt.subplots(figsize=(inches, 3.6))
+    for stream, color in streams:
+        at, rate = windows(stream.times, begun, width)
+        if len(at):
+            at, rate = np.append(at, at[-1] + width), np.append(rate, rate[-1])
+            axes.step(at, np.where(rate > 0, rate, np.nan), where="post", color=color, lw=1.6, label=stream.name)
+    shown = [rate for line in axes.lines for rate in line.get_ydata() if rate > 0]
+    if shown and max(shown) > FAR * min(shown):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("messages/s")
+    if axes.lines:
+        columns = 5 if inches > HALF else 2
+        axes.legend(frameon=False, ncol=columns, loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=9)
+    return figure
+
+
+def _latency(streams: list[tuple[Stream, str]], inches: float) -> Any:
+    figure, axes = plt.subplots(figsize=(inches, 3.6))
+    for stream, color in streams:
+        values = np.sort(stream.latencies)
+        if len(values):
+            at = np.unique(np.linspace(0, len(values) - 1, 300).astype(int))
+            axes.plot(np.maximum(values[at], 1) / 1e3, (at + 1) / len(values) * 100, color=color, lw=1.6)
+    axes.set_xscale("log")
+    axes.set_xlabel("µs")
+    axes.set_ylabel("% of messages")
+    return figure
+
+
+def _tail(streams: list[tuple[Stream, str]], inches: float) -> Any:
+    """Latency over the share of messages that took longer: each step to the right is ten times rarer."""
+    figure, axes = plt.subplots(figsize=(inches, 3.6))
+    most = 100
+    for stream, color in streams:
+        values = np.sort(stream.latencies)[::-1]
+        if len(values):
+            most = max(most, len(values))
+            at = np.unique(np.geomspace(1, len(values), 200).astype(int))
+            axes.plot(len(values) / at, np.maximum(values[at - 1], 1) / 1e3, color=color, lw=1.6)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    ticks = [(10.0**power, 100 - 100 / 10.0**power) for power in range(int(np.log10(most)) + 1)]
+    axes.set_xticks([at for at, _ in ticks], ["min" if not share else f"p{share:.6g}" for _, share in ticks])
+    axes.minorticks_off()
+    axes.set_ylabel("µs")
+    return figure
+
+
+def _gaps(streams: list[tuple[Stream, str]], begun: int, inches: float) -> Any:
+    shown = streams[::-1]
+    figure, axes = plt.subplots(figsize=(inches, 0.45 + 0.34 * max(len(shown), 1)))
+    for place, (stream, color) in enumerate(shown):
+        if len(stream.times) < 2:
+            continue
+        seconds = (stream.times - begun) / 1e9
+        axes.barh(place, seconds[-1] - seconds[0], left=seconds[0], color=color, alpha=0.18, height=0.55)
+        waits = np.diff(seconds)
+        longest = int(np.argmax(waits))
+        axes.barh(place, waits[longest], left=seconds[longest], color=color, height=0.55)
+        usual = duration(float(np.median(waits)) * 1e9)
+        text = f"  {duration(float(waits[longest]) * 1e9)}, usual {usual}"
+        axes.text(seconds[-1], place, text, va="center", fontsize=8.5)
+    axes.set_yticks(range(len(shown)), [stream.name for stream, _ in shown])
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("seconds")
+    axes.margins(x=0.06)
+    return figure

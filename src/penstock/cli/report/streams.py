@@ -1,0 +1,41 @@
+"""One stream as a report shows it. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli.output import count, size
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """One stream: send times in order, in nanoseconds since the epoch; latencies in nanoseconds, in no order.
+
+    lost: messages or bytes. shown: its name for people, if that is not its URI without the kind.
+    """
+
+    channel: str
+    times: Any
+    latencies: Any
+    bytes: int
+    messages: int
+    lost: int = 0
+    lost_unit: str = "messages"
+    shown: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name for people."""
+        return (self.shown or self.channel.partition(":")[2]).removeprefix("demo.").removeprefix("drive.")
+
+    @property
+    def rate(self) -> float:
+        """Messages per second, between the first and the last one."""
+        seconds = (self.times[-1] - self.times[0]) / 1e9 if len(self.times) > 1 else 0.0
+        return (len(self.times) - 1) / seconds if seconds > 0 else 0.0
+
+    @property
+    def missing(self) -> str:
+        """Its losses for people."""
+        return size(self.lost) if self.lost_unit == "bytes" else count(self.lost)

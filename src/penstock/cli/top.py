@@ -1,0 +1,284 @@
+"""The command `top`: channels with their rates, refreshed in place. Draws lines; `screen` shows them and reads keys."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+import penstock
+from penstock import tools
+from penstock.cli import output, screen
+from penstock.cli.rates import Rate, Rates, as_row, sparkline
+from penstock.tools import command_of
+
+FASTEST, SLOWEST = 0.1, 3600.0
+GAP = 2
+NARROWEST = 7  # columns that change their width with each look could not be read
+WIDE = 120  # columns where there is no terminal
+KEYS = "q ends · s sorts by the next column · r turns the order · m members · space pauses · + - interval"
+
+Line = list[output.Part]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its title, its text, what it is sorted by, and how soon it goes when the terminal is narrow (0: never)."""
+
+    title: str
+    cell: Callable[[Rate], str]
+    order: Callable[[Rate], Any]
+    goes: int = 0
+    style: Callable[[Rate], str] = lambda rate: ""
+
+
+def lost(rate: Rate) -> str:
+    """Losses in messages, or bytes where the kind counts bytes alone."""
+    if not rate.lost:
+        return "–" if rate.lost is None else "0"
+    return output.size(rate.lost) if rate.loses_bytes else output.count(rate.lost)
+
+
+def quantile(share: float) -> Callable[[Rate], float | None]:
+    """The latency since the look before that this share of the messages did not exceed. None if nothing was received."""
+    return lambda rate: None if rate.latency is None else rate.latency.quantile_ns(share)
+
+
+P50, P99 = quantile(0.5), quantile(0.99)
+COLUMNS = (
+    Column("codec", lambda r: r.status.codec or "(open)", lambda r: r.status.codec or "", 7),
+    Column("messages/s", lambda r: output.count(r.messages), lambda r: -r.messages),
+    Column("bytes/s", lambda r: output.size(r.bytes), lambda r: -r.bytes),
+    Column("writers", lambda r: str(r.status.writers), lambda r: -r.status.writers, 3),
+    Column("readers", lambda r: str(r.status.readers), lambda r: -r.status.readers, 3),
+    Column("lag", lambda r: output.size(r.status.lag), lambda r: -r.status.lag),
+    Column("p50", lambda r: output.duration(P50(r)), lambda r: -(P50(r) or 0), 5),
+    Column("p99", lambda r: output.duration(P99(r)), lambda r: -(P99(r) or 0), 1),
+    Column("lost/s", lost, lambda r: -(r.lost or 0), 0, lambda r: "bold red" if r.lost else ""),
+    Column(
+        "refused/s", lambda r: output.count(r.refused), lambda r: -r.refused, 4, lambda r: "yellow" if r.refused else ""
+    ),
+    Column("sent", lambda r: output.count(r.status.totals.messages_sent), lambda r: -r.status.totals.messages_sent, 6),
+    Column("memory", lambda r: output.size(r.status.size), lambda r: -r.status.size, 2),
+)
+SORTS: dict[str, Callable[[Rate], Any]] = {
+    "channel": lambda rate: rate.status.channel,
+    **{column.title.removesuffix("/s"): column.order for column in COLUMNS},
+}
+
+
+@dataclass
+class View:
+    """The state of the screen, which keys change."""
+
+    sort: str = "messages"
+    turned: bool = False
+    members: bool = False
+    paused: bool = False
+    every: float = 1.0
+    ended: bool = False
+    rates: list[Rate] = field(default_factory=list)
+
+    def press(self, key: str) -> None:
+        """Does what a key stands for. Other keys do nothing."""
+        names = list(SORTS)
+        if key in ("q", "\x1b", "\x03", "\x04"):
+            self.ended = True
+        elif key == "s":
+            self.sort = names[(names.index(self.sort) + 1) % len(names)]
+        elif key == "r":
+            self.turned = not self.turned
+        elif key == "m":
+            self.members = not self.members
+        elif key == " ":
+            self.paused = not self.paused
+        elif key in ("+", "="):
+            self.every = max(FASTEST, self.every / 2)
+        elif key == "-":
+            self.every = min(SLOWEST, self.every * 2)
+
+    def ordered(self) -> list[Rate]:
+        """The rates in the order that is asked for; equal ones by name."""
+        by_name = sorted(self.rates, key=lambda rate: rate.status.channel)
+        return sorted(by_name, key=SORTS[self.sort], reverse=self.turned)
+
+
+def draw(view: View, width: int, height: int | None = None) -> list[Line]:
+    """The lines of a screen of that size. height: None for all lines that there are."""
+    rates = view.ordered()
+    lines = [_summary(view, rates)]
+    if not rates:
+        return [_clip(lines[0], width), [""], ["no channels"]]
+    columns, name_width, spark_width = _fit(rates, width)
+    lines.append(_titles(view, columns, name_width, spark_width, rates))
+    widths = [_width(column, rates) for column in columns]
+    for rate in rates:
+        line: Line = [(_cut(rate.status.channel, name_width).ljust(name_width), "bold" if rate.messages else "")]
+        if spark_width:
+            line.append((" " * GAP + sparkline((one.messages for one in rate.history), spark_width), "cyan"))
+        for column, room in zip(columns, widths, strict=True):
+            line.append((" " * GAP + column.cell(rate).rjust(room), column.style(rate)))
+        lines.append(line)
+        if view.members:
+            lines += _members(rate, width)
+    if height is not None and len(lines) > height:
+        hidden = len(lines) - height + 1
+        lines = [*lines[: height - 1], [(f"… {output.many(hidden, 'line')} more", "dim")]]
+    return [_clip(line, width) for line in lines]
+
+
+def _summary(view: View, rates: Sequence[Rate]) -> Line:
+    total, size = sum(rate.messages for rate in rates), sum(rate.bytes for rate in rates)
+    state = "paused" if view.paused else f"every {view.every:g} s"
+    return [
+        (f"{output.many(len(rates), 'channel')}  ", "bold"),
+        f"{output.count(total)} messages/s  {output.size(size)}/s  ",
+        (f"by {view.sort}{' (turned)' if view.turned else ''}, {state}", "dim"),
+    ]
+
+
+def _width(column: Column, rates: Sequence[Rate]) -> int:
+    return max(len(column.title), NARROWEST, *(len(column.cell(rate)) for rate in rates))
+
+
+def _fit(rates: Sequence[Rate], width: int) -> tuple[list[Column], int, int]:
+    """The columns that fit, the width of the names and that of the sparklines."""
+    columns = list(COLUMNS)
+    longest = max(len("channel"), *(len(rate.status.channel) for rate in rates))
+
+    def left(name: int) -> int:
+        return width - name - sum(_width(column, rates) + GAP for column in columns)
+
+    while left(min(longest, 20)) < 8 + GAP and any(column.goes for column in columns):
+        columns.remove(max((column for column in columns if column.goes), key=lambda column: column.goes))
+    name = max(8, min(longest, width - sum(_width(column, rates) + GAP for column in columns) - 8 - GAP))
+    spark = min(left(name) - GAP, 40)
+    return columns, name, spark if spark >= 4 else 0
+
+
+def _titles(view: View, columns: Sequence[Column], name: int, spark: int, rates: Sequence[Rate]) -> Line:
+    def title(text: str) -> output.Part:
+        return text, "bold underline" if text.strip().removesuffix("/s") == view.sort else "bold"
+
+    line = [title("channel"), " " * (name - len("channel"))]
+    if spark:
+        line += [" " * GAP, ("lately".rjust(spark)[:spark], "dim")]
+    for column in columns:
+        line += [" " * (GAP + _width(column, rates) - len(column.title)), title(column.title)]
+    return line
+
+
+def _members(rate: Rate, width: int) -> list[Line]:
+    lines: list[Line] = []
+    for one in rate.members:
+        member = one.member
+        words = [f"  {member.role:12}", f"pid {member.pid:<8}", f"{output.count(one.messages):>10} messages/s"]
+        words.append(f"lag {output.size(one.behind)}" if one.behind is not None else "")
+        if one.latency is not None and one.latency.measured:
+            p50, p99 = (output.duration(one.latency.quantile_ns(share)) for share in (0.5, 0.99))
+            words.append(f"p50 {p50}  p99 {p99}")
+        words += ["dropped"] if member.dropped else []
+        words += [member.name or "", command_of(member.pid)]
+        lines.append([(_cut("  ".join(word for word in words if word), width), "dim")])
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    shown = output.printable(text)
+    return shown if len(shown) <= width else shown[: max(0, width - 1)] + "…"
+
+
+def _clip(line: Line, width: int) -> Line:
+    """A line of at most that width. A terminal would wrap what is longer."""
+    made: Line = []
+    for part in line:
+        text, style = (part, "") if isinstance(part, str) else part
+        made.append((output.printable(text)[:width], style))
+        width -= len(made[-1][0])
+    return made
+
+
+def top(
+    channels: Annotated[
+        list[str] | None,
+        typer.Argument(help="Channels such as log:imu, and patterns such as 'robot/*'. Without any: all."),
+    ] = None,
+    every: Annotated[float, typer.Option("--every", "-d", help="Seconds between two looks, from 0.1 on.")] = 1.0,
+    count: Annotated[int | None, typer.Option("--count", "-n", help="End after this many looks.")] = None,
+    sort: Annotated[str, typer.Option(help=f"One of: {', '.join(SORTS)}.")] = "messages",
+    members: Annotated[bool, typer.Option("--members", "-m", help="Show each channel's members.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per channel and look, for programs.")] = False,
+) -> None:
+    """Shows channels live: rates, lag, losses, members. Keys: q ends, s sorts, r turns, m members, space pauses, + - interval."""
+    if not FASTEST <= every <= SLOWEST:
+        raise penstock.Invalid(f"--every is {every}: it must be from {FASTEST:g} to {SLOWEST:g} seconds")
+    if count is not None and count < 1:
+        raise penstock.Invalid(f"--count is {count}: it must be a number of looks from 1 on")
+    if sort not in SORTS:
+        raise penstock.Invalid(f"--sort is {sort!r}: it must be one of {', '.join(SORTS)}")
+    named = {channel for channel in channels or () if not tools.is_pattern(channel)}
+    view, rates = View(sort=sort, members=members, every=every), Rates(time.monotonic)
+
+    def look() -> None:
+        found = penstock.channels(channels or "*")
+        missing = sorted(named - {status.channel for status in found})
+        if missing and not view.rates:
+            raise penstock.NotFound(f"there is no channel {missing[0]}")
+        view.rates = rates.look(found)
+
+    look()
+    if json:
+        _stream(
+            view,
+            look,
+            count,
+            lambda: [output.as_json({"time_ns": time.time_ns(), **as_row(rate)}) for rate in view.ordered()],
+        )
+        return
+    if screen.is_live():
+        with screen.opened() as terminal:
+            _refresh(view, look, count, terminal)
+        return
+    width = shutil.get_terminal_size((WIDE, 1)).columns
+    _stream(view, look, count, lambda: [*map(screen.joined, draw(view, width)), ""])
+
+
+def _stream(view: View, look: Callable[[], None], count: int | None, lines: Callable[[], list[str]]) -> None:
+    number = 0
+    while count is None or number < count:
+        time.sleep(view.every)
+        look()
+        for line in lines():
+            print(line)
+        sys.stdout.flush()
+        output.check_reader()
+        number += 1
+
+
+def _refresh(view: View, look: Callable[[], None], count: int | None, terminal: screen.Screen) -> None:
+    number, due = 0, time.monotonic()
+    while not view.ended:
+        width, height = terminal.size()
+        terminal.show([*draw(view, width, height - 1), [(_cut(KEYS, width), "dim")]])
+        key = terminal.key(max(0.0, due - time.monotonic()))
+        if key:
+            before = view.every
+            view.press(key)
+            due += view.every - before
+        if time.monotonic() >= due:
+            if number == count:
+                return
+            if not view.paused:
+                look()
+                number += 1
+            due = time.monotonic() + view.every
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the command to the app."""
+    app.command("top")(top)

@@ -1,0 +1,238 @@
+"""Export: an archive's messages as files, decoded, in a pool of processes and without a JVM. A copy made once, not a table kept up to date.
+
+The rows and columns are those of the pipeline's table *messages*. Knows the planner, rows and part files; knows no Spark.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock import Archive, columns
+from penstock.durable import own_errors
+from penstock.errors import Corrupt, Invalid
+from penstock.export import delta, task
+from penstock.export.pool import Pool
+from penstock.parts import Part, check, clean
+from penstock.recording import TIME_MAX, TIME_MIN, Moment, Range, Survey, nanoseconds
+from penstock.storage import Place, reached, where
+
+__all__ = ["FORMS", "Exported", "Outcome", "export"]
+
+FORMS = ("delta", "parquet", "arrow", "csv")
+Progress = Callable[[str, int, int], None]
+DEFAULT = {"delta": "snappy", "parquet": "snappy", "arrow": "none", "csv": "none"}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A stream's files. folder: within the export."""
+
+    stream: str
+    folder: str
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an export. left_out: a text for each part of the archive that is damaged and is not there."""
+
+    streams: tuple[Exported, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Messages in all."""
+        return sum(one.rows for one in self.streams)
+
+
+@reached
+@own_errors
+def export(
+    archive: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    form: str = "parquet",
+    streams: Sequence[str] | None = None,
+    since: Moment = TIME_MIN,
+    until: Moment = TIME_MAX,
+    compression: str | None = None,
+    processes: int | None = None,
+    range_bytes: int = 64 << 20,
+    left_out: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Writes an archive's messages into `out`, a folder for each stream, as `delta`, `parquet`, `arrow` or `csv`.
+
+    out: a new or empty folder, or a URI such as s3://BUCKET/FOLDER. streams: only these channels; patterns as "robot/*" too. since, until: send
+    times, both inclusive: datetimes, texts as "10m ago", or nanoseconds. processes: how many work; by default one for each core, and this one alone for less than 64 MiB. range_bytes: about how
+    much of a recording becomes one file. left_out: called with a text for each damaged part of the archive. Without it such damage
+    raises `Corrupt` at the end; everything else is there then.
+    """
+    if form not in FORMS:
+        raise Invalid(f"there is no format {form!r}: there are {', '.join(FORMS)}")
+    if processes is not None and processes < 1:
+        raise Invalid(f"processes is {processes}: it must be at least 1")
+    files = "parquet" if form == "delta" else form
+    compression = DEFAULT[form] if compression is None else compression
+    check(files, compression)
+    if form == "delta":
+        delta.needed()
+    span = nanoseconds(since, "since"), nanoseconds(until, "until")
+    place = where(out, "the place of the export")
+    work = _target(place)
+    damaged: list[str] = []
+    try:
+        ranges = _planned(Archive(archive, create=False), streams, span, range_bytes, damaged)
+        job = _Job(work, files, compression, span, progress or (lambda what, done, count: None), damaged)
+        total = sum(one.bytes for one in ranges)
+        job.run(ranges, processes or (1 if total < 64 << 20 else len(os.sched_getaffinity(0))))
+        found = job.finish(form == "delta")
+        if place.is_local:
+            os.replace(work.path, place.path)
+    except BaseException:
+        if place.is_local:
+            shutil.rmtree(work.path, ignore_errors=True)
+        raise
+    if left_out is not None:
+        for text in damaged:
+            left_out(text)
+    elif damaged:
+        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+        raise Corrupt(f"{damaged[0]}{more}; all else is in {place}")
+    return Outcome(tuple(found), tuple(damaged))
+
+
+def _target(place: Place) -> Place:
+    """The folder that is written to: one beside `place`, which gets its name at the end, or the place on an object storage itself."""
+    if place.is_local:
+        path = Path(place.path)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise Invalid(f"{path} exists and is not an empty folder: name a new one for the export")
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.new"):  # of an export that was killed
+            pid = left.name.split(".")[-2]
+            if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+                shutil.rmtree(left, ignore_errors=True)
+        made = path.with_name(f".{path.name}.{os.getpid()}.new")
+        shutil.rmtree(made, ignore_errors=True)
+        made.mkdir(parents=True)
+        return where(made)
+    from pyarrow import fs
+
+    if place.fs.get_file_info(fs.FileSelector(place.path, allow_not_found=True, recursive=True)):
+        raise Invalid(f"{place} holds objects already: name another prefix for the export")
+    return place
+
+
+def _planned(
+    archive: Archive, streams: Sequence[str] | None, span: tuple[int, int], range_bytes: int, damaged: list[str]
+) -> list[Range]:
+    survey = Survey(archive, None if streams is None else archive.channels(streams), damaged.append)
+    since, until = span
+    return survey.plan(
+        since=since if since > TIME_MIN else None, until=until if until < TIME_MAX else None, range_bytes=range_bytes
+    )
+
+
+@dataclass
+class _Stream:
+    """A channel's messages of one codec: they share columns."""
+
+    channel: str
+    codec: dict[str, Any]
+    folder: str
+    ranges: list[Range]
+    keys: columns.Keys = ()
+
+
+class _Job:
+    """One export."""
+
+    def __init__(
+        self, work: Place, form: str, compression: str, span: tuple[int, int], progress: Progress, damaged: list[str]
+    ) -> None:
+        self._work, self._form, self._compression, self._span = work, form, compression, span
+        self._progress, self._damaged = progress, damaged
+        self._streams: list[_Stream] = []
+        self._parts: dict[str, dict[int, Part]] = {}
+
+    def run(self, ranges: list[Range], processes: int) -> None:
+        """Writes all files. A stream whose messages have more keys than its first ones is written again with all of them."""
+        self._streams = _grouped(ranges)
+        todo = [(stream, number) for stream in self._streams for number in range(len(stream.ranges))]
+        for stream in self._streams:
+            stream.keys = task.beginning(stream.ranges[0])
+        with Pool(min(processes, max(1, len(todo)))) as pool:
+            while todo:
+                tasks = [self._task(stream, number) for stream, number in todo]
+                answers = pool.map(tasks, lambda done, count: self._progress("exporting", done, count))
+                grown = []
+                for (stream, number), answer in zip(todo, answers, strict=True):
+                    self._take(stream, number, answer)
+                    if "keys" in answer:
+                        more = columns.keys_from_json(answer["keys"])
+                        stream.keys = columns.merged(stream.codec, stream.keys, more)
+                        grown += [stream] if stream not in grown else []
+                todo = [(stream, number) for stream in grown for number in range(len(stream.ranges))]
+
+    def _task(self, stream: _Stream, number: int) -> dict[str, Any]:
+        return {
+            "range": asdict(stream.ranges[number]),
+            "keys": columns.keys_to_json(stream.keys),
+            "since": self._span[0],
+            "until": self._span[1],
+            "out": self._work.uri,
+            "relative": f"{stream.folder}/part-{number:06d}",
+            "form": self._form,
+            "compression": self._compression,
+        }
+
+    def _take(self, stream: _Stream, number: int, answer: dict[str, Any]) -> None:
+        parts = self._parts.setdefault(stream.folder, {})
+        if "error" in answer:
+            planned = stream.ranges[number]
+            self._damaged.append(
+                f"{stream.channel}: positions {planned.start} to {planned.end} are left out: {answer['error']}"
+            )
+        elif "part" in answer:
+            parts[number] = Part(**answer["part"])
+
+    def finish(self, as_delta: bool) -> list[Exported]:
+        """The streams that have rows; a Delta table of each if asked for."""
+        found = []
+        for stream in self._streams:
+            parts = [part for _, part in sorted(self._parts.get(stream.folder, {}).items())]
+            if not parts:
+                continue
+            if as_delta:
+                schema = task.schema(stream.codec, stream.keys)
+                delta.commit(self._work / stream.folder, parts, schema, stream.channel)
+            rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
+            found.append(Exported(stream.channel, stream.folder, len(parts), rows, size))
+        return found
+
+
+def _grouped(ranges: list[Range]) -> list[_Stream]:
+    """Ranges by channel and codec, each group with a folder's name of its own."""
+    found: dict[str, _Stream] = {}
+    taken: set[str] = set()
+    for one in ranges:
+        key = f"{one.channel} {json.dumps(one.codec, sort_keys=True)}"
+        if key not in found:
+            name = first = clean(one.channel)
+            number = 1
+            while name.lower() in taken:
+                number += 1
+                name = f"{first}_{number}"
+            taken.add(name.lower())
+            found[key] = _Stream(one.channel, one.codec, name, [])
+        found[key].ranges.append(one)
+    return list(found.values())

@@ -1,0 +1,122 @@
+"""A pool of processes that run export's tasks. They import from where this process does, and end when it does.
+
+Each is a fresh interpreter, so a program needs no guard around its main part. Tasks and answers are lines of JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+from penstock.errors import SystemFailure
+from penstock.export import task
+
+Report = Callable[[int, int], None]
+
+
+class Pool:
+    """Runs tasks: in this process if there is to be one only, else in that many processes. Not thread-safe."""
+
+    def __init__(self, processes: int) -> None:
+        self._count = processes
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        if self._count > 1:
+            path = [entry for entry in sys.path if isinstance(entry, str)]
+            main = f"import sys; sys.path[:] = {path!r}; from penstock.export.pool import serve; serve()"
+            try:
+                for _ in range(self._count):
+                    self._children.append(
+                        subprocess.Popen([sys.executable, "-c", main], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                    )
+            except BaseException as error:  # also an interrupt
+                self.__exit__()
+                if not isinstance(error, OSError):
+                    raise
+                raise SystemFailure(error.errno or 0, f"cannot start a process of the pool: {error}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.kill()
+        while self._children:
+            child = self._children[-1]
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            self._children.pop()
+
+    def map(self, tasks: list[dict[str, Any]], report: Report) -> list[dict[str, Any]]:
+        """The tasks' answers, in the order of the tasks. `SystemFailure` if a process of the pool dies."""
+        report(0, len(tasks))
+        if not self._children:
+            found = []
+            for one in tasks:
+                found.append(task.run(one))
+                report(len(found), len(tasks))
+            return found
+        return self._spread(tasks, report)
+
+    def _spread(self, tasks: list[dict[str, Any]], report: Report) -> list[dict[str, Any]]:
+        todo: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[int, dict[str, Any] | BaseException]] = queue.SimpleQueue()
+        for numbered in enumerate(tasks):
+            todo.put(numbered)
+        threads = [
+            threading.Thread(target=_feed, args=(child, todo, done), name="penstock-export", daemon=True)
+            for child in self._children
+        ]
+        for thread in threads:
+            thread.start()
+        answers: dict[int, dict[str, Any]] = {}
+        while len(answers) < len(tasks):
+            number, answer = done.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            answers[number] = answer
+            report(len(answers), len(tasks))
+        for thread in threads:
+            thread.join()
+        return [answers[number] for number in range(len(tasks))]
+
+
+def _feed(child: subprocess.Popen[bytes], todo: Any, done: Any) -> None:
+    """Gives one process its tasks, one after the other."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    while True:
+        try:
+            number, one = todo.get_nowait()
+        except queue.Empty:
+            return
+        try:
+            child.stdin.write(json.dumps(one).encode() + b"\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+        except (OSError, ValueError):
+            line = b""
+        if not line.endswith(b"\n"):
+            status = child.wait()
+            how = f"signal {-status}" if status < 0 else f"status {status}"
+            done.put((number, SystemFailure(0, f"a process of the pool ended with {how}: the export is not complete")))
+            return
+        done.put((number, json.loads(line)))
+
+
+def serve() -> None:
+    """The main function of a process of the pool. Ends when its parent closes the pipe, or dies."""
+    out = sys.stdout.buffer
+    sys.stdout = sys.stderr  # modules that print do not disturb the answers
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        for line in sys.stdin.buffer:
+            out.write(json.dumps(task.run(json.loads(line))).encode() + b"\n")
+            out.flush()

@@ -1,0 +1,87 @@
+"""One task of an export: a range of a recording into one file. Runs in any process: it gets everything in its argument, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock import columns, rows
+from penstock.errors import PenstockError
+from penstock.parts import Writer
+from penstock.recording import TIME_MAX, TIME_MIN, Range
+from penstock.storage import where
+
+SAMPLE = 2000
+
+
+def beginning(planned: Range) -> columns.Keys:
+    """The keys of a stream's first messages, to begin with. Empty if they cannot be read: then the range's task says so."""
+    if not columns.is_open(planned.codec):
+        return ()
+    try:
+        batch = next(planned.scan(["payload"], batch_rows=SAMPLE), None)
+    except (PenstockError, OSError):
+        batch = None
+    return () if batch is None else columns.learn(planned.codec, (), batch.column("payload"))
+
+
+def schema(codec: dict[str, Any], keys: columns.Keys) -> pa.Schema:
+    """The columns of a stream's files. A key that was only ever null is a column of text."""
+    found = columns.schema(codec, keys)
+    own = [field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in found]
+    return pa.schema([*rows.COMMON, *own])
+
+
+def run(task: dict[str, Any]) -> dict[str, Any]:
+    """Writes one file. The answer: its `part`; or the `keys` of its messages, if they have more than were given, and no file; or the
+    `error` of damage."""
+    try:
+        return _run(task)
+    except (PenstockError, OSError) as error:
+        return {"error": " ".join(str(error).split())}
+
+
+def _run(task: dict[str, Any]) -> dict[str, Any]:
+    planned = Range(**task["range"])
+    keys = given = columns.keys_from_json(task["keys"])
+    _, batches, _ = rows.read(planned, False)
+    ordered = rows.Ordered(batches, planned)
+    wanted = schema(planned.codec, keys)
+    writer = Writer(where(task["out"]), task["relative"], task["form"], task["compression"])
+    at = 0
+    try:
+        for batch in batches:
+            if keys is given:
+                made, keys = ordered.enrich(batch, at, planned.codec, keys)
+                if keys is given and (made := _between(made, task["since"], task["until"])).num_rows:
+                    writer.write(_whole(made, wanted))
+            else:
+                keys = columns.learn(planned.codec, keys, batch.column("payload"))
+            at += batch.num_rows
+        if keys is not given:
+            writer.discard()
+            return {"keys": columns.keys_to_json(keys)}
+        part = writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+    return {} if part is None else {"part": asdict(part)}
+
+
+def _between(batch: pa.RecordBatch, since: int, until: int) -> pa.RecordBatch:
+    if since <= TIME_MIN and until >= TIME_MAX:
+        return batch
+    times = batch.column("timestamp_ns")
+    return batch.filter(pc.and_(pc.greater_equal(times, since), pc.less_equal(times, until)))
+
+
+def _whole(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """A batch with every column of its stream."""
+    there = batch.schema.names
+    arrays = [
+        batch.column(field.name) if field.name in there else pa.nulls(batch.num_rows, field.type) for field in wanted
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)

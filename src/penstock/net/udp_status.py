@@ -1,0 +1,239 @@
+"""The status of a `udp:` channel on this machine: the endpoint and its images, and the logs of the publications here.
+
+Reads their files without disturbing anyone. Opens no socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channel import Channel
+from penstock.channels import files, opening
+from penstock.errors import Corrupt, NotFound
+from penstock.status import ChannelStatus, Member, Totals, latency_of
+
+_BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
+LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # of a publication: what it writes, and what it has counted
+COUNTS_BYTES = 4096
+SENDER_ROLE = "subscription"  # the sender's own place in its publication's log
+ABANDONED_NS = 10_000_000_000  # age of a log that nobody is in: a new one is joined at once
+COUNTED = (  # of the network, in `details`
+    "datagrams_sent",
+    "bytes_sent",
+    "datagrams_received",
+    "bytes_received",
+    "naks_sent",
+    "naks_received",
+    "retransmitted",
+    "retransmitted_bytes",
+    "duplicates",
+    "overruns",
+    "setup_requests",
+    "setups",
+    "heartbeats",
+    "statuses",
+    "losses",
+    "malformed",
+    "strange",
+    "held",
+    "sessions",
+    "sessions_refused",
+    "takeovers",
+    "send_refused",
+    "send_failed",
+    "receive_failed",
+)
+
+
+def beside(name: str) -> str | None:
+    """The name of the channel that a publication's log or an image belongs to, by its file's name."""
+    found = _BESIDE.fullmatch(name)
+    return found["file"].replace(files.SLASH, "/") if found else None
+
+
+def in_use(channel: Channel) -> frozenset[str]:
+    """The files of images that living subscriptions read, or will join."""
+    endpoint = _endpoint(channel)
+    if endpoint is not None and not endpoint["members"]:
+        return frozenset()
+    return frozenset(images(channel))  # of an endpoint without a name nobody knows whether it is used
+
+
+def images(channel: Channel) -> list[str]:
+    """The names of the images' files."""
+    return [name for name in _beside(channel) if not name.endswith((LOG_ENDING, COUNTS_ENDING))]
+
+
+def logs(channel: Channel) -> list[str]:
+    """The paths of the logs that publications of this machine write, those of killed publications among them."""
+    return [str(files.folder() / name) for name in _beside(channel) if name.endswith(LOG_ENDING)]
+
+
+def sweep(channel: Channel) -> None:
+    """Removes the logs that killed publications left behind: nobody holds a place in them, and they are not being made just now."""
+    for path in logs(channel):
+        with contextlib.suppress(FileNotFoundError, Corrupt):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            with _closing(fd):
+                found = _native.inspect_log(fd, path)
+                joined = bool(found["members"]) or time.time_ns() - found["created_ns"] > ABANDONED_NS
+                if joined and all(
+                    _native.lock_byte(fd, _native.LOG_SLOTS_BYTE + member["slot"] * _native.LOG_SLOT_SIZE, True, False)
+                    for member in found["members"]
+                ):
+                    os.unlink(path)
+                    os.unlink(_counts_of(path))
+
+
+def source_of(host: bytes, port: int) -> str:
+    """An address as people write it."""
+    address = ipaddress.IPv6Address(host)
+    return f"{address.ipv4_mapped}:{port}" if address.ipv4_mapped else f"[{address}]:{port}"
+
+
+def status(channel: Channel, own: tuple[int, dict[str, int]] | None = None) -> ChannelStatus:
+    """A channel as this machine sees it. `NotFound` if no handle of this machine has it.
+
+    own: the session and the counters of the publication that asks. Others show theirs in files, up to a millisecond later.
+    """
+    endpoint = _endpoint(channel)
+    logs = [found for name in _beside(channel) if name.endswith(LOG_ENDING) for found in _each_log(name)]
+    if endpoint is None and not logs:
+        raise NotFound(errno.ENOENT, f"there is no channel {channel} in {files.folder()}")
+    images = [] if endpoint is None else endpoint["images"]
+    members = [_publication(log) for log in logs] + _subscriptions(endpoint, images)
+    counts = Counter(endpoint["counts"] if endpoint else {})
+    for log in logs:
+        counts.update(own[1] if own and log["session"] == own[0] else log["counts"])
+    counts["sessions"] = endpoint["counts"]["sessions"] if endpoint else len(logs)
+    totals = [log["totals"] for log in logs]
+    known = [log["metadata"] for log in logs] + [image["description"] for image in images if image["description"]]
+    ends = [log["position"] for log in logs] + [image["high"] for image in images]
+    return ChannelStatus(
+        channel=str(channel),
+        path=opening.where(channel),
+        kind=channel.kind.name,
+        state="ready" if logs or images else "open",
+        codec=codecs.from_metadata(known[0], str(channel)).kind if known else None,
+        size=sum(part["size"] for part in [*logs, *images, *([endpoint] if endpoint else [])]),
+        created_ns=min(part["created_ns"] for part in [*logs, *([endpoint] if endpoint else [])]),
+        capacity=max(
+            [log["capacity"] for log in logs] or [endpoint["granted"] or endpoint["window"] if endpoint else 0]
+        ),
+        max_members=endpoint["max_members"] if endpoint else logs[0]["max_members"],
+        position=max(ends, default=0),
+        totals=Totals(
+            messages_sent=sum(total["messages_sent"] for total in totals),
+            bytes_sent=sum(total["bytes_sent"] for total in totals),
+            messages_received=sum(member.messages for member in members if member.reads),
+            bytes_received=sum(member.bytes for member in members if member.reads),
+            back_pressure=sum(total["back_pressure"] for total in totals),
+            bytes_lost=sum(member.bytes_lost or 0 for member in members if member.reads),
+            messages_lost=None,
+            repaired=0,
+            dropped=0,
+            reaped=0,
+        ),
+        members=tuple(members),
+        details={
+            "window": endpoint["granted"] or endpoint["window"] if endpoint else 0,
+            "images": len(images),
+            "holder": endpoint["holder"] if endpoint else 0,
+            **{name: counts[name] for name in COUNTED},
+        },
+        latency=None if endpoint is None else latency_of(endpoint),
+    )
+
+
+def _beside(channel: Channel) -> list[str]:
+    with contextlib.suppress(NotFound), files.opened_folder(create=False) as at:
+        return files.files_beside(channel, at)
+    return []
+
+
+def _endpoint(channel: Channel) -> dict[str, Any] | None:
+    try:
+        fd = files.open_existing(channel)
+    except NotFound:
+        return None
+    with _closing(fd):
+        found = _native.inspect_endpoint(fd, opening.place_of(channel))
+        found["size"] = os.fstat(fd).st_size
+    for image in found["images"]:
+        image.update(size=0, members=[])
+        for about in _read(image["path"], _native.inspect_log):
+            image.update(size=about["size"], members=about["members"])
+    return found
+
+
+def _each_log(name: str) -> Iterator[dict[str, Any]]:
+    """The log of a publication that lives, not one that a killed publication left behind; with its session and its counters."""
+    path = str(files.folder() / name)
+    for found in _read(path, _native.inspect_log):
+        if any(member["role"] != SENDER_ROLE for member in found["members"]):
+            session = int.from_bytes(bytes.fromhex(name[-len("00000000.log") :][:8]), signed=True)
+            yield {**found, "session": session, "counts": _counts(_counts_of(path))}
+
+
+def _counts_of(log: str) -> str:
+    """The path of a publication's counters, by that of its log."""
+    return log.removesuffix(LOG_ENDING) + COUNTS_ENDING
+
+
+def _counts(path: str) -> dict[str, int]:
+    """The counters that a publication shows. None of them if it goes at this moment."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with _closing(fd):
+            return _native.udp_counts(os.pread(fd, COUNTS_BYTES, 0))
+    return {}
+
+
+def _read(path: str, inspect: Callable[[int, str], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The content of one file, unless it has gone or goes at this moment."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    with _closing(fd), contextlib.suppress(Corrupt):
+        yield {**inspect(fd, path), "size": os.fstat(fd).st_size}
+
+
+@contextlib.contextmanager
+def _closing(fd: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def _publication(log: dict[str, Any]) -> Member:
+    """The one that writes a log. The sender beside it is no member of its own."""
+    return next(Member.of(member) for member in log["members"] if member["role"] != SENDER_ROLE)
+
+
+def _subscriptions(endpoint: dict[str, Any] | None, images: list[dict[str, Any]]) -> list[Member]:
+    """Subscriptions with the positions that their process shows in the images. Of several in one process it is the slowest's."""
+    made = []
+    for member in endpoint["members"] if endpoint else []:
+        lags = [
+            (max(image["high"] - reader["position"], 0), reader["position"])
+            for image in images
+            for reader in image["members"]
+            if reader["position"] is not None and reader["pid"] == member["pid"]
+        ]
+        behind = max(lags, default=None)
+        made.append(
+            Member.of({**member, "position": behind[1] if behind else None, "lag": behind[0] if behind else None})
+        )
+    return made

@@ -1,0 +1,293 @@
+"""Questions to archives: their recordings, as lists, batches, tables and messages; and played again onto channels.
+
+The half of `Archive` that changes nothing. Channels come from `Connector`.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import os
+import sys
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock import codecs
+from penstock.clock import Clock, SystemClock
+from penstock.durable import own_errors
+from penstock.errors import DecodeError, Invalid, NotFound, Unsupported
+from penstock.moments import Moment, nanoseconds
+from penstock.options import more_than_zero, whole
+from penstock.record import playing
+from penstock.record import replay as replaying
+from penstock.record.archive_folder import ArchiveFolder
+from penstock.record.catalog import Catalog
+from penstock.record.folder import Description, RecordingFolder
+from penstock.record.follow import follow
+from penstock.record.layout import Layout
+from penstock.record.listing import Listing
+from penstock.record.plan import Survey
+from penstock.record.playing import Played
+from penstock.record.reading import segments_for
+from penstock.record.remote import RemoteArchive
+from penstock.record.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
+from penstock.record.tracks import Tracks
+from penstock.record.types import Connector, Recorded, RecordingInfo, Recordings
+from penstock.record.watch import Watch
+from penstock.storage import is_remote, where
+from penstock.wildcards import matches, matches_any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+COLUMNS_READ = ("position", "timestamp_ns", "session", "payload")
+
+
+class ArchiveReading:
+    """Looks into an archive, reads it, and publishes it again."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, connector: Connector, create: bool = True, clock: Clock | None = None
+    ) -> None:
+        if not os.fspath(path):  # pathlib would take it for the current folder
+            raise Invalid("an archive's path is empty: name its folder, or write '.' for the current one")
+        self._connector, self._clock = connector, clock or SystemClock()
+        self._files = (
+            RemoteArchive(where(path, "the archive"))
+            if is_remote(path)
+            else own_errors(ArchiveFolder)(Path(path), create=create)
+        )
+        self._listing = Listing(self._files)
+        self._tracks = Tracks(self._files, self._listing, connector, self._clock)
+        self.path = self._files.path
+
+    @property
+    def catalog(self) -> Catalog:
+        """The database of this archive's recordings: a cache of what their folders say."""
+        return self._files.catalog
+
+    def __repr__(self) -> str:
+        return f"<Archive {self.path}>"
+
+    def _writable(self) -> None:
+        if isinstance(self._files, RemoteArchive):
+            raise Unsupported(f"{self.path} is on an object storage, where recordings can only be read")
+
+    # ---- looking ----
+
+    @own_errors
+    def folders(self) -> builtins.list[RecordingFolder]:
+        """Every recording's folder, oldest first."""
+        return self._files.folders()
+
+    @own_errors
+    def list(self) -> Recordings:
+        """All recordings, oldest first. One that is damaged is among them and hides no other."""
+        return Recordings(self._listing.all())
+
+    def _repr_html_(self) -> str:
+        return self.list()._repr_html_(f"Archive {self.path}")
+
+    @own_errors
+    def channels(self, patterns: str | Sequence[str] = "*") -> set[str]:
+        """The channels that there are recordings of, and that one of the patterns stands for. `NotFound` for a pattern without any."""
+        there = {info.channel for info in self._listing.all() if info.channel}
+        asked = [patterns] if isinstance(patterns, str) else list(patterns)
+        for pattern in asked:
+            if pattern != "*" and not any(matches(pattern, channel) for channel in there):
+                raise NotFound(
+                    f"{self.path} has no recording of {pattern}; it has {', '.join(sorted(there)) or 'none'}"
+                )
+        return {channel for channel in there if matches_any(asked, channel)}
+
+    @property
+    @own_errors
+    def id(self) -> str:
+        """A name that no other archive has. A copy that was pushed to an object storage has the name of the archive it was pushed from."""
+        return self._files.identity()
+
+    @own_errors
+    def watch(self, channels: Collection[str] | None = None) -> Watch:
+        """Looks at the archive again and again, at the cost of what is new, for readers that follow it. channels: only these."""
+        return Watch(self._files, self._listing, self._clock, channels)
+
+    def _laid_out(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
+        """The recordings of some channels, with where each one's blocks are, for planning. A second call reads only what was added."""
+        return self._listing.laid_out(channels)
+
+    @own_errors
+    def find(self, recording: int | str) -> RecordingInfo:
+        """One recording by id, or a channel's newest. `NotFound` names the recordings that there are."""
+        return self._listing.find(recording)
+
+    @own_errors
+    def _about(self, recording: int | str) -> Description:
+        return self._listing.locate(recording).describe()
+
+    # ---- reading ----
+
+    @own_errors
+    def scan(
+        self,
+        recording: int | str,
+        *,
+        columns: Sequence[str] = COLUMNS_READ,
+        start: int = 0,
+        end: int = FOR_EVER,
+        since: Moment = TIME_MIN,
+        until: Moment = TIME_MAX,
+        batch_rows: int = 32768,
+        frames: bool = False,
+    ) -> Scanner:
+        """Whole messages that begin in positions [start, end) and were sent from `since` to `until`, as batches.
+
+        since, until: datetimes with a time zone, texts as "2026-01-31T12:00Z" or "10m ago", or nanoseconds since the epoch; both
+        inclusive. frames: single frames instead,
+        fragments as they are.
+        """
+        start, end = span(start, end)
+        folder = self._listing.locate(recording)
+        about = folder.describe()
+        return Scanner(
+            segments_for(folder, about.start_position, start, end),
+            about.channel,
+            columns,
+            start=start,
+            end=end,
+            since=nanoseconds(since, "since", self._clock.now_ns),
+            until=nanoseconds(until, "until", self._clock.now_ns),
+            batch_rows=batch_rows,
+            frames=frames,
+            open=folder.opener,
+        )
+
+    def read(
+        self, recording: int | str, *, columns: Sequence[str] = COLUMNS_READ, decode: bool = False, **options: Any
+    ) -> pa.Table:
+        """A recording, or a part of it, as one Arrow table; options as in `scan`.
+
+        decode: with the codec's columns, typed as in the pipeline's tables, and with `decode_error`: a text where a message does
+        not fit the codec.
+        """
+        import pyarrow as pa
+
+        if decode:
+            from penstock.record import decoded
+
+            decoded.check(columns, options.get("frames", False))
+            asked = [*columns, *({"payload"} - set(columns))]
+            scanner = self.scan(recording, columns=asked, **options)
+            batches = list(scanner) or [scanner.empty()]
+            return decoded.table(batches, columns, self._about(recording).codec)
+        scanner = self.scan(recording, columns=columns, **options)
+        batches = list(scanner)
+        return pa.Table.from_batches(batches, schema=None if batches else scanner.empty().schema)
+
+    def replay(
+        self,
+        recording: int | str,
+        *,
+        start: int = 0,
+        end: int = FOR_EVER,
+        since: Moment = TIME_MIN,
+        until: Moment = TIME_MAX,
+        speed: float | None = None,
+        decode: bool = True,
+    ) -> Iterator[Recorded]:
+        """Messages in their recorded order, decoded by the channel's codec unless told not to.
+
+        speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. since, until: as in `scan`. A message that
+        does not decode raises `DecodeError`; the next call of `next` continues behind it.
+        """
+        return replaying.PassingOver(self._replay(recording, start, end, since, until, speed, decode))
+
+    def _replay(
+        self,
+        recording: int | str,
+        start: int,
+        end: int,
+        since: Moment,
+        until: Moment,
+        speed: float | None,
+        decode: bool,
+    ) -> Generator[Recorded | DecodeError, None, None]:
+        if speed is not None:
+            more_than_zero(speed, "speed")
+        about = self._about(recording)
+        codec = codecs.from_spec(about.codec) if decode else codecs.BYTES
+        scanner = self.scan(about.id, start=start, end=end, since=since, until=until, batch_rows=4096)
+        yield from replaying.in_rhythm(scanner, codec, about.channel, speed, self._clock)
+
+    def replay_onto(
+        self,
+        recording: int | str,
+        channel: str,
+        *,
+        speed: float | None = None,
+        timeout: float | None = None,
+        limit: int | None = None,
+        **options: Any,
+    ) -> int:
+        """Publishes a recording onto a channel, each message encoded as it was; how many. Options as in `replay`.
+
+        timeout: seconds that a message waits for room. limit: how many messages at most.
+        """
+        if limit is not None:
+            whole(limit, "limit", 0, sys.maxsize)
+        info = self.find(recording)
+        decode = replaying.holds_frames(channel)
+        found = itertools.islice(self.replay(info.id, speed=speed, decode=decode, **options), limit)
+        return replaying.publish(self._connector, channel, info, found, timeout)
+
+    def play(
+        self,
+        channels: str | Sequence[str] = "*",
+        *,
+        onto: str | Mapping[str, str] | None = None,
+        speed: float | None = 1.0,
+        since: Moment = TIME_MIN,
+        until: Moment = TIME_MAX,
+        timeout: float | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Played:
+        """Publishes all recordings again on one clock, in the order of send times: the archive's whole past, in its own rhythm.
+
+        channels: URIs and patterns; a pattern leaves out channels whose messages go to one reader each. onto: a prefix for the names
+        ("again/": log:imu goes onto log:again/imu), or a mapping of channels to channels; without it each channel is played onto
+        itself. speed: 1.0 as they were sent, 2.0 twice as fast, None as fast as possible. since, until: as in `scan`. timeout: seconds that a
+        message waits for room. progress: called with (what, messages done, messages in all).
+
+        Messages keep their encoding and each channel its codec; they are stamped with the time at which they are sent now. Memory is bounded by
+        the number of channels. Where recordings overlap, each message is played once.
+        """
+        if speed is not None:
+            more_than_zero(speed, "speed")
+        asked = [channels] if isinstance(channels, str) else list(channels)
+        span = nanoseconds(since, "since", self._clock.now_ns), nanoseconds(until, "until", self._clock.now_ns)
+        found = playing.chosen(self.channels(asked), asked)
+        playing.check_onto(onto, found)
+        ranges = Survey(self, found).plan(since=span[0], until=span[1])
+        one = playing.Playing(self._connector, self._clock, timeout)
+        return one.run(ranges, onto, speed, span, progress or (lambda what, done, count: None))
+
+    def follow(
+        self, recording: int | str, *, start: int | None = None, timeout: float | None = None
+    ) -> Iterator[Recorded]:
+        """The recording from `start` (default: its beginning), then its channel live: no gap, no duplicate.
+
+        Iteration ends at the end of the recording, as with `subscribe(..., until_end=True)`: when no recorder writes the recording
+        any more and everything in it was yielded, and in those in which a recorder with limits went on, whether its channel is still there or not. If the recorder died, a warning in
+        the log says so. `TimedOut` if nothing came for `timeout` seconds. A message that does not decode raises `DecodeError`; the
+        next call of `next` continues behind it.
+        """
+        info = self.find(recording)
+        if start is not None:
+            whole(start, "start", 0, FOR_EVER)
+
+        def find(number: int) -> tuple[RecordingInfo, RecordingFolder]:
+            return self._listing.find(number), self._files.folder(number)
+
+        how = (self.scan, self._connector, self._clock, find, info.id, start, timeout)
+        return replaying.PassingOver(follow(*how))

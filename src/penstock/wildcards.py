@@ -1,0 +1,46 @@
+"""Patterns of channels: `robot/*`, `log:*`, `*`. Knows URIs; opens nothing.
+
+`*` stands for any text, slashes included. A pattern with a colon is compared with the whole URI, another one with the name alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+from penstock.errors import Invalid
+from penstock.kinds import kind_of
+
+STAR = "*"
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text stands for several channels. `zmq+tcp://*:5555` does not: there the star is part of an address."""
+    if STAR not in text:
+        return False
+    word, colon, _ = text.partition(":")
+    try:
+        return not colon or kind_of(word)[0].memory is not None
+    except Invalid:  # no kind's word: a star may be in it
+        return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL)
+
+
+def matches(pattern: str, channel: str) -> bool:
+    """Whether a channel's URI is one that the pattern stands for. A pattern without a star stands for itself."""
+    if ":" not in pattern:
+        channel = channel.removeprefix("fake:").partition(":")[2].removeprefix("//")
+    return _compiled(pattern).fullmatch(channel) is not None
+
+
+def matches_any(patterns: Iterable[str], channel: str) -> bool:
+    """Whether one of the patterns stands for the channel."""
+    return any(matches(pattern, channel) for pattern in patterns)
+
+
+__all__ = ["is_pattern", "matches", "matches_any"]
