@@ -1,17 +1,31 @@
-"""What all tests share: a channel folder of their own, the drive's data, seeds that are printed when a test fails."""
+"""Shared by all tests: a channel folder of their own, the drive's data, seeds that are printed when a test fails."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
 import os
 import random
+import secrets
 import shutil
 import signal
 import tempfile
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import penstock
+from penstock.channels import files, memory
+
+with (
+    warnings.catch_warnings(),
+    contextlib.suppress(ImportError),
+):  # it warns while it is imported, and is then half there
+    warnings.simplefilter("ignore")
+    import pandas  # noqa: F401
 
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
 
@@ -28,6 +42,8 @@ def channel_folder(monkeypatch: pytest.MonkeyPatch):
     folder = tempfile.mkdtemp(prefix="penstock-test-", dir=parent)
     monkeypatch.setenv("PENSTOCK_DIR", folder)
     yield Path(folder)
+    for left in memory.listing():
+        files.unlink(left)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -37,6 +53,19 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     seed = int(os.environ.get("PENSTOCK_SEED") or random.SystemRandom().randrange(1 << 32))
     print(f"PENSTOCK_SEED={seed}")
     return random.Random(seed)
+
+
+@pytest.fixture
+def tally() -> Callable[[str, int], None]:
+    """`tally(what, count)`: says how much of what a test tried, for the table of `make evidence`."""
+
+    def count(what: str, number: int) -> None:
+        path = os.environ.get("PENSTOCK_TALLY")
+        if path:
+            with open(path, "a") as file:
+                file.write(json.dumps([what, number]) + "\n")
+
+    return count
 
 
 @pytest.fixture
@@ -60,3 +89,41 @@ def drive() -> Path:
 def archive(tmp_path: Path) -> penstock.Archive:
     """An empty archive."""
     return penstock.Archive(tmp_path / "archive")
+
+
+@pytest.fixture(scope="session")
+def object_storage():
+    """A server of an object storage in this process: its URL."""
+    server = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[s3,server]'")
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    made = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    made.start()
+    host, port = made.get_host_and_port()
+    yield f"http://{host}:{port}"
+    made.stop()
+
+
+def storage_environment(url: str) -> dict[str, str]:
+    """The environment with which the server is reached."""
+    return {
+        "AWS_ACCESS_KEY_ID": "tester",
+        "AWS_SECRET_ACCESS_KEY": "not-to-be-logged",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": url,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+@pytest.fixture
+def bucket(object_storage: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """An empty bucket's URI, and an environment with which it is reached."""
+    for name, value in storage_environment(object_storage).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    import pyarrow.fs
+
+    name = f"test-{secrets.token_hex(6)}"
+    host = object_storage.removeprefix("http://")
+    fs = pyarrow.fs.S3FileSystem(endpoint_override=host, scheme="http", region="us-east-1", allow_bucket_creation=True)
+    fs.create_dir(name)
+    return f"s3://{name}"

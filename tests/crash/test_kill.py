@@ -50,7 +50,7 @@ def read_for_ever(name):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_writers_and_readers_die_and_the_living_go_on(rng):
     name = "log:crash"
-    steady = penstock.publish(name, term_length=T, slots=32)
+    steady = penstock.publish(name, term_length=T, max_members=32)
     sub = penstock.subscribe(name)
     last: dict[int, int] = {}
     ours = 0

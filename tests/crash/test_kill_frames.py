@@ -103,11 +103,11 @@ def test_publications_and_readers_die_and_the_living_keep_their_frames(rng):
     with penstock.publish(name) as last:
         assert last.readers == 1  # the dead are known to be dead
         open_frames = [last.acquire(timeout=1) for _ in range(BUFFERS)]  # and their leases are over
-        assert penstock.inspect(name).leased == 0
+        assert penstock.inspect(name).details["leased"] == 0
         open_frames[0].array[...] = 5
         open_frames[0].id = 5
         open_frames[0].commit()
         assert check(sub.latest()) == 5
     status = penstock.inspect(name)
     assert status.totals.messages_sent > 0
-    assert status.publishing is False
+    assert status.writers == 0

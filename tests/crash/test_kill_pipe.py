@@ -1,4 +1,4 @@
-"""kill -9 of those who push and those who pull at any moment: every message is done once, or reported as given out again."""
+"""kill -9 of pushers and pullers at any moment: every message is processed once, or reported as redelivered."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ def pull_for_ever(name, seed, done):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_message_is_done_once_or_reported(rng, tmp_path):
     name = "pipe:crash"
-    first = penstock.publish(name, capacity=C, peers=16, pipes=64, start_position=(1 << 32) - C)
+    first = penstock.publish(name, capacity=C, max_members=16, max_pipes=64, start_position=(1 << 32) - C)
     ledger = os.open(tmp_path / "ledger", os.O_RDWR | os.O_CREAT)
     done = os.open(tmp_path / "done", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     writers, kills, moment = 2, 0, threading.Event()
@@ -88,7 +88,7 @@ def test_every_message_is_done_once_or_reported(rng, tmp_path):
             again.add((writer, number))
     missing = [
         (w, n) for w in range(writers) for n in range(surely[w]) if (w, n) not in times
-    ]  # taken by one who died before it could note it is still given to another
+    ]  # a message whose reader died before it could note it is still redelivered
     assert not missing, missing[:5]
     twice = {key for key, count in times.items() if count > 1}
     assert twice <= again, f"done twice and not reported: {sorted(twice - again)[:5]}"
@@ -101,10 +101,10 @@ def test_every_message_is_done_once_or_reported(rng, tmp_path):
         assert len(found) >= surely[w]
     status = penstock.inspect(name)
     print(
-        f"{kills} kills, {len(times)} messages of {writers} writers, {len(again)} given out again, {len(twice)} done twice"
+        f"{kills} kills, {len(times)} messages of {writers} writers, {len(again)} redelivered, {len(twice)} done twice"
     )
     assert [member.role for member in status.members] == ["push"]
     extra = [penstock.subscribe(name) for _ in range(15)]  # every place of the dead can be had again
     assert len(extra) == 15
-    assert penstock.inspect(name).buffers <= 16
+    assert penstock.inspect(name).details["pipes"] <= 16
     first.close()

@@ -53,7 +53,9 @@ def read_for_ever(name, seed):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_publications_and_subscriptions_die_and_the_living_go_on(rng):
     name = "ring:crash"
-    penstock.publish(name, capacity=C, slots=8, start_position=(1 << 32) - C, start_sequence=(1 << 64) - 9).close()
+    penstock.publish(
+        name, capacity=C, max_members=8, start_position=(1 << 32) - C, start_sequence=(1 << 64) - 9
+    ).close()
     sub, latest = penstock.subscribe(name), penstock.subscribe(name, conflate=True)
     got = writer = kills = seen_writer = 0
     following = -1  # the number of the last message of the writer heard last

@@ -20,27 +20,27 @@ def talk_for_ever(name, writer, seed):
     """Every way of writing and reading, until killed."""
     rng = random.Random(seed)
     number = 0
-    with penstock.join(name, sender=f"w{writer}") as queue:
+    with penstock.join(name, name=f"w{writer}") as queue:
         while True:
             way, size = rng.random(), rng.choice([0, 10, 100, 1000, 5000, 20_000])
             if way < 0.6:
-                queue.append(message(writer, number, size), timeout=None)
+                queue.send(message(writer, number, size), timeout=None)
                 number += 1
             elif way < 0.8:
-                number += queue.append_many([message(writer, number + i, size // 10) for i in range(10)])
+                number += queue.offer_many([message(writer, number + i, size // 10) for i in range(10)])
             elif way < 0.9:
-                queue.pop_many(rng.randrange(100))
+                queue.poll(rng.randrange(100))
             elif way < 0.95:
                 with queue.borrow() as taken:
                     check(bytes(taken.body))
             else:
                 with contextlib.suppress(TimeoutError):
-                    queue.pop(timeout=0.001)
+                    queue.recv(timeout=0.001)
 
 
 def note(queue, seen):
-    """What is there, in order: each writer's numbers follow each other."""
-    for taken in queue.pop_many(200):
+    """The messages that are there, in order: each writer's numbers follow each other."""
+    for taken in queue.poll(200):
         by, number = check(taken.body)
         assert taken.sender == f"w{by}"
         assert number == seen.get(by, -1) + 1, f"writer {by}: {number} after {seen.get(by, -1)}"
@@ -50,8 +50,8 @@ def note(queue, seen):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_members_die_and_the_living_go_on(rng):
     name = "sync:crash"
-    here = penstock.join(name, sender="here", size=S, slots=16, start_position=(1 << 32) - S)
-    there = penstock.join(name, sender="there", slots=16)
+    here = penstock.join(name, name="here", capacity=S, max_members=16, start_position=(1 << 32) - S)
+    there = penstock.join(name, name="there", max_members=16)
     seen, seen_there = {}, {}
     writers = [0, 1, 2]
     children = {writer: start(talk_for_ever, name, writer, rng.random()) for writer in writers}
@@ -66,7 +66,7 @@ def test_members_die_and_the_living_go_on(rng):
         kills += 1
         begun = time.monotonic()
         # The living are stopped for no longer than it takes to see that nobody holds the dead one's locks any more.
-        while here.offer(b"", "probe") is None:
+        while here.offer(b"", type="probe") is None:
             note(here, seen)
             there.screen(types=["probe"])
             note(there, seen_there)
@@ -88,9 +88,9 @@ def test_members_die_and_the_living_go_on(rng):
         f"{stalls[len(stalls) * 99 // 100] * 1e3:.2f} ms, worst {stalls[-1] * 1e3:.2f} ms"
     )
     assert {member.name for member in here.members()} == {"here", "there"}
-    extra = [penstock.join(name, sender=f"x{i}") for i in range(10)]  # every slot of the dead can be had again
+    extra = [penstock.join(name, name=f"x{i}") for i in range(10)]  # every slot of the dead can be had again
     assert len(extra) == 10
     for member in [*extra, here, there]:
         member.close()
     assert not os.path.exists(os.path.join(os.environ["PENSTOCK_DIR"], "crash.sync"))
-    assert penstock.channels("sync:") == []
+    assert penstock.channels("sync:*") == []

@@ -1,4 +1,4 @@
-"""What kill campaigns share: messages that prove themselves, children that are killed."""
+"""Shared by kill campaigns: messages that prove themselves, children that are killed."""
 
 import os
 import signal

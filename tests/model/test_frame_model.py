@@ -1,6 +1,6 @@
 """The frame pool against a plain model: any sequence of fills, give-backs, leases, joins, leaves and restarts.
 
-The model knows every frame and who holds which. What is held stays as it is; a reader gets its next frame unless that was
+The model knows every frame and its holders. A frame that is held does not change; a reader gets its next frame unless that was
 recycled, which is counted; and the publication gets a buffer exactly when one is neither held nor open.
 """
 
@@ -29,7 +29,13 @@ class Model(RuleBasedStateMachine):
         Model.count += 1
         self.name, self.first = f"frames:model{Model.count}", sequence
         self.pub = penstock.publish(
-            self.name, shape=(16,), dtype="<u8", buffers=BUFFERS, slots=8, start_position=start, start_sequence=sequence
+            self.name,
+            shape=(16,),
+            dtype="<u8",
+            buffers=BUFFERS,
+            max_members=8,
+            start_position=start,
+            start_sequence=sequence,
         )
         self.sent, self.open, self.at, self.held = 0, [], {}, []
 
@@ -127,7 +133,7 @@ class Model(RuleBasedStateMachine):
         for _, frame, number in self.held:
             assert (frame.array == number).all()
         status = penstock.inspect(self.name)
-        assert status.leased == len({frame.sequence for _, frame, _ in self.held})
+        assert status.details["leased"] == len({frame.sequence for _, frame, _ in self.held})
         assert status.totals.messages_sent == self.sent
 
     def teardown(self):

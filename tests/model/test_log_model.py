@@ -27,7 +27,9 @@ class Model(RuleBasedStateMachine):
     def make(self, start, term):
         Model.count += 1
         self.name = f"log:model{Model.count}"
-        self.first = penstock.publish(self.name, term_length=T, slots=16, start_position=start, initial_term_id=term)
+        self.first = penstock.publish(
+            self.name, term_length=T, max_members=16, start_position=start, initial_term_id=term
+        )
         self.sent = []  # messages in the log's order; None where a claim is still open
         self.places = {}
         self.at = {}

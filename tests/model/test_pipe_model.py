@@ -39,7 +39,9 @@ class Model(RuleBasedStateMachine):
     def make(self, start, mark):
         Model.count += 1
         self.name = f"pipe:model{Model.count}"
-        self.first = penstock.publish(self.name, capacity=C, mark=mark, peers=64, pipes=512, start_position=start)
+        self.first = penstock.publish(
+            self.name, capacity=C, max_messages=mark, max_members=64, max_pipes=512, start_position=start
+        )
         self.open = {self.first}
         self.waiting, self.held, self.again, self.done = set(), {}, set(), set()
         self.tap, self.copies = None, set()
@@ -56,7 +58,7 @@ class Model(RuleBasedStateMachine):
             self.copies |= set(bodies)
 
     def took(self, puller, bodies, last_again=None):
-        """What a reader was given; those that it had before are done by now, unless it says so itself."""
+        """Messages given to a reader. Those that it had before are acknowledged by now, unless it acknowledges by hand."""
         if not puller.by_hand:
             self.done |= self.held[puller]
             self.held[puller] = set()

@@ -1,4 +1,4 @@
-"""Recording and follow in a simulated world: writers, a recorder that is restarted, power cuts, a follower.
+"""Recording and follow in a simulated world: writers, recorders that are restarted, power cuts, a follower, neighbours.
 
 `python tests/sim/recording.py --seed N` replays one; `--count K` runs K seeds from N on.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shutil
 import sys
@@ -17,13 +18,17 @@ from typing import Any
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from sim.neighbours import Neighbours
 from sim.world import Disk, SureCatalog, World
 
 import penstock
+from penstock import durable as durable_module
 from penstock.record import folder as folder_module
-from penstock.record import recorder as recorder_module
-from penstock.record import verify as verify_module
-from penstock.record.recorder import Track
+from penstock.record import mark as mark_module
+from penstock.record import repair as repair_module
+from penstock.record import track as track_module
+from penstock.record.folder import RecordingFolder
+from penstock.record.track import Track
 
 CHANNEL = "log:sim"
 # Where a channel's counters begin: somewhere harmless, and just before they could overflow.
@@ -47,7 +52,7 @@ class _Segment:
                 self._disk.synced(path)
 
 
-class Life:
+class Life(Neighbours):
     """One seed: from an empty archive through crashes to the end. `problems` is empty if all promises were kept."""
 
     def __init__(self, seed: int, root: Path) -> None:
@@ -55,7 +60,8 @@ class Life:
         self.dice = self.world.random
         self.root = root
         self.generation = 0
-        self.rows: dict[int, tuple[str, int, int, int, int]] = {}  # the catalog's
+        self.rows: dict[int, Any] = {}  # the catalog's
+        self.number = 0  # of the recording that `track` writes
         self.sent: list[bytes] = []
         self.begun = 0  # number of the first message of the present recording
         self.followed: list[bytes] = []
@@ -67,9 +73,8 @@ class Life:
         self.folder = self.root / f"archive{self.generation}"
         self.disk = Disk(self.world, self.folder)
         DISKS.append(self.disk)
-        self.archive = penstock.Archive(self.folder)
-        self.archive._clock = self.world  # type: ignore[assignment]
-        self.archive.catalog = SureCatalog(self.archive.catalog.path, self.rows)  # type: ignore[assignment]
+        self.archive = penstock.Archive(self.folder, clock=self.world)
+        self.archive._files.catalog = SureCatalog(self.archive.catalog.path, self.rows)  # type: ignore[assignment]
 
     # ---- what happens ----
 
@@ -84,7 +89,12 @@ class Life:
     def start(self, *, extend: bool) -> None:
         """A recorder begins, or goes on."""
         segment = self.dice.choice((1 << 12, 1 << 14, 1 << 16))
-        self.track = self.archive._track(CHANNEL, "earliest", extend, segment, None)
+        if extend:  # the recording of this life; a neighbour may have begun a newer one
+            self.track = self.archive._tracks._extension(self.archive.find(self.number), segment, None, False)
+        else:
+            self.track = self.archive._tracks.open(CHANNEL, "earliest", False, segment, None)
+        self.number = self.track.description.id
+        self.archive.catalog.note({self.number: self.track.row})
         self.world.note(f"recorder starts at {self.track.synced}")
 
     def turn(self) -> None:
@@ -95,7 +105,8 @@ class Life:
     def sync(self) -> None:
         """And makes it durable."""
         if self.track is not None:
-            self.track.sync(self.archive.catalog)
+            self.track.sync()
+            self.archive.catalog.note({self.number: self.track.row})
 
     def crash(self) -> None:
         """The recorder is killed; its files stay as they are."""
@@ -109,11 +120,8 @@ class Life:
 
     def follow(self) -> None:
         """A follower reads on until nothing more comes."""
-        recorded = self.archive.list()
-        if not recorded:
-            return
         try:
-            for message in self.archive.follow(recorded[-1].id, start=self.follow_from, timeout=0):
+            for message in self.archive.follow(self.number, start=self.follow_from, timeout=0):
                 self.followed.append(message.data)
                 self.follow_from = message.position + 1
         except TimeoutError:
@@ -127,6 +135,7 @@ class Life:
         if self.track is not None:
             self.track.release()
             self.track = None
+        self.leave_neighbours()
         self.pub.close()
         penstock.remove(CHANNEL)
         promised = {info.id: info.synced_position for info in self.archive.list()}
@@ -153,9 +162,8 @@ class Life:
     def _check_recording(self) -> None:
         for damage in self.archive.verify():
             raise AssertionError(f"damage: {damage}")
-        recorded = self.archive.list()
-        if recorded:
-            got = [m.data for m in self.archive.replay(recorded[-1].id)]
+        if self.archive._files.folder(self.number).path.is_dir():
+            got = [m.data for m in self.archive.replay(self.number)]
             assert got == self.sent[self.begun : self.begun + len(got)], (
                 "the recording holds something else than was sent"
             )
@@ -168,6 +176,7 @@ class Life:
         self._channel()
         self.start(extend=False)
         acts = [self.publish] * 6 + [self.turn] * 5 + [self.sync] * 2 + [self.follow, self.crash, self.power_cut]
+        acts += [self.neighbour] * 6
         for _ in range(self.dice.randint(3, 11)):
             act = self.dice.choice(acts)
             self.world.now += self.dice.expovariate(100)
@@ -176,8 +185,9 @@ class Life:
         assert self.track is not None
         while self.track.turn() > 0:
             pass
-        self.track.finish(self.archive.catalog)
-        newest = self.archive.list()[-1]
+        self.track.finish()
+        self.leave_neighbours()
+        newest = self.archive.find(self.number)
         got = [m.data for m in self.archive.replay(newest.id)]
         assert got == self.sent[self.begun :], f"{len(got)} messages recorded, {len(self.sent) - self.begun} sent"
         self.world.note(f"{len(self.sent)} sent, {newest.end_position} bytes recorded last")
@@ -193,8 +203,12 @@ def simulate(seed: int) -> list[str]:
     before = os.environ.get("PENSTOCK_DIR")
     os.environ["PENSTOCK_DIR"] = str(channels)
     DISKS.clear()
+    logger = logging.getLogger("penstock")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # of damage it warns: here that is expected
     plain_new, plain_sync = Track._new_segment, folder_module.fsync_folder
-    plain_seal, plain_cut = verify_module.seal, verify_module._cut
+    plain_seal, plain_cut, plain_durable = repair_module.seal, repair_module._cut, repair_module._make_durable
+    plain_write, plain_mark = mark_module.write, RecordingFolder.write_mark
     life: Life | None = None
 
     def new_segment(track: Track, base: int, messages: int) -> Any:
@@ -224,9 +238,26 @@ def simulate(seed: int) -> list[str]:
             DISKS[-1].synced(repaired.path)
         return done
 
-    verify_module.seal, verify_module._cut = seal, cut
+    def make_durable(folder: Any) -> None:
+        plain_durable(folder)
+        for segment in folder.segments()[-1:]:
+            DISKS[-1].synced(segment.data)
+            DISKS[-1].synced(segment.index)
+
+    def write(fd: int, mark: Any) -> None:
+        DISKS[-1].overwriting(Path(os.readlink(f"/proc/self/fd/{fd}")))
+        plain_write(fd, mark)
+
+    def write_mark(folder: Any, mark: Any) -> None:
+        plain_mark(folder, mark)
+        DISKS[-1].synced(folder.path / mark_module.NAME)
+
+    mark_module.write, RecordingFolder.write_mark = write, write_mark  # type: ignore[method-assign]
+    tries, folder_module.LOCK_TRIES = folder_module.LOCK_TRIES, 1
+    repair_module.seal, repair_module._cut, repair_module._make_durable = seal, cut, make_durable
     Track._new_segment = new_segment  # type: ignore[method-assign]
-    folder_module.fsync_folder = recorder_module.fsync_folder = verify_module.fsync_folder = fsync_folder
+    for module in (durable_module, folder_module, track_module, repair_module):
+        module.fsync_folder = fsync_folder  # type: ignore[attr-defined]
     try:
         life = Life(seed, root)
         life.live()
@@ -235,9 +266,13 @@ def simulate(seed: int) -> list[str]:
         history = "\n".join(life.world.log[-12:]) if life is not None else ""
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{history}") from error
     finally:
-        Track._new_segment, folder_module.fsync_folder = plain_new, plain_sync  # type: ignore[method-assign]
-        recorder_module.fsync_folder = verify_module.fsync_folder = plain_sync
-        verify_module.seal, verify_module._cut = plain_seal, plain_cut
+        Track._new_segment = plain_new  # type: ignore[method-assign]
+        for module in (durable_module, folder_module, track_module, repair_module):
+            module.fsync_folder = plain_sync  # type: ignore[attr-defined]
+        repair_module.seal, repair_module._cut, repair_module._make_durable = plain_seal, plain_cut, plain_durable
+        mark_module.write, RecordingFolder.write_mark = plain_write, plain_mark  # type: ignore[method-assign]
+        folder_module.LOCK_TRIES = tries
+        logger.setLevel(level)
         if before is None:
             del os.environ["PENSTOCK_DIR"]
         else:

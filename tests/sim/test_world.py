@@ -6,7 +6,7 @@ from sim.world import Disk, Network, Weather, World
 
 
 def exchange(seed, weather, count=60):
-    """Numbers by stop-and-wait from one node to another; what arrived, and the history."""
+    """Sends numbers by stop-and-wait from one node to another. Returns those that arrived, and the history."""
     world = World(seed)
     network = Network(world, weather)
     arrived, sent = [], {"next": 0}

@@ -94,7 +94,7 @@ class Network:
 class Disk:
     """A real folder, and what of it would be left if the power failed now.
 
-    Files only grow. What was synced stays; of the rest each sector is there, or zero, or beyond the file's end. A name
+    Files only grow. Synced bytes stay; of the rest each sector is there, or zero, or beyond the file's end. A name
     stays once its folder was synced; before that it may be gone, or be the name that the file had before.
     """
 
@@ -102,11 +102,19 @@ class Disk:
         self.world, self.root = world, root
         self._content: dict[int, int] = {}  # inode → bytes that are durable
         self._names: dict[Path, dict[str, int]] = {}  # folder → name → inode, as last synced
+        self._older: dict[int, bytes] = {}  # inode → what was durable before it was written over in place
 
     def synced(self, path: Path) -> None:
         """The file's content is durable."""
         about = path.stat()
         self._content[about.st_ino] = about.st_size
+        self._older.pop(about.st_ino, None)
+
+    def overwriting(self, path: Path) -> None:
+        """The file, of one sector, is about to be written over: until it is synced the old content may come back."""
+        about = path.stat()
+        if about.st_ino in self._content:
+            self._older.setdefault(about.st_ino, path.read_bytes())
 
     def folder_synced(self, folder: Path) -> None:
         """The folder's names are durable, and with them those of the folders above."""
@@ -134,6 +142,9 @@ class Disk:
                         continue
                     name = by_inode[inode]
                 there.mkdir(parents=True, exist_ok=True)
+                if inode in self._older and dice.random() < 0.5:
+                    (there / name).write_bytes(self._older[inode])
+                    continue
                 (there / name).write_bytes(self._left(path.read_bytes(), self._content.get(inode, 0)))
 
     def _left(self, content: bytes, durable: int) -> bytes:
@@ -150,35 +161,28 @@ class Disk:
 class SureCatalog:
     """A catalog in memory with `Catalog`'s methods: SQLite keeps what it has committed, so a power cut spares it."""
 
-    def __init__(self, path: Path, kept: dict[int, tuple[str, int, int, int, int]]) -> None:
+    def __init__(self, path: Path, kept: dict[int, Any]) -> None:
         self.path, self.kept = path, kept
 
-    def reserve(self, channel: str, epoch: int, created_ns: int, start_position: int) -> int:
-        """A new recording's id."""
-        number = max(self.kept, default=0) + 1
-        self.kept[number] = (channel, epoch, created_ns, start_position, start_position)
-        return number
+    def exists(self) -> bool:
+        """It always does."""
+        return True
 
-    def add(self, recording: int, *row: Any) -> None:
-        """A recording under a number of its own choice."""
-        self.kept[recording] = row  # type: ignore[assignment]
-
-    def synced(self, recording: int, position: int) -> None:
-        """Everything below `position` is durable."""
-        self.kept[recording] = (*self.kept[recording][:4], position)
-
-    def rows(self) -> dict[int, tuple[str, int, int, int, int]]:
-        """id → (channel, epoch, created_ns, start_position, synced_position)."""
+    def rows(self, *, wait: float = 0.0) -> dict[int, Any]:
+        """Recording → row."""
         return dict(self.kept)
 
-    def replace(self, rows: dict[int, tuple[str, int, int, int, int]]) -> None:
-        """Makes these all there are."""
-        self.kept.clear()
+    known = rows
+
+    def note(self, rows: dict[int, Any], *, wait: float = 0.0) -> None:
+        """Writes rows; None removes one."""
         self.kept.update(rows)
+        for number in [number for number, row in self.kept.items() if row is None]:
+            del self.kept[number]
 
-    def remove(self, recording: int) -> None:
-        """Forgets a recording."""
-        self.kept.pop(recording, None)
+    def revise(self, before: dict[int, Any], wanted: dict[int, Any]) -> None:
+        """Makes `wanted` of the rows `before`."""
+        self.note({**dict.fromkeys(before), **wanted})
 
-    def check(self) -> None:
+    def check(self, *, wait: float = 0.0) -> None:
         """It is never damaged."""

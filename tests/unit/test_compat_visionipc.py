@@ -1,6 +1,7 @@
 """VisionIPC by its names: what programs that use it expect."""
 
 import gc
+import struct
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_a_frame_arrives():
     data.view("<i4")[0] = 1234
     server.send(ROAD, data, frame_id=1337, timestamp_sof=5, timestamp_eof=6)
     got = client.recv()
-    assert got.data.view("<i4")[0] == 1234
+    assert struct.unpack_from("<i", got.data) == (1234,)
     assert (client.frame_id, client.timestamp_sof, client.timestamp_eof, client.valid) == (1337, 5, 6, True)
     assert (got.width, got.stride) == (100, 100)
     assert client.recv(timeout_ms=10) is None
@@ -94,8 +95,8 @@ def test_a_server_may_come_back_with_other_sizes_and_streams_stay_apart():
     gc.collect()
     server, client = both("cam", ROAD, width=10, height=10)
     server.send(ROAD, np.full(150, 8, np.uint8))
-    assert client.recv().data.max() == 8
-    assert kept.data.min() == 7  # what was received stays
+    assert max(client.recv().data) == 8
+    assert min(kept.data) == 7  # received frames stay
     with pytest.raises(penstock.PenstockError, match="cam"):
         both("cam", ROAD)
 

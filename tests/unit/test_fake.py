@@ -1,6 +1,8 @@
 """Fake channels: everything as in shared memory, within one process, and stepped by the test."""
 
 import asyncio
+import os
+import pickle
 import queue
 import subprocess
 import sys
@@ -16,13 +18,17 @@ from penstock import testing
 @pytest.fixture
 def fake():
     """A publication and a subscription of a channel that the test holds."""
-    with penstock.publish("fake:t") as pub, penstock.subscribe("fake:t") as sub, testing.hold("fake:t") as step:
+    with (
+        penstock.publish("fake:log:t") as pub,
+        penstock.subscribe("fake:log:t") as sub,
+        testing.hold("fake:log:t") as step,
+    ):
         yield pub, sub, step
-    penstock.remove("fake:t")
+    penstock.remove("fake:log:t")
 
 
 def in_thread(work):
-    """Runs it; what it gave comes out of the queue."""
+    """Runs it; its result comes out of the queue."""
     answers = queue.Queue()
 
     def run():
@@ -37,16 +43,16 @@ def in_thread(work):
 
 def test_nobody_else_sees_it_and_nothing_is_left():
     before = penstock.channels()
-    with penstock.publish("fake:alone") as pub, penstock.subscribe("fake:alone") as sub:
+    with penstock.publish("fake:log:alone") as pub, penstock.subscribe("fake:log:alone") as sub:
         pub.send(b"x")
         assert sub.recv(timeout=1) == b"x"
         assert penstock.channels() == before
-        assert penstock.inspect("fake:alone").totals.messages_sent == 1
+        assert penstock.inspect("fake:log:alone").totals.messages_sent == 1
         with pytest.raises(penstock.NotFound):
             penstock.inspect("log:alone")
-    penstock.remove("fake:alone")
+    penstock.remove("fake:log:alone")
     with pytest.raises(penstock.NotFound, match="in this process"):
-        penstock.inspect("fake:alone")
+        penstock.inspect("fake:log:alone")
 
 
 def test_messages_come_when_the_test_says_so(fake):
@@ -82,7 +88,7 @@ def test_what_is_allowed_ahead_comes_when_it_is_sent(fake):
 
 def test_each_subscription_has_its_own_count(fake):
     pub, sub, step = fake
-    with penstock.subscribe("fake:t") as other:
+    with penstock.subscribe("fake:log:t") as other:
         for i in range(4):
             pub.send(b"%d" % i)
         step.deliver(2)
@@ -113,6 +119,25 @@ def test_a_wait_ends_when_the_test_says_so_not_by_the_clock(fake):
         sub.recv(timeout=0)
     with pytest.raises(TimeoutError, match="0 threads"):
         step.await_waiting(timeout=0.01)
+
+
+def test_no_wait_means_no_wait(fake):
+    pub, sub, _step = fake
+    pub.send(b"held")
+    for take in (lambda: sub.recv(0), lambda: sub.borrow(0), lambda: penstock.wait([sub], 0)):
+        assert isinstance(in_thread(take).get(timeout=60), list | penstock.TimedOut)
+
+
+@pytest.mark.parametrize("kind", ["log", "ring", "sync", "pipe"])
+def test_a_recorder_is_not_held_and_stops(archive, kind):
+    name = f"fake:{kind}:recorded"
+    with penstock.publish(name) as pub, penstock.subscribe(name) as sub, testing.hold(name):
+        recorder = archive.record(name)
+        pub.send(b"x")
+        (progress,) = in_thread(recorder.stop).get(timeout=60)
+        assert progress.messages == 1
+        assert sub.try_recv() is None
+    penstock.remove(name)
 
 
 def test_wait_over_many_is_stepped_too(fake):
@@ -150,11 +175,11 @@ def test_asyncio_is_stepped_too(fake):
 def test_codecs_replies_and_lock_step():
     """Two threads of a program, in lock step with the test: what the original's fake events are for."""
     with (
-        penstock.publish("fake:in", codec="json") as source,
-        penstock.subscribe("fake:in") as sub,
-        penstock.publish("fake:out", codec="json") as pub,
-        penstock.subscribe("fake:out") as results,
-        testing.hold("fake:in") as step,
+        penstock.publish("fake:log:in", codec="json") as source,
+        penstock.subscribe("fake:log:in") as sub,
+        penstock.publish("fake:log:out", codec="json") as pub,
+        penstock.subscribe("fake:log:out") as results,
+        testing.hold("fake:log:in") as step,
     ):
         threading.Thread(target=lambda: [pub.send({"twice": 2 * m["n"]}) for m in sub], daemon=True).start()
         for n in range(20):
@@ -212,6 +237,67 @@ def test_the_library_does_not_need_a_folder_for_them(tmp_path):
 
 def test_a_channel_that_is_not_there_cannot_be_held():
     with pytest.raises(penstock.NotFound):
-        testing.hold("fake:nobody")
+        testing.hold("fake:log:nobody")
     with pytest.raises(penstock.Invalid):
-        penstock.publish("fake:a/b")
+        penstock.publish("fake:log:a//b")
+
+
+@pytest.mark.parametrize("kind", ["log", "ring", "sync", "pipe", "frames"])
+def test_a_pickled_handle_stays_in_its_process(kind):
+    uri = f"fake:{kind}:pickled"
+    shape = {"shape": (2,)} if kind == "frames" else {}
+    handles = [penstock.publish(uri, **shape), penstock.subscribe(uri)]
+    if kind == "sync":
+        handles.append(penstock.join(uri))
+    try:
+        for handle in handles:
+            data = pickle.dumps(handle)
+            _refused_elsewhere(data, uri)
+            if handle is handles[0]:
+                continue  # a ring and a frames channel have one publication at a time
+            with pickle.loads(data) as again:
+                assert again.channel == uri
+    finally:
+        for handle in handles:
+            handle.close()
+
+
+def _refused_elsewhere(data, uri):
+    work = "import pickle, sys; pickle.load(sys.stdin.buffer)"
+    done = subprocess.run([sys.executable, "-c", work], input=data, capture_output=True, timeout=60)
+    assert done.returncode == 1
+    said = done.stderr.decode().splitlines()[-1]
+    assert f"Unsupported: {uri}: a fake channel lives in one process" in said
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_is_another_process():
+    with penstock.publish("fake:log:forked") as pub:
+        data = pickle.dumps(pub)
+        child = os.fork()
+        if child == 0:
+            try:
+                pickle.loads(data)
+            except penstock.Unsupported:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    penstock.remove("fake:log:forked")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_channel_removed_before_the_fork_is_closed_in_the_child():
+    with penstock.publish("fake:log:gone") as pub:
+        penstock.remove("fake:log:gone")
+        pub.send(b"here")
+        child = os.fork()
+        if child == 0:
+            said = 99
+            try:
+                pub.send(b"there")
+            except penstock.Closed as error:
+                said = 0 if "fake:log:gone was removed before the fork" in str(error) else 98
+            finally:
+                os._exit(said)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

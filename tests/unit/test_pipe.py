@@ -1,4 +1,4 @@
-"""What pipes do: each message to exactly one, marks that hold, and what the dead had not done goes to others."""
+"""Pipes: each message goes to exactly one reader, high-water marks hold, unfinished messages of the dead are redelivered."""
 
 import asyncio
 import multiprocessing as mp
@@ -31,7 +31,7 @@ def test_each_message_goes_to_exactly_one_in_turn():
         got = one.poll(), two.poll()
         assert got == ([b"0", b"2", b"4", b"6", b"8"], [b"1", b"3", b"5", b"7", b"9"])
         assert one.try_recv() is two.try_recv() is None
-        assert push.waiting == 0
+        assert push.unread_messages == 0
         assert push.all_read
 
 
@@ -62,11 +62,11 @@ def test_whoever_comes_first_and_whoever_leaves_first_nothing_is_lost():
 
 
 def test_the_mark_is_exact():
-    with penstock.publish("pipe:mark", mark=10) as push, penstock.subscribe("pipe:mark") as pull:
+    with penstock.publish("pipe:mark", max_messages=10) as push, penstock.subscribe("pipe:mark") as pull:
         for i in range(10):
             assert push.offer(b"%d" % i) is not None
         assert push.offer(b"x") is None
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="10 messages wait to be read"):
             push.send(b"x", timeout=0.02)
         assert pull.recv() == b"0"
         assert push.offer(b"x") is None  # taken, not done yet
@@ -79,7 +79,10 @@ def test_the_mark_is_exact():
 
 
 def test_bytes_are_a_mark_too():
-    with penstock.publish("pipe:bytes", capacity=C, mark=10**6) as push, penstock.subscribe("pipe:bytes") as pull:
+    with (
+        penstock.publish("pipe:bytes", capacity=C, max_messages=10**6) as push,
+        penstock.subscribe("pipe:bytes") as pull,
+    ):
         assert push.max_payload == C // 2 - 32
         with pytest.raises(penstock.TooLarge, match="larger capacity"):
             push.send(bytes(C // 2))
@@ -97,17 +100,87 @@ def test_bytes_are_a_mark_too():
         assert len(pull.poll()) == count
 
 
+def framed(*messages):
+    """Bytes by which messages move a position."""
+    return sum((len(message) + 32 + 31) // 32 * 32 for message in messages)
+
+
+def test_positions_are_bytes_that_were_written_and_read():
+    with (
+        penstock.publish("pipe:at", capacity=C) as push,
+        penstock.subscribe("pipe:at", name="one") as one,
+        penstock.subscribe("pipe:at", name="two") as two,
+    ):
+        sent = [b"", b"x" * 100, b"y" * 33, b"z"]
+        positions = [push.send(message) for message in sent]
+        assert positions == [framed(*sent[: i + 1]) for i in range(4)]
+        assert push.offer(b"five") == push.position == framed(*sent, b"five")
+        assert (one.position, two.position) == (0, 0)
+        assert (one.lag, two.lag) == (framed(sent[0], sent[2], b"five"), framed(sent[1], sent[3]))
+        status = penstock.inspect("pipe:at")
+        assert status.lag == two.lag > one.lag
+        assert {m.name: (m.position, m.lag) for m in status.members if m.role == "pull"} == {
+            "one": (0, one.lag),
+            "two": (0, two.lag),
+        }
+        assert two.recv() == sent[1]
+        assert (two.last.position, two.position, two.lag) == (0, framed(sent[1]), framed(sent[3]))
+        assert two.recv() == sent[3]
+        assert (two.last.position, two.position, two.lag) == (framed(sent[1]), framed(sent[1], sent[3]), 0)
+        batch = one.poll_arrow()
+        assert batch["position"].to_pylist() == [0, framed(b""), framed(b"", sent[2])]
+        assert one.position == framed(b"", sent[2], b"five")
+        assert penstock.inspect("pipe:at").lag == 0
+        with push.claim(7) as view:
+            view[:] = b"1234567"
+        assert push.position == framed(*sent, b"five", b"1234567")
+        assert push.offer_many([b"a", b"b" * 64]) == 2
+        end = framed(*sent, b"five", b"1234567", b"a", b"b" * 64)
+        assert push.position == end
+        push.close()
+        with penstock.publish("pipe:at") as other:
+            assert other.position == 0
+            assert other.send(b"") == 32
+        status = penstock.inspect("pipe:at")
+        assert status.details["unread_messages"] == 8  # four were received, and nobody has asked for more
+        assert status.position == end + 32
+        assert status.details["max_messages"] == 1000
+
+
+def test_no_subscription_starts_at_a_position():
+    for start in (0, 1, 1 << 40):
+        with pytest.raises(penstock.Unsupported, match=r"goes to one reader.*a log keeps"):
+            penstock.subscribe("pipe:start", start=start)
+    with penstock.publish("pipe:start") as push:
+        push.send(b"waits")
+        push.send(b"too")
+        for start, message in (("newest", b"waits"), ("earliest", b"too")):
+            with penstock.subscribe("pipe:start", start=start) as pull:
+                assert pull.recv(timeout=5) == message
+    with penstock.publish("pipe:start", codec=None) as push, penstock.subscribe("pipe:start", name="a") as pull:
+        push.send(b"here")
+        assert pull.recv(timeout=5) == b"here"
+        pull.acknowledge()
+        again = pickle.loads(pickle.dumps(pull))  # at no position either
+        pull.close()
+        push.send(b"there")
+        assert again.recv(timeout=5) == b"there"
+        again.close()
+
+
 def test_what_is_dropped_is_counted():
     with (
-        penstock.publish("pipe:newest", mark=5, when_full="drop_newest") as push,
+        penstock.publish("pipe:newest", max_messages=5, when_full="drop_newest") as push,
         penstock.subscribe("pipe:newest") as pull,
     ):
         for i in range(8):
             push.send(b"%d" % i)
         assert pull.poll() == [b"0", b"1", b"2", b"3", b"4"]
-        assert penstock.inspect("pipe:newest").totals.messages_lost == 3
+        totals = penstock.inspect("pipe:newest").totals
+        assert (totals.messages_lost, totals.bytes_lost) == (3, 3 * framed(b"5"))
+        assert push.position == 5 * framed(b"5")
     with (
-        penstock.publish("pipe:oldest", mark=5, when_full="drop_oldest") as push,
+        penstock.publish("pipe:oldest", max_messages=5, when_full="drop_oldest") as push,
         penstock.subscribe("pipe:oldest") as pull,
     ):
         for i in range(8):
@@ -115,16 +188,18 @@ def test_what_is_dropped_is_counted():
         assert pull.recv() == b"3"
         for i in range(8, 11):
             push.send(b"%d" % i)  # the one that is being worked on stands in the way of none but itself
-        assert pull.lost_messages == 3
+        assert (pull.lost_messages, pull.lost) == (3, 3 * framed(b"0"))
         rest = pull.poll()
         assert rest[-1] in (b"8", b"10")
         totals = penstock.inspect("pipe:oldest").totals
         assert 1 + len(rest) + totals.messages_lost == 11
+        assert totals.bytes_lost == totals.messages_lost * framed(b"0")
+        assert pull.position == push.position == 11 * framed(b"0")  # dropped messages were written, and are passed over
 
 
 def test_drop_oldest_under_traffic_keeps_order_and_counts_every_loss():
     with (
-        penstock.publish("pipe:lossy", capacity=C, mark=50, when_full="drop_oldest") as push,
+        penstock.publish("pipe:lossy", capacity=C, max_messages=50, when_full="drop_oldest") as push,
         penstock.subscribe("pipe:lossy") as pull,
     ):
         got = []
@@ -175,9 +250,9 @@ def test_codecs_as_everywhere():
         push.send({"a": [1, 2]})
         assert pull.recv(timeout=1) == {"a": [1, 2]}
         assert not pull.redelivered
-        assert push.waiting == 1
+        assert push.unread_messages == 1
         pull.acknowledge()
-        assert push.waiting == 0
+        assert push.unread_messages == 0
 
 
 def test_what_was_not_done_goes_to_another():
@@ -200,7 +275,7 @@ def test_what_was_not_done_goes_to_another():
         assert three.recv(timeout=1) == b"3"
         assert three.redelivered
         assert three.poll() == [b"4", b"5"]
-    assert push.waiting == 0
+    assert push.unread_messages == 0
     push.close()
 
 
@@ -228,6 +303,26 @@ def test_what_the_dead_had_taken_is_redelivered_and_the_rest_is_new():
             assert got == [(b"2", True)] + [(b"%d" % i, False) for i in range(3, 10)]
             assert pull.try_recv() is None
         assert penstock.inspect("pipe:die").totals.reaped == 1
+
+
+def test_a_pipe_that_was_inherited_and_read_empty_is_not_missed():
+    with penstock.publish("pipe:heir") as push, penstock.subscribe("pipe:heir") as stays:
+        with penstock.subscribe("pipe:heir") as leaves:
+            push.wait_for_readers(2, timeout=20)
+            push.send(b"a")
+            push.send(b"b")
+            assert leaves.lag > 0
+        assert {stays.recv(timeout=5), stays.recv(timeout=5)} == {b"a", b"b"}
+        for _ in range(1000):  # long enough to look for the dead more than once
+            push.send(b"c")
+            assert stays.try_recv() == b"c"
+            before = penstock.inspect("pipe:heir").details["pipes"]
+            assert stays.try_recv() is None
+            if before == 1:
+                break
+        push.send(b"d")
+        assert stays.try_recv() == b"d"
+        assert stays.try_recv() is None
 
 
 @forks
@@ -264,7 +359,7 @@ def _work(path, results):
 def test_several_workers_and_writers_share_the_work(how):
     context = mp.get_context(how)
     results = context.SimpleQueue()
-    with penstock.publish("pipe:many", mark=100) as push, penstock.publish("pipe:many") as other:
+    with penstock.publish("pipe:many", max_messages=100) as push, penstock.publish("pipe:many") as other:
         workers = [context.Process(target=_work, args=(os.environ["PENSTOCK_DIR"], results)) for _ in range(3)]
         for worker in workers:
             worker.start()
@@ -272,7 +367,7 @@ def test_several_workers_and_writers_share_the_work(how):
         for i in range(3000):
             (push, other)[i % 2].send(b"%d" % i, timeout=30)
         deadline = time.monotonic() + 30
-        while (push.waiting or other.waiting) > 3 and time.monotonic() < deadline:
+        while (push.unread_messages or other.unread_messages) > 3 and time.monotonic() < deadline:
             MOMENT.wait(0.001)
         for _ in workers:
             push.send(b"end", timeout=30)
@@ -304,13 +399,13 @@ def test_waiting_for_several_and_selectors_and_asyncio():
     with (
         penstock.publish("pipe:w") as push,
         penstock.subscribe("pipe:w") as pull,
-        penstock.join("sync:w", sender="a") as a,
-        penstock.join("sync:w", sender="b") as b,
+        penstock.join("sync:w", name="a") as a,
+        penstock.join("sync:w", name="b") as b,
     ):
         assert penstock.wait([pull, b], timeout=0.01) == []
-        a.append("x")
+        a.send("x")
         assert penstock.wait([pull, b], timeout=5) == [b]
-        b.pop()
+        b.recv()
         push.send(b"1")
         assert penstock.wait([pull, b], timeout=5) == [pull]
         poller = select.poll()
@@ -340,7 +435,7 @@ def test_a_spinning_wait_ends_at_its_timeout():
 def test_positions_at_the_edge():
     for start in ((1 << 31) - C, (1 << 32) - C, (1 << 63) - (1 << 36)):
         with (
-            penstock.publish("pipe:edge", capacity=C, start_position=start, mark=10**6) as push,
+            penstock.publish("pipe:edge", capacity=C, start_position=start, max_messages=10**6) as push,
             penstock.subscribe("pipe:edge") as pull,
         ):
             for i in range(500):
@@ -349,35 +444,58 @@ def test_positions_at_the_edge():
         penstock.remove("pipe:edge")
 
 
+def test_a_full_pipe_says_why():
+    with penstock.publish("pipe:why", max_messages=2) as push:
+        push.send(b"a")
+        push.send(b"b")
+        with pytest.raises(penstock.TimedOut, match=r"2 messages wait to be read, and nobody is there to$"):
+            push.send(b"c", timeout=0)
+        with penstock.subscribe("pipe:why") as pull:
+            with pytest.raises(penstock.TimedOut, match=r"2 messages wait to be read$"):
+                push.send(b"c", timeout=0)
+            assert pull.poll() == [b"a", b"b"]
+            assert pull.poll() == []
+            with (
+                push.claim(1, timeout=0),
+                pytest.raises(penstock.TimedOut, match="a claim of this publication is open"),
+            ):
+                push.claim(1, timeout=0)
+    with (
+        penstock.join("pipe:alone", role="request") as ask,
+        pytest.raises(penstock.TimedOut, match="nobody is there to receive it"),
+    ):
+        ask.request(b"x", timeout=0)
+
+
 def test_what_makes_no_sense_is_said():
     for wrong in (
-        {"mark": 0},
+        {"max_messages": 0},
         {"capacity": 1000},
-        {"peers": 1},
-        {"pipes": 0},
+        {"max_members": 1},
+        {"max_pipes": 0},
         {"when_full": "x"},
         {"name": ""},
-        {"mark": "x"},
+        {"max_messages": "x"},
     ):
         with pytest.raises(penstock.Invalid):
             penstock.publish("pipe:wrong", **wrong)
     with pytest.raises(penstock.Invalid, match="acknowledge"):
         penstock.subscribe("pipe:wrong", acknowledge="never")
-    with pytest.raises(penstock.Invalid, match="no start"):
+    with pytest.raises(penstock.Invalid, match="start is"):
         penstock.subscribe("pipe:wrong", start="middle")
-    with penstock.publish("pipe:full", peers=2, pipes=1) as push, penstock.subscribe("pipe:full") as pull:
-        with pytest.raises(penstock.Busy, match="more peers"):
+    with penstock.publish("pipe:full", max_members=2, max_pipes=1) as push, penstock.subscribe("pipe:full") as pull:
+        with pytest.raises(penstock.Busy, match="larger max_members"):
             penstock.subscribe("pipe:full")
         with pytest.raises(penstock.Mismatch):
-            penstock.publish("pipe:full", mark=7)
-        with pytest.raises(penstock.Busy, match="places"):
+            penstock.publish("pipe:full", max_messages=7)
+        with pytest.raises(penstock.Busy, match="slots"):
             penstock.Archive(os.environ["PENSTOCK_DIR"] + "/archive").record("pipe:full")
         push.send(b"still")
         assert pull.recv(timeout=1) == b"still"
     with (
-        penstock.publish("pipe:few", pipes=1),
+        penstock.publish("pipe:few", max_pipes=1),
         penstock.subscribe("pipe:few"),
-        pytest.raises(penstock.Busy, match="more pipes"),
+        pytest.raises(penstock.Busy, match="larger max_pipes"),
     ):
         penstock.subscribe("pipe:few")
     push = penstock.publish("pipe:closed")
@@ -387,7 +505,7 @@ def test_what_makes_no_sense_is_said():
 
 
 def test_coming_and_going_leaves_nothing_behind():
-    push = penstock.publish("pipe:churn", peers=4, pipes=4)
+    push = penstock.publish("pipe:churn", max_members=4, max_pipes=4)
     for i in range(200):
         with penstock.subscribe("pipe:churn") as pull, penstock.publish("pipe:churn") as other:
             push.send(b"%d" % i)
@@ -395,6 +513,23 @@ def test_coming_and_going_leaves_nothing_behind():
             assert sorted(pull.recv(timeout=5) for _ in range(2)) == sorted([b"%d" % i, b"o"])
     status = penstock.inspect("pipe:churn")
     assert [member.role for member in status.members] == ["push"]
-    assert status.buffers <= 2
+    assert status.details["pipes"] <= 2
     assert status.totals.messages_sent == 400
     push.close()
+
+
+def test_threads_may_close_a_subscription_at_the_same_time(monkeypatch):
+    from penstock._native import core
+
+    real = core.pipe_acknowledge
+    with penstock.publish("pipe:a"), penstock.subscribe("pipe:a") as pull:
+
+        def closed_meanwhile(subscription):
+            other = threading.Thread(target=core.Subscription.close, args=(subscription,))
+            other.start()
+            other.join()
+            real(subscription)
+
+        monkeypatch.setattr(core, "pipe_acknowledge", closed_meanwhile)
+        pull.close()
+        assert pull.closed

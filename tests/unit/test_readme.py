@@ -1,39 +1,36 @@
-"""The README's and the docstrings' examples do what they say."""
+"""The README and the pages of the kinds have their form, and docstrings' examples do what they say. test_pages runs the programs."""
 
-import contextlib
 import doctest
-import io
 import re
 from pathlib import Path
 
 import pytest
 
-import penstock.front
+import penstock.codecs
+import penstock.joining
+import penstock.verbs
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.S)
-
-
-@pytest.mark.parametrize(("code", "output"), BLOCKS)
-def test_the_code_prints_what_it_says(code, output, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "out").mkdir()
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        exec(compile(code, "README.md", "exec"), {})
-    assert said.getvalue() == output
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+WITH_OUTPUT = re.compile(r"```python\n(.*?)```\n\n```\n(.*?)```", re.S)
+KINDS = sorted((ROOT / "docs" / "channels").glob("*.md"))
+SECTIONS = ["What it is", "A program", "When a reader is slow", "When a process dies", "Limits", "Options"]
 
 
-def test_there_are_blocks_with_output():
-    assert len(BLOCKS) == 2
+@pytest.mark.parametrize("page", KINDS, ids=lambda page: page.stem)
+def test_the_page_of_a_kind_has_a_program_and_the_same_sections(page):
+    assert re.findall(r"^## (.*)$", page.read_text(), re.M) == SECTIONS
+    assert WITH_OUTPUT.search(page.read_text())
 
 
 def test_few_words_before_the_first_code():
     assert len(README.split("```")[0].split()) <= 60
+    assert README.splitlines()[2] == "`pip install penstock`"
 
 
-def test_docstring_examples():
-    found = doctest.testmod(penstock.front, extraglobs={"penstock": penstock})
+@pytest.mark.parametrize("module", [penstock.verbs, penstock.joining, penstock.codecs], ids=lambda m: m.__name__)
+def test_docstring_examples(module):
+    found = doctest.testmod(module, extraglobs={"penstock": penstock})
     assert found.attempted > 0
     assert found.failed == 0
 

@@ -1,4 +1,4 @@
-"""Frames are recorded as notes, or with their pixels; what a recorder missed is a gap."""
+"""Frames are recorded as notes, or with their pixels; frames that a recorder missed are a gap."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_notes_are_recorded_without_pixels(archive, pub):
     assert "pixels" not in found[7]
     assert archive.verify() == []
     with pytest.raises(penstock.Invalid, match="no pixels"):
-        archive.replay_onto("frames:again", "frames:r")
+        archive.replay_onto("frames:r", "frames:again")
 
 
 def turn_all(track):
@@ -43,11 +43,11 @@ def turn_all(track):
 
 
 def test_pixels_are_recorded_if_they_are_wanted(archive, pub):
-    track = archive._track("frames:r", "newest", False, 1 << 20, None, True)
+    track = archive._tracks.open("frames:r", "newest", False, 1 << 20, None, True)
     for i in range(50):
         send(pub, i, id=i * 3, meta={"i": i})
         turn_all(track)
-    track.finish(archive.catalog)
+    track.finish()
     info = archive.find("frames:r")
     assert (info.messages, info.gaps, info.codec["pixels"], info.state) == (50, 0, True, "closed")
     for i, message in enumerate(archive.replay("frames:r")):
@@ -71,14 +71,14 @@ def test_a_recorder_in_its_own_process_records_pixels(archive, pub):
 
 
 def test_frames_that_were_missed_are_a_gap_as_long_as_they(archive, pub):
-    track = archive._track("frames:r", "newest", False, 1 << 20, None, True)
+    track = archive._tracks.open("frames:r", "newest", False, 1 << 20, None, True)
     sent = 0
     for burst in (2, 30, 1, 3, 5000, 2):
         for _ in range(burst):
             send(pub, sent)
             sent += 1
         turn_all(track)
-    track.finish(archive.catalog)
+    track.finish()
     info = archive.find("frames:r")
     seen = [int(message.data["pixels"][0, 0]) for message in archive.replay("frames:r")]
     assert seen == [0, 1, 29, 30, 31, 32, 33, 34, 35, 5036, 5037]  # of 5000 the notes were overwritten too
@@ -103,7 +103,7 @@ def test_a_recording_is_extended_over_what_it_missed(archive, pub, pixels):
     ids = [message.data["id"] for message in archive.replay("frames:r")]
     assert ids == sorted(ids)
     if not pixels:
-        assert ids == list(range(23))  # the ring of notes still had what lay between
+        assert ids == list(range(23))  # the ring of notes still had the frames between
     else:
         assert infos[0].gaps >= 2
     with archive.record("frames:r", extend=True, pixels=not pixels):
@@ -112,17 +112,17 @@ def test_a_recording_is_extended_over_what_it_missed(archive, pub, pixels):
 
 
 def test_a_recording_with_pixels_goes_onto_a_channel_again(archive, pub):
-    track = archive._track("frames:r", "newest", False, 1 << 20, None, True)
+    track = archive._tracks.open("frames:r", "newest", False, 1 << 20, None, True)
     for i in range(3):
         send(pub, i, id=i + 7, start_ns=4, meta={"i": i})
         turn_all(track)
-    track.finish(archive.catalog)
+    track.finish()
     with (
         penstock.publish("frames:again", shape=SHAPE, dtype="<f4") as first,
         penstock.subscribe("frames:again", conflate=False) as sub,
     ):
         first.close()
-        assert archive.replay_onto("frames:again", "frames:r", timeout=1) == 3
+        assert archive.replay_onto("frames:r", "frames:again", timeout=1) == 3
         got = sub.poll()
     assert [(frame.id, frame.start_ns, frame.meta, frame.array[0, 0]) for frame in got] == [
         (i + 7, 4, {"i": i}, i) for i in range(3)

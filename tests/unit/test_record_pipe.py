@@ -8,6 +8,7 @@ import pytest
 
 import penstock
 from penstock import codecs
+from penstock._native import core as _native
 from penstock.channel import parse
 from penstock.shm import pipe
 
@@ -31,8 +32,7 @@ def test_what_is_pushed_is_recorded_and_still_done(archive):
             for i in range(300):
                 push.send({"job": i})
             assert push.offer_many([{"job": i} for i in range(300, 500)]) == 200
-            with push.claim(len(b'{"job":500}')) as view:
-                view[:] = b'{"job":500}'
+            push.send({"job": 500})
             done = [message["job"] for sub in (one, two) for message in sub.poll(1000)]
         assert sorted(done) == list(range(501))
         assert push.readers == 2  # a recorder is none
@@ -64,7 +64,7 @@ def test_questions_and_answers_are_recorded_with_who_said_them(archive):
 
 def test_who_sends_waits_for_room_at_the_recorder():
     with (
-        penstock.publish("pipe:w", mark=4) as push,
+        penstock.publish("pipe:w", max_messages=4) as push,
         penstock.subscribe("pipe:w") as one,
         penstock.subscribe("pipe:w") as two,
         tap("pipe:w") as recorder,
@@ -75,21 +75,61 @@ def test_who_sends_waits_for_room_at_the_recorder():
         assert push.offer(b"x") is None  # both could take more
         with pytest.raises(TimeoutError):
             push.send(b"x", timeout=0.05)
-        with pytest.raises(penstock.Invalid, match="recorder"):
-            recorder.recv(0)
         recorder.close()
         assert push.offer(b"x") is not None
         assert push.statistics().totals.messages_lost == 0
 
 
+def test_a_tap_is_no_subscription():
+    with penstock.publish("pipe:t") as push, tap("pipe:t") as recorder:
+        assert not isinstance(recorder, penstock.Subscription)
+        assert not any(hasattr(recorder, verb) for verb in ("recv", "try_recv", "poll", "borrow", "fileno", "__iter__"))
+        with pytest.raises(penstock.Invalid, match="nothing to wait for"):
+            penstock.wait([recorder], 0)
+        push.send(b"x")
+        assert (recorder.channel, recorder.lag > 0, recorder.closed) == ("pipe:t", True, False)
+    with pytest.raises(penstock.Closed):
+        _ = recorder.position
+
+
+def test_a_subscription_that_takes_messages_is_not_recorded(tmp_path):
+    with (
+        penstock.publish("pipe:t") as push,
+        penstock.subscribe("pipe:t") as sub,
+        penstock.subscribe("pipe:open") as early,
+        open(tmp_path / "data", "w+b") as data,
+        open(tmp_path / "index", "w+b") as index,
+    ):
+        push.send(b"x")
+        segment = _native.RecordingSegment(
+            data_fd=os.dup(data.fileno()),
+            data_path="data",
+            index_fd=os.dup(index.fileno()),
+            index_path="index",
+            base=0,
+            term_length=0,
+            initial_term_id=0,
+            stream_id=1,
+            recording=1,
+            messages_before=0,
+            entries=0,
+            data_length=0,
+        )
+        with pytest.raises(penstock.Invalid, match="joins as a tap"):
+            segment.record(sub, 1 << 20)
+        with pytest.raises(penstock.Invalid, match="nothing was published"):
+            segment.record(early, 1 << 20)
+        assert sub.recv(0) == b"x"
+
+
 def test_what_is_claimed_is_recorded_however_late_it_is_done(archive):
     with (
-        penstock.publish("pipe:c", mark=6) as push,
+        penstock.publish("pipe:c", max_messages=6) as push,
         penstock.subscribe("pipe:c", acknowledge="manual") as one,
         penstock.subscribe("pipe:c", acknowledge="manual") as two,
         penstock.subscribe("pipe:c", acknowledge="manual") as three,
     ):
-        track = archive._track("pipe:c", "newest", False, 1 << 16, None)
+        track = archive._tracks.open("pipe:c", "newest", False, 1 << 16, None)
         with push.claim(3) as view:
             sent = 0
             while push.offer(b"x") is not None:  # until the recorder has room for the claimed one alone
@@ -105,15 +145,15 @@ def test_what_is_claimed_is_recorded_however_late_it_is_done(archive):
                 raise ZeroDivisionError
         assert push.offer_many([b"y"] * 9) == 6
         drain(track)
-        track.finish(archive.catalog)
+        track.finish()
     got = [m.data["body"] for m in archive.replay("pipe:c")]
     assert got == [b"x"] * 5 + [b"end"] + [b"y"] * 6
     assert archive.find("pipe:c").gaps == 0
 
 
 def test_a_recorder_may_rather_miss_than_be_waited_for(archive):
-    with penstock.publish("pipe:m", mark=4) as push, penstock.subscribe("pipe:m") as sub:
-        track = archive._track("pipe:m", "newest", False, 1 << 16, 0)
+    with penstock.publish("pipe:m", max_messages=4) as push, penstock.subscribe("pipe:m") as sub:
+        track = archive._tracks.open("pipe:m", "newest", False, 1 << 16, 0)
         sent = 0
         for _ in range(5):
             for _ in range(3):  # the recorder has room for four of these twelve
@@ -126,20 +166,20 @@ def test_a_recorder_may_rather_miss_than_be_waited_for(archive):
         assert sub.recv(0) == b"60"
         drain(track)
         missed = track.subscription.lost_messages
-        track.finish(archive.catalog)
+        track.finish()
     got = [int(message.data["body"]) for message in archive.replay("pipe:m")]
     assert got == [i for i in range(60) if i % 12 < 4] + [60]
     info = archive.find("pipe:m")
     assert missed == 40
     assert info.messages == 21
-    assert info.lost_bytes == 40 * pipe.MISSING
+    assert info.lost_bytes == 40 * _native.MISSING_LENGTH
     assert info.gaps == 5
     assert archive.verify() == []
 
 
 def test_one_that_drops_does_not_wait_for_the_recorder_either():
     with (
-        penstock.publish("pipe:d", mark=2, when_full="drop_oldest") as push,
+        penstock.publish("pipe:d", max_messages=2, when_full="drop_oldest") as push,
         penstock.subscribe("pipe:d") as sub,
         tap("pipe:d") as recorder,
     ):
@@ -151,7 +191,7 @@ def test_one_that_drops_does_not_wait_for_the_recorder_either():
 
 
 def test_a_recorder_that_dies_holds_nobody_up(archive):
-    with penstock.publish("pipe:k", mark=8) as push, penstock.subscribe("pipe:k") as sub:
+    with penstock.publish("pipe:k", max_messages=8) as push, penstock.subscribe("pipe:k") as sub:
         recorder = archive.record("pipe:k", process=True)
         (pid,) = [member.pid for member in push.statistics().members if member.role == "tap"]
         push.send(b"first")
@@ -195,7 +235,7 @@ def test_a_recording_is_followed_and_played_again(archive):
         assert list(follow) == []
         assert sub.poll() == [[1, 2], "later"]
     with penstock.subscribe("log:again", codec="json") as again:
-        assert archive.replay_onto("log:again", "pipe:f") == 2
+        assert archive.replay_onto("pipe:f", "log:again") == 2
         assert again.poll() == [[1, 2], "later"]
 
 
@@ -207,11 +247,11 @@ def test_several_parts_are_not_played_onto_a_channel(archive):
     ):
         one.send([b"a", b"b"], timeout=5)
     with pytest.raises(penstock.Invalid, match="several parts"):
-        archive.replay_onto("log:parts", "pipe:parts")
+        archive.replay_onto("pipe:parts", "log:parts")
 
 
 def test_whoever_comes_and_goes_while_it_is_recorded(archive):
-    with penstock.subscribe("pipe:many", pipes=128) as sub, archive.record("pipe:many"):
+    with penstock.subscribe("pipe:many", max_pipes=128) as sub, archive.record("pipe:many"):
         for i in range(40):
             with penstock.publish("pipe:many", name=f"p{i}") as push:
                 push.send(b"%d" % i)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.record.archive import Scanner
-from penstock.record.plan import plan
+from penstock.recording import plan
 
 C = 1 << 16
 
@@ -40,7 +39,7 @@ def test_what_flowed_is_there(archive, pub):
 
 
 def test_what_was_lost_is_a_gap_as_long_as_what_a_subscription_beside_it_lost(archive, pub):
-    track = archive._track("ring:r", "newest", False, C, None)
+    track = archive._tracks.open("ring:r", "newest", False, C, None)
     sub = penstock.subscribe("ring:r")
     got, sent = [], 0
     for burst, size in ((10, 8), (3000, 8), (5, 4000), (40, 4000), (900, 24), (1, 0), (2000, 100), (20, 8)):
@@ -49,7 +48,7 @@ def test_what_was_lost_is_a_gap_as_long_as_what_a_subscription_beside_it_lost(ar
         while track.turn() > 0:
             pass
         got += [int(np.frombuffer(m, "<u8")[0]) for m in sub.poll(100_000)]
-    track.finish(archive.catalog)
+    track.finish()
     assert sub.lost > 0
     info = archive.find("ring:r")
     assert numbers(archive) == got
@@ -60,15 +59,14 @@ def test_what_was_lost_is_a_gap_as_long_as_what_a_subscription_beside_it_lost(ar
     # Read in ranges, as Spark's tasks do, each gap is still counted once.
     lost, rows = 0, 0
     for planned in plan(archive, range_bytes=1 << 12):
-        span = {"start": planned.start, "end": planned.end, "batch_rows": 100}
-        for batch in Scanner(list(planned.segments), "ring:r", ("position", "lost"), **span):
+        for batch in planned.scan(("position", "lost"), batch_rows=100):
             lost += sum(batch.column("lost").to_pylist())
             rows += batch.num_rows
     assert (lost, rows) == (sub.lost, len(got))
 
 
 def test_gaps_that_follow_each_other_are_one(archive, pub):
-    track = archive._track("ring:r", "newest", False, C, None)
+    track = archive._tracks.open("ring:r", "newest", False, C, None)
     send(pub, 0, 3)
     while track.turn() > 0:
         pass
@@ -78,14 +76,13 @@ def test_gaps_that_follow_each_other_are_one(archive, pub):
     send(pub, 15003, 2)
     while track.turn() > 0:
         pass
-    track.finish(archive.catalog)
+    track.finish()
     assert numbers(archive) == [0, 1, 2, 15003, 15004]
     assert archive.verify() == []
     assert archive.find("ring:r").lost_bytes == 15000 * 64
     assert archive.read("ring:r", columns=("lost",)).column("lost").to_pylist() == [0, 0, 0, 15000 * 64, 0]
     last = plan(archive)[-1]
-    scanner = Scanner(list(last.segments), "ring:r", ("lost",), start=last.start, end=last.end, batch_rows=100)
-    assert next(iter(scanner)).column("lost").to_pylist() == [15000 * 64, 0]
+    assert next(last.scan(("lost",), batch_rows=100)).column("lost").to_pylist() == [15000 * 64, 0]
 
 
 def test_a_recorder_that_comes_back_notes_what_it_missed(archive, pub):
@@ -122,7 +119,7 @@ def test_replay_onto_a_ring_and_from_one_kind_to_another(archive, pub):
     with archive.record("ring:r"):
         send(pub, 0, 50)
     with penstock.subscribe("log:copy") as copy:
-        assert archive.replay_onto("log:copy", "ring:r") == 50
+        assert archive.replay_onto("ring:r", "log:copy") == 50
         assert len(copy.poll()) == 50
     pub.close()
     with penstock.subscribe("ring:r") as again:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import penstock
-from penstock.shm.sockets import pack, unpack
+from penstock.shm.socket_base import pack, unpack
 
 MOMENT = threading.Event()
 forks = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -25,7 +25,7 @@ def test_a_pair_talks_both_ways_and_refuses_a_third():
         assert a.try_recv() is None
         with pytest.raises(TimeoutError):
             a.recv(timeout=0.01)
-        with pytest.raises(penstock.Busy, match="pair already"):
+        with pytest.raises(penstock.Busy, match="a pair has two peers"):
             penstock.join("pipe:p", role="pair")
         b.close()
         with penstock.join("pipe:p", role="pair", name="c") as c:
@@ -47,8 +47,8 @@ def test_messages_of_several_parts_arrive_at_once():
 
 
 def test_the_mark_holds_and_policies_are_chosen():
-    with penstock.join("pipe:m", role="pair", mark=3) as a, penstock.join("pipe:m", role="pair") as b:
-        assert [a.offer(b"x") for _ in range(4)] == [True, True, True, False]
+    with penstock.join("pipe:m", role="pair", max_messages=3) as a, penstock.join("pipe:m", role="pair") as b:
+        assert [a.offer(b"x") for _ in range(4)] == [64, 128, 192, None]
         with pytest.raises(TimeoutError, match="3 messages wait"):
             a.send(b"x", timeout=0.01)
         assert b.recv() == b"x"
@@ -102,9 +102,9 @@ def test_a_dead_server_is_an_error_and_not_a_lock_up_and_another_may_be_asked():
     with penstock.join("pipe:rpc", role="request") as ask:
         child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05))
         child.start()
-        ask.wait_for_peers(1, timeout=20)
+        ask.wait_for_readers(1, timeout=20)
         begun = time.monotonic()
-        with pytest.raises(penstock.Closed, match="server died"):
+        with pytest.raises(penstock.Disconnected, match="server died"):
             ask.request(b"x", timeout=20)
         assert time.monotonic() - begun < 5
         child.join(20)
@@ -112,7 +112,7 @@ def test_a_dead_server_is_an_error_and_not_a_lock_up_and_another_may_be_asked():
             ask.request(b"nobody", timeout=0.05)
         child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05))
         child.start()
-        ask.wait_for_peers(1, timeout=20)
+        ask.wait_for_readers(1, timeout=20)
         pending = ask.submit(b"again", retries=1)
         with penstock.join("pipe:rpc", role="reply", name="alive", spin=0.0) as alive:
             thread = threading.Thread(target=alive.serve, args=(lambda body: b"done " + body, 1))
@@ -120,6 +120,59 @@ def test_a_dead_server_is_an_error_and_not_a_lock_up_and_another_may_be_asked():
             assert pending.result(timeout=20) == b"done again"
             thread.join(5)
         child.join(20)
+
+
+@forks
+def test_arequest_learns_that_its_server_died_and_asks_another():
+    with penstock.join("pipe:rpc", role="request") as ask:
+
+        def doomed():
+            child = mp.get_context("fork").Process(
+                target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05)
+            )
+            child.start()
+            ask.wait_for_readers(1, timeout=20)
+            return child
+
+        child = doomed()
+        with pytest.raises(penstock.Disconnected, match="server died"):
+            asyncio.run(ask.arequest(b"x", timeout=20))
+        child.join(20)
+        child = doomed()
+
+        async def asked():
+            task = asyncio.create_task(ask.arequest(b"again", timeout=20, retries=1))
+            while child.is_alive():  # nobody else is there, and the loop goes on
+                await asyncio.sleep(0.002)
+            with penstock.join("pipe:rpc", role="reply", name="alive", spin=0.0) as alive:
+                thread = threading.Thread(target=alive.serve, args=(lambda body: b"done " + body, 1))
+                thread.start()
+                assert await task == b"done again"
+                thread.join(5)
+
+        asyncio.run(asked())
+        child.join(20)
+        with pytest.raises(TimeoutError, match="no reply"):
+            asyncio.run(ask.arequest(b"nobody", timeout=0.01))
+
+
+def test_tasks_and_threads_share_a_requester_and_each_gets_its_reply():
+    with penstock.join("pipe:rpc", role="request") as ask, penstock.join("pipe:rpc", role="reply", name="s") as serve:
+        threading.Thread(target=serve.serve, args=(lambda body: b"re " + body,)).start()
+
+        def plain(who):
+            return [ask.request(b"%d %d" % (who, i), timeout=20) for i in range(100)]
+
+        async def tasks(who):
+            every = [ask.arequest(b"%d %d" % (who, i)) for i in range(100)]
+            threads = [asyncio.to_thread(plain, who + 1)]
+            return await asyncio.wait_for(asyncio.gather(*every, *threads), 20)
+
+        for who in (0, 2):  # a loop after another
+            *awaited, threaded = asyncio.run(tasks(who))
+            assert awaited == [b"re %d %d" % (who, i) for i in range(100)]
+            assert threaded == [b"re %d %d" % (who + 1, i) for i in range(100)]
+        serve.close()
 
 
 @forks
@@ -144,12 +197,19 @@ def test_a_router_addresses_dealers_by_name():
         for i, dealer in enumerate(dealers):
             dealer.send(b"%d" % i)
         assert {tuple(router.recv(timeout=1)) for _ in dealers} == {(f"d{i}", b"%d" % i) for i in range(3)}
-        router.send("d1", ["for", "you"])
+        router.send(["for", "you"], to="d1")
         assert dealers[1].recv(timeout=1) == [b"for", b"you"]
         assert dealers[0].try_recv() is None
-        with pytest.raises(penstock.NotFound, match="d0, d1, d2"):
-            router.send("d9", b"")
-        with pytest.raises(penstock.Invalid, match="nothing to do with"):
+        with pytest.raises(penstock.Disconnected, match="d0, d1, d2"):
+            router.send(b"", to="d9")
+        for wrong in (None, 1):
+            with pytest.raises(penstock.Invalid, match=rf"^pipe:d: to is {wrong}: it must be the name of a dealer"):
+                router.send(b"", to=wrong)
+            with pytest.raises(penstock.Invalid, match="to is "):
+                router.offer_many([b""], to=wrong)
+        with pytest.raises(
+            penstock.Invalid, match=r"a pair has nothing to do with the .* that is there: use another channel"
+        ):
             penstock.join("pipe:d", role="pair")
         for dealer in dealers:
             dealer.close()
@@ -228,3 +288,17 @@ def test_what_makes_no_sense_is_said():
         pair.recv(timeout=1)
     with pytest.raises(penstock.Closed):
         pair.send(b"x")
+
+
+@pytest.mark.parametrize("role", ["pair", "request", "reply", "dealer", "router"])
+def test_publications_and_sockets_do_not_mix(role):
+    with penstock.join("pipe:mixed", role=role):
+        for verb in (penstock.publish, penstock.subscribe):
+            with pytest.raises(penstock.Invalid, match=f"has nothing to do with the {role} that is there"):
+                verb("pipe:mixed")
+    penstock.remove("pipe:mixed")
+    with (
+        penstock.publish("pipe:mixed"),
+        pytest.raises(penstock.Invalid, match=f"a {role} has nothing to do with the push that is there"),
+    ):
+        penstock.join("pipe:mixed", role=role)

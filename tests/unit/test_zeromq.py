@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing as mp
 import pickle
+import re
 import signal
 import threading
 
@@ -171,22 +172,22 @@ def test_handles_go_to_children(ends, uri):
 
 
 def test_what_makes_no_sense_is_said():
-    for wrong in ("zmq+tcp:127.0.0.1:5", "zmq+ipc://", "zmq+udp://x"):
-        with pytest.raises(penstock.Invalid):
+    for wrong in ("zmq+tcp:127.0.0.1:5", "zmq+ipc://", "zmq+udp://x", "zmq+tcp://127.0.0.1:65536"):
+        with pytest.raises(penstock.Invalid, match=re.escape(wrong)):
             penstock.publish(wrong)
     with pytest.raises(penstock.SystemFailure):
-        penstock.publish("zmq+tcp://256.0.0.1:99999")
-    with pytest.raises(penstock.Invalid, match="hwm"):
-        penstock.publish("zmq+tcp://127.0.0.1:*", hwm=-1)
-    with pytest.raises(penstock.Invalid, match="past"):
+        penstock.publish("zmq+tcp://256.0.0.1:9999")
+    with pytest.raises(penstock.Invalid, match="max_messages"):
+        penstock.publish("zmq+tcp://127.0.0.1:*", max_messages=-1)
+    with pytest.raises(penstock.Unsupported, match="past"):
         penstock.subscribe("zmq+tcp://127.0.0.1:5", start=7)
     for question in (penstock.inspect, penstock.remove):
-        with pytest.raises(penstock.Invalid, match="not in shared memory"):
+        with pytest.raises(penstock.Unsupported, match="not in shared memory"):
             question("zmq+tcp://127.0.0.1:5")
 
 
 def test_it_cannot_be_recorded(archive):
-    with pytest.raises(penstock.Invalid, match="not in shared memory"):
+    with pytest.raises(penstock.Unsupported, match="not in shared memory"):
         archive.record("zmq+tcp://127.0.0.1:5")
 
 
@@ -197,3 +198,37 @@ def test_a_port_may_be_left_open():
             pub.send(b"x")
             assert sub.recv(timeout=5) == b"x"
         assert repr(pub) == "<ZmqPublication zmq+tcp://127.0.0.1:*>"
+
+
+DECODING = {
+    "recv": lambda sub: [sub.recv(timeout=0)],
+    "try_recv": lambda sub: [m] if (m := sub.try_recv()) is not None else None,
+    "iterate": lambda sub: [next(sub)] if sub.ready() else None,
+    "arecv": lambda sub: [asyncio.run(sub.arecv())] if sub.ready() else None,
+    "poll": lambda sub: sub.poll() or None,
+    "poll of 2": lambda sub: sub.poll(2) or None,
+}
+
+
+@pytest.mark.parametrize("way", DECODING)
+def test_a_bad_message_costs_its_own_decode_error_and_no_other_message(uri, way):
+    sent = [b"0", b"{", b"{", b"1", b"2", b"{{", b"3"]
+    with penstock.publish(uri) as pub, penstock.subscribe(uri, codec="json") as sub:
+        pub.wait_for_readers(1, timeout=10)
+        ends = [pub.send(message) for message in sent]
+        got, errors = [], []
+        while len(got) + len(errors) < len(sent) and penstock.wait([sub], timeout=10):
+            try:
+                found = DECODING[way](sub)
+            except penstock.DecodeError as error:
+                errors.append((len(got), sub.last.position, str(error)))
+                continue
+            except TimeoutError:
+                continue
+            got += found or []
+            if found:  # of the message given out last, not of a bad one behind it
+                assert sub.last.position + 1 == ends[sent.index(b"%d" % got[-1])]
+        assert got == [0, 1, 2, 3]
+        assert [after for after, _, _ in errors] == [1, 1, 3]
+        assert [position for _, position, _ in errors] == [1, 2, 5]
+        assert all(f"{uri}: the message at position {at} (" in text and "is no json" in text for _, at, text in errors)

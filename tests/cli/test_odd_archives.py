@@ -1,0 +1,95 @@
+"""Commands on archives and channels of which a part cannot be read: the part is named, and the rest is done."""
+
+import json
+import os
+
+import pytest
+from cli import running
+
+import penstock
+from penstock._native import core
+from penstock.spark import tables
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Calls the command in this process, in an empty folder."""
+    return lambda *arguments: running.here(*arguments, folder=tmp_path)
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """A json channel and its recording, whose second message is none."""
+    with penstock.publish("log:j", codec="json", term_length=1 << 16) as pub:
+        recorder = penstock.Archive(tmp_path / "a").record("log:j")
+        pub.send(1)
+        core.Publication.send(pub, b"{")
+        pub.send(2)
+        pub.send(3)
+        recorder.stop()
+
+
+@pytest.mark.parametrize("command", [("sub", "log:j", "--start", "earliest", "-n", "3"), ("replay", "a", "log:j")])
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_message_that_does_not_decode_is_named_and_passed_over(run, mixed, command, form):
+    done = run(*command, *form)
+    assert done.status == 0
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert [line["data"] if form else line for line in lines] == [1, 2, 3]
+    (said,) = done.err.splitlines()
+    assert said.startswith("warning: log:j: the message at position 64 (1 bytes) is no json: ")
+
+
+def test_a_limit_holds_for_what_is_published_too(run, mixed):
+    with penstock.subscribe("log:k") as sub:
+        done = run("replay", "a", "log:j", "--onto", "log:m", "-n", "1")
+        assert (done.status, done.out) == (0, "1 message onto log:m\n")
+        assert penstock.inspect("log:m").totals.messages_sent == 1
+        assert sub.poll() == []
+
+
+@pytest.mark.spark
+def test_archives_and_tables_may_be_file_uris(run, mixed, tmp_path):
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
+    done = run("pipeline", "--archive", (tmp_path / "a").as_uri(), "--out", f"file://localhost{tmp_path}/t%20t")
+    assert (done.status, done.err) == (0, "")
+    assert tables.read(tmp_path / "t t", "messages").num_rows == 4
+    assert run("verify", (tmp_path / "a").as_uri()).status == 0
+    refused = run("pipeline", "--archive", "ftp://bucket/a", "--out", "t")
+    assert refused.status == 2
+    assert "is a URI" in refused.err
+
+
+@pytest.mark.spark
+def test_a_damaged_recording_ends_the_pipeline_with_an_error_after_all_others_were_done(run, mixed, tmp_path, tally):
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
+    archive = penstock.Archive(tmp_path / "a")
+    for name in ("log:k", "log:l"):
+        with penstock.publish(name, term_length=1 << 16) as pub:
+            recorder = archive.record(name)
+            pub.send(b"x")
+            recorder.stop()
+    folders = archive.folders()
+    index = folders[1].segments()[0].index
+    index.write_bytes(b"no index at all")
+    (folders[2].path / "recording.json").write_text("{")
+    for _ in range(2):  # and again: it is told as long as it is so
+        done = run("pipeline", "--archive", "a", "--out", "t")
+        assert done.status == 1
+        *before, said = done.err.splitlines()
+        assert all(line.startswith("warning: ") for line in before), done.err
+        assert said.startswith("penstock: recording 2 of log:k is left out: ")
+        assert "(and 1 more); all else is in the tables" in said
+        assert tables.read(tmp_path / "t", "messages")["stream"].to_pylist() == ["log:j"] * 4
+    archive.repair()
+    assert run("pipeline", "--archive", "a", "--out", "t").status == 0
+    tally("runs of the pipeline", 3)
+
+
+def test_a_table_can_be_read_on_a_narrow_terminal(run, monkeypatch):
+    monkeypatch.setattr("penstock.cli.output.shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    monkeypatch.setattr("penstock.cli.output.ANY_WIDTH", 40)
+    with penstock.publish("log:chan", term_length=1 << 16):
+        done = run("ls")
+    assert "log:chan" in done.out
+    assert "refused" in done.out

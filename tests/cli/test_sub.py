@@ -1,0 +1,74 @@
+"""`penstock sub` only looks: no writer waits for it, unless it is told to."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import penstock
+from penstock import cli
+
+PATIENCE = 60
+COMMAND = (sys.executable, "-m", "penstock", "sub")
+
+
+@contextlib.contextmanager
+def stopped(pub, channel, *arguments):
+    """The command on a channel, with one message read, then stopped as by Ctrl-Z."""
+    process = subprocess.Popen(
+        [*COMMAND, channel, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        pub.send(b"first", timeout=PATIENCE)
+        assert process.stdout.readline() == "first\n"
+        process.send_signal(signal.SIGSTOP)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def fill(pub):
+    for _ in range(400):
+        pub.send(b"x" * 1000, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("channel", "options"), [("log:a", {"term_length": 1 << 16}), ("sync:a", {"capacity": 1 << 16})]
+)
+def test_a_stopped_look_delays_no_writer(channel, options):
+    with penstock.publish(channel, **options) as pub, stopped(pub, channel, "-n", "3") as process:
+        fill(pub)
+        process.send_signal(signal.SIGCONT)
+        said = process.stderr.readline()
+        assert said.startswith(f"warning: {channel}"), "it says what it missed"
+        pub.send(b"later", timeout=PATIENCE)
+        assert process.stdout.readline() in ("x" * 1000 + "\n", "later\n")
+
+
+def test_block_makes_writers_wait_and_the_error_names_it():
+    with penstock.publish("log:a", term_length=1 << 16) as pub, stopped(pub, "log:a", "--block") as process:
+        said = rf"log:a: no room within the timeout: process {process.pid} \(.* sub log:a --block\) is \d+ bytes behind"
+        with pytest.raises(TimeoutError, match=said):
+            for _ in range(400):
+                pub.send(b"x" * 1000, timeout=0.5)
+        with pytest.raises(TimeoutError, match=said.replace("no room", "no room for the claim")):
+            pub.claim(1000, timeout=0)
+
+
+def test_counting_goes_on_after_a_loss(capfd, monkeypatch):
+    """`--hz` with a reader that is dropped in between."""
+    with penstock.publish("log:a", term_length=1 << 16) as pub:
+        opened = penstock.subscribe
+
+        def subscribe(*arguments, **options):
+            made = opened(*arguments, **options)
+            fill(pub)  # the subscription is dropped before its first look
+            return made
+
+        monkeypatch.setattr(penstock, "subscribe", subscribe)
+        assert cli.run(["sub", "log:a", "--hz", "--json", "-n", "1"]) == 0
+    assert '"lost": ' in capfd.readouterr().out

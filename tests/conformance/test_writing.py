@@ -1,0 +1,234 @@
+"""Writing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+from conformance.subjects import LENGTH, PATIENCE
+
+import penstock
+
+
+def test_publication(place):
+    """`publish` returns a `penstock.Publication`: it knows its channel, is a context manager and may be closed twice."""
+    with place.publish() as pub:
+        assert isinstance(pub, penstock.Publication)
+        assert pub.channel == place.uri
+        assert not pub.closed
+        assert place.uri in repr(pub)
+    assert pub.closed
+    pub.close()
+    with pytest.raises(penstock.Closed, match=place.pattern):
+        pub.send(place.message(0))
+
+
+def test_send(place):
+    """`send` returns the position after the message, in bytes of the stream. Positions grow by at least the message's length."""
+    pub, sub = place.pair()
+    positions = [pub.send(place.message(i)) for i in range(5)]
+    assert all(later - earlier >= LENGTH for earlier, later in itertools.pairwise(positions))
+    assert pub.position == positions[-1]
+    assert place.take(sub, 5) == [0, 1, 2, 3, 4]
+
+
+def test_offer(place):
+    """`offer` never blocks. It returns the position after the message."""
+    pub, sub = place.pair()
+    first, second = pub.offer(place.message(1)), pub.offer(place.message(2))
+    assert isinstance(first, int)
+    assert second > first
+    assert place.take(sub, 2) == [1, 2]
+
+
+def test_full(place):
+    """When there is no room, `offer` returns None and `send` raises `TimedOut` after its timeout. Nothing is lost. Readers of frames ask for it with `when_slow="wait"`."""
+    pub = place.publish()
+    sub = place.subscribe(**({"when_slow": "wait"} if place.subject.kind == "frames" else {}))
+    pub.wait_for_readers(1, timeout=PATIENCE)
+    sent = 0
+    while pub.offer(place.message(sent)) is not None:
+        sent += 1
+        assert sent < 100_000, "this channel is never full"
+    with pytest.raises(penstock.TimedOut, match=place.pattern):
+        pub.send(place.message(sent), timeout=0.01)
+    with pytest.raises(penstock.TimedOut):
+        asyncio.run(pub.asend(place.message(sent), timeout=0.01))
+    assert pub.offer_many([place.message(sent)]) == 0
+    assert place.take(sub, sent) == list(range(sent))
+    assert pub.send(place.message(sent), timeout=PATIENCE)
+    assert place.take(sub, 1) == [sent]
+
+
+def test_asend_waits_for_room(place):
+    """`asend` waits for room in the event loop. The loop goes on meanwhile."""
+    if place.subject.kind in ("ring", "frames", "zmq"):
+        pub, sub = place.pair()
+
+        async def alone() -> int:
+            return await pub.asend(place.message(1), timeout=PATIENCE)
+
+        assert asyncio.run(alone()) == pub.position
+        assert place.take(sub, 1) == [1]
+        return
+    pub, sub = place.pair()
+    sent = 0
+    while pub.offer(place.message(sent)) is not None:
+        sent += 1
+
+    async def work() -> list[int]:
+        waiting = asyncio.ensure_future(pub.asend(place.message(sent), timeout=PATIENCE))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        got = [place.number(await sub.arecv(timeout=PATIENCE)) for _ in range(sent)]
+        await waiting
+        return [*got, place.number(await sub.arecv(timeout=PATIENCE))]
+
+    assert asyncio.run(work()) == list(range(sent + 1))
+
+
+def test_wrong_message(place):
+    """A value that is no message is refused in the same way by `send`, `asend` and `offer`. Nothing is sent."""
+    pub, sub = place.pair()
+    for wrong in (None, 1, [object()], object()):
+        said = set()
+        for call in (lambda: pub.send(wrong), lambda: asyncio.run(pub.asend(wrong)), lambda: pub.offer(wrong)):  # noqa: B023
+            with pytest.raises((TypeError, penstock.Invalid)) as caught:
+                call()
+            said.add((type(caught.value), str(caught.value)))
+        assert len(said) == 1
+    pub.send(place.message(1), timeout=PATIENCE)
+    assert place.take(sub, 1) == [1]
+
+
+def test_unsendable(place):
+    """A value that the codec cannot carry is `Invalid`, which names the channel. Nothing is sent."""
+    pub = place.publish(codec="json")
+    sub = place.subscribe(codec="json")
+    pub.wait_for_readers(1, timeout=PATIENCE)
+    for wrong in (object(), {"a": [float("nan")]}):
+        calls = (
+            pub.send,
+            pub.offer,
+            lambda value: pub.offer_many([1, value]),
+            lambda value: asyncio.run(pub.asend(value)),
+        )
+        for call in calls:
+            with pytest.raises(penstock.Invalid, match=f"^{place.pattern}: ") as caught:
+                call(wrong)
+            assert str(caught.value).count(place.uri) == 1
+    pub.send("after", timeout=PATIENCE)
+    assert sub.recv(timeout=PATIENCE) == "after"
+
+
+def test_bad_timeout(place):
+    """A timeout that is no number from 0 on is `Invalid`, also in a call that need not wait. Nothing is sent, and nothing is taken."""
+    pub, sub = place.pair()
+    pub.send(place.message(1))
+    assert penstock.wait([sub], PATIENCE) == [sub]
+    message = place.message(2)
+    calls = (
+        lambda wrong: pub.send(message, timeout=wrong),
+        lambda wrong: pub.send(message, wrong),
+        lambda wrong: asyncio.run(pub.asend(message, timeout=wrong)),
+        lambda wrong: pub.claim(LENGTH, timeout=wrong),
+        lambda wrong: asyncio.run(pub.aclaim(LENGTH, timeout=wrong)),
+        lambda wrong: pub.wait_for_readers(1, timeout=wrong),
+        lambda wrong: asyncio.run(pub.await_for_readers(1, timeout=wrong)),
+        lambda wrong: sub.recv(timeout=wrong),
+        lambda wrong: sub.recv(wrong),
+        lambda wrong: asyncio.run(sub.arecv(timeout=wrong)),
+        lambda wrong: sub.borrow(timeout=wrong).__enter__(),
+        lambda wrong: asyncio.run(sub.aborrow(timeout=wrong)),
+        lambda wrong: penstock.wait([sub], wrong),
+        lambda wrong: asyncio.run(penstock.wait_async([sub], wrong)),
+    )
+    for wrong in (-1, float("nan"), "soon"):
+        for call in calls:
+            with pytest.raises(penstock.Invalid, match="timeout"):
+                call(wrong)
+    assert place.take(sub, 1) == [1]
+    pub.send(place.message(3), timeout=PATIENCE)
+    assert place.take(sub, 1) == [3]
+
+
+def test_offer_many(place):
+    """`offer_many` takes messages from the first on as long as there is room, and returns how many."""
+    pub, sub = place.pair()
+    assert pub.offer_many([place.message(i) for i in range(10)]) == 10
+    assert place.take(sub, 10) == list(range(10))
+
+
+def test_claim(place):
+    """`claim` gives room to write in place. It commits at the end of the block, and aborts on an exception."""
+    pub, sub = place.pair()
+    with pytest.raises(KeyError), pub.claim(LENGTH):
+        raise KeyError
+    with pub.claim(LENGTH) as view:
+        memoryview(view).cast("B")[:] = bytes(place.message(7))
+    assert place.take(sub, 1) == [7]
+
+
+def test_dropped_claim(place):
+    """A claim that is dropped without a word, entered or not, is given up. The channel goes on."""
+    pub, sub = place.pair()
+    pub.claim(LENGTH)
+    pub.claim(LENGTH).__enter__()
+    pub.send(place.message(7), timeout=PATIENCE)
+    assert place.take(sub, 1) == [7]
+
+
+def test_aclaim(place):
+    """`aclaim` does the same in an event loop."""
+    pub, sub = place.pair()
+
+    async def work() -> None:
+        with await pub.aclaim(LENGTH, timeout=PATIENCE) as view:
+            memoryview(view).cast("B")[:] = bytes(place.message(7))
+
+    asyncio.run(work())
+    assert place.take(sub, 1) == [7]
+
+
+def test_max_payload(place):
+    """A message of `max_payload` bytes fits. One byte more is `TooLarge`, and the channel goes on."""
+    pub, sub = place.pair()
+    with pytest.raises(penstock.TooLarge, match=place.pattern):
+        pub.offer(bytes(pub.max_payload + 1))
+    assert pub.offer(bytes(pub.max_payload)) is not None
+    longest = sub.recv(timeout=PATIENCE)
+    assert bytes(longest.array.data if place.subject.kind == "frames" else longest) == bytes(pub.max_payload)
+
+
+def test_wait_for_readers(place):
+    """`wait_for_readers(n)` returns once n readers are there, and raises `TimedOut` if they do not come. `readers` counts them."""
+    pub = place.publish()
+    with pytest.raises(penstock.TimedOut, match=place.pattern):
+        pub.wait_for_readers(1, timeout=0.01)
+    with pytest.raises(penstock.TimedOut):
+        asyncio.run(pub.await_for_readers(1, timeout=0.01))
+    place.subscribe()
+    pub.wait_for_readers(1, timeout=PATIENCE)
+    asyncio.run(pub.await_for_readers(1, timeout=PATIENCE))
+    assert pub.readers == 1
+
+
+def test_several_publications(place):
+    """Several publications may write to one channel at a time."""
+    pub, sub = place.pair()
+    other = place.publish()
+    other.wait_for_readers(1, timeout=PATIENCE)
+    pub.send(place.message(1))
+    other.send(place.message(2))
+    assert sorted(place.take(sub, 2)) == [1, 2]
+
+
+def test_unknown_option(place):
+    """An option that the kind does not have is a `TypeError` that names it. A bad value is `Invalid`, which names option and channel."""
+    with pytest.raises(TypeError, match="drop_aftr"):
+        place.publish(drop_aftr=1)
+    with pytest.raises(TypeError, match="drop_aftr"):
+        place.subscribe(drop_aftr=1)
+    with pytest.raises(penstock.Invalid, match=f"{place.pattern}.*spin"):
+        place.subscribe(spin=-1)

@@ -1,0 +1,183 @@
+"""kill -9 in an archive that several use: recorders, supervisors that restart with `extend`, readers, repairs, purges, a locked catalog.
+
+A live recorder is never disturbed, nothing that was reported synced is lost, readers get right rows or an error.
+"""
+
+import os
+import random
+import sqlite3
+import struct
+import time
+import traceback
+from functools import partial
+
+import pytest
+from conftest import LONG
+from crash.victims import check, kill, message, start
+
+import penstock
+from penstock.recording import plan
+
+T = 1 << 16
+ROUNDS = 1500 if LONG else 12
+SAYS = struct.Struct("<qq")  # recording, position up to which it was synced
+
+
+def write(name, seed):
+    """Numbered messages for ever, by one writer: no number is left out."""
+    pub = penstock.publish(name, term_length=T)
+    rng, number = random.Random(seed), 0
+    while True:
+        pub.send(message(1, number, rng.randrange(300)))
+        number += 1
+
+
+def supervise(path, name, extend, tell, seed):
+    """Begins a recorder whenever it can and reports each synced position; restarts it, sometimes while it runs."""
+    rng = random.Random(seed)
+    archive = penstock.Archive(path)
+    recorder = None
+    while True:
+        try:
+            made = archive.record(name, start="newest", extend=extend, sync_interval=0.002, segment_length=T)
+        except (penstock.Busy, penstock.NotFound):
+            made = None
+        except penstock.Invalid as error:
+            if "not kept" not in str(error):
+                raise
+            made = archive.record(name, sync_interval=0.002, segment_length=T)
+        if made is not None and recorder is not None:
+            recorder.stop()
+        recorder = made or recorder
+        for _ in range(rng.randrange(1, 6)):
+            if recorder is not None:
+                if recorder.error is not None:
+                    raise recorder.error
+                recorder.join(0.002)
+                for row in recorder.progress():
+                    os.write(tell, SAYS.pack(row.recording, row.synced))
+        if recorder is not None and rng.random() < 0.3:
+            recorder.stop()
+            recorder = None
+
+
+def read(path, _):
+    """Right rows or an error, beside repairs and purges."""
+    archive = penstock.Archive(path)
+    while True:
+        for info in archive.list():
+            assert info.state in ("live", "closed", "crashed", "damaged"), info
+            try:
+                numbers = [check(m.data)[1] for m in archive.replay(info.id)]
+            except penstock.PenstockError:
+                continue
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, info.id
+        plan(archive)
+
+
+def mend(path, seed):
+    """Repairs, purges what nobody writes but the newest, locks the catalog."""
+    rng = random.Random(seed)
+    archive = penstock.Archive(path)
+    while True:
+        act = rng.random()
+        if act < 0.5:
+            archive.repair()
+        elif act < 0.8:
+            idle = [info.id for info in archive.list()[:-4] if info.state != "live"]
+            if idle:
+                try:
+                    archive.purge(rng.choice(idle))
+                except (penstock.Busy, penstock.NotFound):
+                    continue
+        else:
+            try:
+                db = sqlite3.connect(archive.catalog.path, isolation_level=None, timeout=0.1)
+                db.execute("BEGIN EXCLUSIVE")
+            except sqlite3.Error:
+                continue
+            archive.list()
+            db.close()
+
+
+def begin(job, seed, errors):
+    """A process for one of them; its own error is kept for the test."""
+
+    def run():
+        try:
+            job(seed)
+        except BaseException:
+            with open(errors, "a") as file:
+                traceback.print_exc(file=file)
+            raise
+
+    return start(run)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_archive_that_several_use_survives_their_deaths(tmp_path, rng, tally):
+    kills = 0
+    for number in range(ROUNDS):
+        name, path = f"log:k{number}", tmp_path / f"{number}"
+        archive = penstock.Archive(path)
+        penstock.publish(name, term_length=T).close()
+        tellers = [os.pipe() for _ in range(2)]
+        for say, _ in tellers:
+            os.set_blocking(say, False)
+        jobs = {
+            "writer": partial(write, name),
+            "first": partial(supervise, path, name, True, tellers[0][1]),
+            "second": partial(supervise, path, name, False, tellers[1][1]),
+            "reader": partial(read, path),
+            "mender": partial(mend, path),
+        }
+        errors = tmp_path / f"errors{number}"
+        running = {what: begin(job, rng.random(), errors) for what, job in jobs.items()}
+        promised, purged = {}, set()
+        deadline = time.monotonic() + rng.uniform(0.2, 0.5)
+        while time.monotonic() < deadline:
+            victim = rng.choice([what for what in running if what != "writer"])
+            kill(running[victim])
+            kills += 1
+            running[victim] = begin(jobs[victim], rng.random(), errors)
+            penstock.wait([], rng.uniform(0.005, 0.06))
+            for say, _ in tellers:
+                _hear(say, promised)
+        for pid in running.values():
+            kill(pid)
+        assert not errors.exists(), errors.read_text()
+        for say, tell in tellers:
+            _hear(say, promised)
+            os.close(say)
+            os.close(tell)
+        found = {info.id: info for info in archive.list()}
+        for recording, position in promised.items():
+            if recording not in found:
+                purged.add(recording)
+                continue
+            info = found[recording]
+            assert info.state in ("closed", "crashed"), info.damage
+            assert info.end_position >= position, f"{recording}: {position} was synced, it ends at {info.end_position}"
+        assert len(found) >= 1
+        assert purged <= set(range(1, max(found) + 1)) - set(sorted(found)[-4:])
+        wrong = [d for d in archive.verify() if "recordings" in str(d.path)]
+        assert not wrong, wrong
+        before = {n: [check(m.data)[1] for m in archive.replay(n)] for n in found}
+        for numbers in before.values():
+            assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+        archive.repair()
+        assert archive.verify() == []
+        assert {n: [check(m.data)[1] for m in archive.replay(n)] for n in found} == before
+        penstock.remove(name)
+    tally("kills among those who use one archive", kills)
+
+
+def _hear(say, promised):
+    """The reports of recorders; each fits a pipe's atomic write."""
+    while True:
+        try:
+            heard = os.read(say, SAYS.size * 1000)
+        except BlockingIOError:
+            return
+        for recording, position in SAYS.iter_unpack(heard):
+            promised[recording] = max(position, promised.get(recording, 0))

@@ -1,0 +1,295 @@
+"""Tables of recordings that go on, are cut back, miss something, or overlap: in the end they are what one run would have made."""
+
+import datetime
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from decoder.rows import both
+
+import penstock
+from penstock.record import cuts
+from penstock.recording import Survey
+from penstock.spark import pipeline, tables
+
+
+def track(archive, channel, *, extend=False, pixels=False, segment=1 << 20):
+    """A recorder's track that moves when it is told to."""
+    return archive._tracks.open(channel, "newest", extend, segment, None, pixels)
+
+
+def drain(*tracks):
+    for one in tracks:
+        while one.turn() > 0:
+            pass
+
+
+def rows(out, table="messages", stream=None):
+    found = both(out, stream) if stream and table == "messages" else tables.read(out, table, stream=stream)
+    return found.sort_by([("timestamp_ns", "ascending"), ("position", "ascending")])
+
+
+def same_as_at_once(archive, out, tmp_path, stream):
+    """Brings the tables up to date, and compares them with tables made at once; the rows of messages."""
+    pipeline.run(None, archive.path, out)
+    fresh = tmp_path / f"at-once-{len(list(tmp_path.iterdir()))}"
+    pipeline.run(None, archive.path, fresh)
+    for name in ("raw", "messages"):
+        one, other = (rows(each, name, stream) for each in (out, fresh))
+        assert one.select(sorted(one.column_names)).to_pylist() == other.select(sorted(other.column_names)).to_pylist()
+    assert waiting(out) == waiting(fresh)
+    assert pipeline.run(None, archive.path, out).ranges == 0
+    return rows(out, stream=stream)
+
+
+def waiting(out):
+    """Losses that no row tells yet: stats has them."""
+    return tables.open_table(out, "messages").state().get("waiting", [])
+
+
+def flip(archive, part):
+    """Damages the newest recording's first segment at a part of its length."""
+    segment = archive.folders()[-1].segments()[0]
+    data = bytearray(segment.data.read_bytes())
+    data[int(len(data) * part)] ^= 1
+    segment.data.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["repair", "truncate"])
+@pytest.mark.parametrize("kind", ["pipe", "log"])
+def test_rows_behind_a_cut_are_forgotten(archive, tmp_path, how, kind):
+    """The positions of a recorded pipe are the recording's own: after a cut they belong to other messages."""
+    channel, out = f"{kind}:p", tmp_path / "t"
+    push, sub = penstock.publish(channel), penstock.subscribe(channel)
+    recorder = track(archive, channel)
+    for step in range(5):
+        for i in range(50):
+            push.send(b"A%d" % (step * 50 + i))
+            sub.recv(5)
+        drain(recorder)
+    recorder.finish()
+    assert pipeline.run(None, archive.path, out).total_rows == 250
+    if how == "repair":
+        flip(archive, 0.6)
+        archive.repair()
+    else:
+        archive.truncate(channel, archive.find(channel).end_position // 2)
+    kept = archive.find(channel).messages
+    assert 0 < kept < 250
+    assert same_as_at_once(archive, out, tmp_path, channel).num_rows == kept
+    recorder = track(archive, channel, extend=True)
+    for i in range(150):
+        push.send(b"B%d" % i)
+        sub.recv(5)
+        drain(recorder)
+    drain(recorder)
+    recorder.finish()
+    found = same_as_at_once(archive, out, tmp_path, channel)
+    assert found["payload"].to_pylist() == [
+        m.data for m in sorted(archive.replay(channel, decode=False), key=lambda m: m.position)
+    ]
+    assert len(set(found["position"].to_pylist())) == found.num_rows
+
+
+def test_frames_with_pixels_are_forgotten_too(archive, tmp_path):
+    out = tmp_path / "t"
+    with penstock.publish("frames:f", shape=(4, 4), buffers=32) as pub:
+        recorder = track(archive, "frames:f", pixels=True)
+        for i in range(60):
+            pub.send(np.full((4, 4), i, "u1"), id=i)
+            drain(recorder)
+        recorder.finish()
+        pipeline.run(None, archive.path, out)
+        archive.truncate("frames:f", archive.find("frames:f").end_position // 2)
+        kept = archive.find("frames:f").messages
+        recorder = track(archive, "frames:f", extend=True, pixels=True)
+        for i in range(100, 120):
+            pub.send(np.full((4, 4), i, "u1"), id=i)
+            drain(recorder)
+        recorder.finish()
+    found = same_as_at_once(archive, out, tmp_path, "frames:f")
+    assert [int(number) for number in found["frame_id"].to_pylist()] == [*range(kept), *range(100, 120)]
+    assert all(
+        cell == bytes([int(number)]) * 16
+        for number, cell in zip(found["frame_id"], found["pixels"].to_pylist(), strict=True)
+        for number in [number.as_py()]
+    )
+
+
+def test_a_damaged_list_of_cuts_is_found_and_written_again(archive, tmp_path):
+    out = tmp_path / "t"
+    with penstock.publish("log:l") as pub, archive.record("log:l"):
+        for i in range(100):
+            pub.send(b"%d" % i)
+    archive.truncate("log:l", 1 << 40)
+    path = archive.folders()[0].path / cuts.NAME
+    whole = path.read_bytes()
+    assert len(cuts.read(path.parent)) == 1
+    path.write_bytes(whole + whole[:7])  # a writer that was killed
+    assert (archive.verify(), len(cuts.read(path.parent))) == ([], 1)
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert [damage.path for damage in archive.verify()] == [path]
+    with pytest.raises(penstock.Corrupt, match="cuts"):
+        pipeline.run(None, archive.path, out)
+    archive.repair()
+    assert archive.verify() == []
+    assert same_as_at_once(archive, out, tmp_path, "log:l").num_rows == 100
+
+
+@pytest.mark.parametrize("size", [1 << 30, 1 << 16, 1 << 14, 256])
+def test_the_time_since_the_message_before_does_not_depend_on_ranges(archive, tmp_path, size):
+    clocks = penstock.ManualClock(10**18), penstock.ManualClock(10**18)
+    pubs = [penstock.publish("log:l", clock=clock, term_length=1 << 20) for clock in clocks]
+    recorder = track(archive, "log:l")
+    count = 60 if size == 256 else 600
+    for i in range(count):
+        for clock, pub in zip(clocks, pubs, strict=True):
+            clock.now_ns += 1000 + i
+            pub.send(b"y" * (i % 3 * 100))
+        if i == 50:
+            clocks[1].now_ns += 5_000_000  # one sender's clock is ahead of the other's
+        if i % 7 == 0:
+            drain(recorder)
+    drain(recorder)
+    recorder.finish()
+    assert pipeline.run(None, archive.path, tmp_path / "t", range_bytes=size).rows == 2 * count
+    found = tables.read(tmp_path / "t", "messages").sort_by("position")
+    times = found["timestamp_ns"].to_numpy()
+    assert found["interval_ns"].to_pylist() == [None, *np.diff(times).tolist()]
+
+
+def test_a_message_that_is_completed_later_comes_between_its_neighbours(archive, tmp_path):
+    out = tmp_path / "t"
+    with penstock.publish("log:l", term_length=1 << 16) as slow, penstock.publish("log:l") as fast:
+        recorder = track(archive, "log:l")
+        slow.send(b"first")
+        thread = threading.Thread(target=slow.send, args=(bytes(100_000), 60))
+        thread.start()
+        while archive.find("log:l").end_position < 1 << 15:
+            recorder.turn()
+        fast_sent = 0
+        while fast.offer(b"between") is not None and fast_sent < 3:
+            fast_sent += 1
+        recorder.turn()
+        pipeline.run(None, archive.path, out)
+        while thread.is_alive() or recorder.turn() > 0:
+            recorder.turn()
+        thread.join()
+        fast.send(b"last")
+        drain(recorder)
+        recorder.finish()
+    found = same_as_at_once(archive, out, tmp_path, "log:l").sort_by("position")
+    times = found["timestamp_ns"].to_numpy()
+    assert found["interval_ns"].to_pylist() == [None, *np.diff(times).tolist()]
+
+
+def ring(archive, **names):
+    """A small ring and tracks that record it."""
+    pub = penstock.publish("ring:r", capacity=1 << 16)
+    return pub, {name: track(archive, "ring:r") for name in names}
+
+
+def lost_of(out):
+    told = sum(tables.read(out, "messages")["lost"].to_pylist())
+    return told, told + sum(lost for _, _, lost in waiting(out))
+
+
+def burst(pub, sent, count=300):
+    for number in range(sent, sent + count):
+        pub.send(number.to_bytes(8, "little") + bytes(100))
+    return sent + count
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_what_another_recording_has_is_not_lost(archive, tmp_path, steps):
+    out = tmp_path / "t"
+    pub, recorders = ring(archive, some=1, all=1)
+    sent = 0
+    for number in range(20):
+        sent = burst(pub, sent)
+        drain(recorders["all"])
+        if number % 5 >= 3:
+            drain(recorders["some"])
+        if steps and number % 4 == 0:
+            pipeline.run(None, archive.path, out)
+    drain(*recorders.values())
+    for recorder in recorders.values():
+        recorder.finish()
+    assert archive.list()[0].lost_bytes > 0
+    found = same_as_at_once(archive, out, tmp_path, "ring:r")
+    assert found.num_rows == sent
+    assert lost_of(out) == (0, 0)
+
+
+def test_losses_at_the_end_wait_until_a_message_tells_them(archive, tmp_path):
+    out = tmp_path / "t"
+    pub, recorders = ring(archive, one=1)
+    recorder = recorders["one"]
+    sent = burst(pub, 0)
+    drain(recorder)
+    for _ in range(3):
+        sent = burst(pub, sent, 2000)
+        recorder.turn()  # finds that it was lapped
+        pipeline.run(None, archive.path, out)
+        told, all_lost = lost_of(out)
+        assert all_lost == archive.find("ring:r").lost_bytes
+        assert told < all_lost
+        sent = burst(pub, sent, 5)
+        drain(recorder)
+        pipeline.run(None, archive.path, out)
+        assert lost_of(out)[1] == archive.find("ring:r").lost_bytes > 0
+    recorder.finish()
+    found = same_as_at_once(archive, out, tmp_path, "ring:r")
+    assert lost_of(out) == (archive.find("ring:r").lost_bytes,) * 2
+    behind = [row for row in found.to_pylist() if row["lost"]]
+    assert behind
+    assert all(row["interval_ns"] is None for row in behind), "something came between that nobody knows"
+
+
+def test_a_recording_that_only_lost_is_not_forgotten(archive, tmp_path):
+    _, recorders = ring(archive, one=1)
+    recorders["one"].segment.gap(4096)  # as a recorder does that was lapped, and is then stopped
+    recorders["one"].segment.seal()
+    recorders["one"].release()
+    assert (archive.find("ring:r").messages, archive.find("ring:r").lost_bytes) == (0, 4096)
+    assert Survey(archive).plan() == []
+    pipeline.run(None, archive.path, tmp_path / "t")
+    ((stream, noted_ns, lost),) = waiting(tmp_path / "t")
+    assert (stream, lost) == ("ring:r", 4096)
+    assert abs(noted_ns / 1e9 - datetime.datetime.now().timestamp()) < 3600
+
+
+def test_a_table_that_was_opened_outlives_the_next_runs(archive, tmp_path):
+    out = tmp_path / "t"
+
+    def more(messages):
+        with penstock.publish("log:j", codec="json") as pub, archive.record("log:j", extend=True):
+            for message in messages:
+                pub.send(message)
+
+    more([{"a": 1}])
+    pipeline.run(None, archive.path, out)
+    opened = {name: tables.uris(out, name) for name in tables.names(out)}
+    before = {path: Path(path).read_bytes() for files in opened.values() for path in files}
+    for value in (0.5, "text"):  # files of the stream's table are replaced
+        more([{"a": value}])
+        pipeline.run(None, archive.path, out)
+    assert set(opened["streams/log_j"]) - set(tables.uris(out, "log:j"))
+    assert {path: Path(path).read_bytes() for path in before} == before
+    more([{"a": None}])
+    pipeline.run(None, archive.path, out, retain=0)
+    there = {str(path) for path in out.rglob("*.parquet")}
+    assert there == {path for name in tables.names(out) for path in tables.uris(out, name)}
+
+
+def test_tasks_name_only_the_segments_they_need(archive):
+    with penstock.publish("log:l", term_length=1 << 16) as pub, archive.record("log:l", segment_length=1 << 16):
+        for _ in range(400):
+            pub.send(bytes(4000))
+    ranges = Survey(archive).plan(range_bytes=1 << 16)
+    segments = archive.find("log:l").segments
+    assert segments > 20
+    assert len(ranges) > 20
+    assert sum(len(one.segments) for one in ranges) <= 3 * segments

@@ -1,0 +1,165 @@
+"""A publication with several receivers over unicast: receivers that ask at its control address, and destinations that it names."""
+
+import socket
+import time
+
+import pytest
+from network import frames
+from network.relay import free_port, relay
+
+import penstock
+from penstock.typed import publish_udp, subscribe_udp
+
+PATIENCE = 120
+COUNT = 2_000
+
+
+def uri(port, stream=7):
+    return f"udp://127.0.0.1:{port}/{stream}"
+
+
+def numbers(sub, count):
+    return [int.from_bytes(sub.recv(timeout=PATIENCE), "little") for _ in range(count)]
+
+
+@pytest.mark.parametrize("flow_control", ["max", "min", {"tag": 5}])
+def test_all_that_ask_at_the_control_address_get_everything(flow_control):
+    control = f"127.0.0.1:{free_port()}"
+    subs = [subscribe_udp(uri(free_port()), control=control, until_end=True, group_tag=5) for _ in range(3)]
+    with publish_udp(f"udp://{control}/7", control=control, codec="json", flow_control=flow_control) as pub:
+        pub.wait_for_readers(3, timeout=PATIENCE)
+        for number in range(COUNT):
+            pub.send({"number": number}, timeout=PATIENCE)
+    for sub in subs:
+        with sub:
+            assert list(sub) == [{"number": number} for number in range(COUNT)]
+            assert sub.lost == 0
+            assert [one.source for one in sub.sessions] in ([], [control])
+
+
+def test_receivers_may_come_before_and_after_the_publication_and_lose_nothing_over_bad_links(rng):
+    control = free_port()
+    with relay(control, rng.randrange(1 << 30), loss=0.05) as between:
+        early = penstock.subscribe(uri(free_port()), control=f"127.0.0.1:{between.port}", until_end=True)
+        with penstock.publish(uri(control), control=f"127.0.0.1:{control}", flow_control="min", linger=20.0) as pub:
+            pub.wait_for_readers(1, timeout=PATIENCE)
+            for number in range(COUNT):
+                pub.send(number.to_bytes(8, "little"), timeout=PATIENCE)
+            late = penstock.subscribe(uri(free_port()), control=f"127.0.0.1:{control}", until_end=True)
+            pub.wait_for_readers(2, timeout=PATIENCE)
+            for number in range(COUNT, 2 * COUNT):
+                pub.send(number.to_bytes(8, "little"), timeout=PATIENCE)
+        with early, late:
+            assert numbers(early, 2 * COUNT) == list(range(2 * COUNT))
+            came = [int.from_bytes(message, "little") for message in late]
+            assert came == list(range(2 * COUNT - len(came), 2 * COUNT))
+            assert len(came) >= COUNT
+            assert (early.lost, late.lost) == (0, 0)
+
+
+def test_destinations_are_named_added_and_removed():
+    first, second, third = free_port(), free_port(), free_port()
+    at = [f"127.0.0.1:{port}" for port in (first, second, third)]
+    subs = [penstock.subscribe(uri(port), until_end=True) for port in (first, second, third)]
+    with publish_udp(uri(first), destinations=[at[1]], flow_control="min") as pub:
+        pub.wait_for_readers(2, timeout=PATIENCE)
+        pub.send(b"two")
+        assert [sub.recv(timeout=PATIENCE) for sub in subs[:2]] == [b"two", b"two"]
+        assert pub.add_destination(at[2])
+        assert not pub.add_destination(at[2])
+        pub.wait_for_readers(3, timeout=PATIENCE)
+        pub.send(b"three")
+        assert [sub.recv(timeout=PATIENCE) for sub in subs] == [b"three"] * 3
+        assert pub.remove_destination(at[1])
+        assert not pub.remove_destination(at[1])
+        pub.send(b"two again")
+        assert [subs[index].recv(timeout=PATIENCE) for index in (0, 2)] == [b"two again"] * 2
+        assert subs[1].try_recv() is None
+    for sub in (subs[0], subs[2]):
+        assert list(sub) == []
+    for sub in subs:
+        sub.close()
+
+
+def test_min_waits_for_the_slowest_of_all():
+    ports = free_port(), free_port()
+    fast, slow = (penstock.subscribe(uri(port), window=1 << 14) for port in ports)
+    with (
+        fast,
+        slow,
+        penstock.publish(
+            uri(ports[0]), destinations=[f"127.0.0.1:{ports[1]}"], flow_control="min", term_length=1 << 16
+        ) as pub,
+    ):
+        pub.wait_for_readers(2, timeout=PATIENCE)
+        sent, came = 0, []
+        while pub.offer(bytes(1000)) is not None:
+            sent += 1
+            came += fast.poll()
+        with pytest.raises(penstock.TimedOut):
+            pub.send(bytes(1000), timeout=0.05)
+        assert len(came) < sent, "what the slow one has no room for is not sent at all"
+        read = 0
+        while read < sent or len(came) < sent:
+            read += len(slow.poll())
+            came += fast.poll()
+        pub.send(bytes(1000), timeout=PATIENCE)
+
+
+def test_an_address_that_has_not_proved_itself_draws_no_more_than_three_times_what_it_sent():
+    control = free_port()
+    with (
+        penstock.publish(uri(control), control=f"127.0.0.1:{control}", codec="json") as pub,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
+    ):
+        stranger.settimeout(0.3)
+        stranger.sendto(frames.status(0, 0, 0, 0, 0, 1, frames.SEND_SETUP), ("127.0.0.1", control))
+        drawn, kinds = 0, set()
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            try:
+                datagram = stranger.recv(1 << 16)
+            except TimeoutError:
+                continue
+            drawn += len(datagram)
+            kinds.add(int.from_bytes(datagram[6:8], "little"))
+        assert kinds == {frames.SETUP}
+        assert 40 <= drawn <= 3 * 36
+        with penstock.subscribe(uri(free_port()), control=f"127.0.0.1:{control}") as sub:
+            pub.wait_for_readers(1, timeout=PATIENCE)
+            pub.send("only for receivers")
+            assert sub.recv(timeout=PATIENCE) == "only for receivers"
+        stranger.settimeout(0.01)
+        with pytest.raises(TimeoutError):
+            while True:
+                assert stranger.recv(1 << 16)[6:8] == frames.SETUP.to_bytes(2, "little")
+
+
+def test_what_makes_no_sense_says_so():
+    at = uri(free_port())
+    with pytest.raises(penstock.Invalid, match="exclude each other"):
+        penstock.publish(at, control="127.0.0.1:1", destinations=["127.0.0.1:2"])
+    with pytest.raises(penstock.Invalid, match="multicast group"):
+        penstock.publish(at, destinations=["224.0.1.1:40000"])
+    with pytest.raises(penstock.Invalid, match="write HOST:PORT"):
+        penstock.subscribe(at, control="nowhere")
+    with pytest.raises(penstock.Invalid, match="a list of fewer than 64"):
+        penstock.publish(at, destinations=[f"127.0.0.1:{port}" for port in range(1, 65)])
+    with publish_udp(at) as pub, pytest.raises(penstock.Unsupported, match="destinations="):
+        pub.add_destination("127.0.0.1:2")
+    with (
+        penstock.subscribe(at, control="127.0.0.1:3"),
+        pytest.raises(penstock.Mismatch, match=r"control=127\.0\.0\.1:3"),
+    ):
+        penstock.subscribe(at, control="127.0.0.1:4")
+
+
+def test_aerons_words():
+    control = f"127.0.0.1:{free_port()}"
+    with (
+        penstock.subscribe(f"aeron:udp?endpoint=127.0.0.1:{free_port()}|control={control}|stream-id=7") as sub,
+        penstock.publish(f"aeron:udp?control={control}|control-mode=dynamic|stream-id=7") as pub,
+    ):
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        pub.send(b"heard")
+        assert sub.recv(timeout=PATIENCE) == b"heard"

@@ -1,0 +1,157 @@
+"""Spark finds the source by itself, in a session of the user's own; a wrong interpreter is told in a sentence."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
+pytestmark = pytest.mark.spark
+SOURCES = Path(penstock.__file__).resolve().parents[1]
+
+PLAIN = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print("COUNT", spark.read.format("penstock").load(sys.argv[1]).count())
+spark.sql(f"CREATE TEMPORARY VIEW frames USING penstock OPTIONS (path '{sys.argv[1]}', stream 'log:j')")
+print("COUNT", spark.sql("SELECT * FROM frames").count())
+stream = spark.readStream.format("penstock").load(sys.argv[1]).writeStream.format("memory").queryName("all")
+stream.option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start().awaitTermination()
+print("COUNT", spark.table("all").count())
+spark.stop()
+"""
+
+WRONG = """
+import sys
+import penstock.spark
+spark = penstock.spark.session("wrong", master="local[2]")
+def attempt(name, what):
+    try:
+        what()
+    except Exception as error:
+        print("TOLD", name, str(error).splitlines()[0])
+        lines = str(error).splitlines()
+        assert not [line for line in lines if "Traceback" in line or line.startswith("  File ")], error
+def stream(name, **options):
+    frames = spark.readStream.format("penstock").options(**options).load(archive)
+    frames.writeStream.format("memory").queryName(name).trigger(availableNow=True).start().awaitTermination()
+archive = sys.argv[1]
+plain = spark.read.format("penstock")
+attempt("good", lambda: print("GOT", plain.load(archive).count(), len(plain.load(archive).limit(2).collect())))
+attempt("missing", lambda: plain.load(archive + "-none").count())
+attempt("option", lambda: spark.read.format("penstock").option("sinse", 3).load(archive).count())
+attempt("column", lambda: spark.read.format("penstock").schema("foo INT").load(archive).count())
+attempt("path", lambda: plain.load())
+attempt("stream", lambda: stream("all"))
+attempt("streaming", lambda: stream("bad", failOnDataLoss="x"))
+spark.sql(f"CREATE TABLE frames USING penstock OPTIONS (path '{archive}')")
+attempt("table", lambda: spark.sql("SELECT count(*) FROM frames").collect())
+spark.sql(f"CREATE VIEW some AS SELECT * FROM frames WITH (path '{archive}', stream 'log:j')")
+print("GOT", spark.sql("SELECT count(*) FROM some").collect()[0][0], spark.table("all").count())
+from penstock.spark import pipeline
+with open("own.sql", "w") as file:
+    file.write("create table divided as select i / (i - 5) as x from j;")
+print("TOLD", "own", pipeline.run(spark, archive, "tables", own=["own.sql"]).own[0].error)
+damaged = sorted(__import__("pathlib").Path(archive).glob("recordings/*/*.seg"))[0]
+raw = bytearray(damaged.read_bytes())
+raw[1000] ^= 4
+damaged.write_bytes(raw)
+attempt("damaged", lambda: plain.load(archive).agg({"payload": "max"}).collect())
+spark.stop()
+"""
+
+STRANGE = """
+import sys
+import penstock
+from pyspark.sql import SparkSession
+import penstock.spark
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    penstock.spark.load(spark, sys.argv[1])
+except penstock.NotFound as error:
+    print("TOLD", error)
+spark.stop()
+"""
+
+
+def run(program, *arguments, cwd=None, **more):
+    from penstock.spark.jvm import _shim, find_java
+
+    environment = {**os.environ, "JAVA_HOME": str(_shim(find_java()[0])), "SPARK_LOCAL_IP": "127.0.0.1", **more}
+    environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    paths = [str(SOURCES), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment, cwd=cwd
+    )
+
+
+def test_a_plain_session_finds_the_source(recorded, tmp_path):
+    done = run(PLAIN, str(recorded.path), str(tmp_path / "checkpoint"))
+    counts = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("COUNT")]
+    assert counts == ["4001", "1000", "4001"], done.stderr[-3000:]
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_are_a_line_and_nothing_else_is_on_the_terminal(recorded, tmp_path):
+    archive = recorded.path
+    done = run(WRONG, str(archive), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = dict(line.split(" ", 2)[1:] for line in done.stdout.splitlines() if line.startswith("TOLD"))
+    assert [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("GOT")] == [
+        ["4001", "2"],
+        ["1000", "4001"],
+    ]
+    assert told["missing"].endswith(f"penstock.errors.NotFound: there is no archive at {archive}-none")
+    assert "penstock.errors.Invalid: there is no option sinse; there are path" in told["option"]
+    assert "penstock.errors.Invalid: recordings have no column foo" in told["column"]
+    assert "penstock.errors.Invalid: name the archive" in told["path"]
+    assert "penstock.errors.Invalid: failOnDataLoss is 'x': it must be true, false or mark" in told["streaming"]
+    assert "FROM frames WITH (path 'ARCHIVE')" in told["table"]
+    assert told["own"].startswith("own.sql:1: divided: Division by zero.")
+    assert set(told) == {"missing", "option", "column", "path", "streaming", "table", "own", "damaged"}
+    # One line of Spark's log for the query that failed; PySpark's own warning about pandas aside.
+    said = [line for line in done.stderr.splitlines() if line.strip() and "pandas" not in line]
+    assert [line.split()[1:3] for line in said] == [["ERROR", "MicroBatchExecution:"]], done.stderr
+    assert "failOnDataLoss is 'x'" in said[0]
+
+
+def test_an_interpreter_without_penstock_is_told(recorded, tmp_path):
+    other = tmp_path / "python-of-another"
+    other.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -S "$@"\n')
+    other.chmod(0o755)
+    done = run(STRANGE, str(recorded.path), PYSPARK_PYTHON=str(other))
+    told = [line for line in done.stdout.splitlines() if line.startswith("TOLD")]
+    assert len(told) == 1, done.stderr[-3000:]
+    assert "cannot import penstock" in told[0]
+    assert f"Set PYSPARK_PYTHON={sys.executable}" in told[0]
+
+
+def test_a_dead_consumer_is_forgotten_by_a_command(archive):
+    from penstock.recording import Consumer
+
+    archive.note_consumer(Consumer("dead", ("log:x",), 10**18, {("log:x", 5): [(0, 64)]}))
+    command = [sys.executable, "-m", "penstock", "consumers", str(archive.path)]
+    shown = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    assert json.loads(shown.stdout) == [{"name": "dead", "channels": ["log:x"], "updated_ns": 10**18}], shown.stderr
+    assert subprocess.run([*command, "--forget", "dead"]).returncode == 0
+    assert archive.consumers() == []
+    gone = subprocess.run([*command, "--forget", "dead"], capture_output=True, text=True)
+    assert gone.returncode == 1
+    assert "no consumer dead; it has none" in gone.stderr
+
+
+def test_a_querys_process_ends_without_a_trace_when_its_jvm_has_gone(capsys):
+    from penstock.spark import workers
+
+    for error in (BrokenPipeError(32, "Broken pipe"), EOFError()):
+        workers.told_unless_left(type(error), error, None)
+    assert capsys.readouterr().err == ""
+    workers.told_unless_left(ValueError, ValueError("of a user"), None)
+    assert "ValueError: of a user" in capsys.readouterr().err

@@ -1,0 +1,206 @@
+"""Tables on an object storage: the rows of tables here, snapshots, compaction, two writers at once, and writers that are killed."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.errors import Busy, Corrupt, Invalid, NotFound
+from penstock.spark import compacting, pipeline, queries, tables
+from penstock.spark.delta import APP, STATE, Table
+from penstock.spark.places import Place
+
+POINT = np.dtype([("t", "f8"), ("tag", "S4")])
+
+
+def record(archive, count=300, since=0):
+    """Two streams: one of columns that never change, one whose messages bring theirs."""
+    with (
+        penstock.publish("log:p", codec=POINT, term_length=1 << 16) as points,
+        penstock.publish("log:j", codec="json", term_length=1 << 16) as notes,
+        archive.record(["log:p", "log:j"], segment_length=1 << 16),
+    ):
+        for i in range(since, since + count):
+            points.send((i / 3, b"a\0b"))
+            notes.send({"i": i, "text": "x" * (i % 50), f"new{since}": i})
+
+
+def same(one, other, names=("raw", "messages", "log:p", "log:j")):
+    """Both hold the same rows with the same columns, but for the order of files."""
+    for name in names:
+        here, there = (tables.read(out, name) for out in (one, other))
+        order = [("timestamp_ns", "ascending"), ("position", "ascending")]
+        assert here.sort_by(order).equals(there.sort_by(order)), name
+        assert here.num_rows > 0
+
+
+def objects(uri):
+    place = Place.of(uri)
+    from pyarrow import fs
+
+    found = place.fs.get_file_info(fs.FileSelector(place.path, recursive=True))
+    return {info.path.removeprefix(place.path + "/") for info in found if info.is_file}
+
+
+def test_tables_there_are_those_here(archive, bucket, tmp_path):
+    uri = f"{bucket}/deep/tables"
+    with pytest.raises(NotFound, match=f"{uri} holds no tables"):
+        tables.open_table(uri, "messages")
+    for step in range(3):
+        record(archive, since=step * 300)
+        assert pipeline.run(None, archive.path, uri).rows == 600
+        pipeline.run(None, archive.path, tmp_path / "here")
+        same(uri, tmp_path / "here")
+    assert pipeline.run(None, archive.path, uri).rows == 0
+    assert tables.names(uri) == tables.names(tmp_path / "here")
+    assert tables.streams(uri) == {"log:j": "streams/log_j", "log:p": "streams/log_p"}
+    (first,) = [table for table in [tables.open_table(uri, "messages", version=1)] if table]
+    assert first.version == 1
+    assert tables.read(uri, "messages", version=1).num_rows == 600
+    assert all(name.startswith(f"{uri}/streams/log_p/") for name in tables.uris(uri, "log:p"))
+    asked = "select count(*) as n, max(new600) as most from j"
+    found = queries.by_duckdb(uri, asked, None)
+    assert found.to_pylist() == [{"n": 900, "most": 899}]
+
+
+def test_an_archive_there_becomes_tables_there(archive, bucket, tmp_path):
+    record(archive)
+    archive.push(f"{bucket}/drive")
+    pipeline.run(None, f"{bucket}/drive", f"{bucket}/tables")
+    pipeline.run(None, archive.path, tmp_path / "here")
+    same(f"{bucket}/tables", tmp_path / "here")
+
+
+def test_other_readers(archive, bucket, monkeypatch):
+    polars = pytest.importorskip("polars", reason="polars is not installed: pip install polars")
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'penstock[spark]'")
+    record(archive)
+    pipeline.run(None, archive.path, f"{bucket}/t")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")  # the server of the tests has no certificate
+    found = polars.scan_delta(f"{bucket}/t/streams/log_p").select(polars.len(), polars.col("t").max()).collect()
+    assert found.rows() == [(300, 299 / 3)]
+    assert len(deltalake.DeltaTable(f"{bucket}/t/messages").file_uris()) == 2
+
+
+def test_small_files_are_joined_and_only_files_of_no_table_go(archive, bucket, tmp_path):
+    uri = f"{bucket}/t"
+    record(archive, 1500)
+    pipeline.run(None, archive.path, uri, range_bytes=1 << 14)
+    pipeline.run(None, archive.path, tmp_path / "here")
+    place = Place.of(uri) / "messages"
+    place.write("mine.parquet", b"not the pipeline's")
+    one = tables.open_table(uri, "messages").files()[0].path
+    place.write(one.replace(one[-12:-8], "0000"), b"a killed run's")
+    before = objects(uri)
+    done = compacting.optimize(None, uri)
+    assert done.files_after < done.files_before
+    assert before <= objects(uri) | {name for name in before if f"/{STATE}/" in name}, "nothing goes for an hour"
+    same(uri, tmp_path / "here")
+    assert compacting.optimize(None, uri, retain=0).files_removed > 0
+    same(uri, tmp_path / "here")
+    left = {name.removeprefix("messages/") for name in objects(uri) if name.startswith("messages/")}
+    parquet = {name for name in left if name.endswith(".parquet") and "/" not in name}
+    assert parquet == {file.path for file in tables.open_table(uri, "messages").files()} | {"mine.parquet"}
+    with pytest.raises(Invalid, match="holds no tables of the pipeline"):
+        compacting.optimize(None, f"{bucket}/none")
+
+
+def test_two_pipelines_at_once_double_nothing(archive, bucket, tmp_path, monkeypatch):
+    uri = f"{bucket}/t"
+    record(archive, 20)
+    pipeline.run(None, archive.path, uri)
+    record(archive, since=20)
+    bring = pipeline.Work.bring
+
+    def meanwhile(work, planned, commit_bytes):
+        monkeypatch.setattr(pipeline.Work, "bring", bring)
+        pipeline.run(None, archive.path, uri)
+        return bring(work, planned, commit_bytes)
+
+    monkeypatch.setattr(pipeline.Work, "bring", meanwhile)
+    with pytest.raises(Busy, match=r"commit to .* failed"):
+        pipeline.run(None, archive.path, uri)
+    pipeline.run(None, archive.path, tmp_path / "here")
+    same(uri, tmp_path / "here")
+    assert pipeline.run(None, archive.path, uri).rows == 0
+
+
+def test_a_new_table_is_made_by_one_of_two(bucket):
+    place = Place.of(f"{bucket}/t/messages")
+    schema = pa.schema([("a", pa.int64())])
+    Table.create(place, schema, state={"n": 1})
+    with pytest.raises(Busy, match="another writer has created"):
+        Table.create(place, schema, state={"n": 2})
+    one, other = Table.open(place), Table.open(place)
+    one.commit(state={"n": 3})
+    with pytest.raises(Busy, match="failed"):
+        other.commit(state={"n": 4})
+    assert Table.open(place).state() == {"n": 3}
+    with pytest.raises(Busy, match="another pipeline"):
+        Table.open(place, version=0).state()  # deleted with the commit after it
+    (place / STATE).delete(f"state-{one.mark(APP)}.json")
+    with pytest.raises(Corrupt, match="remove"):
+        Table.open(place).state()
+
+
+def test_a_state_that_may_yet_be_committed_stays(bucket, monkeypatch):
+    place = Place.of(f"{bucket}/t/messages")
+    table = Table.create(place, pa.schema([("a", pa.int64())]), state={"n": 1})
+    (place / STATE).write("state-77.json", b"{}")
+    table.tidy()
+    assert len((place / STATE).list()) == 2
+    later = time.time() + 7200
+    monkeypatch.setattr("penstock.spark.delta.time.time", lambda: later)
+    table.tidy()
+    assert [info.base_name for info in (place / STATE).list()] == [f"state-{table.mark(APP)}.json"]
+
+
+DIES = """
+import os, sys
+from penstock.spark import delta, pipeline
+left, when = int(sys.argv[3]), sys.argv[4]
+made = delta.Table.commit
+def commit(self, *given, **named):
+    global left
+    left -= 1
+    if left < 0 and when == "before":
+        os._exit(9)
+    made(self, *given, **named)
+    if left < 0:
+        os._exit(9)
+delta.Table.commit = commit
+pipeline.run(None, sys.argv[1], sys.argv[2], range_bytes=4096, commit_bytes=4096)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_runs_lose_and_double_nothing(archive, bucket, tmp_path, when):
+    uri = f"{bucket}/t"
+    record(archive, 100)
+    statuses = []
+    for left in (1, 3, 5):
+        command = [sys.executable, "-c", DIES, str(archive.path), uri, str(left), when]
+        statuses.append(subprocess.run(command, env=dict(os.environ)).returncode)
+    assert statuses[0] == 9
+    pipeline.run(None, archive.path, uri)
+    pipeline.run(None, archive.path, tmp_path / "here")
+    same(uri, tmp_path / "here")
+
+
+def test_a_place_is_checked(archive, bucket):
+    record(archive, 10)
+    Place.of(f"{bucket}/full").write("theirs.txt", b"x")
+    with pytest.raises(Invalid, match=r"holds other files \(theirs.txt\)"):
+        pipeline.run(None, archive.path, f"{bucket}/full")
+    assert objects(f"{bucket}/full") == {"theirs.txt"}
+    with pytest.raises(Invalid, match="URI of gs"):
+        pipeline.run(None, archive.path, "gs://bucket/t")
+    with pytest.raises(penstock.PenstockError) as caught:
+        pipeline.run(None, archive.path, "s3://no-such-bucket-at-all/t")
+    assert "\n" not in str(caught.value)
+    assert "no-such-bucket" in str(caught.value)

@@ -1,0 +1,66 @@
+"""Every bug that is planted into Python or the bindings names the tests that must notice it: each of them exists.
+
+A test that was renamed would otherwise "not notice" its bug, which is only seen when the bug is planted.
+"""
+
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from evidence.planted import PYTHON_BUGS
+
+ROOT = Path(__file__).parents[2]
+
+
+def by_folder() -> dict[str, set[str]]:
+    """The tests that planted bugs name, by their folder: one pytest has room for one folder's conftest."""
+    named: dict[str, set[str]] = defaultdict(set)
+    for bug in PYTHON_BUGS.values():
+        for test in bug.tests:
+            named[str(Path(test.split("::")[0]).parent)].add(test)
+    return dict(named)
+
+
+@pytest.mark.parametrize("folder", sorted(by_folder()))
+def test_the_tests_that_planted_bugs_name_are_there(folder: str) -> None:
+    named = sorted(by_folder()[folder])
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *named]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, f"a planted bug names a test that is not there:\n{done.stderr}{done.stdout[-2000:]}"
+
+
+NAMES_OF_ITS_OWN = """
+import contextlib, importlib, os, pkgutil, sys
+import penstock
+for found in pkgutil.walk_packages(penstock.__path__, "penstock."):
+    if not found.name.endswith("__main__"):
+        with contextlib.suppress(ImportError):  # an extra that is not installed
+            importlib.import_module(found.name)
+from evidence import planted
+modules = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "penstock" and module}
+before = {(name, key) for name, module in modules.items() for key in vars(module)}
+for bug in planted.PYTHON_BUGS:
+    child = os.fork()
+    if child == 0:
+        try:
+            planted.plant(bug)
+        except ImportError:
+            os._exit(0)
+        made = {(name, key) for name, module in modules.items() for key in vars(module)} - before
+        for name, key in made:
+            if f"{name}.{key}" not in sys.modules:
+                print(f"{bug!r} sets {name}.{key}, which nobody looks at", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_planted_bug_changes_only_names_that_are_there() -> None:
+    """A module that has moved leaves a bug planted where nothing runs, and a room that seems blind."""
+    command = [sys.executable, "-c", NAMES_OF_ITS_OWN]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.stdout == "", done.stdout
+    assert done.returncode == 0, done.stderr[-2000:]

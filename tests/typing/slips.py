@@ -1,0 +1,62 @@
+"""Programs with a slip on every line that says that it is refused, and without one on all others. Never run: see `test_programs.py`."""
+
+import dataclasses
+
+import penstock
+from penstock import typed
+
+
+@dataclasses.dataclass
+class Pose:
+    x: float
+
+
+def options() -> None:
+    penstock.publish("log:a", capacity=1 << 16, max_members=4, codec="json")
+    penstock.publish("log:a", capcity=1 << 16)  # refused
+    penstock.publish("log:a", window=1 << 16)  # refused
+    penstock.publish("log:a", capacity="64 KiB")  # refused
+    penstock.publish("frames:a", shape=(2, 2), buffer=3)  # refused
+    penstock.publish("frames:a", shape=(2, 2), codec="json")  # refused
+    penstock.publish("pipe:a", when_full="drop")  # refused
+    penstock.subscribe("log:a", start="earliest", drop_after=1)
+    penstock.subscribe("log:a", start="latest")  # refused
+    penstock.subscribe("log:a", dropafter=1)  # refused
+    penstock.subscribe("pipe:a", acknowledge="never")  # refused
+    penstock.join("pipe:a", role="pair", max_messages=3)
+    penstock.join("pipe:a", role="pear")  # refused
+    penstock.join("pipe:a", role="pair", mark=3)  # refused
+    typed.publish_ring("ring:a", capacity=1 << 16)
+    typed.publish_ring("ring:a", term_length=1 << 16)  # refused
+    typed.subscribe_frames("frames:a", acknowledge="manual")  # refused
+
+
+def handles() -> None:
+    penstock.publish("log:a", codec="json").send({"a": 1}, timeout=1)
+    penstock.publish("log:a").transmit(b"x")  # refused
+    penstock.publish("log:a").send(b"x", timeout="soon")  # refused
+    penstock.publish("frames:a", shape=(2, 2)).acquire().array[...] = 1
+    penstock.publish("frames:a", shape=(2, 2)).aquire()  # refused
+    penstock.publish("log:a").acquire()  # refused
+    typed.subscribe_pipe("pipe:a").acknowledge()
+    typed.subscribe_pipe("pipe:a").acknowlege()  # refused
+    typed.subscribe_frames("frames:a").recv().meta["gain"]
+    typed.subscribe_frames("frames:a").recv().metadata  # refused
+    penstock.subscribe("pipe:a", acknowledge="manual").acknowledge()
+    penstock.join("pipe:a", role="request").request(b"x", timeout=1)
+    penstock.join("pipe:a", role="request").recv()  # refused
+    penstock.inspect("log:a").details["term_length"]
+    penstock.inspect("log:a").tail  # refused
+    typed.join_zmq("zmq+ipc:///tmp/a", role="request").late
+    typed.join_zmq("zmq+ipc:///tmp/a", role="request").recv()  # refused
+    typed.join_zmq("zmq+ipc:///tmp/a", role="pull", max_pipes=3)  # refused
+
+
+def classes() -> None:
+    penstock.publish("log:a", codec=Pose).send(Pose(1.0), timeout=1)
+    penstock.publish("log:a", codec=Pose).send({"x": 1.0})  # refused
+    penstock.publish("log:a", codec=penstock.objects(Pose, "msgpack")).send(1)  # refused
+    penstock.subscribe("log:a", codec=Pose, start="earliest").recv(timeout=1).x
+    penstock.subscribe("log:a", codec=Pose).recv().y  # refused
+    for pose in penstock.subscribe("log:a", codec=Pose):
+        pose.z  # refused

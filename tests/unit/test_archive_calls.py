@@ -1,0 +1,359 @@
+"""Calls on archives: arguments of every kind, a process that changes its directory, truncation, repairs beside ending recorders."""
+
+import fcntl
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.record.archive_folder import ArchiveFolder
+from penstock.record.folder import GAP, RecordingFolder
+
+T = 1 << 16
+
+
+@pytest.fixture
+def pub():
+    with penstock.publish("log:a", term_length=T) as publication:
+        yield publication
+
+
+def record(archive, pub, count, **options):
+    with archive.record("log:a", **options):
+        for i in range(count):
+            pub.send(b"%06d" % i + bytes(100))
+
+
+# ---- arguments ----
+
+WRONG = (None, -1, 1.5, True, "1", b"1", 1 << 70, float("nan"), [1])
+CALLS = {
+    "scan start": (lambda a, v: list(a.scan(1, start=v)), ()),
+    "scan end": (lambda a, v: list(a.scan(1, end=v)), (1 << 70,)),  # beyond the last position
+    "scan since": (lambda a, v: list(a.scan(1, since=v)), (-1, "1")),  # a whole number as text is one
+    "scan until": (lambda a, v: list(a.scan(1, until=v)), (-1, "1")),
+    "scan batch_rows": (lambda a, v: list(a.scan(1, batch_rows=v)), ()),
+    "replay start": (lambda a, v: list(a.replay(1, start=v)), ()),
+    "replay speed": (lambda a, v: list(a.replay(1, speed=v)), (None, 1.5, 1 << 70)),
+    "follow start": (lambda a, v: a.follow(1, start=v), (None,)),
+    "truncate": (lambda a, v: a.truncate(1, v), ()),
+    "sync_interval": (lambda a, v: a.record("log:a", sync_interval=v), (1.5, 1 << 70)),
+    "segment_length": (lambda a, v: a.record("log:a", segment_length=v), ()),
+    "in a process": (lambda a, v: a.record("log:a", process=True, segment_length=v), ()),
+    "find": (lambda a, v: a.find(v), (True,)),
+    "verify": (lambda a, v: a.verify(v), (None, True)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_argument_that_makes_no_sense_is_named(archive, pub, name, tally):
+    record(archive, pub, 10)
+    call, allowed = CALLS[name]
+    for value in WRONG:
+        if any(value is a or (value == a and type(value) is type(a)) for a in allowed):
+            continue
+        with pytest.raises((penstock.Invalid, penstock.NotFound)) as caught:
+            call(archive, value)
+        assert "incompatible" not in str(caught.value)
+        tally("odd arguments", 1)
+    assert archive.verify() == []
+    assert [info.messages for info in archive.list()] == [10], "nothing was recorded, nothing was cut"
+
+
+def test_numpys_numbers_are_numbers(archive, pub):
+    record(archive, pub, 10)
+    one, zero = np.int64(1), np.int64(0)
+    assert archive.find(one).id == 1
+    assert archive.read(one, start=zero, since=zero).num_rows == 10
+    assert archive.verify(np.int32(1)) == []
+    assert archive.truncate(one, zero) == 0
+
+
+# ---- the working directory ----
+
+
+def test_a_recorder_goes_on_when_the_process_changes_its_directory(tmp_path, pub, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    archive = penstock.Archive("relative")
+    with archive.record("log:a", segment_length=T):
+        os.chdir("elsewhere")
+        for i in range(3000):  # several segments
+            pub.send(b"%06d" % i + bytes(100))
+    assert [(info.state, info.messages) for info in archive.list()] == [("closed", 3000)]
+    assert archive.verify() == []
+    assert list(tmp_path.glob("elsewhere/*")) == []
+
+
+# ---- truncation ----
+
+
+def test_a_truncated_recording_is_closed_and_whole(archive, pub, caplog):
+    for start in (0, 100):
+        with archive.record("log:a", extend=start > 0):
+            for i in range(start, start + 100):
+                pub.send(b"%06d" % i + bytes(100))
+    positions = [m.position for m in archive.replay(1)]
+    end = archive.find(1).end_position
+    for position in (end + 1, end, positions[150], positions[100], positions[50], 0):
+        reached = archive.truncate(1, position)
+        info = archive.find(1)
+        assert (info.state, info.end_position, info.synced_position) == ("closed", reached, reached)
+        assert reached <= position
+        assert archive.verify() == []
+        assert archive.repair() == []
+        assert [m.position for m in archive.follow(1)] == [p for p in positions if p < reached]
+    assert "died" not in caplog.text
+    record(archive, pub, 0, extend=True)
+    assert [int(m.data[:6]) for m in archive.replay(1)] == list(range(200))
+    assert archive.verify() == []
+
+
+def dies_after(left, call):
+    """The call, which kills the process once `left` is used up."""
+
+    def dying(*given, **named):
+        if next(left, None) is None:
+            os._exit(9)
+        return call(*given, **named)
+
+    return dying
+
+
+def test_a_truncation_that_is_killed_anywhere_leaves_an_archive_that_verifies(
+    archive, pub, tmp_path, monkeypatch, tally
+):
+    for start in (0, 1000):
+        with archive.record("log:a", extend=start > 0, segment_length=T):
+            for i in range(start, start + 1000):
+                pub.send(b"%06d" % i + bytes(100))
+    position = archive.find(1).end_position // 2
+    calls = {os: ("unlink", "truncate", "pwrite", "fsync"), RecordingFolder: ("unlock",)}
+    for step in range(1000):
+        copy = penstock.Archive(shutil.copytree(archive.path, tmp_path / f"{step}"))
+        left = iter(range(step + 1))
+        with monkeypatch.context() as patch:
+            for place, names in calls.items():
+                for name in names:
+                    dying = dies_after(left, getattr(place, name))
+                    patch.setattr(place, name, staticmethod(dying) if isinstance(place, type) else dying)
+            child = os.fork()
+            if child == 0:
+                copy.truncate(1, position)
+                os._exit(0)
+        died = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        assert {d.what for d in copy.verify()} <= {"a segment without an index"}, step  # two files cannot go at once
+        got = [int(m.data[:6]) for m in copy.replay(1)]
+        assert got == list(range(len(got)))
+        copy.repair()
+        assert copy.verify() == []
+        shutil.rmtree(copy.path)
+        tally("kills of a truncation", 1)
+        if not died:
+            break
+    assert 10 < step < 999
+    assert 0 < len(got) < 2000
+
+
+def test_truncating_inside_a_gap_cuts_the_gap_off(archive):
+    with penstock.publish("ring:g", capacity=T) as pub:
+        with archive.record("ring:g"):
+            pub.send(bytes(100))
+        for _ in range(2000):  # nobody records: the ring comes around
+            pub.send(bytes(100))
+        with archive.record("ring:g", extend=True):
+            pub.send(bytes(100))
+    info = archive.find(1)
+    folder = archive.folders()[0]
+    segments = {s: folder.index(s)[0] for s in folder.segments()}
+    gap = next(entry for entries in segments.values() for entry in entries if entry["kind"] == GAP)
+    begins, missing = int(gap["position"]), int(gap["time_min"])
+    assert info.gaps > 0
+    for position in (begins + missing, begins + missing - 1, begins):
+        expected = position if position == begins + missing else begins
+        assert archive.truncate(1, position) == expected
+        assert archive.find(1).end_position == expected
+        assert archive.verify() == []
+
+
+# ---- the catalog beside repairs ----
+
+
+def test_a_repair_does_not_undo_the_row_of_a_recorder_that_ends_meanwhile(archive, pub, monkeypatch):
+    rows = ArchiveFolder.rows
+    for harm in (lambda: None, archive.catalog.path.unlink):
+        recorder = archive.record("log:a", sync_interval=60)  # its row is written as it begins and as it ends
+        pub.send(b"before")
+        while recorder.progress()[0].messages == 0 or recorder.recordings["log:a"] not in archive.catalog.known():
+            os.sched_yield()
+        harm()
+
+        def rows_then_the_recorder_ends(files, recorder=recorder):
+            found = rows(files)
+            if not recorder.join(0):
+                pub.send(b"after")
+                recorder.stop()
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ArchiveFolder, "rows", rows_then_the_recorder_ends)
+            archive.repair()
+        assert archive.verify() == []
+
+
+def _records(path, channel, count):
+    archive = penstock.Archive(path)
+    with penstock.publish(channel) as publication:
+        for n in range(count):
+            with archive.record(channel, sync_interval=0.01):
+                for _ in range(n % 7 * 10):
+                    publication.send(bytes(50))
+
+
+def test_repairs_beside_recorders_leave_an_archive_that_verifies(archive, tally):
+    fork = multiprocessing.get_context("fork")
+    count = 20
+    writers = [fork.Process(target=_records, args=(archive.path, f"log:w{n}", count)) for n in range(2)]
+    for writer in writers:
+        writer.start()
+    repairs = 0
+    while any(writer.is_alive() for writer in writers):
+        archive.repair()
+        repairs += 1
+        assert archive.verify() == []
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    assert archive.verify() == []
+    assert {info.state for info in archive.list()} == {"closed"}
+    tally("repairs beside recorders", repairs)
+    tally("recordings beside repairs", 2 * count)
+
+
+# ---- forks, descriptors ----
+
+
+@pytest.mark.parametrize("kind", [fcntl.LOCK_SH, fcntl.LOCK_EX])
+def test_a_child_forked_while_a_folder_is_locked_holds_nothing_up(archive, pub, monkeypatch, kind):
+    """A thread that forks at any moment: its child has the descriptor through which another thread held the lock."""
+    record(archive, pub, 10)
+    folder = archive.folders()[0]
+    read, write = os.pipe()
+    children = []
+    flock = fcntl.flock
+
+    def flock_and_fork(fd, how):
+        flock(fd, how)
+        if how & kind:
+            child = os.fork()
+            if child == 0:
+                os.close(write)
+                os.read(read, 1)
+                os._exit(0)
+            children.append(child)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", flock_and_fork)
+        if kind == fcntl.LOCK_SH:
+            assert not folder.is_live()
+        else:
+            folder.unlock(folder.lock())
+    assert len(children) == 1
+    try:
+        assert not folder.is_live()
+        record(archive, pub, 10, extend=True)
+    finally:
+        os.close(write)
+        os.waitpid(children[0], 0)
+    assert archive.find(1).messages == 20
+
+
+FEW = """
+import os, resource, sys
+import penstock
+archive = penstock.Archive(sys.argv[1])
+list(archive.replay("log:a"))
+full = resource.getrlimit(resource.RLIMIT_NOFILE)
+here, failed = len(os.listdir("/proc/self/fd")), 0
+for spare in range(12):
+    following = archive.follow("log:a", timeout=5)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (here - 1 + spare, full[1]))
+    try:
+        got = len(list(following))
+        assert got == 10, got
+    except penstock.PenstockError:
+        failed += 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, full)
+    assert len(os.listdir("/proc/self/fd")) == here
+assert 0 < failed < 12, failed
+"""
+
+
+def test_following_with_few_descriptors_raises_this_librarys_errors(archive, pub, tally):
+    record(archive, pub, 10)
+    done = subprocess.run([sys.executable, "-c", FEW, archive.path], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    tally("limits on descriptors", 12)
+
+
+@pytest.mark.parametrize("which", ["penstock-recorder", "penstock-catalog"])
+def test_a_thread_that_cannot_start_stops_no_recording_and_leaks_nothing(archive, pub, monkeypatch, which):
+    record(archive, pub, 10)
+    start = threading.Thread.start
+
+    def cannot(thread):
+        if thread.name == which:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot)
+        if which == "penstock-catalog":
+            record(archive, pub, 10, extend=True)
+        else:
+            with pytest.raises(penstock.SystemFailure, match="start new thread"):
+                archive.record("log:a", extend=True)
+    assert not archive.folders()[0].is_live()
+    assert not [m for m in penstock.inspect("log:a").members if m.role == "subscription"]
+    record(archive, pub, 10, extend=True)
+    assert archive.find(1).messages == (30 if which == "penstock-catalog" else 20)
+    assert archive.verify() == []
+
+
+# ---- full disks ----
+
+
+@pytest.mark.parametrize("full", ["bytes", "names"])
+def test_a_full_disk_names_its_path_and_lets_a_purge_make_room(tmp_path, pub, full):
+    place = tmp_path / "small"
+    place.mkdir()
+    option = "size=1m" if full == "bytes" else "nr_inodes=40"
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", option, "tmpfs", place], capture_output=True).returncode != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    try:
+        archive = penstock.Archive(place / "archive")
+        for _ in range(2):
+            record(archive, pub, 1000)
+        with pytest.raises(OSError, match="No space"):
+            for number in range(1000):
+                (place / f"filler{number}").write_bytes(bytes(1 << 12 if full == "bytes" else 0))
+        with pytest.raises(penstock.SystemFailure, match=f"{place}.*No space"):
+            archive.record("log:a")
+        archive.purge(1)
+        assert 1 not in [info.id for info in archive.list()]
+        assert archive.verify() == []
+        for filler in place.glob("filler*"):
+            filler.unlink()
+        newest = archive.find("log:a").id
+        record(archive, pub, 10)
+        assert archive.find("log:a").id > newest
+        assert archive.verify() == []
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)

@@ -1,0 +1,151 @@
+"""Every program on README.md and the user's pages runs, in the order of its page, and prints what the page says."""
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+import warnings
+
+import pages
+import pytest
+
+import penstock
+
+PROCESS = re.compile(r"process \d+ \(.*?\)(?= is)")  # another one in each run
+NEEDS = {"channels/zmq": "zmq", "from/zeromq": "zmq", "archives/storage": "moto"}
+# Pages whose programs need a JVM: tests/spark has them.
+OF_SPARK = {"tables/spark"}
+RUN = [page for page in pages.PAGES if pages.blocks_of(page) and pages.name_of(page) not in OF_SPARK]
+PAIRS = [page for page in pages.PAGES if pages.pairs_of(page)]
+
+RECORDED = """
+import penstock
+with penstock.publish("log:imu", codec="json") as imu, penstock.Archive("my-archive").record("log:imu"):
+    imu.send({"gyro": 0.1})
+"""
+# The reader's own program, and the data that a page takes for granted.
+BEFORE = {
+    "archives/export": RECORDED,
+    "archives/storage": RECORDED,
+    "testing": """
+import threading
+import penstock
+def work():
+    with penstock.subscribe("fake:log:in") as asked, penstock.publish("fake:log:out", codec="json") as results:
+        for message in [asked.recv(timeout=60)]:
+            results.send({"twice": 2 * message["n"]})
+        try:
+            asked.recv(timeout=60)
+        except TimeoutError:
+            pass
+def start_my_program():
+    threading.Thread(target=work).start()
+""",
+}
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch, request):
+    """The folder in which a reader pastes programs, with what the page's own environment is."""
+    page = request.node.callspec.params["page"]
+    name = pages.name_of(page)
+    pytest.importorskip(NEEDS.get(name, "penstock"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    if name == "archives/storage":
+        import boto3
+        from conftest import storage_environment
+
+        url = request.getfixturevalue("object_storage")
+        for key, value in storage_environment(url).items():
+            monkeypatch.setenv(key, value)
+        boto3.client("s3", endpoint_url=url).create_bucket(Bucket="bucket")
+    return name
+
+
+@pytest.mark.parametrize("page", RUN, ids=pages.name_of)
+def test_the_programs_of_a_page_run(page, reader):
+    names = {}
+    exec(BEFORE.get(reader, ""), names)
+    for number, block in enumerate(pages.blocks_of(page)):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            exec(compile(block.code, f"{page.name}, program {number}", "exec"), names)
+        if block.output is not None:
+            assert PROCESS.sub("process 4242 (python imu.py)", said.getvalue()) == block.output
+    for value in names.values():
+        if isinstance(value, penstock.Publication | penstock.Subscription):
+            value.close()
+
+
+@pytest.mark.parametrize("page", PAIRS, ids=pages.name_of)
+def test_programs_for_two_terminals(page, tmp_path):
+    ((first, second, output),) = pages.pairs_of(page)
+    for order in ((first, second), (second, first)):
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+            )
+            for code in order
+        ]
+        said = {code: child.communicate(timeout=120)[0] for code, child in zip(order, running, strict=True)}
+        assert [child.returncode for child in running] == [0, 0]
+        assert said == {first: output, second: ""}
+
+
+def test_pages_have_programs():
+    assert {"README", "start/two_terminals"} <= {pages.name_of(page).removesuffix(".md") for page in PAIRS}
+    assert len(RUN) > 15
+
+
+RECIPES = [
+    pytest.param(pages.ROOT / "examples" / "recipes" / file, output, id=file.removesuffix(".py"))
+    for page in pages.PAGES
+    for file, output in re.findall(
+        r"literalinclude\} \S*/recipes/(\w+\.py)\n:language: python\n```\n\nIt prints:\n\n```\n(.*?)```",
+        page.read_text(),
+        re.S,
+    )
+]
+
+
+@pytest.mark.parametrize(("path", "output"), RECIPES)
+def test_a_recipe_prints_what_its_page_says(path, output, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", path], capture_output=True, text=True, timeout=120, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (0, output), done.stderr
+    assert len(path.read_text().splitlines()) <= 32
+
+
+def test_each_recipe_has_its_place_on_a_page():
+    assert len(RECIPES) == len(list((pages.ROOT / "examples" / "recipes").glob("*.py"))) == 10
+
+
+@pytest.mark.parametrize("kind", ["log", "ring", "sync", "pipe"])
+def test_the_memory_of_a_channel_is_as_the_table_says(kind):
+    row = next(line for line in (pages.ROOT / "docs" / "choose.md").read_text().splitlines() if f"[`{kind}:`]" in line)
+    said = float(row.rstrip(" |").split("|")[-1].split()[0])
+    with penstock.join("sync:a") if kind == "sync" else penstock.publish(f"{kind}:a"):
+        size = penstock.inspect(f"{kind}:a").size / 1e6
+    assert size == pytest.approx(said, rel=0.03)
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name_of)
+def test_no_comment_of_a_program_is_cut_off(page):
+    """The narrowest column of the built pages has room for 92 characters."""
+    for block in pages.blocks_of(page):
+        assert [line for line in block.code.splitlines() if "#" in line and len(line) > 92] == []
+
+
+def test_pictures_are_small():
+    """They are in the repository and in the built pages."""
+    pictures = list((pages.ROOT / "docs" / "pictures").glob("*.png"))
+    assert {"monitor.png", "monitor_phone.png"} <= {path.name for path in pictures}
+    assert sum(path.stat().st_size for path in pictures) < 600_000
+
+
+def test_pictures_are_those_that_the_tool_draws():
+    subprocess.run([sys.executable, pages.ROOT / "tools" / "diagrams.py", "--check"], check=True)
