@@ -7,13 +7,14 @@ import random
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from evidence import bugs, model, native, sim, system, tmpfs
+from evidence import bugs, model, native, sim, suites, system, tmpfs
 from evidence.room import Row, save, show
 
 
-def rooms(*, long: bool, seed: int) -> dict[str, Callable[[], list[Row]]]:
+def rooms(*, long: bool, seed: int, part: tuple[int, int] = (0, 1)) -> dict[str, Callable[[], list[Row]]]:
     """Every room by name, in the order of the table."""
     return {
         "model": lambda: [*model.exhaust(long=long), model.wander(long=long, seed=seed)],
@@ -22,8 +23,9 @@ def rooms(*, long: bool, seed: int) -> dict[str, Callable[[], list[Row]]]:
         "hostile": lambda: [native.fuzz(long=long, seed=seed), native.scribble(long=long, seed=seed)],
         "system": lambda: [*system.faults(long=long, seed=seed), tmpfs.sizes(long=long)],
         "recording": lambda: [native.corrupt(long=long, seed=seed)],
-        "simulator": lambda: [sim.recordings(long=long, seed=seed)],
-        "bugs": lambda: [bugs.kill_all()],
+        "simulator": lambda: [sim.recordings(long=long, seed=seed), native.network(long=long, seed=seed)],
+        **{suite.name: partial(suites.run, suite, long=long, seed=seed) for suite in suites.SUITES},
+        "bugs": lambda: [bugs.kill_all(part)],
         "sanitizer": lambda: [native.sanitizers(long=long, seed=seed), *([native.python_tests()] if long else [])],
     }
 
@@ -34,6 +36,12 @@ def main() -> int:
     parser.add_argument("rooms", nargs="*", help="only these")
     parser.add_argument("--mode", choices=("short", "long"), default="short")
     parser.add_argument("--seed", type=int, default=0, help="0: a fresh one, printed")
+    parser.add_argument(
+        "--no-suites", action="store_true", help="leave out the rooms that are tests: `make test` runs those"
+    )
+    parser.add_argument(
+        "--bugs-part", default="0/1", metavar="K/N", help="every N-th of the planted bugs, from the K-th on"
+    )
     parser.add_argument("--json", type=Path, help="write the rows here too")
     given = parser.parse_args()
     seed = given.seed or random.SystemRandom().randrange(1, 1 << 31)
@@ -41,12 +49,14 @@ def main() -> int:
     warnings.simplefilter(
         "ignore", DeprecationWarning
     )  # Python warns of forks beside threads; these children do not live on
-    every = rooms(long=given.mode == "long", seed=seed)
+    k, _, n = given.bugs_part.partition("/")
+    every = rooms(long=given.mode == "long", seed=seed, part=(int(k or 0), int(n)))
     unknown = [name for name in given.rooms if name not in every]
     if unknown:
         parser.error(f"no room is called {unknown[0]}; there are {', '.join(every)}")
     rows: list[Row] = []
-    for name in given.rooms or every:
+    tests = {suite.name for suite in suites.SUITES} if given.no_suites else set()
+    for name in given.rooms or [name for name in every if name not in tests]:
         print(f"  {name} …", flush=True)
         rows += every[name]()
         if given.json:  # after every room: a long run that is cut off has said what it found

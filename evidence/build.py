@@ -35,7 +35,7 @@ def build(name: str, targets: tuple[str, ...], *, sanitize: str = "", compiler: 
 
 
 def run(command: list[str]) -> None:
-    """Runs a build step; what it printed is shown only if it fails."""
+    """Runs a build step. Its output is shown only if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "NINJA_STATUS": ""})
     if done.returncode != 0:
         print(done.stdout[-4000:], done.stderr[-4000:], file=sys.stderr)

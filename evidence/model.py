@@ -8,14 +8,19 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from evidence import anchors
 from evidence.build import ROOT, build
+from evidence.explained import EXPLAINED
 from evidence.room import WORKERS, Row
 
 CORE = ROOT / "native" / "core"
 MOST = "400000"  # executions for one mutant in one scenario
 DEEP = "1000000"  # executions of a heavy scenario at three and three, in the long mode
+NETWORK = "udp_"  # scenarios of the network log: no others come by its orders, and few others need them
+NETWORK_SITES = "400"  # executions of each of them after which it has come by its orders
 EXPLAINED_MOST = "20000"  # in the long mode every scenario is asked once more about what was explained
 KILLERS = Path(__file__).parent / "mutants.json"
 
@@ -25,13 +30,16 @@ class Scenario:
     """One of the checker's scenarios."""
 
     name: str
-    heavy: bool
+    budget: int  # preemptions, and stale reads, at which it is exhausted
+
+
+BUDGETS = {"light": 3, "heavy": 2, "vast": 1}
 
 
 def scenarios(program: Path) -> list[Scenario]:
-    """What the checker knows."""
+    """The facts that the checker reports."""
     lines = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [Scenario(parts[0], parts[1] == "heavy") for parts in (line.split("\t") for line in lines)]
+    return [Scenario(parts[0], BUDGETS[parts[1]]) for parts in (line.split("\t") for line in lines)]
 
 
 def _run(program: Path, arguments: list[str]) -> list[dict[str, object]]:
@@ -67,7 +75,7 @@ def exhaust(*, long: bool) -> list[Row]:
     """Every scenario, depth-first, within the budget."""
     program = checker()
     known = scenarios(program)
-    light, heavy = [s for s in known if not s.heavy], [s for s in known if s.heavy]
+    heavy = [s for s in known if s.budget < BUDGETS["light"]]
     rows = [
         _judge(
             program,
@@ -75,7 +83,8 @@ def exhaust(*, long: bool) -> list[Row]:
             ["--preemptions", str(budget), "--stale", str(budget)],
             f"executions, {len(chosen)} scenarios exhausted at {budget} preemptions, {budget} stale",
         )
-        for budget, chosen in ((3, light), (2, heavy))
+        for budget in BUDGETS.values()
+        for chosen in ([s for s in known if s.budget == budget],)
     ]
     if long:
         rows.append(_judge(program, heavy, ["--preemptions", "3", "--stale", "3", "--most", DEEP], ""))
@@ -98,19 +107,19 @@ def wander(*, long: bool, seed: int) -> Row:
 class Mutant:
     """One operation of the core, made weaker."""
 
-    site: str  # file:line:column
+    site: str  # folder/file:line:column
     half: str
 
     @property
-    def name(self) -> str:
-        """A name that survives edits elsewhere in the file: its line's text and its half."""
-        return f"{self.site.split(':')[0]}: {self.line} [{self.half}]"
+    def operation(self) -> anchors.Operation:
+        """The weakened operation."""
+        file, line, column = self.site.split(":")
+        return anchors.operation_at(file, int(line), int(column), sources()[file], functions())
 
     @property
-    def line(self) -> str:
-        """The source line that it is on."""
-        file, line, _ = self.site.split(":")
-        return (CORE / file).read_text().splitlines()[int(line) - 1].strip()
+    def name(self) -> str:
+        """A name that survives edits elsewhere: `FUNCTION: OPERATION [HALF]`."""
+        return f"{self.operation.symbol}: {self.operation.name} [{self.half}]"
 
 
 HALVES = {
@@ -123,163 +132,71 @@ HALVES = {
     "release fence": ("fence",),
 }
 
-# Why a weaker order is still right, or is looked at by another room. Matched against the source line and the half.
-LOCKED = "looked at under the lock, which orders it (SYNC 6)"
-KERNEL = "the kernel's lock on the slot's byte has just ordered its last owner before us"
-NO_DATA = "the event word carries no data; the fences on both sides order the looks (SYNC 7)"
-EXPLAINED: list[tuple[str, str, str]] = [
-    ("event.set_bits(event_has_sleeper)", "*", NO_DATA),
-    ("event.cas(seen, seen + 1)", "*", NO_DATA),
-    ("!lives(holder) && lock.cas", "*", KERNEL),
-    ("identity.generation.acquire() + 1", "*", KERNEL),
-    ("const uint64_t where = claim.where.acquire(), length", "*", KERNEL),
-    ("sane_claim(position, length) ? frame(position)->word0.acquire()", "*", KERNEL),
-    ("identity.role.release(static_cast<uint32_t>(role))", "*", LOCKED),
-    ("identity.state.release(static_cast<uint32_t>(State::active))", "*", LOCKED),
-    ("identity.state.acquire() == static_cast<uint32_t>(State::active) &&", "*", LOCKED),
-    ("identity.role.acquire() == static_cast<uint32_t>(role)", "*", LOCKED),
-    ("claim.where.release(claim_idle);", "*", LOCKED),
-    ("identity.role.release(static_cast<uint32_t>(Role::none))", "*", LOCKED),
-    ("identity.state.release(static_cast<uint32_t>(State::free))", "*", LOCKED),
-    ("slot(i).identity.state.acquire() == static_cast<uint32_t>(State::free)", "*", LOCKED),
-    ("log_->me().reader.position.release(position_);", "*", LOCKED),
-    (
-        "const uint64_t position = s.reader.position.acquire();",
-        "*",
-        "whom to let go is only guessed from it; bound() reads it again",
-    ),
-    (
-        "note.where.release(claiming);",
-        "*",
-        "the swap of the tail that follows releases it, and no note is looked at before the tail shows its claim",
-    ),
-    ("at = tail.acquire();", "*", "the swap that follows acquires; an exclusive publication reads its own stores"),
-    (
-        "at = exclusive_ ? end : tail.acquire();",
-        "*",
-        "the swap that follows acquires; an exclusive publication reads its own stores",
-    ),
-    (
-        "else if (!tail.cas(at, end)) continue;",
-        "acquire",
-        "a claimant reads nothing of the one before it; the limit has an acquire of its own",
-    ),
-    ("else if (!tail.cas(at, end)) continue;", "failure", "the value is only tried again"),
-    ("note.where.release(claim_idle);", "*", "it says only that nothing is claimed"),
-    ("at->word0.cas(seen, pack_word0", "acquire", "nothing is read after it"),
-    ("at->word0.cas(seen, pack_word0", "failure", "nothing is read after it"),
-    (
-        "if (frame_length(at->word0.acquire()) > 0) return true;",
-        "*",
-        "only asks whether a frame is there; who reads it acquires it",
-    ),
-    (
-        "const uint64_t word0 = at->word0.acquire();",
-        "*",
-        "the notes' acquires before it make it see the commit; nothing is read after it",
-    ),
-    (
-        "note.where.release(at | claim_taken);",
-        "*",
-        "the swap before it released the claim; padding has nothing else to show",
-    ),
-    ("frame(end)->word0.acquire() == 0", "*", "only compared with zero, up to the next noted claim"),
-    (
-        "identity.state.release(static_cast<uint32_t>(State::dropped))",
-        "*",
-        "a full fence follows before anything is cleaned (SYNC 8)",
-    ),
-    (
-        "identity.state.acquire() == static_cast<uint32_t>(State::active)) return;",
-        "*",
-        "the fence before it orders what was read; the value decides",
-    ),
-    ("else me().identity.state.release(0);", "*", KERNEL),
-    ("if (s.identity.state.acquire() == 1) control_->reaped", "*", KERNEL),
-    ("if (slot(i).identity.state.acquire() == 1) control_->reaped", "*", KERNEL),
-    ("s.identity.state.release(0);", "*", KERNEL),
-    ("slot(i).identity.state.release(0);", "*", KERNEL),
-    (
-        "writer.newest.release(last); // SYNC 14",
-        "*",
-        "the fence as it joins (SYNC 10) has released all that its predecessor did, which the kernel's lock ordered",
-    ),
-    ("writer.write.release(position_);", "*", "as above"),
-    ("const uint64_t word0 = frame->word0.acquire(); // SYNC 9: of a dead predecessor", "*", KERNEL),
-    (
-        "!word.cas(seen, slot + 1)",
-        "*",
-        "only its value counts; the fences of a lease and of a recycling order it (SYNC 15)",
-    ),
-    ("control_->changes.value.add(1);", "*", "only a hint: who sees it reads the table under its lock"),
-    ("reader.read.cas(read, next)", "*", "only its value counts; the bytes are ordered by SYNC 18 and 19"),
-    ("held_.add(", "*", "only its value counts; the mailbox orders everything else (SYNC 22)"),
-    ("reader.read.cas(expected, next)", "*", "only its value counts; the bytes are ordered by SYNC 18 and 19"),
-    ("if (c_.cas(seen, word(f_)))", "acquire", "the writer reads nothing of the reader's; chunks come by SYNC 21"),
-    ("if (c_.cas(seen, word(f_)))", "failure", "the value is not looked at: it can only be null"),
-    ("r_ = c_.cas(seen, 0) ?", "acquire", "when it succeeds there is nothing to read"),
-    ("r_ = c_.cas(seen, 0) ?", "release", "the reader gives the writer nothing; chunks go by SYNC 21"),
-    (
-        "base_(link.reader.acked.acquire()), // SYNC 19",
-        "*",
-        "a writer is made as its pipe is laid: what it finds there was ordered by the table's lock (SYNC 6)",
-    ),
-    (
-        "if (s.reader.position.acquire() + geometry_.window >= end) continue;",
-        "*",
-        "only says who refuses; nothing is cleaned by it",
-    ),
-    ("spare_.exchange(", "*", "chunks are plain memory of the process: ThreadSanitizer's stress looks at them"),
-    (
-        "header->magic.acquire() != magic",
-        "*",
-        "a file has its name only when it is complete; the room `kill` steps through `create`",
-    ),
-]
+
+@cache
+def sources() -> dict[str, str]:
+    """The core's headers: folder/file → text."""
+    return {path.relative_to(CORE).as_posix(): path.read_text() for path in sorted(CORE.glob("*/*.hpp"))}
+
+
+@cache
+def functions() -> dict[str, list[anchors.Function]]:
+    """The functions of the core, by symbol."""
+    return anchors.index_of(sources())
 
 
 def mutants(program: Path) -> list[Mutant]:
     """Every weakening of every operation that the scenarios come by."""
-    out = subprocess.run(
-        [program, "--sites", "--preemptions", "2", "--stale", "1", "--most", "20000"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    found = []
-    for line in out.splitlines():
-        if line.startswith("site "):
-            file, row, column, kind = line[5:].split(":")
-            if (CORE / file).exists():
-                found += [Mutant(f"{file}:{row}:{column}", half) for half in HALVES[kind]]
-    return found
+
+    def sites(*arguments: str) -> set[str]:
+        command = [program, "--sites", "--preemptions", "2", "--stale", "1", *arguments]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return {line[5:] for line in said.splitlines() if line.startswith("site ")}
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        others = pool.submit(sites, "--most", "20000", "--without", NETWORK)
+        network = pool.submit(sites, "--most", NETWORK_SITES, "--prefix", NETWORK)
+        met = sorted(others.result() | network.result())
+    split = [site.split(":") for site in met]
+    return [
+        Mutant(f"{file}:{row}:{column}", half)
+        for file, row, column, kind in split
+        if file in sources()
+        for half in HALVES[kind]
+    ]
+
+
+def searched(mutant: Mutant, known: list[Scenario]) -> list[Scenario]:
+    """The scenarios that may notice the loss of an order, those of its own structure first."""
+    network = [s for s in known if s.name.startswith(NETWORK)]
+    if mutant.site.startswith("net/"):
+        return network
+    others = [s for s in known if not s.name.startswith(NETWORK)]
+    return others if explanation(mutant) else [*others, *network]
 
 
 def unreached(program: Path, met: list[Mutant]) -> list[str]:
     """Lines of the core that spell an ordered operation which no scenario comes by."""
     lines = {(m.site.split(":")[0], int(m.site.split(":")[1])) for m in met}
     found = []
-    for path in sorted(CORE.glob("*.hpp")):
+    for path in sorted(CORE.glob("*/*.hpp")):
+        name = str(path.relative_to(CORE))
         if path.name in ("atomics.hpp", "platform.hpp"):
             continue
         for number, text in enumerate(path.read_text().splitlines(), 1):
             code = text.split("//")[0]
             if (
                 re.search(r"\.(acquire|release|cas|set_bits)\(|\.add\(1\)|(full|acquire)_fence\(\)", code)
-                and (
-                    path.name,
-                    number,
-                )
-                not in lines
+                and (name, number) not in lines
             ):
-                found.append(f"{path.name}:{number}: {code.strip()}")
+                found.append(f"{name}:{number}: {code.strip()}")
     return found
 
 
 def _kill(program: Path, mutant: Mutant, chosen: list[Scenario], most: str = MOST) -> str:
     """The scenario that notices, or nothing."""
     for scenario in chosen:
-        name, budget = scenario.name, "2" if scenario.heavy else "3"
+        name, budget = scenario.name, str(scenario.budget)
         weaker = ["--weaken", f"{mutant.site}:{mutant.half}"]
         done = subprocess.run(
             [program, "--scenario", name, "--preemptions", budget, "--stale", budget, "--most", most, *weaker],
@@ -297,7 +214,7 @@ def weaken(*, long: bool) -> Row:
     begun = time.monotonic()
     found = mutants(program)
     known = scenarios(program)
-    light, heavy = [s for s in known if not s.heavy], [s for s in known if s.heavy]
+    in_order = sorted(known, key=lambda scenario: -scenario.budget)
 
     def judge(mutant: Mutant) -> str:
         hint = known_killers.get(mutant.name)
@@ -305,7 +222,7 @@ def weaken(*, long: bool) -> Row:
         if not long and (first or explanation(mutant)):
             return _kill(program, mutant, first)  # the long mode finds and writes the hints
         most = EXPLAINED_MOST if explanation(mutant) and not first else MOST
-        return _kill(program, mutant, [*first, *light, *heavy], most)
+        return _kill(program, mutant, [*first, *searched(mutant, in_order)], most)
 
     known_killers = json.loads(KILLERS.read_text()) if KILLERS.exists() else {}
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -326,7 +243,7 @@ def weaken(*, long: bool) -> Row:
         details={
             "killed": {m.name: k for m, k in zip(found, killers, strict=True) if k},
             "explained": {f"{m.site}:{m.half}": explanation(m) for m in survivors if explanation(m)},
-            "unexplained": {f"{m.site}:{m.half}": m.line for m in unexplained},
+            "unexplained": {f"{m.site}:{m.half}": m.name for m in unexplained},
             "no scenario": unreached(program, found),
         },
     )
@@ -334,7 +251,10 @@ def weaken(*, long: bool) -> Row:
 
 def explanation(mutant: Mutant) -> str:
     """Why a survivor is harmless, or nothing."""
-    for text, half, why in EXPLAINED:
-        if text in mutant.line and half in ("*", mutant.half):
-            return why
+    operation = mutant.operation
+    for symbol, pattern, half, why in EXPLAINED:
+        if symbol == operation.symbol and half in ("*", mutant.half):
+            place = anchors.place(symbol, pattern, functions())
+            if place.file == operation.file and place.start < operation.offset <= place.end:
+                return why
     return ""

@@ -20,12 +20,12 @@ from evidence.room import WORKERS, Row
 SANITIZED = {
     **os.environ,
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-    "TSAN_OPTIONS": "halt_on_error=1",
+    "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",  # a child of udp_check starts a keeper of its own
 }
 
 
 def _lines(command: list[str]) -> tuple[list[dict[str, object]], str]:
-    """A program's JSON lines; what went wrong with the program itself."""
+    """A program's JSON lines, and the program's own failures."""
     done = subprocess.run(command, capture_output=True, text=True, env=SANITIZED)
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     broken = "" if done.returncode in (0, 1) and rows else f"exit status {done.returncode}: {done.stderr[-300:]}"
@@ -36,14 +36,15 @@ def kill(*, long: bool, seed: int) -> list[Row]:
     """Operations on log and recording, stepped through by instruction, and killed for good."""
     if platform.machine() != "x86_64":
         return [Row("kill", "instructions stepped", 0, skipped="stepping to a place is written for x86-64")]
-    folder = build("plain", ("log_kill", "ring_kill", "frame_kill", "pipe_kill", "recording_kill")) / "kill"
+    programs = ("log_kill", "ring_kill", "frame_kill", "pipe_kill", "early_kill", "udp_kill")
+    folder = build("plain", (*programs, "recording_kill")) / "kill"
     rounds, kills, steps_of_recordings = (1, 450, 60) if long else (1, 30, 4)
     commands = [
         [
             str(folder / program),
             *f"--seed {seed} --rounds {rounds} --kills {kills} --parts {WORKERS} --part {part}".split(),
         ]
-        for program in ("log_kill", "ring_kill", "frame_kill", "pipe_kill")
+        for program in programs
         for part in range(WORKERS)
     ]
     commands.append([str(folder / "recording_kill"), "--seed", str(seed), "--rounds", str(steps_of_recordings)])
@@ -92,6 +93,9 @@ FUZZ = {
     "frames": (6_000, 300_000, 512),
     "pipe": (3_000, 100_000, 512),
     "recording": (16_000, 500_000, 1024),
+    "wire": (120_000, 3_000_000, 256),
+    "receiver": (16_000, 2_000_000, 512),
+    "sender": (16_000, 2_000_000, 512),
 }
 FUZZED = {**SANITIZED, "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16"}
 
@@ -192,6 +196,25 @@ def corrupt(*, long: bool, seed: int) -> Row:
     )
 
 
+def network(*, long: bool, seed: int) -> Row:
+    """Lives of the network log's sender and receiver over a link that loses, doubles, reorders and parts."""
+    program = build("plain", ("net_sim",)) / "tests" / "net_sim"
+    each = (2_000_000 if long else 20_000) // WORKERS
+    begun = time.monotonic()
+    commands = [[str(program), "--seed", str(seed + part * each), "--lives", str(each)] for part in range(WORKERS)]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        done = list(pool.map(lambda c: subprocess.run(c, capture_output=True, text=True), commands))
+    failed = [f"{program} {d.stderr.strip()[-400:]}" for d in done if d.returncode]
+    return Row(
+        "simulator",
+        "lives of the network log",
+        each * WORKERS,
+        len(failed),
+        time.monotonic() - begun,
+        failed[0] if failed else "",
+    )
+
+
 def sanitizers(*, long: bool, seed: int) -> Row:
     """Native stress plain, under ThreadSanitizer, and under AddressSanitizer with UBSan and leak checking."""
     begun = time.monotonic()
@@ -204,11 +227,19 @@ def sanitizers(*, long: bool, seed: int) -> Row:
                 (
                     "log_stress",
                     "log_crash",
+                    "members_crash",
                     "ring_stress",
                     "frame_stress",
                     "pipe_stress",
-                    "io_stress",
                     "recording_check",
+                    "clock_check",
+                    "wait_check",
+                    "net_check",
+                    "net_told",
+                    "net_sim",
+                    "udp_check",
+                    "udp_streams",
+                    "udp_takeover",
                 ),
                 sanitize=kinds,
             )
@@ -219,14 +250,17 @@ def sanitizers(*, long: bool, seed: int) -> Row:
             [str(folder / "ring_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "frame_stress"), "--seed", str(seed), "--seconds", str(seconds)],
             [str(folder / "pipe_stress"), "--seed", str(seed), "--seconds", str(seconds)],
-            [
-                str(folder / "io_stress"),
-                "--seed",
-                str(seed),
-                *(("--shutdowns", "4000") if long else ("--seconds", str(seconds))),
-            ],
             [str(folder / "log_crash")],
+            [str(folder / "members_crash")],
             [str(folder / "recording_check"), "--seed", str(seed), "--rounds", str(200 * seconds)],
+            [str(folder / "clock_check"), "--seed", str(seed), "--rounds", str(25 * seconds)],
+            [str(folder / "wait_check")],
+            [str(folder / "net_check")],
+            [str(folder / "net_told")],
+            [str(folder / "net_sim"), "--seed", str(seed), "--lives", str(100 * seconds)],
+            [str(folder / "udp_check"), "--seed", str(seed), "--scale", "4" if long else "1"],
+            [str(folder / "udp_streams")],
+            [str(folder / "udp_takeover"), *f"--seed {seed} --messages {20_000 * seconds} --every-ms 50".split()],
         ]
     failed, messages = [], 0
     for command in plan:

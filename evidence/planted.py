@@ -1,33 +1,48 @@
-"""Bugs planted into Python: `python -m evidence.planted NAME` plants one and lets the simulator look for it.
+"""Bugs planted into Python: one at a time, looked for by the simulator or by a suite of tests.
 
-Ends with 1 when the simulator noticed, as it should.
+`python -m evidence.planted NAME` plants one and looks for it; it ends with 1 when the bug was noticed, as it should be.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
+from evidence import (
+    planted_aio,
+    planted_archives,
+    planted_command,
+    planted_compat,
+    planted_conformance,
+    planted_decoder,
+    planted_native,
+    planted_pipes,
+    planted_start,
+    planted_udp,
+    planted_zmq,
+)
 from evidence.build import ROOT
+from evidence.planting import Planted
 
 SEEDS = 400
 
 
 def _synced_is_said_before_it_is() -> None:
-    from penstock.record.recorder import Track
+    from penstock.record import mark
+    from penstock.record.track import Track
 
-    def sync(self: Any, catalog: Any) -> None:
+    def sync(self: Any) -> None:
         self.synced = self.segment.position
-        catalog.synced(self.description.id, self.synced)
+        mark.write(self._mark, mark.Mark(self.synced))
 
     Track.sync = sync  # type: ignore[method-assign]
 
 
 def _a_dead_recorders_end_is_not_cut() -> None:
-    from penstock.record import archive, verify
+    from penstock.record import repair
+    from penstock.record.extent import extent
 
-    verify.close_crashed = archive.verification.close_crashed = lambda folder: None
+    repair.close_crashed = lambda folder: extent(folder, folder.describe().start_position)
 
 
 def _a_follower_repeats() -> None:
@@ -42,13 +57,13 @@ def _a_follower_repeats() -> None:
 
 
 def _repair_leaves_torn_ends() -> None:
-    from penstock.record import verify
+    from penstock.record import repair
 
-    verify._cut = lambda folder, segment, valid, why: []  # type: ignore[assignment]
+    repair._cut = lambda folder, segment, valid, why: []
 
 
 def _a_gap_between_segments() -> None:
-    from penstock.record.recorder import Track
+    from penstock.record.track import Track
 
     plain = Track._roll
 
@@ -58,18 +73,39 @@ def _a_gap_between_segments() -> None:
     Track._roll = roll  # type: ignore[method-assign]
 
 
-PYTHON_BUGS: dict[str, Callable[[], None]] = {
-    "synced is said before it is": _synced_is_said_before_it_is,
-    "a dead recorder's end is not cut": _a_dead_recorders_end_is_not_cut,
-    "a follower repeats itself": _a_follower_repeats,
-    "repair leaves torn ends": _repair_leaves_torn_ends,
-    "a segment begins where the one before does not end": _a_gap_between_segments,
+PYTHON_BUGS: dict[str, Planted] = {
+    "synced is said before it is": Planted(_synced_is_said_before_it_is),
+    "a dead recorder's end is not cut": Planted(_a_dead_recorders_end_is_not_cut),
+    "a follower repeats itself": Planted(_a_follower_repeats),
+    "repair leaves torn ends": Planted(_repair_leaves_torn_ends),
+    "a segment begins where the one before does not end": Planted(_a_gap_between_segments),
+    **planted_decoder.BUGS,
+    **planted_compat.BUGS,
+    **planted_aio.BUGS,
+    **planted_command.BUGS,
+    **planted_pipes.BUGS,
+    **planted_archives.BUGS,
+    **planted_native.BUGS,
+    **planted_start.BUGS,
+    **planted_conformance.BUGS,
+    **planted_zmq.BUGS,
+    **planted_udp.BUGS,
 }
+
+
+def plant(name: str) -> None:
+    """Plants a bug into this process."""
+    PYTHON_BUGS[name].plant()
 
 
 def main() -> int:
     """1 if the planted bug was noticed."""
-    PYTHON_BUGS[sys.argv[1]]()
+    bug = PYTHON_BUGS[sys.argv[1]]
+    if bug.tests:
+        from evidence import suites
+
+        return int(suites.notices(bug.tests, sys.argv[1]))
+    bug.plant()
     sys.path.insert(0, str(ROOT / "tests"))
     from sim import recording
 

@@ -22,7 +22,9 @@ NAMES = {
     17: "pread64", 18: "pwrite64", 40: "sendfile", 72: "fcntl", 73: "flock", 74: "fsync", 75: "fdatasync", 77: "ftruncate",
     82: "rename", 83: "mkdir", 86: "link", 87: "unlink", 90: "chmod", 91: "fchmod", 217: "getdents64", 257: "openat",
     258: "mkdirat", 262: "newfstatat", 263: "unlinkat", 264: "renameat", 265: "linkat", 285: "fallocate", 316: "renameat2",
-    318: "getrandom", 319: "memfd_create", 332: "statx",
+    318: "getrandom", 319: "memfd_create", 332: "statx", 41: "socket", 42: "connect", 49: "bind", 51: "getsockname",
+    54: "setsockopt", 55: "getsockopt", 233: "epoll_ctl", 271: "ppoll", 283: "timerfd_create", 290: "eventfd2",
+    291: "epoll_create1", 299: "recvmmsg", 307: "sendmmsg", 434: "pidfd_open",
 }  # fmt: skip
 
 
@@ -128,7 +130,7 @@ class Child:
 
     @property
     def verdict(self) -> str:
-        """What is wrong with how it ended, or nothing."""
+        """The fault in the way it ended, or nothing."""
         assert self.status is not None
         if os.WIFSIGNALED(self.status):
             return f"died by signal {os.WTERMSIG(self.status)}"

@@ -1,4 +1,4 @@
-"""What a room reports, and the table of all of them."""
+"""A room's report, and the table of all rooms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-WORKERS = max(2, len(os.sched_getaffinity(0)))  # what rooms run beside each other
+WORKERS = max(2, len(os.sched_getaffinity(0)))  # for rooms that run at the same time
 
 
 @dataclass

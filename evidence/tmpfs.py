@@ -33,7 +33,10 @@ def _channel(small: Path, _: Path) -> None:
     """A channel in it is made whole or not at all."""
     os.environ["PENSTOCK_DIR"] = str(small)
     try:
-        with penstock.publish("log:small", term_length=1 << 16, slots=4) as pub, penstock.subscribe("log:small") as sub:
+        with (
+            penstock.publish("log:small", term_length=1 << 16, max_members=4) as pub,
+            penstock.subscribe("log:small") as sub,
+        ):
             for _turn in range(400):  # every page of it is touched
                 pub.send(b"x" * 1000)
                 assert sub.recv(timeout=1) == b"x" * 1000
@@ -44,8 +47,8 @@ def _channel(small: Path, _: Path) -> None:
 def _archive(small: Path, roomy: Path) -> None:
     """An archive in it holds a valid prefix when it is full."""
     os.environ["PENSTOCK_DIR"] = str(roomy)
-    source = f"log:source{os.getpid()}"  # channels outlive those who use them
-    with penstock.publish(source, term_length=1 << 20, slots=4) as pub:
+    source = f"log:source{os.getpid()}"  # channels outlive their users
+    with penstock.publish(source, term_length=1 << 20, max_members=4) as pub:
         for _ in range(20):
             for message in MESSAGES:
                 pub.send(message)

@@ -1,0 +1,33 @@
+"""A bug that is planted into C++, and the rooms that are asked about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Bug:
+    """In one function of the core, `good` is replaced by `bad`. `rooms`: who is asked, in this order."""
+
+    what: str
+    function: str
+    good: str
+    bad: str
+    rooms: tuple[str, ...]
+    more: tuple[tuple[str, str, str], ...] = field(default=())  # further replacements: function, good, bad
+
+    @property
+    def edits(self) -> tuple[tuple[str, str, str], ...]:
+        """All replacements: function, good, bad."""
+        return ((self.function, self.good, self.bad), *self.more)
+
+
+MODEL, KILL, CHECK, RKILL, SCRIBBLE, STRESS = "model", "kill", "recording", "recording kill", "scribble", "stress"
+RING_MODEL, RING_KILL, RING_STRESS, RING_FUZZ = "ring model", "ring kill", "ring stress", "ring fuzz"
+SYNC_MODEL = "sync model"
+PIPE_MODEL, PIPE_KILL, PIPE_STRESS = "pipe model", "pipe kill", "pipe stress"
+FRAME_MODEL, FRAME_KILL, FRAME_STRESS, FRAME_FUZZ = "frame model", "frame kill", "frame stress", "frame fuzz"
+EARLY_MODEL, EARLY_KILL = "early model", "early kill"
+NET_CHECK, NET_SIM = "network check", "network lives"
+CLOCK_CHECK, WAIT_CHECK = "clock", "waiting"
+UDP_MODEL, UDP_KILL, UDP_CHECK, UDP_STREAMS = "udp model", "udp kill", "udp check", "udp streams"

@@ -1,0 +1,310 @@
+"""Bugs planted into archives, recorders and the catalog, one for each class of fault that was found there."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from evidence.planting import Planted
+
+ARCHIVES = "tests/unit/test_archives.py"
+CATALOG = "tests/unit/test_catalog.py"
+PROCESS = "tests/unit/test_record_process.py"
+CALLS = "tests/unit/test_archive_calls.py"
+
+
+def _archives_keep_a_relative_path() -> None:
+    Path.absolute = lambda self: self  # type: ignore[method-assign]
+
+
+def _a_lock_goes_by_closing_only() -> None:
+    from penstock.record import folder
+
+    folder._let_go = os.close
+
+
+def _repair_writes_every_row() -> None:
+    from penstock.record.catalog import Catalog
+
+    def revise(self: Any, before: Any, wanted: Any) -> None:
+        if self.exists():
+            self._write({**dict.fromkeys(self.rows()), **wanted}, 5.0)
+        else:
+            self._put_new(wanted)
+
+    Catalog.revise = revise  # type: ignore[method-assign]
+
+
+def _truncate_promises_as_before() -> None:
+    from penstock.record import repair
+
+    repair._promise_less = lambda *_: None
+
+
+def _extend_touches_before_it_locks() -> None:
+    from penstock.record import repair
+    from penstock.record.tracks import Tracks
+
+    plain = Tracks._extension
+
+    def extension(self: Any, info: Any, *options: Any) -> Any:
+        with contextlib.suppress(ValueError):
+            repair.close_crashed(self._files.folder(info.id))
+        return plain(self, info, *options)
+
+    Tracks._extension = extension  # type: ignore[method-assign]
+
+
+def _a_refused_recorder_keeps_its_subscription() -> None:
+    from penstock.record.track import Track
+
+    plain = Track.__init__
+
+    def begin(self: Any, folder: Any, description: Any, subscription: Any, *rest: Any) -> None:
+        class Kept:
+            def __getattr__(self, name: str) -> Any:
+                return (lambda: None) if name == "close" else getattr(subscription, name)
+
+        try:
+            plain(self, folder, description, Kept(), *rest)
+        except BaseException:
+            _kept.append(subscription)
+            raise
+        self.subscription = subscription
+
+    Track.__init__ = begin  # type: ignore[method-assign, assignment]
+
+
+_kept: list[Any] = []
+
+
+def _readers_skip_the_continuity_check() -> None:
+    from penstock.record import archive_reading, scan
+
+    class Loose(scan.Scanner):
+        def __init__(self, segments: list[tuple[str, str]], *options: Any, **named: Any) -> None:
+            super().__init__(segments, *options, **named)
+            each = [scan.Scanner([segment], *options, **named) for segment in segments]
+            self._batches = itertools.chain.from_iterable(each)
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self._batches)
+
+        def __next__(self) -> Any:
+            return next(self._batches)
+
+    archive_reading.Scanner = Loose  # type: ignore[misc]
+
+
+def _readers_do_not_look_where_a_recording_begins_and_ends() -> None:
+    from penstock.record import archive_reading, reading
+
+    def segments_for(folder: Any, begins: int, start: int, end: int) -> list[tuple[str, str]]:
+        return [(str(s.data), str(s.index)) for s in folder.segments() if s.base < end]
+
+    archive_reading.segments_for = reading.segments_for = segments_for
+
+
+def _list_trusts_the_indexes() -> None:
+    from penstock.record import extent
+
+    extent.unfit = lambda segment, about, expected: ""
+    extent.cut_short = lambda *_: ""
+
+
+def _the_recorder_waits_for_the_catalog() -> None:
+    from penstock.record.recorder import ThreadRecorder
+
+    def note(self: Any) -> None:
+        with contextlib.suppress(Exception):
+            self._notes._catalog.note({track.description.id: track.row for track in self._tracks}, wait=30)
+
+    ThreadRecorder._note = note  # type: ignore[method-assign]
+
+
+def _the_catalog_is_asked_and_not_the_folder() -> None:
+    from penstock.record.listing import Listing
+
+    Listing._synced = lambda self, folder, about: self._files.catalog.rows()[about.id].synced_position  # type: ignore[method-assign]
+
+
+def _an_unusable_catalog_stays() -> None:
+    from penstock.record.catalog import Catalog
+
+    Catalog.note = Catalog._write  # type: ignore[method-assign, assignment]
+
+
+def _verify_leaves_the_catalog_out() -> None:
+    from penstock.record import verify
+
+    verify._compare = lambda *_: []
+
+
+def _verify_trusts_a_missing_folder() -> None:
+    from penstock.record import verify
+
+    plain = verify.verify
+
+    def trusting(archive: Any, recording: int | None) -> Any:
+        there = recording is None or archive.folder(recording).path.is_dir()
+        return plain(archive, recording) if there else []
+
+    verify.verify = trusting
+
+
+def _verify_trusts_the_segments_that_are_left() -> None:
+    from penstock.record import verify
+
+    verify._verify_mark = lambda *_: []
+
+
+def _one_bad_folder_hides_all() -> None:
+    from penstock.record.listing import Listing
+
+    Listing._look = Listing._info  # type: ignore[method-assign]
+
+
+def _a_purge_goes_file_by_file() -> None:
+    from penstock.record.archive_folder import ArchiveFolder
+
+    ArchiveFolder.purge = lambda self, folder: shutil.rmtree(folder.path)  # type: ignore[method-assign]
+
+
+def _numbers_are_given_twice() -> None:
+    from penstock.record import archive_folder
+
+    archive_folder.open_private = lambda path, flags: os.open(os.devnull, flags)
+
+
+def _the_umask_decides() -> None:
+    from penstock.record import archive_folder, folder
+
+    def make_folder(path: Path) -> Path:
+        path.mkdir(exist_ok=True)
+        return path
+
+    folder.make_folder = archive_folder.make_folder = make_folder
+
+
+def _an_error_leaves_the_subscription_open() -> None:
+    from penstock.record.recorder import ThreadRecorder
+
+    ThreadRecorder._let_go = lambda self: None  # type: ignore[method-assign]
+
+
+def _following_does_not_look_for_the_recorder() -> None:
+    from penstock.record import follow
+
+    follow.LOOK_SECONDS = 3600.0
+
+
+def _a_recorder_believes_that_its_parent_lives() -> None:
+    from penstock.record import process
+
+    first = os.getppid()
+    os.getppid = lambda: first
+    process._all = weakref.WeakSet[Any]()
+    process._all.add = lambda _: None  # type: ignore[method-assign]
+
+
+def _a_dead_recorder_is_not_noticed() -> None:
+    from penstock.record.process import ProcessRecorder
+
+    ProcessRecorder._look = lambda self: None  # type: ignore[method-assign]
+
+
+def _part(harm: str, which: str) -> str:
+    return f"{ARCHIVES}::test_a_reader_never_gets_part_of_a_recording_in_silence[{harm}-{which}]"
+
+
+BUGS: dict[str, Planted] = {
+    "archives keep a relative path": Planted(
+        _archives_keep_a_relative_path,
+        (f"{CALLS}::test_a_recorder_goes_on_when_the_process_changes_its_directory",),
+    ),
+    "a lock goes by closing only": Planted(
+        _a_lock_goes_by_closing_only,
+        (f"{CALLS}::test_a_child_forked_while_a_folder_is_locked_holds_nothing_up",),
+    ),
+    "a repair writes every row of the catalog": Planted(
+        _repair_writes_every_row,
+        (f"{CALLS}::test_a_repair_does_not_undo_the_row_of_a_recorder_that_ends_meanwhile",),
+    ),
+    "a truncation cuts before the catalog promises less": Planted(
+        _truncate_promises_as_before,
+        (f"{CALLS}::test_a_truncation_that_is_killed_anywhere_leaves_an_archive_that_verifies",),
+    ),
+    "extend touches a recording before it has the lock": Planted(
+        _extend_touches_before_it_locks,
+        (f"{ARCHIVES}::test_extending_beside_a_live_recorder_is_refused_before_anything_is_touched",),
+    ),
+    "extend touches a recording before it has the lock, simulated": Planted(_extend_touches_before_it_locks),
+    "a recorder that cannot begin keeps its subscription": Planted(
+        _a_refused_recorder_keeps_its_subscription,
+        (f"{ARCHIVES}::test_a_track_that_cannot_begin_gives_everything_back",),
+    ),
+    "readers do not compare a segment with the one before": Planted(
+        _readers_skip_the_continuity_check, (_part("both files of a segment", "middle"),)
+    ),
+    "readers do not look where a recording begins": Planted(
+        _readers_do_not_look_where_a_recording_begins_and_ends, (_part("both files of a segment", "first"),)
+    ),
+    "readers do not look where a recording ends": Planted(
+        _readers_do_not_look_where_a_recording_begins_and_ends, (_part("seal and last entry", "last"),)
+    ),
+    "the list trusts the indexes": Planted(_list_trusts_the_indexes, (_part("all entries", "middle"),)),
+    "the recorder waits for the catalog": Planted(
+        _the_recorder_waits_for_the_catalog, (f"{CATALOG}::test_the_recorders_thread_never_touches_sqlite",)
+    ),
+    "the catalog is asked and not the folder": Planted(
+        _the_catalog_is_asked_and_not_the_folder, (f"{CATALOG}::test_a_recorder_does_not_notice[locked]",)
+    ),
+    "an unusable catalog stays": Planted(
+        _an_unusable_catalog_stays,
+        (f"{CATALOG}::test_the_next_recorder_rebuilds_an_unusable_catalog_and_says_so[garbage]",),
+    ),
+    "verify leaves the catalog out": Planted(
+        _verify_leaves_the_catalog_out,
+        (f"{CATALOG}::test_verify_names_each_difference_between_catalog_and_folders",),
+    ),
+    "verify trusts a missing folder": Planted(
+        _verify_trusts_a_missing_folder, (f"{ARCHIVES}::test_verify_names_what_is_gone",)
+    ),
+    "verify trusts the segments that are left": Planted(
+        _verify_trusts_the_segments_that_are_left, (f"{ARCHIVES}::test_verify_names_what_is_gone",)
+    ),
+    "one bad folder hides all": Planted(
+        _one_bad_folder_hides_all,
+        (f"{ARCHIVES}::test_one_strange_thing_hides_no_other_recording[a flipped byte in a description]",),
+    ),
+    "a purge goes file by file": Planted(
+        _a_purge_goes_file_by_file, (f"{ARCHIVES}::test_listing_beside_recording_and_purging_never_fails",)
+    ),
+    "numbers of recordings are given twice": Planted(
+        _numbers_are_given_twice, (f"{ARCHIVES}::test_a_number_is_never_given_twice",)
+    ),
+    "the umask decides who may enter an archive": Planted(
+        _the_umask_decides, (f"{ARCHIVES}::test_an_archive_is_its_owners_alone_whatever_the_umask",)
+    ),
+    "an error in the recorder leaves its subscription open": Planted(
+        _an_error_leaves_the_subscription_open,
+        (f"{ARCHIVES}::test_any_error_in_the_recorders_thread_is_told_and_lets_writers_go_on",),
+    ),
+    "following does not look for the recorder": Planted(
+        _following_does_not_look_for_the_recorder,
+        (f"{ARCHIVES}::test_following_ends_with_the_recorder[stopped-False]",),
+    ),
+    "a recorder believes that its parent lives": Planted(
+        _a_recorder_believes_that_its_parent_lives,
+        (f"{PROCESS}::test_the_recorder_ends_with_its_parent_though_a_child_of_that_lives[9]",),
+    ),
+    "a parent does not notice that its recorder died": Planted(
+        _a_dead_recorder_is_not_noticed, (f"{PROCESS}::test_the_parent_learns_at_once_that_its_recorder_was_killed",)
+    ),
+}

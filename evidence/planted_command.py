@@ -1,0 +1,146 @@
+"""Bugs planted into the command and the channel folder: each brings back a class that users met."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from evidence.planting import Planted
+
+ANY = "tests/cli/test_any_arguments.py::test_any_call_in_this_process"
+ENDS = "tests/cli/test_ends.py"
+ODD = "tests/cli/test_odd_archives.py"
+DECODING = "tests/unit/test_decoding.py"
+
+
+def _text_is_read_as_markup() -> None:
+    from rich.text import Text
+
+    from penstock.cli import output
+
+    output._text = lambda *parts: Text.from_markup(  # type: ignore[assignment]
+        "".join(part if isinstance(part, str) else part[0] for part in parts), emoji=True
+    )
+
+
+def _an_uncaught_value_error() -> None:
+    from penstock.cli import given
+
+    given.start = lambda text: text if text in ("newest", "earliest") else int(text)
+
+
+def _nan_in_json() -> None:
+    from penstock.cli import output, plain
+
+    plain._number = lambda value: value
+    output.as_json = lambda value: json.dumps(plain.plain(value))
+
+
+def _one_value_is_no_json() -> None:
+    from penstock.cli import plain
+
+    plain._special = lambda value: value
+
+
+def _one_strange_file_hides_all_channels() -> None:
+    from penstock import front
+    from penstock.channel import Channel
+    from penstock.channels import files, opening
+
+    def survey(patterns: Any = "*") -> Any:
+        names, strange = files.listing()
+        found = [Channel(channel.kind, channel.name) for channel in names]
+        return [opening.inspect(channel.kind, channel) for channel in found], strange
+
+    front.survey = survey
+
+
+def _a_full_output_is_no_error() -> None:
+    from penstock.cli import output
+
+    plain = output._Guarded.__init__
+    output._Guarded.__init__ = lambda self, stream, drops: plain(self, stream, True)  # type: ignore[method-assign]
+
+
+def _a_signal_ends_without_sealing() -> None:
+    import contextlib
+
+    from penstock.cli import ending
+
+    ending._handled = lambda numbers, handler: contextlib.nullcontext()  # type: ignore[assignment]
+
+
+def _errors_of_several_lines() -> None:
+    from penstock.cli import ending, output
+
+    output.printable = lambda text: text
+    ending.reason = lambda error: f"{type(error).__name__}\n{error}"
+
+
+def _chmod_on_any_folder() -> None:
+    from penstock.channels import files
+
+    files._remedy = lambda path, fd: f"run chmod 700 {path}"
+
+
+def _a_damaged_recording_is_only_logged() -> None:
+    from penstock.record.plan import Survey
+    from penstock.spark import pipeline
+
+    pipeline.Survey = lambda archive, **_: Survey(archive)
+
+
+def _a_decoders_own_error_gets_out() -> None:
+    from penstock.codecs import Codec
+
+    Codec.decode = lambda self, data: self.parse(data)  # type: ignore[method-assign]
+
+
+def _an_iterator_ends_at_what_does_not_decode() -> None:
+    from penstock.errors import DecodeError
+    from penstock.record import replay
+
+    def go_on(self: Any) -> Any:
+        one = next(self._found)
+        if isinstance(one, DecodeError):
+            self._found.close()
+            raise one
+        return one
+
+    replay.PassingOver.__next__ = go_on  # type: ignore[method-assign]
+
+
+BUGS: dict[str, Planted] = {
+    "the pipeline leaves a damaged recording out and says all is well": Planted(
+        _a_damaged_recording_is_only_logged,
+        (f"{ODD}::test_a_damaged_recording_ends_the_pipeline_with_an_error_after_all_others_were_done",),
+    ),
+    "a codec raises its library's own errors": Planted(
+        _a_decoders_own_error_gets_out, (f"{DECODING}::test_a_codec_raises_this_librarys_error",)
+    ),
+    "a replay ends at a message that does not decode": Planted(
+        _an_iterator_ends_at_what_does_not_decode,
+        (f"{DECODING}::test_a_recording_goes_on_behind_a_message_that_does_not_decode[replay]",),
+    ),
+    "the command reads markup and emoji out of text": Planted(_text_is_read_as_markup, (ANY,)),
+    "the command lets a ValueError out": Planted(
+        _an_uncaught_value_error, (f"{ENDS}::test_what_cannot_be_is_one_line",)
+    ),
+    "the command prints NaN as JSON": Planted(
+        _nan_in_json, (f"{ENDS}::test_messages_that_are_no_json_are_printed_as_json",)
+    ),
+    "the command cannot print a date as JSON": Planted(
+        _one_value_is_no_json, (f"{ENDS}::test_messages_that_are_no_json_are_printed_as_json",)
+    ),
+    "one strange file hides all channels": Planted(
+        _one_strange_file_hides_all_channels, (f"{ENDS}::test_ls_and_doctor_name_a_strange_file",)
+    ),
+    "the command does not notice a full output": Planted(_a_full_output_is_no_error, (ANY,)),
+    "the command's errors are several lines": Planted(_errors_of_several_lines, (ANY,)),
+    "SIGTERM ends a recording without its seal": Planted(
+        _a_signal_ends_without_sealing, (f"{ENDS}::test_a_signal_seals_the_recording[TERM]",)
+    ),
+    "advice to close any folder to others": Planted(
+        _chmod_on_any_folder, (f"{ENDS}::test_no_advice_to_close_a_folder_that_others_need[/tmp]",)
+    ),
+}

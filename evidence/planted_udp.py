@@ -1,0 +1,80 @@
+"""Bugs planted into the Python part of `udp:` channels: options, addresses, endpoints, sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evidence.planting import Planted
+
+HANDLES = "tests/unit/test_udp.py"
+ADDRESSES = "tests/unit/test_udp_address.py"
+
+
+def _subscriptions_of_an_endpoint_may_differ() -> None:
+    from penstock.net import udp_endpoint
+
+    udp_endpoint.DECIDED = ()  # type: ignore[assignment]
+
+
+def _a_call_outdoes_its_uri() -> None:
+    from penstock.net import udp_options
+
+    udp_options.merged = lambda given, written, uri: {**written, **given}
+
+
+def _small_buffers_are_told_every_time() -> None:
+    from penstock.net import udp_handle
+
+    class Forgetful(set[Any]):
+        def add(self, element: Any) -> None:
+            pass
+
+    udp_handle._warned = Forgetful()
+
+
+def _any_mtu_will_do() -> None:
+    from penstock.net import udp_options
+
+    udp_options.FRAME_ALIGNMENT = 1
+
+
+def _hosts_are_spelled_as_they_come() -> None:
+    from penstock.net import udp_address
+
+    plain = udp_address.endpoint
+
+    def endpoint(text: str, what: str = "the address") -> Any:
+        found = plain(text, what)
+        written = text.rpartition(":")[0].strip("[]")
+        return udp_address.Endpoint(written, found.port)
+
+    udp_address.endpoint = endpoint
+
+
+def _a_group_is_no_number() -> None:
+    from penstock.net.udp_options import UdpOptions
+
+    UdpOptions.flow = property(lambda self: (str(self.flow_control), 0))  # type: ignore[assignment,method-assign]
+
+
+BUGS: dict[str, Planted] = {
+    "subscriptions of one endpoint may have other options": Planted(
+        _subscriptions_of_an_endpoint_may_differ,
+        (f"{HANDLES}::test_subscriptions_of_one_endpoint_share_its_options",),
+    ),
+    "a call may contradict its udp URI": Planted(
+        _a_call_outdoes_its_uri, (f"{ADDRESSES}::test_a_call_and_a_uri_may_not_contradict_each_other",)
+    ),
+    "small buffers are told every time": Planted(
+        _small_buffers_are_told_every_time, (f"{HANDLES}::test_smaller_buffers_are_told_once",)
+    ),
+    "a udp publication takes any mtu": Planted(
+        _any_mtu_will_do, (f"{ADDRESSES}::test_a_wrong_option_of_a_publication_is_named",)
+    ),
+    "one udp channel has several names": Planted(
+        _hosts_are_spelled_as_they_come, (f"{ADDRESSES}::test_one_channel_has_one_name",)
+    ),
+    "any flow control will do": Planted(
+        _a_group_is_no_number, (f"{ADDRESSES}::test_a_wrong_option_of_a_publication_is_named",)
+    ),
+}

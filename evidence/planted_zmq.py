@@ -1,0 +1,185 @@
+"""Bugs planted into channels over ZeroMQ."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from evidence.planting import Planted
+
+WAITS = "tests/aio/test_waits.py"
+TOPICS = "tests/unit/test_zmq_topics.py"
+LIFE = "tests/unit/test_zmq_life.py"
+PROMISES = "tests/unit/test_zmq_promises.py"
+ROLES = "tests/unit/test_zmq_roles.py"
+
+
+def _arecv_of_zeromq_polls_in_the_loop() -> None:
+    from penstock.net.zeromq import ZmqSubscription
+
+    async def arecv(self: Any, timeout: float | None = None) -> Any:
+        while (parts := self._take()) is None:
+            with self._lock:
+                self._open().poll(100)
+            await asyncio.sleep(0)
+        return self._made(parts)
+
+    ZmqSubscription.arecv = arecv  # type: ignore[method-assign]
+
+
+def _messages_are_torn_into_parts() -> None:
+    from penstock.net.zmq_handle import ZmqHandle
+
+    ZmqHandle._parts = lambda self, socket: [socket.recv(self._noblock)]  # type: ignore[method-assign]
+
+
+def _topics_count_as_readers() -> None:
+    from penstock.net.zeromq import ZmqPublication
+
+    plain = ZmqPublication._readers
+
+    def readers(self: Any, topic: Any) -> int:
+        plain(self, topic)
+        return sum(sum(topics.values()) for topics in self._topics.values())
+
+    ZmqPublication._readers = readers  # type: ignore[method-assign]
+
+
+def _close_drops_without_a_word() -> None:
+    from penstock.net.zmq_handle import ZmqHandle
+    from penstock.net.zmq_sockets import ZmqSocket
+
+    ZmqHandle._owes = ZmqSocket._owes = lambda self: False  # type: ignore[method-assign]
+
+
+def _close_leaves_what_peers_have_not_read() -> None:
+    from penstock.net.zmq_monitor import Monitor
+
+    Monitor.hold = lambda self: None  # type: ignore[method-assign]
+
+
+def _nothing_is_sent_at_the_end_of_a_process() -> None:
+    from penstock.net import zmq_process
+
+    zmq_process._end = lambda pid: None
+
+
+def _a_fork_goes_on_with_its_parents_socket() -> None:
+    from penstock.net.zmq_handle import ZmqHandle
+
+    ZmqHandle._after_fork_in_child = lambda self: None  # type: ignore[method-assign]
+
+
+def _a_fork_keeps_its_parents_connections() -> None:
+    from penstock.net.zmq_monitor import Monitor
+
+    Monitor.let_go = lambda self: None  # type: ignore[method-assign]
+
+
+def _keys_are_not_used() -> None:
+    from penstock.net.zmq_options import ZmqOptions
+
+    def apply(self: Any, module: Any, socket: Any, channel: str, *, bind: bool) -> None:
+        socket.setsockopt(module.LINGER, 0)
+
+    ZmqOptions.apply = apply  # type: ignore[method-assign]
+
+
+def _a_publication_that_should_wait_drops() -> None:
+    from penstock.net.zmq_publication import ZmqPublication
+    from penstock.net.zmq_sending import ZmqSending
+
+    ZmqPublication._prepare = ZmqSending._prepare  # type: ignore[method-assign]
+
+
+def _what_is_unknown_is_said_to_be_nothing() -> None:
+    from penstock.net.zmq_receiving import ZmqReceiving
+
+    ZmqReceiving.lost = property(lambda self: 0)  # type: ignore[assignment,method-assign]
+
+
+def _a_claim_is_sent_while_it_is_in_use() -> None:
+    from penstock.net.zmq_sending import ZmqClaim
+
+    def commit(self: Any) -> int:
+        self._ended = True
+        return int(self._send(bytes(self._room[:-1])))
+
+    ZmqClaim.commit = commit  # type: ignore[method-assign]
+
+
+def _a_cancelled_send_was_sent() -> None:
+    from penstock.net.zmq_sending import ZmqSending
+
+    async def patiently(self: Any, frames: list[Any], timeout: float | None) -> int:
+        while (position := self._try(frames)) is None:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        return int(position)
+
+    ZmqSending._apatiently = patiently  # type: ignore[method-assign]
+
+
+def _replies_are_not_decoded() -> None:
+    from penstock.net.zmq_requests import ZmqRequester
+
+    ZmqRequester._reply_of = lambda self, pending: pending._reply[0]  # type: ignore[method-assign]
+
+
+def _a_bad_request_ends_its_server() -> None:
+    from penstock.net.zmq_requests import ZmqReplier
+
+    def serve(self: Any, answer: Any, count: int | None = None) -> None:
+        for _ in range(count or 0):
+            request = self.recv()
+            request.reply(answer(request.body))
+
+    ZmqReplier.serve = serve  # type: ignore[method-assign]
+
+
+BUGS: dict[str, Planted] = {
+    "arecv of ZeroMQ polls in the event loop": Planted(
+        _arecv_of_zeromq_polls_in_the_loop, (f"{WAITS}::test_the_loop_goes_on_while_a_call_waits[zmq arecv]",)
+    ),
+    "a subscription tears messages into parts": Planted(
+        _messages_are_torn_into_parts, (f"{TOPICS}::test_a_message_keeps_its_parts",)
+    ),
+    "topics count as readers": Planted(_topics_count_as_readers, (f"{TOPICS}::test_readers_are_peers_and_not_topics",)),
+    "close drops what was pushed without a word": Planted(
+        _close_drops_without_a_word, (f"{LIFE}::test_what_nobody_took_within_the_linger_is_an_error",)
+    ),
+    "close leaves what peers have not read": Planted(
+        _close_leaves_what_peers_have_not_read, (f"{LIFE}::test_close_waits_until_a_full_peer_has_read[ipc]",)
+    ),
+    "nothing is sent at the end of a process": Planted(
+        _nothing_is_sent_at_the_end_of_a_process, (f"{LIFE}::test_a_process_that_ends_says_what_it_could_not_send",)
+    ),
+    "a fork goes on with its parent's socket": Planted(
+        _a_fork_goes_on_with_its_parents_socket,
+        (f"{LIFE}::test_an_inherited_end_that_binds_says_at_once_whose_the_address_is",),
+    ),
+    "a fork keeps its parent's connections": Planted(
+        _a_fork_keeps_its_parents_connections,
+        (f"{LIFE}::test_a_forked_child_that_lives_on_keeps_no_address_and_no_connection[tcp]",),
+    ),
+    "keys are not used": Planted(
+        _keys_are_not_used, (f"{LIFE}::test_curve_encrypts_and_refuses_who_has_no_key_or_a_wrong_one[tcp]",)
+    ),
+    "a publication that should wait drops": Planted(
+        _a_publication_that_should_wait_drops, (f"{PROMISES}::test_when_full_wait_loses_nothing[ipc]",)
+    ),
+    "what ZeroMQ does not say is said to be nothing": Planted(
+        _what_is_unknown_is_said_to_be_nothing, (f"{PROMISES}::test_what_is_not_known_is_not_said[ipc]",)
+    ),
+    "a claim over ZeroMQ is sent while it is in use": Planted(
+        _a_claim_is_sent_while_it_is_in_use, (f"{PROMISES}::test_a_claim_is_sent_once_or_not_at_all[ipc]",)
+    ),
+    "a cancelled send over ZeroMQ was sent": Planted(
+        _a_cancelled_send_was_sent,
+        (f"{WAITS}::test_a_call_that_is_cancelled_loses_and_doubles_nothing[zmq push asend]",),
+    ),
+    "replies over ZeroMQ are not decoded": Planted(_replies_are_not_decoded, (f"{ROLES}::test_codecs_on_every_role",)),
+    "a bad request ends its server": Planted(
+        _a_bad_request_ends_its_server, (f"{ROLES}::test_what_does_not_fit_the_codec_is_passed_over",)
+    ),
+}
