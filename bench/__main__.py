@@ -10,7 +10,21 @@ from pathlib import Path
 
 from bench.report import Report
 
-QUESTIONS = ("log_ipc", "ring", "frames", "sync", "pipes", "record", "spark_scan")
+QUESTIONS = (
+    "log_ipc",
+    "ring",
+    "frames",
+    "sync",
+    "pipes",
+    "record",
+    "udp",
+    "spark_scan",
+    "pipeline",
+    "growth",
+    "claims",
+    "clock",
+    "wakes",
+)
 
 
 def main() -> int:

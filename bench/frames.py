@@ -6,6 +6,7 @@ import time
 
 import penstock
 from bench import rivals
+from bench.bounded import Failed
 from bench.ipc import own_channels
 from bench.processes import flow
 from bench.report import Report
@@ -65,13 +66,13 @@ def between_processes(report: Report, everyone: dict, size: int, case: str, read
     found: dict[str, list] = {}
     for _ in range(1 if report.quick else 3):
         for who, rival in everyone.items():
-            if f"{who}, {case}" in report.missing:
+            if not report.tries(who, case):
                 continue
             try:
                 count = 500 if report.quick else (100_000 if readers == 1 else 20_000) // SLOW.get(who, 1)
-                found.setdefault(who, []).append(flow(rival, size, count, readers))
-            except (RuntimeError, OSError) as error:
-                report.missing[f"{who}, {case}"] = str(error)
+                found.setdefault(who, []).append(flow(report.limit, rival, size, count, readers))
+            except Failed as error:
+                report.failed(who, case, error)
     for who, flows in found.items():
         if flows:
             report.add(case, who, "hand-overs", [f.rate for f in flows], "frames/s")
@@ -80,7 +81,7 @@ def between_processes(report: Report, everyone: dict, size: int, case: str, read
 
 
 def aims(report: Report) -> None:
-    """What frames are meant to reach."""
+    """The aims of frames."""
     both = []
     for size in SIZES:
         parts = [
@@ -88,6 +89,9 @@ def aims(report: Report) -> None:
             for name in ("publish", "receive")
         ]
         both.append(sum(parts) if all(parts) else None)
+    for name in ("publish", "receive"):
+        spent = report.get("1 MiB, one process", f"penstock {name}", "CPU per frame")
+        report.at_most("1 MiB", f"CPU per {name}", 1.2, "µs", spent / 1e3 if spent else None)
     small, large = both[0], both[-1]
     report.at_most("8 MiB", "hand-over, times that of 64 bytes", 1.3, "×", large / small if small and large else None)
     mine, theirs = (report.get("1 MiB, 1 subscriber", who, "hand-overs") for who in ("penstock", "iceoryx2_loan"))

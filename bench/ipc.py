@@ -1,4 +1,4 @@
-"""What questions about channels between processes share: channels of their own, throughput, round trips."""
+"""Shared by questions about channels between processes: channels of their own, throughput, round trips."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import penstock
+from bench.bounded import Failed, bounded
 from bench.processes import flow, round_trips
 from bench.report import Report
 
@@ -42,6 +43,17 @@ def own_channels():
     finally:
         shutil.rmtree(folder)
         del os.environ["PENSTOCK_DIR"]
+
+
+def tried(report: Report, who: str, case: str, what: str, measure: Any, *args: Any, **options: Any) -> Any:
+    """The result of a bounded run of `measure` returns; None, noted in the report, where there is no result."""
+    if not report.tries(who, case):
+        return None
+    try:
+        return bounded(report.limit, what, measure, *args, **options)
+    except Failed as error:
+        report.failed(who, case, error)
+        return None
 
 
 def in_one_process(report: Report, channel: str, **options: Any) -> None:
@@ -81,12 +93,12 @@ def throughput(report: Report, everyone: dict[str, ModuleType], size: int, reade
             count = 2_000 if report.quick else max(COUNTS[size] // SLOW.get(who, 1), 200)
             if who == "penstock batches" and not report.quick and size == 64:
                 count *= 8
-            if f"{who}, {case}" in report.missing:
+            if not report.tries(who, case):
                 continue
             try:
-                found.setdefault(who, []).append(flow(rival, size, count, readers))
-            except (RuntimeError, OSError) as error:
-                report.missing[f"{who}, {case}"] = str(error)
+                found.setdefault(who, []).append(flow(report.limit, rival, size, count, readers))
+            except Failed as error:
+                report.failed(who, case, error)
     for who, flows in found.items():
         if not flows:
             continue
@@ -97,14 +109,23 @@ def throughput(report: Report, everyone: dict[str, ModuleType], size: int, reade
 
 def latency(report: Report, everyone: dict[str, ModuleType], size: int, *, ours: ModuleType) -> None:
     """Round trips, one at a time; ours both spinning and sleeping."""
+    case = f"{NAMES[size]}, round trip"
     count = 300 if report.quick else 20_000
     for who, rival in everyone.items():
         ways = {"spinning": {"spin": math.inf}, "sleeping": {"spin": 0.0}} if rival is ours else {"default": {}}
         for way, options in ways.items():
-            times = round_trips(rival, size, count // (10 if who == "mp_queue" else 1), **options)
             name = f"{who} {way}" if rival is ours else who
-            report.add(f"{NAMES[size]}, round trip", name, "p50", statistics.median(times) / 1e3, "µs")
-            report.add(f"{NAMES[size]}, round trip", name, "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
+            if not report.tries(who, case):
+                continue
+            try:
+                times = round_trips(
+                    report.limit, rival, size, count // (10 if who in ("mp_queue", "pysyncq") else 1), **options
+                )
+            except Failed as error:
+                report.failed(who, case, error)
+                continue
+            report.add(case, name, "p50", statistics.median(times) / 1e3, "µs")
+            report.add(case, name, "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
 
 
 def copies(report: Report, pub: Any, sub: Any) -> None:

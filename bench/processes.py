@@ -1,21 +1,21 @@
 """Two or more processes that send and receive by any library: throughput, CPU time, round trips.
 
 A rival is a module with `sender(name, readers, size)`, `receiver(name, number, size)` giving objects with `send(data)`,
-`recv()` and `close()`. Names are fresh for each run. Children are forked before any handle exists.
+`recv()` and `close()`. Names are fresh for each run. Children are forked before any handle exists. Every run is bounded in
+time (`bench.bounded`): `Failed` says what did not finish.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-context = multiprocessing.get_context("fork")
-TIMEOUT = 40
+from bench.bounded import Results, bounded, child, context, join, until, watched
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,12 @@ class Flow:
     receive_ns: float
 
 
-def _child(target: Any, *args: Any) -> Any:
-    process = context.Process(target=target, args=args, daemon=True)
-    process.start()
-    return process
-
-
 def _receive(
     rival: ModuleType, name: str, number: int, size: int, count: int, ready: Any, go: Any, results: Any
 ) -> None:
     with contextlib.closing(rival.receiver(name, number, size)) as end:
         ready.release()
-        go.wait(TIMEOUT)
+        go.wait()
         receive_many = getattr(end, "receive_many", None)
         end.recv()
         cpu, begun = time.process_time_ns(), time.perf_counter_ns()
@@ -58,7 +52,9 @@ def _send(
 ) -> None:
     with contextlib.closing(rival.sender(name, readers, size)) as end:
         opened.release()
-        go.wait(TIMEOUT)
+        go.wait()
+        if hasattr(end, "begin"):
+            end.begin()  # for libraries whose receivers are found only now
         data = os.urandom(size)
         cpu = time.process_time_ns()
         if hasattr(end, "send_many"):
@@ -72,58 +68,47 @@ def _send(
         if finish is not None:
             finish()
         results.put(cpu)
-        results.get_ack()
+        results.wait()
 
 
-class _Queue:
-    """A result queue whose sender waits until the others are done with its messages."""
-
-    def __init__(self) -> None:
-        self.queue, self.done = context.SimpleQueue(), context.Event()
-
-    def put(self, value: Any) -> None:
-        self.queue.put(value)
-
-    def get(self) -> Any:
-        if not self.queue._reader.poll(TIMEOUT):
-            raise RuntimeError(f"no result within {TIMEOUT} seconds")
-        return self.queue.get()
-
-    def get_ack(self) -> None:
-        self.done.wait(TIMEOUT)
-
-
-def flow(rival: ModuleType, size: int, count: int, readers: int) -> Flow:
-    """One run of `count` messages to each of `readers` receivers, none lost."""
+@contextlib.contextmanager
+def _named(rival: ModuleType, readers: int, size: int, *parts: str) -> Iterator[str]:
+    """A fresh name, made ready for the rival and removed afterwards."""
     name = f"bench-{os.getpid()}-{time.monotonic_ns()}"
-    opened, ready, go = context.Semaphore(0), context.Semaphore(0), context.Event()
-    sent, received = _Queue(), _Queue()
-    if hasattr(rival, "prepare"):
-        rival.prepare(name, readers, size)
-    sender = _child(_send, rival, name, readers, size, count, opened, go, sent)
-    if not opened.acquire(timeout=TIMEOUT):
-        raise RuntimeError("the sender did not start")
-    receivers = [_child(_receive, rival, name, i, size, count, ready, go, received) for i in range(readers)]
-    for _ in receivers:
-        if not ready.acquire(timeout=TIMEOUT):
-            raise RuntimeError("a receiver did not start")
-    time.sleep(getattr(rival, "SETTLE", 0.05))
-    go.set()
     try:
-        cpu_send = sent.get()
-        results = [received.get() for _ in receivers]
-    except RuntimeError:
-        for process in (sender, *receivers):
-            process.kill()
-        raise
+        for part in parts or ("",):
+            if hasattr(rival, "prepare"):
+                rival.prepare(name + part, readers, size)
+        yield name
     finally:
+        for part in parts or ("",):
+            if hasattr(rival, "clean"):
+                rival.clean(name + part)
+
+
+def flow(limit: float, rival: ModuleType, size: int, count: int, readers: int) -> Flow:
+    """One run of `count` messages to each of `readers` receivers, none lost. `Failed` after `limit` seconds."""
+    found: Flow = bounded(limit, f"{count:,} messages", _flow, rival, size, count, readers)
+    return found
+
+
+def _flow(rival: ModuleType, size: int, count: int, readers: int) -> Flow:
+    opened, ready, go = context.Semaphore(0), context.Semaphore(0), context.Event()
+    sent, received = Results(), Results()
+    with _named(rival, readers, size) as name:
+        everyone = [child("the sender", _send, rival, name, readers, size, count, opened, go, sent)]
+        until(opened, everyone)
+        everyone += [
+            child(f"receiver {i}", _receive, rival, name, i, size, count, ready, go, received) for i in range(readers)
+        ]
+        for _ in range(readers):
+            until(ready, everyone)
+        time.sleep(getattr(rival, "SETTLE", 0.05))
+        go.set()
+        cpu_send = sent.get(everyone)
+        results = [received.get(everyone) for _ in range(readers)]
         sent.done.set()
-        for process in (sender, *receivers):
-            process.join(10)
-            if process.is_alive():
-                process.kill()
-        if hasattr(rival, "clean"):
-            rival.clean(name)
+        join(everyone)
     slowest = max(wall for wall, _ in results)
     return Flow(count / (slowest / 1e9), cpu_send / count, sum(cpu for _, cpu in results) / len(results) / count)
 
@@ -133,7 +118,7 @@ def _talk(
 ) -> None:
     with contextlib.closing(rival.member(name, number, members, size)) as end:
         ready.release()
-        go.wait(TIMEOUT)
+        go.wait()
         data, got, wanted = os.urandom(size), 0, count * (members - 1)
         cpu, begun = time.process_time_ns(), time.perf_counter_ns()
         for i in range(count):
@@ -146,32 +131,32 @@ def _talk(
             if not now:
                 time.sleep(0.0001)
         results.put((time.perf_counter_ns() - begun, time.process_time_ns() - cpu))
-        results.get_ack()
+        results.wait()
 
 
-def mesh(rival: ModuleType, members: int, size: int, count: int) -> tuple[float, float]:
+def mesh(limit: float, rival: ModuleType, members: int, size: int, count: int) -> tuple[float, float]:
     """So many processes that each write `count` messages and read everybody else's: (messages received per second by all of
-    them together, CPU nanoseconds per message received)."""
-    name = f"bench-{os.getpid()}-{time.monotonic_ns()}"
-    ready, go, results = context.Semaphore(0), context.Event(), _Queue()
-    if hasattr(rival, "prepare"):
-        rival.prepare(name, members, size)
-    children = [_child(_talk, rival, name, i, members, size, count, ready, go, results) for i in range(members)]
-    try:
-        for _ in children:
-            if not ready.acquire(timeout=TIMEOUT):
-                raise RuntimeError("a member did not start")
+    them together, CPU nanoseconds per message received). `Failed` after `limit` seconds."""
+    found: tuple[float, float] = bounded(
+        limit, f"{count:,} messages of each of {members}", _mesh, rival, members, size, count
+    )
+    return found
+
+
+def _mesh(rival: ModuleType, members: int, size: int, count: int) -> tuple[float, float]:
+    ready, go, results = context.Semaphore(0), context.Event(), Results()
+    with _named(rival, members, size) as name:
+        everyone = [
+            child(f"member {i}", _talk, rival, name, i, members, size, count, ready, go, results)
+            for i in range(members)
+        ]
+        for _ in everyone:
+            until(ready, everyone)
         time.sleep(0.05)
         go.set()
-        found = [results.get() for _ in children]
-    finally:
+        found = [results.get(everyone) for _ in everyone]
         results.done.set()
-        for process in children:
-            process.join(10)
-            if process.is_alive():
-                process.kill()
-        if hasattr(rival, "clean"):
-            rival.clean(name)
+        join(everyone)
     total = count * members * (members - 1)
     return total / (max(wall for wall, _ in found) / 1e9), sum(cpu for _, cpu in found) / total
 
@@ -187,32 +172,28 @@ def _echo(rival: ModuleType, there: str, back: str, size: int, count: int, ready
     end_back.close()
 
 
-def round_trips(rival: ModuleType, size: int, count: int, **options: Any) -> list[float]:
-    """Nanoseconds of `count` round trips through two channels; options are the receivers'."""
-    name = f"bench-{os.getpid()}-{time.monotonic_ns()}"
-    ready = context.Semaphore(0)
-    for part in (name + "a", name + "b"):
-        if hasattr(rival, "prepare"):
-            rival.prepare(part, 1, size)
-    other = _child(_echo, rival, name + "a", name + "b", size, count, ready, options)
-    there = rival.sender(name + "a", 1, size)
-    if not ready.acquire(timeout=TIMEOUT):
-        raise RuntimeError("the echo did not start")
-    back = rival.receiver(name + "b", 0, size, **options)
-    time.sleep(getattr(rival, "SETTLE", 0.05))
-    data = os.urandom(size)
-    found = []
-    for _ in range(count):
-        begun = time.perf_counter_ns()
-        there.send(data)
-        back.recv()
-        found.append(time.perf_counter_ns() - begun)
-    other.join(10)
-    if other.is_alive():
-        other.kill()
-    there.close()
-    back.close()
-    for part in (name + "a", name + "b"):
-        if hasattr(rival, "clean"):
-            rival.clean(part)
+def round_trips(limit: float, rival: ModuleType, size: int, count: int, **options: Any) -> list[float]:
+    """Nanoseconds of `count` round trips through two channels, sorted; options are the receivers'. `Failed` after `limit` seconds."""
+    found: list[float] = bounded(limit, f"{count:,} round trips", _round_trips, rival, size, count, options)
+    return found
+
+
+def _round_trips(rival: ModuleType, size: int, count: int, options: dict[str, Any]) -> list[float]:
+    ready, found = context.Semaphore(0), []
+    with _named(rival, 1, size, "a", "b") as name:
+        other = child("the echo", _echo, rival, name + "a", name + "b", size, count, ready, options)
+        there = rival.sender(name + "a", 1, size)
+        until(ready, [other])
+        back = rival.receiver(name + "b", 0, size, **options)
+        time.sleep(getattr(rival, "SETTLE", 0.05))
+        data = os.urandom(size)
+        with watched([other]):
+            for _ in range(count):
+                begun = time.perf_counter_ns()
+                there.send(data)
+                back.recv()
+                found.append(time.perf_counter_ns() - begun)
+        join([other])
+        there.close()
+        back.close()
     return sorted(found[count // 10 :])

@@ -6,10 +6,15 @@ import os
 import platform
 import statistics
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+
+import penstock
+
+FAILURES = 2  # cases in which a library gives no result before it is left out of the others
 
 
 @dataclass(frozen=True)
@@ -25,23 +30,58 @@ class Result:
 
 @dataclass(frozen=True)
 class Aim:
-    """What was hoped for, what was measured, whether that is enough. value and met are None where a rival is missing."""
+    """An aim, the measured value, and whether it meets the aim. value and met are None where a rival is missing. why: the reason of a miss
+    that is known."""
 
     case: str
     metric: str
     aim: str
     value: float | None
     met: bool | None
+    why: str = ""
 
 
 class Report:
-    """What a question found."""
+    """The results of a question."""
 
     def __init__(self, question: str, *, quick: bool) -> None:
         self.question, self.quick = question, quick
         self.results: list[Result] = []
         self.aims: list[Aim] = []
         self.missing: dict[str, str] = {}
+        self._failures: dict[str, int] = {}
+
+    @property
+    def limit(self) -> float:
+        """Seconds that one run of anybody may take."""
+        return 20 if self.quick else 40
+
+    def tries(self, who: str, case: str) -> bool:
+        """Whether a run is worth its time: not after a failure in this case, and not after failures in two others."""
+        if f"{who}, {case}" in self.missing:
+            return False
+        if self._failures.get(who, 0) >= FAILURES:
+            self.missing[f"{who}, {case}"] = f"not tried: it failed in {FAILURES} cases before"
+            return False
+        return True
+
+    def has_spark(self) -> bool:
+        """Whether PySpark and a Java are there. If not, the report says why."""
+        try:
+            import pyspark  # noqa: F401
+
+            from penstock.spark.jvm import find_java
+
+            find_java()
+        except (ImportError, penstock.NotFound) as error:
+            self.missing["spark"] = str(error)
+            return False
+        return True
+
+    def failed(self, who: str, case: str, why: BaseException) -> None:
+        """Notes that there is no result, and why."""
+        self.missing[f"{who}, {case}"] = str(why) or type(why).__name__
+        self._failures[who] = self._failures.get(who, 0) + 1
 
     def add(self, case: str, who: str, metric: str, values: float | list[float], unit: str) -> float:
         """Notes a result; of several runs, the median."""
@@ -53,13 +93,15 @@ class Report:
         """A result noted before."""
         return next((r.value for r in self.results if (r.case, r.who, r.metric) == (case, who, metric)), None)
 
-    def at_most(self, case: str, metric: str, limit: float, unit: str, value: float | None) -> None:
+    def at_most(self, case: str, metric: str, limit: float, unit: str, value: float | None, why: str = "") -> None:
         """An aim that is met by a value up to `limit`."""
-        self.aims.append(Aim(case, metric, f"<= {limit:g} {unit}", value, None if value is None else value <= limit))
+        met = None if value is None else value <= limit
+        self.aims.append(Aim(case, metric, f"<= {limit:g} {unit}", value, met, "" if met else why))
 
-    def at_least(self, case: str, metric: str, limit: float, unit: str, value: float | None) -> None:
+    def at_least(self, case: str, metric: str, limit: float, unit: str, value: float | None, why: str = "") -> None:
         """An aim that is met by a value from `limit` on."""
-        self.aims.append(Aim(case, metric, f">= {limit:g} {unit}", value, None if value is None else value >= limit))
+        met = None if value is None else value >= limit
+        self.aims.append(Aim(case, metric, f">= {limit:g} {unit}", value, met, "" if met else why))
 
     def ratio(self, case: str, metric: str, who: str, rival: str) -> float | None:
         """How many times the rival's value ours is; None if the rival is missing."""
@@ -72,6 +114,7 @@ class Report:
             "question": self.question,
             "quick": self.quick,
             "machine": machine(),
+            "measured": datetime.now(UTC).date().isoformat(),
             "missing": self.missing,
             "results": [asdict(r) for r in self.results],
             "aims": [asdict(a) for a in self.aims],
@@ -94,7 +137,7 @@ class Report:
                 )
             console.print(table)
         for name, why in self.missing.items():
-            console.print(f"missing: {name} ({why})")
+            console.print(f"missing: {name}: {why}", markup=False, highlight=False)
         if self.aims:
             table = Table(title="aims", title_justify="left", box=None, padding=(0, 2, 0, 0))
             for name in ("case", "metric", "aim", "measured", "met"):
@@ -105,6 +148,9 @@ class Report:
                     aim.case, aim.metric, aim.aim, value, {True: "yes", False: "no", None: "no rival"}[aim.met]
                 )
             console.print(table)
+        for why in dict.fromkeys(aim.why for aim in self.aims if aim.met is False and aim.why):
+            missed = [f"{aim.case}: {aim.metric}" for aim in self.aims if aim.met is False and aim.why == why]
+            console.print(f"missed: {'; '.join(missed)}: {why}", markup=False, highlight=False)
 
 
 def machine() -> str:

@@ -1,4 +1,4 @@
-"""iceoryx2 publish-subscribe over shared memory: no overflow, so that nothing is lost; the receiver polls, busily."""
+"""iceoryx2 publish-subscribe over shared memory: no overflow, so that nothing is lost; the receiver polls without a pause."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class _Member:
                 try:
                     queue.put_nowait(data)
                     break
-                except Full:  # whoever should make room may be waiting for this one
+                except Full:  # the process that should make room may be waiting for this one
                     self.early = self.take()
 
     def take(self) -> int:

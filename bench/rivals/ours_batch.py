@@ -35,7 +35,7 @@ class Receiver:
         self.sub.poll_arrow(0)  # loads pyarrow
 
     def receive_many(self) -> int:
-        """What is there, at least one; how many."""
+        """Takes the messages that are there, at least one. Returns how many."""
         got = self.sub.poll_arrow(self.limit).num_rows
         if not got:
             penstock.wait([self.sub])

@@ -9,23 +9,28 @@ import penstock
 
 def options(size: int) -> dict[str, Any]:
     """Room for a few of the largest messages."""
-    return {"capacity": max(1 << 19, 1 << (4 * size).bit_length()), "mark": 10_000, "pipes": 16, "peers": 32}
+    return {
+        "capacity": max(1 << 19, 1 << (4 * size).bit_length()),
+        "max_messages": 10_000,
+        "max_pipes": 16,
+        "max_members": 32,
+    }
 
 
 class Sender:
-    """One who pushes."""
+    """A pusher."""
 
     def __init__(self, name: str, size: int) -> None:
         self.pub = penstock.publish(f"pipe:{name}", **options(size))
         self.send, self.close = self.pub.send, self.pub.close
 
     def finish(self) -> None:
-        while self.pub.waiting > 0:
+        while self.pub.unread_messages > 0:
             pass
 
 
 class Receiver:
-    """One who pulls."""
+    """A puller."""
 
     def __init__(self, name: str, size: int, **spin: float) -> None:
         self.sub = penstock.subscribe(f"pipe:{name}", **options(size), **spin)
@@ -33,20 +38,20 @@ class Receiver:
 
 
 def sender(name: str, readers: int, size: int) -> Sender:
-    """One who pushes."""
+    """A pusher."""
     return Sender(name, size)
 
 
 def receiver(name: str, number: int, size: int, **spin: float) -> Receiver:
-    """One who pulls."""
+    """A puller."""
     return Receiver(name, size, **spin)
 
 
 def requester(name: str, **spin: float) -> Any:
-    """One who asks."""
+    """A requester."""
     return penstock.join(f"pipe:{name}", role="request", **spin)
 
 
 def replier(name: str, **spin: float) -> Any:
-    """One who answers."""
+    """A server."""
     return penstock.join(f"pipe:{name}", role="reply", **spin)

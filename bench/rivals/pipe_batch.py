@@ -29,10 +29,10 @@ class _Receiver(pipe.Receiver):
 
 
 def sender(name: str, readers: int, size: int) -> _Sender:
-    """One who pushes."""
+    """A pusher."""
     return _Sender(name, size)
 
 
 def receiver(name: str, number: int, size: int) -> _Receiver:
-    """One who pulls."""
+    """A puller."""
     return _Receiver(name, size)

@@ -1,4 +1,4 @@
-"""What people write by hand: a ring of fixed slots in multiprocessing.shared_memory, counters by struct, busy waiting."""
+"""A hand-written channel: a ring of fixed slots in multiprocessing.shared_memory, counters by struct, busy waiting."""
 
 from __future__ import annotations
 

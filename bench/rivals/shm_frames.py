@@ -1,4 +1,4 @@
-"""What people build by hand: buffers in multiprocessing.shared_memory, their numbers through pipes, handed back the same way."""
+"""A hand-written pool: buffers in multiprocessing.shared_memory, their numbers through pipes, handed back the same way."""
 
 from __future__ import annotations
 

@@ -5,28 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import penstock
-from penstock.shm.sync import SyncQueue
+from penstock.shm.sync import SyncMember
 
 SIZE = 1 << 20
 
 
-def _join(name: str, sender: str, size: int, **options: Any) -> SyncQueue:
-    return penstock.join(f"sync:{name}", sender=sender, size=max(SIZE, 1 << (4 * size).bit_length()), **options)
+def _join(name: str, own: str, size: int, **options: Any) -> SyncMember:
+    return penstock.join(f"sync:{name}", name=own, capacity=max(SIZE, 1 << (4 * size).bit_length()), **options)
 
 
 class _Sender:
     def __init__(self, name: str, size: int) -> None:
         self.queue = _join(name, "sender", size)
-        self.send, self.close = self.queue.append, self.queue.close
+        self.send, self.close = self.queue.send, self.queue.close
 
 
 class _Receiver:
     def __init__(self, name: str, number: int, size: int, **options: Any) -> None:
         self.queue = _join(name, f"receiver-{number}", size, **options)
-        self.close, self.pop = self.queue.close, self.queue.pop
+        self.close, self.take = self.queue.close, self.queue.recv
 
     def recv(self) -> bytes:
-        return self.pop().body
+        body: bytes = self.take().body
+        return body
 
 
 def sender(name: str, readers: int, size: int) -> _Sender:
@@ -44,10 +45,10 @@ class _Member:
 
     def __init__(self, name: str, number: int, size: int) -> None:
         self.queue = _join(name, f"member-{number}", size)
-        self.send, self.close = self.queue.append, self.queue.close
+        self.send, self.close = self.queue.send, self.queue.close
 
     def take(self) -> int:
-        return len(self.queue.pop_many(1000))
+        return len(self.queue.poll(1000))
 
     def wait_for(self, count: int) -> None:
         self.queue.wait_for([f"member-{number}" for number in range(count)], timeout=60)

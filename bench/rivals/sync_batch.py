@@ -13,14 +13,16 @@ class _Sender(sync._Sender):
     def send_many(self, data: bytes, count: int) -> None:
         batch = [data] * BATCH
         for done in range(0, count, BATCH):
-            self.queue.append_many(batch[: count - done])
+            part = batch[: count - done]
+            while part := part[self.queue.offer_many(part) :]:
+                self.queue.send(part.pop())  # waits for room
 
 
 class _Receiver(sync._Receiver):
     def receive_many(self) -> int:
         got = int(self.queue.poll_arrow().num_rows)
         if not got:
-            self.pop()  # waits, in place of asking again and again
+            self.take()  # waits, in place of asking again and again
         return got or 1
 
 

@@ -1,0 +1,362 @@
+"""How fast does the pipeline make tables, against Spark's own writer of the same decoded rows; and how soon does it begin?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock
+from bench.bounded import Failed, bounded, ending
+from bench.ipc import own_channels
+from bench.report import Report
+
+COLD_LIMIT = 240  # seconds
+DTYPE = np.dtype([("t", "f8"), ("id", "i4"), ("x", "f4"), ("y", "f4"), ("z", "f4"), ("tag", "S8")])
+JSON_COLUMNS = "t DOUBLE, id BIGINT, speed DOUBLE, name STRING, ok BOOLEAN"
+NEW = 100
+BATCHES, BATCHES_QUICK = 20, 8
+FIRST_TABLE = "to the first table"
+ROWS_ONLY = "penstock pipeline, decoded rows alone"  # as Spark's writer: neither raw frames nor stats
+ONE_TABLE = "it decodes the messages and writes each payload twice, beside the decoded columns; Spark's writer writes decoded rows once"
+START = "a JVM starts, and Spark's context in it; both ways need that"
+FIRST = 3  # batches that warm a query up, and are not counted
+
+
+def run(report: Report) -> None:
+    """In one warm session: tables of two archives, a few new messages, micro-batches. In new processes: cold starts."""
+    if not report.has_spark():
+        return
+    folder = Path(tempfile.mkdtemp(prefix="penstock-bench-", dir="/dev/shm"))
+    try:
+        with own_channels():
+            try:
+                seconds = 600 if report.quick else 2400
+                found = bounded(seconds, "its tables", _in_spark, report.quick, folder, time.monotonic() + seconds - 60)
+                report.results += found.results
+                report.missing |= found.missing
+            except Failed as error:
+                report.failed("Spark", "tables", error)
+        _cold_start(report, folder, 1 if report.quick else 3)
+    finally:
+        shutil.rmtree(folder)
+    _aims(report)
+
+
+def _in_spark(quick: bool, folder: Path, end: float) -> Report:
+    """Everything that one session measures, by `end`: rows that do not fit are missing, and the others are there."""
+    from penstock.spark import session
+
+    os.environ["SPARK_LOCAL_DIRS"] = str(folder / "spark")
+    report = Report("pipeline", quick=quick)
+    spark = session("bench", spark__driver__memory="4g")
+    try:
+        for kind, count in (("dtype", 20_000 if quick else 3_000_000), ("json", 20_000 if quick else 1_000_000)):
+            _tables(report, spark, folder, kind, count, 1 if quick else 3)
+        _micro_batches(report, spark, folder, end)
+        _latency(report, spark, folder, end)
+    finally:
+        spark.stop()
+    return report
+
+
+def _messages(kind: str, count: int) -> list[bytes]:
+    """Encoded messages, all different."""
+    rng = random.Random(1)
+    if kind == "dtype":
+        rows = np.zeros(count, DTYPE)
+        rows["t"], rows["id"], rows["x"] = np.arange(count) / 1000, np.arange(count), np.arange(count) % 97
+        rows["tag"] = [b"car%d" % (number % 50) for number in range(count)]
+        return [row.tobytes() for row in rows]
+    return [
+        b'{"t":%f,"id":%d,"speed":%f,"name":"car%d","ok":%s}'
+        % (number / 1000, number, rng.random() * 200, number % 50, b"true" if number % 3 else b"false")
+        for number in range(count)
+    ]
+
+
+def _send(pub: Any, messages: list[bytes]) -> None:
+    left = messages
+    send = penstock._native.core.Publication.send
+    for message in left:
+        send(pub, message)
+
+
+def _tables(report: Report, spark: Any, folder: Path, kind: str, count: int, rounds: int) -> None:
+    """All built-in tables of one archive, again each time; then of a few messages more."""
+    from penstock.spark import load, pipeline
+
+    case, name, archive = f"tables of {kind} messages", f"log:{kind}", folder / kind
+    codec = DTYPE if kind == "dtype" else "json"
+    messages = _messages(kind, count)
+    with penstock.publish(name, codec=codec, term_length=1 << 24) as pub:
+        with penstock.Archive(archive).record(name):
+            _send(pub, messages)
+        out, plain, decoded = folder / "tables", folder / "plain", folder / f"{kind}-decoded"
+        _write_decoded(decoded, kind, messages, name)
+
+        def ours(**options: Any) -> None:
+            shutil.rmtree(out, ignore_errors=True)
+            outcome = pipeline.run(spark, archive, out, **options)
+            assert outcome.rows == count, outcome
+
+        def theirs() -> None:
+            if kind == "dtype":  # Spark cannot decode them: it is given decoded rows
+                frame = spark.read.parquet(str(decoded))
+            else:
+                parsed = f"from_json(cast(payload as string), '{JSON_COLUMNS}') as found"
+                frame = load(spark, archive).selectExpr("*", parsed).select("*", "found.*").drop("found")
+            frame.write.mode("overwrite").parquet(str(plain))
+
+        ways: dict[str, Any] = {
+            ROWS_ONLY: lambda: ours(tables=("messages", "streams")),
+            "Spark's writer": theirs,
+            "penstock pipeline": ours,  # the last: `_few_more` goes on with its tables
+        }
+        seconds: dict[str, list[float]] = {who: [] for who in ways}
+        for number in range(rounds + 1):
+            for who, job in ways.items():
+                begun = time.perf_counter()
+                job()
+                if number or rounds == 1:
+                    seconds[who].append(time.perf_counter() - begun)
+        for who, found in seconds.items():
+            report.add(case, who, "rate", [count / s for s in found], "rows/s")
+        if kind == "dtype":
+            _few_more(report, spark, pub, name, archive, out, count, messages[:NEW])
+
+
+def _write_decoded(path: Path, kind: str, messages: list[bytes], name: str) -> None:
+    """The decoded rows of the dtype's messages as Spark would be given them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if kind != "dtype":
+        return
+    rows = np.frombuffer(b"".join(messages), DTYPE)
+    columns = {name: pa.array(rows[name]) for name in DTYPE.names or ()}
+    count = np.arange(len(rows))
+    common = {
+        "stream": pa.array([name] * len(rows)),
+        "position": count * 96,
+        "timestamp_ns": count,
+        "payload": messages,
+    }
+    pq.write_table(pa.table({**common, **columns}), path, compression="none")
+
+
+def _few_more(
+    report: Report, spark: Any, pub: Any, name: str, archive: Path, out: Path, count: int, messages: list[bytes]
+) -> None:
+    """The time that a run takes for a few new messages on a long stream, and how much of it is work of this process."""
+    from penstock.spark import pipeline
+
+    seconds, work = [], []
+    for number in range(3):
+        with penstock.Archive(archive).record(name, extend=True):
+            _send(pub, messages)
+        begun, busy = time.perf_counter(), time.process_time()
+        outcome = pipeline.run(spark, archive, out)
+        seconds.append(time.perf_counter() - begun)
+        work.append(time.process_time() - busy)
+        assert outcome.rows == len(messages), outcome
+        assert outcome.total_rows == count + (number + 1) * len(messages), outcome
+    case = f"{NEW} new messages on a long stream"
+    report.add(case, "penstock pipeline", "time", seconds, "s")
+    report.add(case, "penstock pipeline", "of it work of the driver's Python", work, "s")
+
+
+def _patience(report: Report, end: float) -> float:
+    """Until when one query may take to make its batches. The first one starts Python processes."""
+    return min(time.monotonic() + report.limit * 6, end)
+
+
+def _micro_batches(report: Report, spark: Any, folder: Path, end: float) -> None:
+    """A query's micro-batch of one row, of this library's source and of the built-in one that makes rows itself; and onto a channel."""
+    case, wanted = "micro-batch of one row", BATCHES_QUICK if report.quick else BATCHES
+
+    def measure(frame: Any, feed: Any, sink: dict[str, str]) -> list[float]:
+        writer = frame.writeStream.format("penstock" if sink else "noop").options(**sink)
+        query = writer.option("checkpointLocation", tempfile.mkdtemp(dir=folder)).start()
+        try:
+            seen: dict[int, float] = {}
+            limit, fed = _patience(report, end), -1
+            while len(seen) < wanted and time.monotonic() < limit and query.isActive:
+                if len(seen) > fed:  # the batch before is done
+                    fed = len(seen)
+                    feed()
+                for done in query.recentProgress:
+                    if done["numInputRows"]:
+                        seen[done["batchId"]] = done["durationMs"]["triggerExecution"] / 1000
+                query.awaitTermination(0.01)
+            if query.exception() is not None:
+                raise Failed(str(query.exception()).splitlines()[0])
+            if len(seen) <= FIRST:
+                raise Failed(f"made only {len(seen)} batches in time")
+            return list(seen.values())[FIRST:]
+        finally:
+            query.stop()
+
+    with penstock.publish("log:one") as pub, penstock.Archive(folder / "one").record("log:one"):
+        pub.send(b"first")
+
+        def one_more() -> None:
+            pub.send(b"one")
+
+        def recorded() -> Any:
+            return spark.readStream.format("penstock").load(str(folder / "one"))
+
+        ways = {
+            "penstock": (recorded, one_more, {}),
+            "penstock, onto a channel": (recorded, one_more, {"channel": "log:two"}),
+            "Spark's rate source": (
+                lambda: spark.readStream.format("rate").option("rowsPerSecond", 1).load(),
+                lambda: None,
+                {},
+            ),
+        }
+        for who, (frame, feed, sink) in ways.items():
+            try:
+                found = measure(frame(), feed, sink)
+                report.add(case, who, "time", statistics.median(found), "s")
+            except Exception as error:  # Spark's, of a version that has no such source
+                report.failed(who, case, Failed(str(error).splitlines()[0][:200] or type(error).__name__))
+
+
+def _latency(report: Report, spark: Any, folder: Path, end: float) -> None:
+    """The time from `send` to the commit of the row, with a pipeline that follows a live recording (`--every 0`)."""
+    from penstock.spark.query import follow
+
+    case, who = "from send to a row in a table", "penstock pipeline --every 0"
+    found: list[float] = []
+    begun: list[float] = []
+    limit, wanted = _patience(report, end), BATCHES_QUICK if report.quick else BATCHES
+
+    def step(outcome: Any) -> None:
+        if outcome.rows:
+            found.append(time.perf_counter() - begun[-1])
+
+    def until(seconds: float) -> bool:
+        if len(found) == len(begun):
+            begun.append(time.perf_counter())
+            pub.send(b"one")
+        threading.Event().wait(min(seconds, 0.002))
+        return len(found) >= wanted or time.monotonic() > limit
+
+    try:
+        with penstock.publish("log:late") as pub, penstock.Archive(folder / "late").record("log:late"):
+            follow(spark, folder / "late", folder / "late-tables", every=0, until=until, on_step=step)
+        if len(found) < 5:
+            raise Failed(f"only {len(found)} messages came in time")
+        report.add(case, who, "p50", statistics.median(found[2:]), "s")
+        report.add(case, who, "p90", sorted(found[2:])[int(len(found[2:]) * 0.9)], "s")
+    except Exception as error:
+        report.failed(who, case, Failed(str(error).splitlines()[0][:200] or type(error).__name__))
+
+
+PLAIN = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[*]").getOrCreate()
+spark.range(1000).write.mode("overwrite").parquet({out!r})
+spark.stop()
+"""
+
+
+def _cold_start(report: Report, folder: Path, rounds: int) -> None:
+    """From the start of a process to the first table, and to its end. The archive of classes is there: `_write_classes`."""
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    with own_channels(), penstock.publish("log:small") as pub, penstock.Archive(folder / "small").record("log:small"):
+        for i in range(1000):
+            pub.send(b"%d" % i)
+    out, plain = folder / "cold", folder / "plain-cold"
+    command = [sys.executable, "-m", "penstock.cli", "pipeline", "--archive", str(folder / "small"), "--json", "--out"]
+    ways = {  # the command, its folder, and the file that says that its first table is committed
+        "penstock pipeline": ([*command, str(out)], out, "messages/_delta_log/00000000000000000000.json"),
+        "plain PySpark's first job": ([sys.executable, "-c", PLAIN.format(out=str(plain))], plain, "_SUCCESS"),
+    }
+    if not _write_classes(ways["penstock pipeline"][0]):
+        report.missing["the archive of classes"] = "this Java writes none"
+    found: dict[str, list[tuple[float, float]]] = {who: [] for who in ways}
+    for _ in range(rounds):
+        for who, (arguments, made, sign) in ways.items():
+            if not report.tries(who, "cold start"):
+                continue
+            shutil.rmtree(made, ignore_errors=True)
+            try:
+                found[who].append(bounded(COLD_LIMIT, "its first job", _until_there, arguments, made / sign))
+            except Failed as error:
+                report.failed(who, "cold start", error)
+    for who, times in found.items():
+        if times:
+            report.add("cold start", who, FIRST_TABLE, [first for first, _ in times], "s")
+            report.add("cold start", who, "to the process' end", [end for _, end in times], "s")
+
+
+def _until_there(command: list[str], sign: Path) -> tuple[float, float]:
+    """Seconds from a program's start until a file is there, and until it has ended."""
+    begun, first = time.perf_counter(), None
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=printed)
+        while process.poll() is None:
+            if first is None and sign.exists():
+                first = time.perf_counter() - begun
+            time.sleep(0.005)
+        ended = time.perf_counter() - begun
+        printed.seek(0)
+        if process.returncode or not sign.exists():
+            said = printed.read()[-300:].decode(errors="replace").strip()
+            raise Failed(f"{command[0]} died: {ending(process.returncode)}: {said}")
+    return first or ended, ended
+
+
+def _write_classes(command: list[str]) -> bool:
+    """A first run, which writes the archive of classes after its end, and waits for that."""
+    from penstock.spark import classes
+
+    with contextlib.suppress(subprocess.SubprocessError):
+        subprocess.run(command, capture_output=True, timeout=COLD_LIMIT, check=True)
+    limit = time.monotonic() + COLD_LIMIT
+    while time.monotonic() < limit:
+        found = [*classes.cache().glob("*.new")]
+        if found and all(path.read_bytes()[:4] == classes.MAGIC for path in found):
+            return True
+        if not found and time.monotonic() > limit - COLD_LIMIT + 60:
+            return False
+        time.sleep(0.5)
+    return False
+
+
+def _aims(report: Report) -> None:
+    ours, theirs = "penstock pipeline", "Spark's writer"
+    for kind, rate in (("dtype", 1.5e6), ("json", 0.5e6)):
+        case = f"tables of {kind} messages"
+        report.at_least(case, "rate", rate, "rows/s", report.get(case, ours, "rate"))
+        ratio = report.ratio(case, "rate", ROWS_ONLY, theirs)
+        report.at_least(case, "decoded rows, of Spark's own writer's rate", 3, "×", ratio, ONE_TABLE)
+    case = f"{NEW} new messages on a long stream"
+    metric = "of it work of the driver's Python"
+    report.at_most(case, metric, 0.1, "s", report.get(case, ours, metric))
+    case = "micro-batch of one row"
+    report.at_most(case, "of the rate source's", 2, "×", report.ratio(case, "time", "penstock", "Spark's rate source"))
+    report.at_most(
+        case,
+        "of the rate source's, onto a channel",
+        2,
+        "×",
+        report.ratio(case, "time", "penstock, onto a channel", "Spark's rate source"),
+    )
+    case = "from send to a row in a table"
+    report.at_most(case, "p50", 1, "s", report.get(case, "penstock pipeline --every 0", "p50"))
+    ratio = report.ratio("cold start", FIRST_TABLE, ours, "plain PySpark's first job")
+    report.at_most("cold start", f"{FIRST_TABLE}, of plain PySpark's first job", 0.5, "×", ratio, START)

@@ -1,0 +1,99 @@
+"""Archives of any size that take no time to make and no disk: the index is whole, and the messages are holes in a sparse file.
+
+Opening, listing and planning read indexes only, so they cannot tell. A part of `bench.growth`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+import penstock
+from penstock._native import core
+from penstock.record import ledger
+from penstock.record.folder import LEDGER, RecordingFolder
+from penstock.record.mark import Mark
+from penstock.recording import plan
+
+ARCHIVE_BYTES = (10**6, 10**7, 10**8, 10**9, 10**10, 5 * 10**10)
+QUICK_ARCHIVE_BYTES = ARCHIVE_BYTES[:3]
+SEGMENT, BLOCK = 128 << 20, 256 << 10  # as recorders write them
+MESSAGES = 240  # of a block
+ENTRY = struct.Struct("<qIIqqqQIHHI")
+
+
+def make(folder: Path, size: int) -> None:
+    """An archive with one sealed recording of about so many bytes."""
+    with penstock.publish("log:sparse") as pub:
+        recorder = penstock.Archive(folder).record("log:sparse")
+        pub.send(b"first")
+        recorder.stop()
+    penstock.remove("log:sparse")
+    recording = RecordingFolder(folder / "recordings" / "00000001")
+    first = recording.segments()[0]
+    header = first.index.read_bytes()[:64]
+    for path in (first.index, first.data, recording.path / LEDGER):
+        path.unlink(missing_ok=True)
+    blocks, position, number = max(size // BLOCK, 1), first.base, 0
+    start = position
+    while number < blocks:
+        here = min(SEGMENT // BLOCK, blocks - number)
+        where = recording.segment_paths(position)
+        entries = [
+            sealed(
+                header[:16]
+                + struct.pack("<q", position)
+                + header[24:32]
+                + struct.pack("<Q", number * MESSAGES)
+                + header[40:60]
+            )
+        ]
+        for _ in range(here):
+            entries.append(entry(position, BLOCK, number))
+            position, number = position + BLOCK, number + 1
+        entries.append(entry(position, 0, number, kind=2))
+        where.index.write_bytes(b"".join(entries))
+        with open(where.data, "wb") as file:
+            file.truncate(here * BLOCK)
+    recording.write_mark(Mark(position, closed=True))
+    ledger.note(recording, start)
+
+
+def entry(position: int, length: int, number: int, kind: int = 0) -> bytes:
+    """An index entry: docs/design/recording.md."""
+    at = 1_700_000_000 * 10**9 + number * 10**6
+    begins = MESSAGES if kind == 0 else 0
+    return sealed(ENTRY.pack(position, length, 0, at, at + 10**6, at, number * MESSAGES, begins, kind, 0, length)[:60])
+
+
+def sealed(fields: bytes) -> bytes:
+    """A record with its checksum."""
+    return fields + struct.pack("<I", core.crc32c(fields))
+
+
+def times(sizes: tuple[int, ...], rounds: int) -> dict[int, dict[str, float]]:
+    """Seconds of CPU that each archive takes to be opened, listed and planned. The archives alternate."""
+    folder = Path(tempfile.mkdtemp())
+    found: dict[int, dict[str, list[float]]] = {size: {"open": [], "list": [], "plan": []} for size in sizes}
+    for size in sizes:
+        make(folder / str(size), size)
+    for number in range(rounds + 1):
+        for size in sizes:
+            archive = listed = ranges = None  # let go before the clock is read
+            at = [time.process_time()]
+            archive = penstock.Archive(folder / str(size))
+            at.append(time.process_time())
+            (listed,) = archive.list()
+            at.append(time.process_time())
+            ranges = plan(archive)
+            at.append(time.process_time())
+            assert listed.messages == sum(part.messages for part in ranges) == max(size // BLOCK, 1) * MESSAGES
+            for metric, begun, ended in zip(found[size], at, at[1:], strict=False):
+                if number:  # the first round loads what is used first
+                    found[size][metric].append(ended - begun)
+    shutil.rmtree(folder)
+    return {size: {what: statistics.median(values) for what, values in costs.items()} for size, costs in found.items()}

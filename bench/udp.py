@@ -1,0 +1,298 @@
+"""How fast is the network log over loopback? CPU of both sides for each message, round trips, loss, idleness, against Aeron, ZeroMQ, and
+bare sockets in C++ and in Python."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import statistics
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import penstock
+from bench import elsewhere, rivals, udp_gaps
+from bench.bounded import Failed, Results, child, context, program, until
+from bench.ipc import NAMES, own_channels, tried
+from bench.processes import Flow, flow, round_trips
+from bench.report import Report
+from bench.rivals import loopback, udp_ours, udp_ours_batch
+from evidence.build import build
+
+RIVALS = ("udp_zmq", "udp_raw")
+WHO = {"udp_zmq": "pyzmq tcp", "udp_raw": "raw Python UDP"}
+AERON = "pyaeron udp"
+COUNTS = {64: 300_000, 1024: 60_000, 65536: 3_000}
+SLOW = {"raw Python UDP": 4}
+BOTH = "CPU both sides"
+TRIP = "64 B, round trip"
+SPIN_S = 20e-6
+BATCHED_MAX = 1376  # one frame: batches take no message in fragments
+WINDOWS = (128 << 10, 2 << 20)
+RECEIVER_ERRORS = ("InErrors", "RcvbufErrors")
+
+
+def run(report: Report) -> None:
+    """All of it, everyone in turn, several times, medians."""
+    found, report.missing = rivals.load(RIVALS)
+    everyone: dict[str, Any] = {"penstock": udp_ours, "penstock batches": udp_ours_batch}
+    everyone |= {WHO[name]: module for name, module in found.items()}
+    if python := elsewhere.interpreter():
+        everyone[AERON] = python
+    else:
+        report.missing[AERON] = "no Python >= 3.12 with pyaeron: `python tools/aeron.py` installs one under build/aeron"
+    core(report)
+    with own_channels():
+        for size in (64,) if report.quick else tuple(COUNTS):
+            one_way(report, everyone, size)
+        trips(report, {who: rival for who, rival in everyone.items() if who != "penstock batches"})
+        idle(report)
+        drops(report)
+        loss(report)
+        udp_gaps.run(report)
+    aims(report)
+
+
+def core(report: Report) -> None:
+    """C++ alone: bare sockets, and the network log from publish to read, in one thread over cold memory."""
+    try:
+        programs = build("plain", ("udp_bare", "udp_bench")) / "tests"
+    except (OSError, SystemExit) as error:
+        report.missing["C++"] = str(error)
+        return
+    for name, metrics in (
+        ("udp_bare", {"send_ns": "send", "receive_ns": "receive", "p50_ns": "p50", "p99_ns": "p99", "cpu_ns": "CPU"}),
+        ("udp_bench", {"ns": "both"}),
+    ):
+        try:
+            printed = program(
+                report.limit * 2, "its measurements", [programs / name, *(["--quick"] if report.quick else [])]
+            )
+        except Failed as error:
+            report.failed(name, "C++", error)
+            continue
+        for line in printed.splitlines():
+            row = json.loads(line)
+            case, placement = row["case"], row.get("placement")
+            who = row["way"] if placement is None else f"bare, {row['way']}, {placement}"
+            if placement is not None:
+                case = TRIP
+            elif name == "udp_bare":
+                who = f"bare {who}"
+                report.add(f"{case}, C++", who, "both", row["send_ns"] + row["receive_ns"], "ns")
+            for key, metric in metrics.items():
+                if key in row:
+                    unit, scale = ("µs", 1e3) if placement is not None else ("ns", 1.0)
+                    report.add(case if placement else f"{case}, C++", who, metric, row[key] / scale, unit)
+
+
+def _flow(limit: float, rival: ModuleType | str, size: int, count: int) -> Flow:
+    if isinstance(rival, str):
+        return Flow(**elsewhere.measure(rival, limit, "flow", "udp_pyaeron", size, count, 1))
+    return flow(limit, rival, size, count, 1)
+
+
+def one_way(report: Report, everyone: dict[str, Any], size: int) -> None:
+    """A stream of messages to one receiver; the order of who runs is turned each round."""
+    case = NAMES[size]
+    found: dict[str, list[Flow]] = {}
+    for _ in range(1 if report.quick else 3):
+        for who, rival in everyone.items():
+            count = 2_000 if report.quick else COUNTS[size] // SLOW.get(who, 1)
+            if who == "penstock batches" and not report.quick and size == 64:
+                count *= 4
+            if who == "penstock batches" and size > BATCHED_MAX:
+                continue
+            if not report.tries(who, case):
+                continue
+            try:
+                result = _flow(report.limit, rival, size, count)
+            except Failed as error:
+                report.failed(who, case, error)
+            else:
+                found.setdefault(who, []).append(result)
+    for who, flows in found.items():
+        report.add(case, who, BOTH, [(f.send_ns + f.receive_ns) / 1e3 for f in flows], "µs")
+        report.add(case, who, "CPU per send", [f.send_ns / 1e3 for f in flows], "µs")
+        report.add(case, who, "CPU per receive", [f.receive_ns / 1e3 for f in flows], "µs")
+        report.add(case, who, "throughput", [f.rate for f in flows], "messages/s")
+
+
+def trips(report: Report, everyone: dict[str, Any]) -> None:
+    """Round trips, one at a time. A sleeping pair's depends on the cores that the system puts it on."""
+    ways: list[tuple[str, Any, dict[str, float]]] = []
+    for who, rival in everyone.items():
+        if who == "penstock":
+            ways += [
+                (f"{who}, spinning", rival, {"spin": math.inf}),
+                (f"{who}, spinning 20 µs", rival, {"spin": SPIN_S}),
+            ]
+            ways.append((f"{who}, asleep", rival, {"spin": 0.0}))
+        elif who == WHO["udp_raw"]:
+            ways += [(f"{who}, spinning", rival, {"spin": 1.0}), (f"{who}, asleep", rival, {})]
+        else:
+            ways.append((who, rival, {}))
+    count = 300 if report.quick else 10_000
+    for who, rival, options in ways:
+        if not report.tries(who, TRIP):
+            continue
+        try:
+            if isinstance(rival, str):
+                times = elsewhere.measure(rival, report.limit, "round_trips", "udp_pyaeron", 64, count)
+            else:
+                times = round_trips(report.limit, rival, 64, count, **options)
+        except Failed as error:
+            report.failed(who, TRIP, error)
+            continue
+        report.add(TRIP, who, "p50", statistics.median(times) / 1e3, "µs")
+        report.add(TRIP, who, "p99", times[int(len(times) * 0.99)] / 1e3, "µs")
+
+
+# ---- what the network log alone is asked ----
+
+
+def _resting(name: str, ready: Any, go: Any, seconds: float, results: Results) -> None:
+    with penstock.subscribe(udp_ours.uri(name)) as sub:
+        ready.release()
+        sub.recv(timeout=udp_ours.BEGIN_S)
+        go.wait()
+        cpu = time.process_time_ns()
+        with contextlib.suppress(penstock.TimedOut):
+            sub.recv(timeout=seconds)
+        results.put((time.process_time_ns() - cpu) / 1e9 / seconds)
+        results.wait()
+
+
+def _idle(seconds: float) -> tuple[float, float]:
+    ready, go, results, name = context.Semaphore(0), context.Event(), Results(), "idle"
+    loopback.prepare(name, 1, 64)
+    other = child("the receiver", _resting, name, ready, go, seconds, results)
+    until(ready, [other])
+    with penstock.publish(udp_ours.uri(name)) as pub:
+        pub.wait_for_readers(1, timeout=udp_ours.BEGIN_S)
+        pub.send(b"x")
+        go.set()
+        cpu = time.process_time_ns()
+        found = results.get([other])
+        mine = (time.process_time_ns() - cpu) / 1e9 / seconds
+        results.done.set()
+    return mine, found
+
+
+def idle(report: Report) -> None:
+    """The CPU time of a connected pair that has nothing to say."""
+    seconds = 1.0 if report.quick else 5.0
+    shares = tried(report, "penstock", "idle pair", "a rest", _idle, seconds)
+    if shares is not None:
+        for who, share in zip(("publisher", "subscriber"), shares, strict=True):
+            report.add("idle pair", who, "share of a core", share * 100, "%")
+
+
+def _receiver_errors() -> int:
+    """Datagrams that this machine's kernel dropped at full receive buffers, since it started."""
+    names, values = [
+        line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Udp:")
+    ]
+    return sum(int(values[names.index(name)]) for name in RECEIVER_ERRORS)
+
+
+def drops(report: Report) -> None:
+    """Datagrams that find a full receive buffer while messages stream. The counter is the machine's."""
+    for window in WINDOWS:
+        case, before = "receive-buffer drops", _receiver_errors()
+        udp_ours.options.update(window=window)
+        found, count = None, 2_000 if report.quick else 600_000
+        if report.tries(f"window {window >> 10} KiB", case):
+            try:
+                found = flow(report.limit, udp_ours_batch, 64, count, 1)
+            except Failed as error:
+                report.failed(f"window {window >> 10} KiB", case, error)
+        udp_ours.options.clear()
+        if found is not None:
+            report.add(case, f"window {window >> 10} KiB", "dropped", _receiver_errors() - before, "datagrams")
+
+
+def loss(report: Report) -> None:
+    """10,000 messages through a relay, without loss and with 5 % of the datagrams lost in either direction."""
+    count = 1_000 if report.quick else 10_000
+    for who, share in (("no loss", 0.0), ("5 % lost both ways", 0.05)):
+        times = [
+            tried(report, who, "through a relay", f"{count:,} messages", _lossy, count, share)
+            for _ in range(1 if report.quick else 3)
+        ]
+        if known := [one for one in times if one is not None]:
+            report.add("through a relay", who, "time", known, "s")
+
+
+def _lossy(count: int, share: float) -> float:
+    ready, results = context.Semaphore(0), Results()
+    with udp_gaps.relay(share), penstock.subscribe(udp_ours.uri("there")) as sub:
+        other = child("the sender", _send_lossy, count, ready, results)
+        ready.release()
+        sub.recv(timeout=udp_ours.BEGIN_S)
+        begun = time.perf_counter()
+        for _ in range(count - 1):
+            sub.recv(timeout=udp_ours.BEGIN_S)
+        found = time.perf_counter() - begun
+        results.done.set()
+        other.join()
+    return found
+
+
+def _send_lossy(count: int, ready: Any, results: Results) -> None:
+    ready.acquire()
+    with penstock.publish(udp_ours.uri("here")) as pub:
+        pub.wait_for_readers(1, timeout=udp_ours.BEGIN_S)
+        for _ in range(count):
+            pub.send(bytes(1000))
+        results.wait()
+
+
+def aims(report: Report) -> None:
+    """The aims of the network log: ratios to what ran beside it."""
+
+    def core_of(case: str, way: str, limit: float, who: str = "network log") -> None:
+        ratio = report.ratio(f"{case}, C++", "both", who, f"bare {way}")
+        report.at_most(f"{case}, C++", f"{who}, of bare {way}", limit, "×", ratio)
+
+    for case, limit in (("64 B", 2.5), ("1 KiB", 2.0), ("64 KiB", 2.0)):
+        core_of(case, "GSO + GRO", limit)
+    core_of("mixed", "sendmmsg + recvmmsg", 1.25)
+
+    def cpu(case: str, who: str, rival: str, limit: float) -> None:
+        report.at_most(case, f"{who}, {BOTH}, of {rival}", limit, "×", report.ratio(case, BOTH, who, rival))
+
+    cpu("64 B", "penstock", AERON, 0.45)
+    cpu("64 B", "penstock", WHO["udp_zmq"], 0.35)
+    cpu("64 B", "penstock batches", AERON, 0.15)
+    report.at_least(
+        "64 B",
+        f"penstock batches, messages/s, times {AERON}",
+        5,
+        "×",
+        report.ratio("64 B", "throughput", "penstock batches", AERON),
+    )
+    cpu("1 KiB", "penstock", AERON, 0.10)
+    cpu("64 KiB", "penstock", AERON, 0.20)
+    for rival, limit in ((f"{WHO['udp_raw']}, spinning", 1.4), (AERON, 0.12)):
+        ratio = report.ratio(TRIP, "p50", "penstock, spinning 20 µs", rival)
+        report.at_most(TRIP, f"spinning 20 µs, p50, of {rival}", limit, "×", ratio)
+    ratio = report.ratio(TRIP, "p50", "penstock, asleep", "bare, asleep, free")
+    report.at_most(TRIP, "asleep, p50, of bare blocking sockets", 1.25, "×", ratio)
+    for who in ("publisher", "subscriber"):
+        report.at_most(
+            "idle pair", f"{who}, share of a core", 0.2, "%", report.get("idle pair", who, "share of a core")
+        )
+    for window in WINDOWS:
+        who = f"window {window >> 10} KiB"
+        report.at_most("receive-buffer drops", who, 0, "datagrams", report.get("receive-buffer drops", who, "dropped"))
+    report.at_most(
+        "through a relay",
+        "5 % lost both ways, of the lossless time",
+        2,
+        "×",
+        report.ratio("through a relay", "time", "5 % lost both ways", "no loss"),
+    )
+    udp_gaps.aim(report)

@@ -1,0 +1,146 @@
+"""How long does a sleeping reader take to wake? Round trips of two processes, by where they run, against a bare futex in the same place.
+
+On a virtual machine a core that sleeps is woken through the host, which takes 20 to 50 µs. Two processes on one core hand it to each
+other in a few. So one number says nothing, and each placement has its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import time
+from typing import Any
+
+import penstock
+from bench.bounded import Failed, Results, bounded, child, context, join, program, until, watched
+from bench.report import Report
+from evidence.build import build
+
+# Placement → the cores of the two sides and of those that keep a core busy; None: wherever the kernel puts it.
+PLACES: dict[str, tuple[int | None, int | None, tuple[int, ...]]] = {
+    "apart": (0, 1, ()),
+    "one core": (0, 0, ()),
+    "one core busy": (None, None, (1,)),
+    "both busy": (None, None, (0, 1)),
+}
+WAYS: dict[str, dict[str, Any]] = {
+    "penstock sleeping": {"spin": 0.0},
+    "penstock, as it comes": {},
+    "penstock spinning": {"spin": math.inf},
+}
+BARE = "bare futex, C++"
+OURS = (
+    "a round trip has two sends and two receives from Python, two membarrier calls of the sleepers, and the interpreter lock is let "
+    "go for each sleep; the bare futex is C++"
+)
+
+
+def run(report: Report) -> None:
+    """Each placement, everyone in turn, several rounds."""
+    try:
+        bare = build("plain", ("wake_bench",)) / "tests" / "wake_bench"
+    except (OSError, SystemExit) as error:
+        report.failed(BARE, "all", error)
+        return
+    count, rounds = (300, 1) if report.quick else (4_000, 5)
+    for place, (first, second, busy) in PLACES.items():
+        if max((first or 0, second or 0, *busy)) >= (os.cpu_count() or 1):
+            report.missing[place] = "this machine has one core"
+            continue
+        case = f"64 B, round trip, {place}"
+        found: dict[str, list[dict[str, float]]] = {}
+        for _ in range(rounds):
+            for who in (BARE, *WAYS):
+                if place in ("one core", "both busy") and WAYS.get(who, {}).get("spin") == math.inf:
+                    continue  # the spinner would keep the other off its core for whole time slices
+                if not report.tries(who, case):
+                    continue
+                try:
+                    one = bounded(report.limit, f"{count:,} round trips", measure, bare, who, place, count)
+                except Failed as error:
+                    report.failed(who, case, error)
+                    continue
+                found.setdefault(who, []).append(one)
+        for who, runs in found.items():
+            for metric in ("p50", "p99", "CPU of one side"):
+                report.add(case, who, metric, [one[metric] for one in runs], "µs")
+    aims(report)
+
+
+def measure(bare: Any, who: str, place: str, count: int) -> dict[str, float]:
+    """One run, beside what keeps cores busy."""
+    first, second, busy = PLACES[place]
+    everyone = [child("what keeps a core busy", _hog, core) for core in busy]
+    if who == BARE:
+        cores = [str(0 if core is None else core + 1) for core in (first, second)]
+        found = json.loads(
+            program(30, "its round trips", [bare, "--count", count, "--first", cores[0], "--second", cores[1]])
+        )
+        return {"p50": found["p50"] / 1e3, "p99": found["p99"] / 1e3, "CPU of one side": found["cpu"] / 1e3}
+    return _trips(everyone, first, second, count, WAYS[who])
+
+
+def _hog(core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    while True:
+        pass
+
+
+def _run_on(core: int | None) -> None:
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+
+
+def _echo(core: int | None, count: int, options: dict[str, Any], ready: Any, done: Results) -> None:
+    _run_on(core)
+    with penstock.subscribe("log:there", **options) as sub, penstock.publish("log:back") as pub:
+        ready.release()
+        recv, send = sub.recv, pub.send
+        for _ in range(count):
+            send(recv())
+        done.wait()
+
+
+def _trips(
+    everyone: list[Any], first: int | None, second: int | None, count: int, options: dict[str, Any]
+) -> dict[str, float]:
+    ready, done = context.Semaphore(0), Results()
+    with penstock.publish("log:there", term_length=1 << 20) as pub:
+        penstock.publish("log:back", term_length=1 << 20).close()
+        with penstock.subscribe("log:back", **options) as sub:
+            other = child("the echo", _echo, second, count, options, ready, done)
+            _run_on(first)
+            until(ready, [*everyone, other])
+            data, times, send, recv = os.urandom(64), [], pub.send, sub.recv
+            cpu = time.process_time_ns()
+            with watched([*everyone, other]):
+                for _ in range(count):
+                    begun = time.perf_counter_ns()
+                    send(data)
+                    recv()
+                    times.append(time.perf_counter_ns() - begun)
+            cpu = time.process_time_ns() - cpu
+            done.done.set()
+            join([other])
+    kept = sorted(times[count // 10 :])
+    return {
+        "p50": statistics.median(kept) / 1e3,
+        "p99": kept[len(kept) * 99 // 100] / 1e3,
+        "CPU of one side": cpu / count / 1e3,
+    }
+
+
+def aims(report: Report) -> None:
+    """Sleeping as fast as the kernel wakes; spinning only where it pays."""
+    for place in PLACES:
+        case = f"64 B, round trip, {place}"
+        asleep, comes, _ = WAYS
+        report.at_most(case, "sleeping, times a bare futex", 1.25, "×", report.ratio(case, "p50", asleep, BARE), OURS)
+        if place == "apart":
+            report.at_most(case, "as it comes", 1.5, "µs", report.get(case, comes, "p50"))
+        else:
+            report.at_most(
+                case, "as it comes, times without a spin", 1.3, "×", report.ratio(case, "p50", comes, asleep)
+            )
