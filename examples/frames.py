@@ -8,7 +8,7 @@ with (
     penstock.publish("frames:example", shape=(1080, 1920, 3), dtype="u1", buffers=4) as pub,
     penstock.subscribe("frames:example") as sub,
 ):
-    kept = None
+    kept = np.zeros(())
     for number in range(100):
         with pub.acquire() as frame:
             frame.array[...] = number

@@ -1,4 +1,4 @@
-"""A million jobs in thirty seconds, four workers, one killed every second: each is done once, or said to be given out again."""
+"""A million jobs in thirty seconds. One of four workers is killed every second; each job is done once or reported as redelivered."""
 
 import sys
 import time
@@ -7,26 +7,26 @@ from multiprocessing import get_context
 import penstock
 
 
-def work():
-    with penstock.subscribe("pipe:jobs") as jobs, penstock.publish("log:done", codec="json") as done:
+def work() -> None:
+    with penstock.typed.subscribe_pipe("pipe:jobs") as jobs, penstock.publish("log:done", codec="json") as done:
         for job in jobs:
             done.send([int(job), jobs.redelivered])
 
 
 if __name__ == "__main__":
-    count, kills, seconds = map(int, sys.argv[1:] or (1_000_000, 30, 30))
-    with penstock.subscribe("log:done", codec="json") as done, penstock.publish("pipe:jobs") as push:
-        workers, sent, times, again, begun = [], 0, bytearray(count), set(), time.monotonic()
-        while sent < count or push.waiting or done.lag:
+    count, kills, span = map(int, sys.argv[1:] or (1_000_000, 30, 30))
+    with penstock.subscribe("log:done", codec="json") as done, penstock.typed.publish_pipe("pipe:jobs") as push:
+        workers = [get_context("spawn").Process(target=work, daemon=True) for _ in range(4 + kills)]
+        sent, started, times, again, begun = 0, 0, bytearray(count), {-1}, time.monotonic()
+        while sent < count or push.unread_messages or done.lag:
             now = time.monotonic() - begun
-            due = range(sent, min(sent + 500, count, int(count * now / seconds)))
-            sent += push.offer_many([b"%d" % number for number in due])
+            sent += push.offer_many([b"%d" % n for n in range(sent, min(sent + 500, count, int(count * now / span)))])
             for job, redelivered in done.poll(10_000):
                 times[job] += 1
                 again |= {job} if redelivered else set()
-            if now >= (len(workers) - 3) * seconds / kills:
-                _ = [(w.kill(), print(f"{now:4.1f} s: {sum(times)} done, a worker killed")) for w in workers[-4:-3]]
-                workers += [get_context("spawn").Process(target=work, daemon=True) for _ in range(1 if workers else 4)]
-                _ = [worker.start() for worker in workers[-4:] if worker.pid is None]
-    print(f"{count} jobs, {len(workers) - 4} workers killed, {times.count(0)} missing, {len(again)} given out again")
+            if started < len(workers) and now >= (started - 3) * span / kills:
+                workers[started].start()
+                workers[started - 4].kill() if started > 3 else None
+                started += 1
     assert all(n == 1 or job in again for job, n in enumerate(times))
+    print(f"{count} jobs, {started - 4} workers killed, {times.count(0)} missing, {len(again) - 1} redelivered")

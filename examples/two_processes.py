@@ -5,7 +5,7 @@ import multiprocessing
 import penstock
 
 
-def count(sub, pub):
+def count(sub: penstock.Subscription, pub: penstock.Publication) -> None:
     """The child: until an empty message comes."""
     total = 0
     for message in sub:
