@@ -124,6 +124,6 @@ def test_the_table_has_the_slowest_message_and_losses():
     )
     head, row = Page(report._table([stream])).rows
     found = dict(zip(head, row, strict=True))
-    assert (found["stream"], found["max"], found["p99.9"], found["lost"]) == ("a<b", "1 ms", "999 µs", "3")
+    assert (found["stream"], found["max"], found["p99.9"], found["lost"]) == ("a<b", "1.0 ms", "999 µs", "3")
     assert found["rate/s"] == "1,000"
     assert "3 of a<b" in report._silence([stream])

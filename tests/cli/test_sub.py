@@ -1,6 +1,7 @@
 """`penstock sub` only looks: no writer waits for it, unless it is told to."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ def stopped(pub, channel, *arguments):
         pub.send(b"first", timeout=PATIENCE)
         assert process.stdout.readline() == "first\n"
         process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # each of its threads has stopped
         yield process
     finally:
         process.kill()

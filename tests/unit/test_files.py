@@ -6,6 +6,7 @@ import struct
 import subprocess
 
 import pytest
+from channel_files import LATENCY_SLOT, terms_at
 
 import penstock
 from penstock.channel import parse
@@ -119,7 +120,7 @@ def patch(path, offset, fmt, value):
     ("offset", "fmt", "value", "error", "said"),
     [
         (0, "<Q", 0, penstock.Corrupt, "not a Penstock channel"),
-        (8, "<I", 99, penstock.Mismatch, "version 99.*version 2"),
+        (8, "<I", 99, penstock.Mismatch, "version 99.*version 3"),
         (12, "<I", 2, penstock.Mismatch, "kind 2"),
         (64, "<Q", 5, penstock.Corrupt, "says 5"),
         (128, "<I", 12345, penstock.Corrupt, "damaged.*12345"),
@@ -188,7 +189,7 @@ def test_a_truncated_message_of_garbage_names_the_place(channel_folder):
     pub, sub = penstock.publish("log:a", term_length=T), penstock.subscribe("log:a")
     pub.send(b"fine")
     path = channel_folder / "a.log"
-    patch_at = path.stat().st_size - 3 * T + 64
+    patch_at = terms_at(path) + 64
     with open(path, "r+b", buffering=0) as file:
         os.pwrite(file.fileno(), struct.pack("<iI", 17, 0), patch_at)
     assert sub.recv(timeout=1) == b"fine"
@@ -257,7 +258,7 @@ def tiny_memory(tmp_path):
 def test_full_shared_memory_is_an_error_that_says_what_to_do(tiny_memory, monkeypatch):
     folder = tiny_memory / "channels"
     monkeypatch.setenv("PENSTOCK_DIR", str(folder))
-    with pytest.raises(penstock.SystemFailure, match=r"25\.2 MB.*free.*smaller capacity") as caught:
+    with pytest.raises(penstock.SystemFailure, match=r"25\.3 MB.*free.*smaller capacity") as caught:
         penstock.publish("log:big")
     assert caught.value.errno == 28
     assert os.listdir(folder) == []
@@ -274,8 +275,8 @@ def test_random_option_files_are_stable(channel_folder):
     header = (channel_folder / "a.log").read_bytes()[:4096]
     magic, version, kind, state = struct.unpack_from("<8sIII", header, 0)
     slots = struct.unpack_from("<I", header, 88)[0]
-    assert (magic, version, kind, state, slots) == (b"PENSTOCK", 2, 1, 0, 4)
-    assert struct.unpack_from("<Q", header, 64) == (12288 + 3 * T,)
+    assert (magic, version, kind, state, slots) == (b"PENSTOCK", 3, 1, 0, 4)
+    assert struct.unpack_from("<Q", header, 64) == (12288 + 3 * T + 4 * LATENCY_SLOT,)
     assert struct.unpack_from("<IIIii", header, 128) == (T, T, T // 4, -2, 9)  # LogWords
     assert header[256 : 256 + struct.unpack_from("<I", header, 60)[0]] == b'{"codec":{"kind":"json"}}'
 
@@ -306,7 +307,7 @@ def test_a_log_says_how_long_its_frames_are_at_most(channel_folder):
     with penstock.publish("log:a") as pub, penstock.subscribe("log:a") as sub:
         pub.send(message)
         assert sub.recv(timeout=1) == message
-    frames = path.read_bytes()[-3 * T :]
+    frames = path.read_bytes()[terms_at(path) :]
     assert [struct.unpack_from("<i", frames, at)[0] for at in range(0, 5120, 1024)] == [1024] * 5
 
 

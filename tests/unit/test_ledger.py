@@ -41,6 +41,11 @@ def by_ledger(folder, monkeypatch, long=1):
     return None if found is None else {name: getattr(found, name) for name in NAMES}
 
 
+def with_bytes(folder):
+    """How many segments the ledger has: an empty last one is written anew by who goes on."""
+    return sum(segment.data.stat().st_size > 0 for segment in folder.segments())
+
+
 def fill(pub, recorder, rng, count):
     """Messages until the recorder has begun so many segments more."""
     folder = penstock.Archive(recorder, create=False).folders()[0]
@@ -56,7 +61,7 @@ def test_it_says_what_the_indexes_say(archive, rng, monkeypatch):
             with archive.record("log:a", segment_length=1 << 16, extend=extend):
                 fill(pub, archive.path, rng, 3)
             folder = archive.folders()[0]
-            assert (folder.path / LEDGER).stat().st_size == len(folder.segments()) * ledger.LENGTH
+            assert (folder.path / LEDGER).stat().st_size == with_bytes(folder) * ledger.LENGTH
             assert by_ledger(folder, monkeypatch) == by_indexes(folder)
         with archive.record("log:a", segment_length=1 << 16, extend=True) as recorder:
             fill(pub, archive.path, rng, 2)
@@ -109,7 +114,7 @@ def test_a_recorder_that_died_is_made_up_for(archive, rng, monkeypatch):
         assert by_ledger(folder, monkeypatch) == by_indexes(folder)
         with archive.record("log:a", segment_length=1 << 16, extend=True):
             fill(pub, archive.path, rng, 2)
-    assert (folder.path / LEDGER).stat().st_size == len(folder.segments()) * ledger.LENGTH
+    assert (folder.path / LEDGER).stat().st_size == with_bytes(folder) * ledger.LENGTH
     assert by_ledger(folder, monkeypatch) == by_indexes(folder)
 
 

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+from channel_files import terms_at
 
 import penstock
 
@@ -459,8 +460,8 @@ def test_the_frame_on_memory_is_the_frame_on_the_wire(channel_folder):
         with pub.claim(32) as _:
             pass
         session = pub.session
-    data = (channel_folder / "wire.log").read_bytes()
-    terms = data[len(data) - 3 * T :]
+    path = channel_folder / "wire.log"
+    terms = path.read_bytes()[terms_at(path) :]
     length, version, flags, kind, offset, sid, stream, term, reserved = struct.unpack_from("<iBBhiiiiq", terms, 0)
     assert bytes.fromhex("08040000 00c00100 00000000") == terms[:12]  # the captured DATA header
     assert (length, version, flags, kind, offset, sid, stream, term, reserved) == (

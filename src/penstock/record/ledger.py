@@ -86,10 +86,10 @@ def note(folder: RecordingFolder, start: int) -> None:
             last = Totals.decode(os.pread(fd, LENGTH, (count - 1) * LENGTH)) if count else _nothing(start)
             while last is not None:
                 segment = folder.segment_paths(last.end)
-                if (count and last.base == last.end) or not segment.index.exists():
+                if not segment.index.exists():
                     return
                 last, sealed, wrong = last.after(folder, segment)
-                if not sealed or wrong:
+                if not sealed or wrong or last.base == last.end:  # an empty one is written anew by who goes on
                     return
                 os.pwrite(fd, last.encode(), count * LENGTH)
                 count += 1
