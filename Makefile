@@ -102,8 +102,9 @@ docs: ## Build the documentation into docs/_build
 evidence: $(STAMP) ## The evidence rooms: model checker, mutants, kills, hostile bytes, faults (MODE=long for all)
 	$(BIN)/python -m evidence --mode $(MODE) --seed $(EVIDENCE_SEED) --json out/evidence.json $(EVIDENCE_OPTIONS)
 
-sim: $(STAMP) ## One life in the simulated world: make sim SEED=n
+sim: $(STAMP) ## One life of a recording and one of the network log in the simulated world: make sim SEED=n
 	$(BIN)/python tests/sim/recording.py --seed $(SEED)
+	PYTHONPATH=. $(BIN)/python tests/sim/network.py --seed $(SEED)
 
 $(WHEEL)/.ready: Makefile
 	@test -x $(WHEEL)/bin/python || $(PYTHON) -m venv $(WHEEL)

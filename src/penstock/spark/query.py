@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,8 +161,8 @@ def follow(
         pipeline.consumer = Reading(pipeline.archive, str(pipeline.folder))
         query = Query(pipeline, note, once=every is None)
         try:
-            if every is not None:
-                query.step()  # a killed run may have left something, and tables may be asked for now
+            # First: Spark takes seconds to begin a query. A killed run may have left something, and tables may be asked for now.
+            query.step()
             wanted = until is None or not until(0)
             if wanted:
                 query.start(spark, trigger)
@@ -170,9 +171,13 @@ def follow(
                     break
         finally:
             query.stop()
-        if not found:  # nothing new: the tables may lack something all the same
-            query.step()
     pipeline.check()
-    last = found[-1]
-    sums = {name: sum(getattr(one, name) for one in found) for name in ("ranges", "rows", "files_removed")}
-    return Outcome(**{**last.__dict__, **sums, "seconds": time.monotonic() - begun})
+    return replace(_summed(found), seconds=time.monotonic() - begun)
+
+
+def _summed(steps: list[Outcome]) -> Outcome:
+    """What all steps did, and what is there after the last one. A table of the user's own is told as the last step that computed it does."""
+    sums = {name: sum(getattr(one, name) for one in steps) for name in ("ranges", "rows", "files_removed")}
+    computed = {own.name: own for one in steps for own in one.own if own.is_new}
+    own = tuple(one if one.error else computed.get(one.name, one) for one in steps[-1].own)
+    return replace(steps[-1], own=own, **sums)
