@@ -42,7 +42,7 @@ def by_ledger(folder, monkeypatch, long=1):
 
 
 def with_bytes(folder):
-    """How many segments the ledger has: an empty last one is written anew by who goes on."""
+    """How many segments the ledger has: an extension writes an empty last one again."""
     return sum(segment.data.stat().st_size > 0 for segment in folder.segments())
 
 

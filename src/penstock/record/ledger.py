@@ -89,7 +89,7 @@ def note(folder: RecordingFolder, start: int) -> None:
                 if not segment.index.exists():
                     return
                 last, sealed, wrong = last.after(folder, segment)
-                if not sealed or wrong or last.base == last.end:  # an empty one is written anew by who goes on
+                if not sealed or wrong or last.base == last.end:  # an extension writes an empty one again
                     return
                 os.pwrite(fd, last.encode(), count * LENGTH)
                 count += 1

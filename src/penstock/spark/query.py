@@ -176,7 +176,7 @@ def follow(
 
 
 def _summed(steps: list[Outcome]) -> Outcome:
-    """What all steps did, and what is there after the last one. A table of the user's own is told as the last step that computed it does."""
+    """The sums of all steps, and the tables after the last one. A table of the user's own is told as the last step that computed it does."""
     sums = {name: sum(getattr(one, name) for one in steps) for name in ("ranges", "rows", "files_removed")}
     computed = {own.name: own for one in steps for own in one.own if own.is_new}
     own = tuple(one if one.error else computed.get(one.name, one) for one in steps[-1].own)
