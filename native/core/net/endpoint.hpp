@@ -361,7 +361,7 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
             failed_ = error;
             return false;
         }
-        seat_.try_take(lock_byte::socket); // for those who would listen: the seat alone may be given back at once
+        seat_.try_take(lock_byte::socket); // others look at it: the seat alone may be given back at once
         held_ = true;
         holder_ = -1;
         watched_.reset();
