@@ -15,9 +15,12 @@ WHEEL := build/wheel-tools
 EVIDENCE_SEED := 0
 EVIDENCE_OPTIONS :=
 SEED := 1
+OPTIONS :=
+LIVES := 2000000
+DATAGRAMS := 100000000
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help setup demo test check fix native stress crash interop network bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
+.PHONY: screenshots help setup demo test check fix native stress crash interop network lives fuzz bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -87,7 +90,13 @@ interop: $(STAMP) ## Conversations with real Aeron drivers, which are installed 
 	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/interop -rs
 
 network: $(STAMP) ## The long runs over real sockets: 40 million messages over a bad link, a million forged datagrams
-	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/network
+	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/network $(OPTIONS)
+
+lives: $(STAMP) ## Lives of the network log in its simulator: make lives LIVES=2000000
+	$(BIN)/python -m evidence.network lives --count $(LIVES) --seed $(EVIDENCE_SEED)
+
+fuzz: $(STAMP) ## Datagrams into the network log's parsers and state machines: make fuzz DATAGRAMS=100000000
+	$(BIN)/python -m evidence.network fuzz --count $(DATAGRAMS) --seed $(EVIDENCE_SEED)
 
 bench: $(STAMP) ## Run every benchmark with rivals; results in out/bench
 	$(call packages,bench)

@@ -30,6 +30,9 @@ BOTH = "CPU both sides"
 TRIP = "64 B, round trip"
 SPIN_S = 20e-6
 BATCHED_MAX = 1376  # one frame: batches take no message in fragments
+PLAIN, DATAGRAM = "plain Aeron peer", "CPU for each datagram"
+BARE_HALVES = {"sender": "bare GSO send", "receiver": "bare recvmmsg"}
+LOG_HALVES = {"sender": "publishing, beside sending", "receiver": "reading, beside receiving"}
 WINDOWS = (128 << 10, 2 << 20)
 RECEIVER_ERRORS = ("InErrors", "RcvbufErrors")
 
@@ -44,6 +47,7 @@ def run(report: Report) -> None:
     else:
         report.missing[AERON] = "no Python >= 3.12 with pyaeron: `python tools/aeron.py` installs one under build/aeron"
     core(report)
+    halves(report)
     with own_channels():
         for size in (64,) if report.quick else tuple(COUNTS):
             one_way(report, everyone, size)
@@ -86,6 +90,21 @@ def core(report: Report) -> None:
                 if key in row:
                     unit, scale = ("µs", 1e3) if placement is not None else ("ns", 1.0)
                     report.add(case if placement else f"{case}, C++", who, metric, row[key] / scale, unit)
+
+
+def halves(report: Report) -> None:
+    """C++ alone: each half against a plain peer, as Aeron's driver is one; the bare loop over the same datagrams in turn with it."""
+    try:
+        name = build("plain", ("udp_halves",)) / "tests" / "udp_halves"
+        printed = program(report.limit * 2, "its measurements", [name, *(["--quick"] if report.quick else [])])
+    except (OSError, SystemExit, Failed) as error:
+        report.missing["udp_halves"] = str(error)
+        return
+    for row in map(json.loads, printed.splitlines()):
+        case, half = f"{row['case']}, {PLAIN}, C++", row["half"]
+        report.add(case, half, DATAGRAM, row["ns"], "ns")
+        report.add(case, BARE_HALVES[half], DATAGRAM, row["bare_ns"], "ns")
+        report.add(case, LOG_HALVES[half], DATAGRAM, row["log_ns"], "ns")
 
 
 def _flow(limit: float, rival: ModuleType | str, size: int, count: int) -> Flow:
@@ -260,6 +279,12 @@ def aims(report: Report) -> None:
     for case, limit in (("64 B", 2.5), ("1 KiB", 2.0), ("64 KiB", 2.0)):
         core_of(case, "GSO + GRO", limit)
     core_of("mixed", "sendmmsg + recvmmsg", 1.25)
+
+    for size in ("64 B", "1 KiB"):
+        for half, rival in BARE_HALVES.items():
+            case = f"{size}, {PLAIN}, C++"
+            ratio = report.ratio(case, DATAGRAM, half, rival)
+            report.at_most(case, f"{half}, {DATAGRAM}, of {rival}", 1.4, "×", ratio)
 
     def cpu(case: str, who: str, rival: str, limit: float) -> None:
         report.at_most(case, f"{who}, {BOTH}, of {rival}", limit, "×", report.ratio(case, BOTH, who, rival))

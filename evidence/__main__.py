@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from evidence import bugs, model, native, sim, suites, system, tmpfs
+from evidence import bugs, model, native, network, sim, suites, system, tmpfs
 from evidence.room import Row, save, show
 
 
@@ -20,10 +20,16 @@ def rooms(*, long: bool, seed: int, part: tuple[int, int] = (0, 1)) -> dict[str,
         "model": lambda: [*model.exhaust(long=long), model.wander(long=long, seed=seed)],
         "mutants": lambda: [model.weaken(long=long)],
         "kill": lambda: native.kill(long=long, seed=seed),
-        "hostile": lambda: [native.fuzz(long=long, seed=seed), native.scribble(long=long, seed=seed)],
+        "hostile": lambda: [
+            native.fuzz(native.fuzz_targets(long=long), parts=native.WORKERS if long else 1, seed=seed),
+            native.scribble(long=long, seed=seed),
+        ],
         "system": lambda: [*system.faults(long=long, seed=seed), tmpfs.sizes(long=long)],
         "recording": lambda: [native.corrupt(long=long, seed=seed)],
-        "simulator": lambda: [sim.recordings(long=long, seed=seed), native.network(long=long, seed=seed)],
+        "simulator": lambda: [
+            sim.recordings(long=long, seed=seed),
+            native.network(lives=network.LIVES if long else 20_000, seed=seed),
+        ],
         **{suite.name: partial(suites.run, suite, long=long, seed=seed) for suite in suites.SUITES},
         "bugs": lambda: [bugs.kill_all(part)],
         "sanitizer": lambda: [native.sanitizers(long=long, seed=seed), *([native.python_tests()] if long else [])],

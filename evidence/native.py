@@ -97,11 +97,21 @@ FUZZ = {
     "receiver": (16_000, 2_000_000, 512),
     "sender": (16_000, 2_000_000, 512),
 }
+
+
+def fuzz_targets(*, long: bool) -> dict[str, tuple[int, int]]:
+    """All of them, for `fuzz`."""
+    return {name: (much if long else short, longest) for name, (short, much, longest) in FUZZ.items()}
+
+
 FUZZED = {**SANITIZED, "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16"}
 
 
-def fuzz(*, long: bool, seed: int) -> Row:
-    """Every parser of foreign bytes under libFuzzer with ASan and UBSan; a canary that must be found."""
+def fuzz(chosen: dict[str, tuple[int, int]], *, parts: int, seed: int) -> Row:
+    """Parsers of foreign bytes under libFuzzer with ASan and UBSan; a canary that must be found.
+
+    chosen: of each target, how many inputs, and the longest. parts: runs at once, each with a corpus of its own.
+    """
     clang = compiler()
     if not clang:
         return Row(
@@ -110,18 +120,17 @@ def fuzz(*, long: bool, seed: int) -> Row:
             0,
             skipped="needs clang++ with libFuzzer (Debian: apt install clang)",
         )
-    parts = WORKERS if long else 1  # each with a corpus of its own: none keeps one core busy to the end
-    targets = tuple(f"fuzz_{name}" for name in (*FUZZ, "canary"))
+    targets = tuple(f"fuzz_{name}" for name in (*chosen, "canary"))
     folder = build("fuzz", targets, compiler=clang) / "hostile"
 
     def one(job: tuple[str, int]) -> tuple[int, str]:
         target, part = job
-        short, much, longest = FUZZ[target]
+        inputs, longest = chosen[target]
         with tempfile.TemporaryDirectory(prefix="penstock-fuzz-") as corpus:
             command = [
                 str(folder / f"fuzz_{target}"),
                 f"-seed={seed + part}",
-                f"-runs={(much if long else short) // parts}",
+                f"-runs={inputs // parts}",
             ]
             command += [
                 f"-max_len={longest}",
@@ -154,11 +163,11 @@ def fuzz(*, long: bool, seed: int) -> Row:
         cwd=ROOT,
     )
     with ThreadPoolExecutor(WORKERS) as pool:
-        answers = list(pool.map(one, [(target, part) for part in range(parts) for target in FUZZ]))
+        answers = list(pool.map(one, [(target, part) for part in range(parts) for target in chosen]))
     failed = [wrong for _, wrong in answers if wrong]
     if canary.returncode == 0:
         failed.insert(0, f"{folder}/fuzz_canary   # the planted fault was not found: this room is blind")
-    row = Row("hostile", f"inputs parsed by {len(FUZZ)} fuzz targets", sum(n for n, _ in answers), len(failed))
+    row = Row("hostile", f"inputs parsed by {len(chosen)} fuzz targets", sum(n for n, _ in answers), len(failed))
     row.seconds = time.monotonic() - begun
     row.failure = failed[0] if failed else ""
     return row
@@ -196,10 +205,10 @@ def corrupt(*, long: bool, seed: int) -> Row:
     )
 
 
-def network(*, long: bool, seed: int) -> Row:
+def network(*, lives: int, seed: int) -> Row:
     """Lives of the network log's sender and receiver over a link that loses, doubles, reorders and parts."""
     program = build("plain", ("net_sim",)) / "tests" / "net_sim"
-    each = (2_000_000 if long else 20_000) // WORKERS
+    each = -(-lives // WORKERS)
     begun = time.monotonic()
     commands = [[str(program), "--seed", str(seed + part * each), "--lives", str(each)] for part in range(WORKERS)]
     with ThreadPoolExecutor(WORKERS) as pool:

@@ -29,6 +29,9 @@ Address address_of(const nb::tuple &given) {
     address.port = nb::cast<uint16_t>(given[2]);
     return address;
 }
+nb::tuple tuple_of(const Address &address) {
+    return nb::make_tuple(nb::bytes(address.host.data(), address.host.size()), address.scope, address.port);
+}
 FlowControl flow_control_of(const std::string &name) {
     if (name == "min") return FlowControl::min;
     return name == "tagged" ? FlowControl::tagged : FlowControl::max;
@@ -154,9 +157,8 @@ nb::dict inspect_endpoint(int fd, const std::string &path) {
     found["group_tag"] = options.group_tag;
     found["receive_buffer"] = options.receive_buffer;
     found["control"] = nb::none();
-    if (options.control)
-        found["control"] = nb::make_tuple(nb::bytes(options.control->host.data(), options.control->host.size()),
-                                          options.control->scope, options.control->port);
+    if (options.control) found["control"] = tuple_of(*options.control);
+    found["interface"] = tuple_of(options.interface);
     found["max_members"] = options.slot_count / 2; // a process takes a slot, too
     found["created_ns"] = about.created_ns;
     found["metadata"] = nb::bytes(about.metadata.data(), about.metadata.size());
@@ -176,6 +178,9 @@ nb::dict inspect_endpoint(int fd, const std::string &path) {
 void bind_endpoints(nb::module_ &m) {
     m.def("inspect_endpoint", &inspect_endpoint, nb::arg("fd"), nb::arg("path"),
           "Options, counters, subscriptions and images, read without disturbing anyone.");
+    m.def("forget_endpoint", &forget_endpoint, nb::arg("fd"), nb::arg("path"), nb::arg("made"),
+          "Removes an endpoint's file if no subscription is there, and the caller has made it or nobody has ever received. True "
+          "if it has no name.");
     m.def("endpoint_file_size", &endpoint_file_size, nb::arg("slots"), "Bytes that an endpoint's file takes.");
     m.def(
         "format_endpoint",

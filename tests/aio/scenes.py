@@ -473,8 +473,9 @@ def _covered() -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
                 {(cls, "arequest")},
                 lambda channel=channel, served=served: Asking(name_of(channel), served),
             )
-    from aio import socket_scenes, sync_scenes, zmq_scenes
+    from aio import socket_scenes, sync_scenes, udp_scenes, zmq_scenes
 
+    found |= udp_scenes.made()
     found |= zmq_scenes.made(RECEIVES["zmq"])
     found |= socket_scenes.made(name_of)
     found |= sync_scenes.made(name_of)

@@ -90,7 +90,8 @@ constexpr uint64_t slot_size(Kind kind) { return kind == Kind::ring || kind == K
 namespace lock_byte {
 inline constexpr uint64_t life = 8;                // sync: shared by processes that join, exclusive to one that removes the file
 inline constexpr uint64_t opening = 16;            // joining, leaving or deciding an open channel
-inline constexpr uint64_t writer = control_offset; // ring, frames: the publication; endpoint: the holder of its socket
+inline constexpr uint64_t writer = control_offset; // ring, frames: the publication; endpoint: the holder of its seat
+inline constexpr uint64_t socket = writer + 1;     // endpoint: the same, once it has the socket
 } // namespace lock_byte
 
 } // namespace penstock

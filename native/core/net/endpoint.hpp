@@ -78,8 +78,9 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
             seat_at_ = 0;
             if (images_) images_->recount();
             const uint32_t ticket = event_prepare(event);
-            if (turn_held(monotonic_ns()) || !failed_) return; // or another process receives
-            if (!ask_holder()) throw Error(*failed_);
+            if (turn_held(monotonic_ns())) break;
+            if (!failed_ && seat_.taken_by_other(lock_byte::socket)) break; // another process receives
+            if (failed_ && !ask_holder()) throw told_who(*failed_, file_.options().at);
             if (monotonic_ns() > until)
                 throw Error(Code::busy, file_.uri() + ": the process that has " + text_of(file_.options().at) +
                                             " for other streams does not take this one on (stopped?)");
@@ -87,6 +88,8 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
             event_sleep(event, ticket, seat_look_ns);
             hold.lock();
         }
+        hold.unlock();
+        be_kept(); // not before: an opening that fails starts no thread
     }
     int64_t next_turn() {
         const std::lock_guard hold(port_->turning);
@@ -204,10 +207,18 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
         if (!found) {
             found = std::make_shared<Endpoint>(fd, path, calls, all);
             all.endpoints[key] = found;
-            Keeper::instance().add(std::make_shared<Keeping>(found));
         }
         found->users_ += users;
         return found;
+    }
+    void be_kept() { // once
+        if (kept_.exchange(true)) return;
+        try {
+            Keeper::instance().add(std::make_shared<Keeping>(weak_from_this()));
+        } catch (...) {
+            kept_ = false;
+            throw;
+        }
     }
     static std::shared_ptr<Port> port_of(All &all, const UdpEndpointOptions &o, NetCalls &calls) {
         std::erase_if(all.ports, [](const auto &one) { return one.second.expired(); });
@@ -263,6 +274,7 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
                 const bool taken = guest->take_seat(now);
                 if (guest->own()) continue;
                 port_->guests.push_back(guest);
+                if (taken) guest->be_kept();
                 if (!taken) let_guests_go([&](Endpoint &one) { return &one == guest.get(); });
             } catch (const Error &) { // it goes just now, or is full; its subscriptions ask again
             }
@@ -349,6 +361,7 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
             failed_ = error;
             return false;
         }
+        seat_.try_take(lock_byte::socket); // others look at it: the seat alone may be given back at once
         held_ = true;
         holder_ = -1;
         watched_.reset();
@@ -448,7 +461,7 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
     const std::shared_ptr<Port> port_;
     std::atomic<int> users_{0};          // subscriptions of this process; 0: a guest
     std::unique_ptr<HeldImages> images_; // with the seat
-    std::atomic<bool> held_{false};
+    std::atomic<bool> held_{false}, kept_{false};
     std::atomic<int> holder_{-1};
     std::atomic<uint64_t> refusals_{0};
     std::unique_ptr<Descriptor> watched_; // the holder's process

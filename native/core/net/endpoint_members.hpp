@@ -75,6 +75,25 @@ class EndpointMembers : public Participants<EndpointSlot> {
     EndpointControl &control_;
 };
 
+// Removes the file of an endpoint that nobody has: no subscription is there, and `made` by the caller, or never received. True if
+// its name is gone. A subscription that joins meanwhile sees that when it looks for the name after it has joined: this looks at
+// the subscriptions, and removes the name, under the lock that it joins under.
+inline bool forget_endpoint(int fd, const std::string &path, bool made) {
+    const EndpointFile file(fd, path);
+    EndpointMembers members(fd, file);
+    const auto named = [&] {
+        struct stat about;
+        return fstat(fd, &about) == 0 && about.st_nlink != 0;
+    };
+    members.attach(MemberRole::host, [&] {
+        members.reap();
+        const bool used = !made && file.control().rare.holder_pid.relaxed() != 0;
+        if (!used && members.subscriptions() == 0 && named()) remove_file(file.file());
+    });
+    members.detach([] {});
+    return !named();
+}
+
 // The list of images is another now. Two that say so at once do it while no subscription is there.
 inline void list_changed(EndpointControl &control) {
     // SYNC 30: pairs with SessionReaders::refresh; forbids the count being visible before the change of the list

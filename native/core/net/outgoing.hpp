@@ -41,9 +41,6 @@ class Outgoing final : public Kept {
         sent_.relaxed(options_.start_position);
         receivers_.relaxed(0);
     }
-    ~Outgoing() override {
-        if (!log_->forked()) remove_files();
-    }
 
     int32_t session() const { return session_; }
     const std::string &where() const { return where_; }
@@ -189,7 +186,8 @@ class Outgoing final : public Kept {
         in_ = std::make_unique<ReceiveBatch>(hears, calls);
     }
 
-    void remove_files() const {
+    void remove_files() { // once: the number of the session may be another publication's by now
+        if (std::exchange(removed_, true)) return;
         ::unlink(path_.c_str());
         ::unlink(counts_path_.c_str());
     }
@@ -205,7 +203,13 @@ class Outgoing final : public Kept {
     void open_several() {
         if (is_multicast(options_.to))
             throw Error(Code::invalid, "a multicast group has receivers of its own: no control address");
-        if (options_.control) socket_.bind(*options_.control);
+        if (options_.control) {
+            try {
+                socket_.bind(*options_.control);
+            } catch (const Error &error) {
+                throw told_who(error, *options_.control);
+            }
+        }
         several_ =
             std::make_unique<Destinations>(socket_, calls_, options_.control.has_value(), terms_at(), log_->buffer().size());
         if (options_.control) return;
@@ -292,10 +296,27 @@ class Outgoing final : public Kept {
         return c;
     }
 
+    // The files of an owner that could be made go with it, also if the rest of it could not be made. A forked child leaves them.
+    class Files {
+      public:
+        explicit Files(Outgoing &owner) : owner_(owner) {}
+        ~Files() {
+            if (generation_ == ForkGuard::generation()) owner_.remove_files();
+        }
+        Files(const Files &) = delete;
+        Files &operator=(const Files &) = delete;
+
+      private:
+        Outgoing &owner_;
+        const uint32_t generation_ = ForkGuard::generation();
+    };
+
     const UdpWriterOptions options_;
     const int32_t session_;
     const std::string path_, counts_path_, where_;
+    bool removed_ = false;
     const OpenFile file_;
+    const Files files_{*this}; // from here on there is a log to remove
     const std::shared_ptr<TermLog> log_;
     const std::shared_ptr<Mapping> map_;
     std::unique_ptr<Mapping> counts_map_;

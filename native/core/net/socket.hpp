@@ -94,6 +94,11 @@ inline Address control_group(Address group) {
     return group;
 }
 
+// The error of bind(), and which process has the port. That costs a look at all processes.
+inline Error told_who(const Error &error, const Address &at) {
+    return error.number == EADDRINUSE ? Error(error.code, error.what() + port_holder_text(at.port), error.number) : error;
+}
+
 // ---- the socket ----
 
 class UdpSocket {
@@ -110,8 +115,7 @@ class UdpSocket {
         put(at);
         if (::bind(fd(), reinterpret_cast<const sockaddr *>(&storage_), length_) == 0) return;
         const int number = errno;
-        const std::string holder = number == EADDRINUSE ? port_holder_text(at.port) : "";
-        throw Error(Code::system, where_ + ": cannot listen at " + text_of(at) + ": " + std::strerror(number) + holder, number);
+        throw Error(Code::system, where_ + ": cannot listen at " + text_of(at) + ": " + std::strerror(number), number);
     }
     void connect(const Address &to) {
         put(to);

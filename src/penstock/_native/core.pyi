@@ -815,6 +815,11 @@ def inspect_endpoint(fd: int, path: str) -> dict[str, Any]:
     Options, counters, subscriptions and images, read without disturbing anyone.
     """
 
+def forget_endpoint(fd: int, path: str, made: bool) -> bool:
+    """
+    Removes an endpoint's file if no subscription is there, and the caller has made it or nobody has ever received. True if it has no name.
+    """
+
 def endpoint_file_size(slots: int) -> int:
     """Bytes that an endpoint's file takes."""
 

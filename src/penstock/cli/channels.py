@@ -279,7 +279,10 @@ def sub(
 
 def nothing_yet(channel: str) -> str:
     """The text for a command that waits for a channel's first publication. It names a channel that is written almost the same."""
-    others = [status.channel for status in penstock.channels() if status.state == "ready"]
+    own = channel
+    with contextlib.suppress(penstock.PenstockError):  # a channel may be written in several ways
+        own = penstock.inspect(channel).channel
+    others = [status.channel for status in penstock.channels() if status.state == "ready" and status.channel != own]
     close = difflib.get_close_matches(channel, others, 1, 0.75)
     return f"{channel}: nothing was published yet; waiting for its first publication" + (
         f". Did you mean {close[0]}?" if close else ""

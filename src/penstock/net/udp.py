@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,14 +58,21 @@ def open_publication(
     at, stream = udp_address.split(channel.name)
     log = options.log(stream)
     how, tag = options.flow
+    through = udp_hosts.interface(options.interface, at)
+    addresses: dict[str, Any] = {
+        "to": udp_hosts.group(udp_hosts.resolved(at), through),
+        "interface": through,
+        "control": udp_hosts.control(options.control),
+        "destinations": udp_hosts.destinations(options.destinations),
+    }
     udp_status.sweep(channel)
     with files.opened_folder(create=True):
         prefix = str(files.folder() / f"{files.file_name(channel)}.")
     try:
         writer = _native.udp_writer(
+            **addresses,
             uri=str(channel),
             prefix=prefix,
-            to=udp_hosts.resolved(at),
             stream=stream,
             session=options.session,
             mtu=options.mtu,
@@ -79,20 +85,19 @@ def open_publication(
             linger=options.linger,
             slots=options.max_members,
             metadata=codecs.metadata(chosen),
-            interface=udp_hosts.interface(options.interface, at),
             ttl=options.ttl,
             send_buffer=options.send_buffer or 0,
             receive_buffer=options.receive_buffer or 0,
-            control=udp_hosts.control(options.control),
-            destinations=udp_hosts.destinations(options.destinations),
             clock=stamps,
         )
     except SystemFailure as failure:
-        if failure.errno != errno.EEXIST or options.session is None:
-            raise
-        raise Busy(
-            f"{channel}: session {options.session} is another publication's; choose another number, or none"
-        ) from None
+        if failure.errno == errno.EEXIST and options.session is not None:
+            raise Busy(
+                f"{channel}: session {options.session} is another publication's; choose another number, or none"
+            ) from None
+        if failure.errno == errno.ENETUNREACH and at.multicast and ":" in at.host:
+            raise SystemFailure(failure.errno, f"{failure.strerror}; {udp_hosts.no_route(through)}") from None
+        raise
     if touched:
         writer.prefault()
     opened: UdpPublication = publication(writer, channel, chosen, open_publication, {**given, "session": None})
@@ -129,13 +134,10 @@ def open_subscription(
     looking, ends, touched = seconds(spin, "spin"), flag(until_end, "until_end"), flag(prefault, "prefault")
     chosen = None if codec is None else codecs.resolve(codec)
     metadata = b"" if chosen is None else codecs.metadata(chosen)
-    fd = udp_endpoint.opened(channel, options)
-    try:
-        reader = _native.udp_reader(
-            fd, opening.place_of(channel), name, position, slow, metadata, codecs.metadata(codecs.BYTES)
-        )
-    finally:
-        os.close(fd)
+    place, plain = opening.place_of(channel), codecs.metadata(codecs.BYTES)
+    reader = udp_endpoint.joined(
+        channel, options, lambda fd: _native.udp_reader(fd, place, name, position, slow, metadata, plain)
+    )
     if touched:
         reader.prefault()
     arguments = {

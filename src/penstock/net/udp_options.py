@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,13 +22,15 @@ LINGER_MAX = 3600.0
 TTL_MAX = 255
 FRAME_ALIGNMENT = 32
 DESTINATIONS_MAX = 64
+Interface = ipaddress.IPv4Interface | ipaddress.IPv6Interface | str
+_INTERFACE_NAME = re.compile(r"[A-Za-z][^\s/:]{0,14}")  # Linux has at most 15 bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
     """Options that publications and subscriptions share.
 
-    interface: of multicast: the address of the local interface, or its network: `"10.0.0.0/24"`. None: loopback. receive_buffer: bytes
+    interface: of multicast: the local interface, by its name, its address or its network: `"10.0.0.0/24"`. None: loopback. receive_buffer: bytes
     of the socket's buffer. None: what the window needs. control: HOST:PORT, where receivers ask a publication for its stream.
     """
 
@@ -150,14 +153,17 @@ def destination(value: Any, what: str) -> Endpoint:
     return found
 
 
-def interface(value: Any) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
-    """An address with or without a prefix length. `Invalid` for anything else."""
-    try:
-        if isinstance(value, str):
+def interface(value: Any) -> Interface:
+    """An interface's name, or an address with or without a prefix length. `Invalid` for anything else."""
+    if isinstance(value, str):
+        try:
             return ipaddress.ip_interface(value)
-        raise ValueError
-    except ValueError:
-        raise Invalid(f"interface is {value!r}: it must be an address, such as '10.0.0.7' or '10.0.0.0/24'") from None
+        except ValueError:
+            if _INTERFACE_NAME.fullmatch(value):
+                return value
+    raise Invalid(
+        f"interface is {value!r}: it must be an interface's name, such as 'eth0', or an address, such as '10.0.0.7' or '10.0.0.0/24'"
+    )
 
 
 def merged(given: dict[str, Any], written: dict[str, Any], uri: str) -> dict[str, Any]:

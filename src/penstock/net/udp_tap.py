@@ -66,12 +66,12 @@ class UdpTap(SessionTap):
 def open_tap(channel: Channel, *, start: str | int = "newest", drop_after: float | None = None) -> UdpTap:
     """A recorder's place at the endpoint, with the options that the endpoint has already, or those of any subscription."""
     name, position = opening.start_of(start, ("newest", "earliest"))
-    fd = udp_endpoint.opened(channel, UdpReaderOptions(), strict=False)
-    try:
-        end = _native.udp_tap(fd, opening.place_of(channel), name, position, patience(None, drop_after))
-        reliable = _native.inspect_endpoint(fd, opening.place_of(channel))["reliable"]
-    finally:
-        os.close(fd)
+    place, wait = opening.place_of(channel), patience(None, drop_after)
+
+    def join(fd: int) -> tuple[_native.StreamEnd, bool]:
+        return _native.udp_tap(fd, place, name, position, wait), _native.inspect_endpoint(fd, place)["reliable"]
+
+    end, reliable = udp_endpoint.joined(channel, UdpReaderOptions(), join, strict=False)
     return UdpTap(end, str(channel), lossy=not reliable)
 
 

@@ -1,0 +1,79 @@
+"""Scenes of the network log under asyncio: its calls wait on a socket, or on another process that has it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from aio import scenes
+from conformance.subjects import free_port
+
+import penstock
+
+SMALL = {"term_length": 1 << 16, "linger": 1.0, "mtu": 16384}
+NAME = "udp"
+
+
+def uri() -> str:
+    """A channel that nobody has used."""
+    return f"udp://127.0.0.1:{free_port()}/7"
+
+
+class Sending(scenes.Sending):
+    """A call that waits for room: the first receiver comes when it is let go on, and messages wait for it."""
+
+    def __init__(self, way: str) -> None:
+        self.spec, self.way = scenes._publications()["log"], way
+        self.channel = uri()
+        self.handle = penstock.publish(self.channel, **SMALL)
+        self.reader: Any = None
+        self.read: list[int] = []
+        while self.handle.offer(self.spec.message(scenes.FILLER)) is not None:
+            pass
+
+    def let(self) -> None:
+        if self.reader is None:
+            self.reader = penstock.subscribe(self.channel)
+        self.read += [self.spec.number(message) for message in self.reader.poll()]
+
+    def settled(self, done: list[tuple[int, Any]]) -> None:
+        end = time.monotonic() + scenes.WAIT
+        while time.monotonic() < end and sum(number != scenes.FILLER for number in self.read) < len(done):
+            self.let()
+        super().settled(done)
+
+    def close(self) -> None:
+        self.handle.close()
+        if self.reader is not None:
+            self.reader.close()
+
+
+def made() -> dict[str, Any]:
+    """The scenes by their names, each with what it covers."""
+    from penstock.net import udp_handle
+
+    value = lambda sender, number: sender.send(number)  # noqa: E731
+    plain = lambda channel: penstock.subscribe(channel, codec="bytes")  # noqa: E731
+    receives = {
+        "udp": scenes.Receives(
+            udp_handle.UdpSubscription, NAME, plain, scenes._publish(**SMALL), lambda s, number: s.send(b"%d" % number)
+        ),
+        "early udp": scenes.Receives(
+            udp_handle.UdpEarlySubscription, NAME, penstock.subscribe, scenes._publish(codec="json", **SMALL), value
+        ),
+    }
+    found: dict[str, Any] = {}
+    for name, spec in receives.items():
+        for way in ("arecv", "__aiter__", "aborrow") if name == "udp" else ("arecv", "__aiter__"):
+            found[f"{name} {way}"] = (
+                {(spec.covers, way)},
+                lambda spec=spec, way=way: scenes.Receiving(spec, way, uri()),
+            )
+    covers = udp_handle.UdpPublication
+    for way in ("asend", "aclaim"):
+        found[f"publication udp {way}"] = {(covers, way)}, lambda way=way: Sending(way)
+    found["publication udp await_for_readers"] = (
+        {(covers, "await_for_readers")},
+        lambda: scenes.Awaited(scenes.Sends(covers, NAME, SMALL, int, int, int), uri()),
+    )
+    return found

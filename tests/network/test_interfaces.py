@@ -1,0 +1,144 @@
+"""Which interface a multicast group is joined on, and sent from: `interface=`, for IPv4 and IPv6."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import subprocess
+import sys
+
+import pytest
+from network.relay import free_port
+
+import penstock
+
+PATIENCE = 60
+QUICK = {"term_length": 1 << 16, "linger": 1.0}
+
+
+@pytest.fixture(params=["224.0.1.77", "[ff01::77]", "[ff02::77]", "[ff0e::77]"])
+def group(request):
+    """A group's channel."""
+    if ":" in request.param and not socket.has_ipv6:
+        pytest.skip("this Python has no IPv6")
+    return f"udp://{request.param}:{free_port()}/7"
+
+
+def test_an_interface_that_is_not_there_is_named(group):
+    for verb in (penstock.publish, penstock.subscribe):
+        with pytest.raises(penstock.Invalid, match=r"'nowhere0': this machine has no such interface; it has .*lo"):
+            verb(group, interface="nowhere0")
+        with pytest.raises(penstock.Invalid, match=r"203\.0\.113\.1: this machine has no interface with that address"):
+            verb(group, interface="203.0.113.1")
+        with pytest.raises(penstock.Invalid, match=r"203\.0\.113\.0/24: this machine has no interface with an address"):
+            verb(group, interface="203.0.113.0/24")
+
+
+def test_a_zone_names_the_interface():
+    uri = f"udp://[ff02::77%nowhere0]:{free_port()}/7"
+    for verb in (penstock.publish, penstock.subscribe):
+        with pytest.raises(penstock.Invalid, match=r"the address ff02::77%nowhere0 names 'nowhere0'"):
+            verb(uri)
+
+
+def _group_channel(host):
+    uri = f"udp://{host}:{free_port()}/7"
+    try:
+        penstock.subscribe(uri).close()
+    except OSError as error:
+        pytest.skip(f"this kernel has no {host}: {error}")
+    penstock.remove(uri)
+    return uri
+
+
+def test_the_first_subscription_decides_the_interface():
+    uri = _group_channel("224.0.1.77")
+    other = next((name for _, name in socket.if_nameindex() if name != "lo"), None)
+    with penstock.subscribe(uri):
+        penstock.subscribe(uri, interface="lo").close()  # the same, by its name and by its address
+        penstock.subscribe(uri, interface="127.0.0.1").close()
+        penstock.subscribe(uri, interface="127.0.0.0/8").close()
+        if other is None:
+            pytest.skip("this machine has no interface but loopback")
+        wanted = rf"exists with interface=lo, not {other}: .* penstock\.remove\('{uri.replace('.', '[.]')}'\)"
+        with pytest.raises(penstock.Mismatch, match=wanted):
+            penstock.subscribe(uri, interface=other)
+
+
+def test_an_address_that_is_no_group_has_no_interface_to_differ_in():
+    uri = f"udp://127.0.0.1:{free_port()}/7"
+    with penstock.subscribe(uri, interface="lo"), penstock.subscribe(uri):
+        pass
+
+
+WORLD = """
+set -e
+ip link set lo up
+ip link set lo multicast on
+ip -6 route add local ff00::/8 dev lo
+ip link add here type veth peer name there
+ip link set here up
+ip link set there up
+ip -6 addr add fd00::1/64 dev here nodad
+exec "$@"
+"""
+TALK = """
+import sys, penstock
+host, interface, port = sys.argv[1], sys.argv[2] or None, 40123
+uri = f"udp://[{host}]:{port}/7"
+with penstock.subscribe(uri, interface=interface) as sub, penstock.publish(uri, interface=interface, linger=1.0) as pub:
+    pub.wait_for_readers(1, timeout=30)
+    for number in range(1000):
+        pub.send(b"%d" % number, timeout=30)
+        assert sub.recv(timeout=30) == b"%d" % number
+    members = open("/proc/net/igmp6").read().split()
+    print([members[i - 1] for i, word in enumerate(members) if word.startswith("ff0") and word.endswith("0077")])
+"""
+
+
+@pytest.mark.parametrize("host", ["ff01::77", "ff02::77", "ff05::77", "ff0e::77", "ff02::77%lo"])
+@pytest.mark.parametrize("interface", ["", "lo", "::1", "here", "fd00::/64"])
+def test_an_ipv6_group_through_an_interface(host, interface):
+    """In a network of its own, where loopback knows groups: it joins there and nowhere else, and messages come."""
+    if "%" in host and interface in ("here", "fd00::/64"):
+        return  # they contradict each other: below
+    world = ["unshare", "--net", "--map-root-user", "sh", "-c", WORLD, "sh"]
+    try:
+        made = subprocess.run([*world, "true"], capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        pytest.skip(f"no network of its own: {error}")
+    if made.returncode != 0:
+        pytest.skip(f"no network of its own with IPv6: {made.stderr.strip()}")
+    done = subprocess.run(
+        [*world, sys.executable, "-c", TALK, host, interface],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = "here" if interface in ("here", "fd00::/64") else "lo"
+    assert done.stdout == f"{[wanted]}\n"
+
+
+def test_a_zone_and_another_interface_contradict_each_other():
+    other = next((name for _, name in socket.if_nameindex() if name != "lo"), None)
+    if other is None:
+        pytest.skip("this machine has no interface but loopback")
+    with pytest.raises(penstock.Invalid, match="names another: leave one of them out"):
+        penstock.subscribe(f"udp://[ff02::77%lo]:{free_port()}/7", interface=other)
+
+
+def test_a_group_without_a_route_says_what_to_do():
+    uri = _group_channel("[ff02::77]")
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("ff02::77", 40123, 0, socket.if_nametoindex("lo")))
+        except OSError as error:
+            assert error.errno == errno.ENETUNREACH  # noqa: PT017
+        else:
+            pytest.skip("here loopback has a route to IPv6 groups")
+    with pytest.raises(
+        OSError, match="interface lo has no route to IPv6 groups: run ip -6 route add local ff00::/8 dev"
+    ):
+        penstock.publish(uri, **QUICK)
