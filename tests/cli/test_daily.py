@@ -61,8 +61,7 @@ def test_a_script_for_each_shell(shell, tmp_path):
 
 
 def asked(words):
-    line = words.split(" ")
-    return command(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(line) - 1)).stdout.split()
+    return command(_PENSTOCK_COMPLETE="complete_bash", _PENSTOCK_LINE=words).stdout.split()
 
 
 def test_channels_commands_and_options_are_completed():
