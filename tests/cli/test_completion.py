@@ -135,7 +135,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ('penstock sub "log:na', (["penstock", "sub"], "log:na", 0)),
         ('penstock sub "log:na"', (["penstock", "sub"], "log:na", 0)),
         (r"penstock sub log\:na", (["penstock", "sub"], "log:na", 0)),
-        ("penstock sub 'a b' \"c \\\" d\" e\\ f g", (["penstock", "sub", "a b", 'c " d', "e f"], "g", 0)),
+        ('penstock sub \'a b\' "c \\" d" e\\ f g', (["penstock", "sub", "a b", 'c " d', "e f"], "g", 0)),
         ("penstock sub '' ", (["penstock", "sub", ""], "", 0)),
         ("penstock x --start=ea", (["penstock", "x"], "--start=ea", 8)),
         ("penstock x a>b", (["penstock", "x"], "a>b", 0)),
