@@ -1,4 +1,4 @@
-"""Completion: a real bash on a terminal, with the line that the docs name in its startup file; what a question splits into."""
+"""Completion: a real bash on a terminal, with the line that the docs name in its startup file; how a typed line is split."""
 
 import os
 import pty

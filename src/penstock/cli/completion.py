@@ -62,7 +62,7 @@ def answered(app: typer.Typer) -> bool:
 
 
 def _for_bash(app: typer.Typer, line: str, breaks: str) -> list[str]:
-    """What may stand in place of the text that bash completes: of an unquoted log:na that is na, as bash breaks words at colons."""
+    """Replacements for the text that bash completes: of an unquoted log:na that is na, as bash breaks words at colons."""
     from typer._completion_classes import BashComplete
 
     words, word, kept = split(line, breaks)
