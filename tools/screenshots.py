@@ -32,6 +32,7 @@ PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS, LINES, LOOKS = 118, 12, 8
 HOME = b"\x1b[H"
 DEMO_SECONDS, LOOKS_BEFORE = 90, 20
+PATIENCE_MS = 120_000  # of a loaded machine
 
 
 def write(channel: str, rate: float, length: int) -> None:
@@ -119,6 +120,17 @@ def draw_top() -> None:
 
 
 @contextlib.contextmanager
+def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program that ends with the block, also where that fails."""
+    process = subprocess.Popen(command, text=True, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextlib.contextmanager
 def browser() -> Iterator[Any]:
     """A real Chromium: the one that CHROMIUM names, the system's, or Playwright's own."""
     from playwright.sync_api import sync_playwright
@@ -144,6 +156,7 @@ def draw_monitor(chromium: Any, url: str) -> None:
     """The monitor, as wide as a laptop's window and dark, and as wide as a phone."""
     for name, width, height, scheme in (("monitor", 1440, 900, "dark"), ("monitor_phone", 420, 820, "light")):
         view = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        view.set_default_timeout(PATIENCE_MS)
         view.goto(url)
         view.wait_for_selector("body[data-look]")
         while int(view.get_attribute("body", "data-look")) < LOOKS_BEFORE:
@@ -151,8 +164,8 @@ def draw_monitor(chromium: Any, url: str) -> None:
         if name == "monitor":
             view.locator(".rows .row").first.click()
             view.mouse.move(0, 0)
-        now = int(view.get_attribute("body", "data-look"))
-        view.wait_for_selector(f'body[data-look="{now + 2}"]')
+        two_later = int(view.get_attribute("body", "data-look")) + 2
+        view.wait_for_function("look => Number(document.body.dataset.look) >= look", arg=two_later)
         keep(view, name)
         view.close()
 
@@ -167,10 +180,13 @@ def draw_report(chromium: Any, page: Path) -> None:
 
 def draw_demo() -> None:
     """The monitor beside the demo, and then the demo's report."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, tempfile.TemporaryDirectory() as out:
+    command = [sys.executable, "-u", "-m", "penstock"]
+    with contextlib.ExitStack() as left:
+        folder = left.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
+        out = left.enter_context(tempfile.TemporaryDirectory())
         environment = {**os.environ, "PENSTOCK_DIR": folder}
-        command = [sys.executable, "-u", "-m", "penstock"]
-        demo = subprocess.Popen([*command, "demo", "--seconds", str(DEMO_SECONDS), "--out", out], env=environment)
+        arguments = ["demo", "--seconds", str(DEMO_SECONDS), "--out", out]
+        demo = left.enter_context(running([*command, *arguments], env=environment))
         archive = Path(out, "archive")
 
         def records() -> bool:
@@ -183,18 +199,12 @@ def draw_demo() -> None:
             assert demo.poll() is None, "the demo ended before it recorded"
             time.sleep(0.1)
         (channels,) = Path(folder).glob("penstock-demo-*")
-        monitor = subprocess.Popen(
-            [*command, "monitor", "--port", "0", "--archive", str(archive)],
-            env={**os.environ, "PENSTOCK_DIR": str(channels)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert monitor.stdout is not None
-        url = monitor.stdout.readline().split()[1]
         with browser() as chromium:
-            draw_monitor(chromium, url)
-            monitor.terminate()
-            monitor.wait(60)
+            beside = {**os.environ, "PENSTOCK_DIR": str(channels)}
+            watching = [*command, "monitor", "--port", "0", "--archive", str(archive)]
+            with running(watching, env=beside, stdout=subprocess.PIPE) as monitor:
+                assert monitor.stdout is not None
+                draw_monitor(chromium, monitor.stdout.readline().split()[1])
             assert demo.wait(600) == 0
             (page,) = Path(out).glob("*.html")
             draw_report(chromium, page)

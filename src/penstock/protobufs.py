@@ -102,7 +102,7 @@ def _reader(name: str, files: str) -> Callable[[bytes], Any]:
 
     pool = descriptor_pool.DescriptorPool()
     try:
-        found_files = descriptor_pb2.FileDescriptorSet.FromString(unpacked(files))
+        found_files = descriptor_pb2.FileDescriptorSet.FromString(_unpacked(files))
     except DecodeError as error:
         raise ValueError(f"its description is none of protobuf's: {error}") from error
     for file in found_files.file:
@@ -111,8 +111,15 @@ def _reader(name: str, files: str) -> Callable[[bytes], Any]:
     return found
 
 
-def unpacked(files: str) -> bytes:
-    """The bytes of the FileDescriptorSet in a channel's description. ValueError or zlib.error for other text."""
+def description(about: dict[str, Any]) -> bytes | None:
+    """The FileDescriptorSet that a channel keeps, for other programs; None if it is damaged."""
+    try:
+        return _unpacked(about["files"])
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return None
+
+
+def _unpacked(files: str) -> bytes:
     unpack = zlib.decompressobj()
     data = unpack.decompress(base64.b64decode(files, validate=True), DESCRIPTION_MAX)
     if not unpack.eof:

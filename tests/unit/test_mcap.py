@@ -305,6 +305,12 @@ def test_protobuf_of_other_programs_is_imported_as_protobuf(poses, archive, tmp_
     assert found.data == poses[3].SerializeToString()
 
 
+@pytest.mark.parametrize("files", ["é", "AAAA", "eJwDAAAAAA", 7, None])
+def test_a_damaged_description_of_protobuf_is_no_schema(files):
+    found = mcap_schemas.form_of({"kind": "protobuf", "message": "robot.Pose", "files": files}, [])
+    assert found == mcap_schemas.Form("x-penstock-protobuf")
+
+
 @pytest.mark.parametrize(
     ("dtype", "definition"),
     [

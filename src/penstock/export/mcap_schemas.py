@@ -51,8 +51,8 @@ def form_of(codec: dict[str, Any], samples: Sequence[bytes]) -> Form | None:
         return Form("json", ("jsonschema", json_schema(samples)))
     if kind == "msgpack":
         return Form("msgpack")
-    if kind == "protobuf":
-        return Form("protobuf", ("protobuf", protobufs.unpacked(codec["files"])), codec["message"])
+    if kind == "protobuf" and (description := protobufs.description(codec)) is not None:
+        return Form("protobuf", ("protobuf", description), codec["message"])
     if kind == "struct" and (text := ros_definition(codec["dtype"])) is not None:
         return Form("ros1", ("ros1msg", text.encode()))
     return Form(OPAQUE if kind == "bytes" else f"x-penstock-{kind}")
