@@ -31,7 +31,7 @@ import penstock
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS, LINES, LOOKS = 118, 12, 8
 HOME = b"\x1b[H"
-DEMO_SECONDS, LOOKS_BEFORE = 90, 20
+DEMO_SECONDS, LOOKS_BEFORE = 120, 20
 PATIENCE_MS = 120_000  # of a loaded machine
 
 
