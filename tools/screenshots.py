@@ -1,5 +1,5 @@
 """Draws the pictures of the docs that show programs: `penstock top` beside a small robot of real processes, the monitor beside the demo,
-and the demo's report. Needs Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
+and a report of its archive. Needs Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from rich.console import Console
 from rich.text import Text
 
 import penstock
+from penstock.spark import pipeline
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS, LINES, LOOKS = 118, 12, 8
 HOME = b"\x1b[H"
+PENSTOCK = [sys.executable, "-u", "-m", "penstock"]
 DEMO_SECONDS, LOOKS_BEFORE = 120, 20
 PATIENCE_MS = 120_000  # of a loaded machine
 
@@ -147,7 +149,7 @@ def keep(page: Any, name: str) -> None:
     from PIL import Image
 
     taken = Image.open(io.BytesIO(page.screenshot()))
-    taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+    taken.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
         PICTURES / f"{name}.png", optimize=True
     )
 
@@ -170,23 +172,24 @@ def draw_monitor(chromium: Any, url: str) -> None:
         view.close()
 
 
-def draw_report(chromium: Any, page: Path) -> None:
-    """The demo's report, as wide as a laptop's window."""
+def draw_report(chromium: Any, archive: Path) -> None:
+    """The report of an archive's tables, as wide as a laptop's window."""
+    tables = archive.parent / "tables"
+    pipeline.run(None, archive, tables)
+    subprocess.run([*PENSTOCK, "report", tables.name], check=True, cwd=tables.parent)  # the page names the folder
     view = chromium.new_page(viewport={"width": 1440, "height": 1000})
-    view.goto(page.resolve().as_uri())
+    view.goto((tables / "report.html").resolve().as_uri())
     keep(view, "report")
     view.close()
 
 
 def draw_demo() -> None:
-    """The monitor beside the demo, and then the demo's report."""
-    command = [sys.executable, "-u", "-m", "penstock"]
+    """The monitor beside the demo, and then a report of what the demo recorded."""
     with contextlib.ExitStack() as left:
         folder = left.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
         out = left.enter_context(tempfile.TemporaryDirectory())
+        chromium = left.enter_context(browser())
         environment = {**os.environ, "PENSTOCK_DIR": folder}
-        arguments = ["demo", "--seconds", str(DEMO_SECONDS), "--out", out]
-        demo = left.enter_context(running([*command, *arguments], env=environment))
         archive = Path(out, "archive")
 
         def records() -> bool:
@@ -195,19 +198,18 @@ def draw_demo() -> None:
             except penstock.PenstockError:
                 return False
 
-        while not records():
-            assert demo.poll() is None, "the demo ended before it recorded"
-            time.sleep(0.1)
-        (channels,) = Path(folder).glob("penstock-demo-*")
-        with browser() as chromium:
+        arguments = ["demo", "--seconds", str(DEMO_SECONDS), "--out", out]
+        with running([*PENSTOCK, *arguments], env=environment) as demo:
+            while not records():
+                assert demo.poll() is None, "the demo ended before it recorded"
+                time.sleep(0.1)
+            (channels,) = Path(folder).glob("penstock-demo-*")
             beside = {**os.environ, "PENSTOCK_DIR": str(channels)}
-            watching = [*command, "monitor", "--port", "0", "--archive", str(archive)]
+            watching = [*PENSTOCK, "monitor", "--port", "0", "--archive", str(archive)]
             with running(watching, env=beside, stdout=subprocess.PIPE) as monitor:
                 assert monitor.stdout is not None
                 draw_monitor(chromium, monitor.stdout.readline().split()[1])
-            assert demo.wait(600) == 0
-            (page,) = Path(out).glob("*.html")
-            draw_report(chromium, page)
+        draw_report(chromium, archive)
 
 
 if __name__ == "__main__":

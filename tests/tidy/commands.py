@@ -1,4 +1,4 @@
-"""Calls of the command and its options that pages, docstrings and error texts name, and what is wrong with them."""
+"""Calls of the command and its options that pages, docstrings and error texts name, and their errors."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Commands:
         }
 
     def wrong(self, call: list[str], rest: str = "") -> str | None:
-        """What is wrong with a call, or None. A call of options alone only names them. rest: options that the same line tells of."""
+        """The error of a call, or None. A call of options alone only names them. rest: options that the same line tells of."""
         words = [word.strip("[]()") for word in call if word.strip("[]()")]
         command, path = self._root, []
         while words and hasattr(command, "commands") and not words[0].startswith("-"):
@@ -179,7 +179,7 @@ def _of_tools() -> set[str]:
 
 
 def problems(commands: Commands, named: Named) -> Iterator[str]:
-    """What is wrong with a text."""
+    """The errors of a text."""
     if (named.where.rpartition(":")[0], named.text) in LABELS:
         return
     found = list(calls(named))

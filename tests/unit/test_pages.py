@@ -92,8 +92,8 @@ def beside(first, second, folder):
     deadline = time.monotonic() + 60
     while not any(status.members for status in penstock.channels("log:imu")):
         assert time.monotonic() < deadline
-        assert running[0].poll() is None
-        time.sleep(0.01)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            assert running[0].wait(0.01) is None, "it ended before the other came"
     running.append(start(second))
     said = [child.communicate(timeout=120)[0] for child in running]
     assert [child.returncode for child in running] == [0, 0]
