@@ -19,7 +19,8 @@ CALL = re.compile(r"(?:(?<=^)|(?<=[\s($'\"`;&|]))penstock (?=-v |--?[a-z]|[a-z])
 NO_CALL = re.compile(r"(?:install|import|from|of|-m|-U|uninstall|package|module|show) '?$")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 ENDS = re.compile(r"\s\||\s#\s|\s&&?(\s|$)|;|\s>\s|\s<\s|\s{3,}|\)$|[)] |: |, |\. |\.$|,$|:$|→")
-ALSO = {"pipeline": ("--archive", "--optimize")}  # what a call needs unless it has the other
+ALSO = {"pipeline": ("--archive", "--optimize")}  # a call needs the first, or the second
+
 # Names that begin like a call: a Spark query's, a process's in the monitor's graph. Options of a shell script's own programs.
 LABELS = {
     ("src/penstock/spark/query.py", "penstock pipeline X"),

@@ -83,7 +83,7 @@ def test_the_programs_of_a_page_run(page, reader):
 
 
 def beside(first, second, folder):
-    """What two programs print, of which the second is started when the first is at the channel."""
+    """Starts the second program when the first is at the channel. Gives their outputs."""
 
     def start(arguments):
         return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=folder)
