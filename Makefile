@@ -103,10 +103,11 @@ bench: $(STAMP) ## Run every benchmark with rivals; results in out/bench
 	$(BIN)/python tools/aeron.py
 	for question in $(QUESTIONS); do $(BIN)/python -m bench $$question --json out/bench/$$question.json || exit 1; done
 
-docs: ## Build the documentation into docs/_build
+docs: ## Build the documentation into docs/_build, and check its links
 	@$(MAKE) -s $(STAMP)
 	$(call packages,docs)
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build
+	$(BIN)/python tools/links.py --built docs/_build
 
 evidence: $(STAMP) ## The evidence rooms: model checker, mutants, kills, hostile bytes, faults (MODE=long for all)
 	$(BIN)/python -m evidence --mode $(MODE) --seed $(EVIDENCE_SEED) --json out/evidence.json $(EVIDENCE_OPTIONS)

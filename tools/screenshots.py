@@ -1,5 +1,5 @@
 """Draws the pictures of the docs that show programs: `penstock top` beside a small robot of real processes, the monitor beside the demo,
-and the demo's report. Needs Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
+and a report of its archive. Needs Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from rich.console import Console
 from rich.text import Text
 
 import penstock
+from penstock.spark import pipeline
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS, LINES, LOOKS = 118, 12, 8
 HOME = b"\x1b[H"
-DEMO_SECONDS, LOOKS_BEFORE = 90, 20
+PENSTOCK = [sys.executable, "-u", "-m", "penstock"]
+DEMO_SECONDS, LOOKS_BEFORE = 120, 20
+PATIENCE_MS = 120_000  # of a loaded machine
 
 
 def write(channel: str, rate: float, length: int) -> None:
@@ -119,6 +122,17 @@ def draw_top() -> None:
 
 
 @contextlib.contextmanager
+def running(command: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A program that ends with the block, also where that fails."""
+    process = subprocess.Popen(command, text=True, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@contextlib.contextmanager
 def browser() -> Iterator[Any]:
     """A real Chromium: the one that CHROMIUM names, the system's, or Playwright's own."""
     from playwright.sync_api import sync_playwright
@@ -135,7 +149,7 @@ def keep(page: Any, name: str) -> None:
     from PIL import Image
 
     taken = Image.open(io.BytesIO(page.screenshot()))
-    taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+    taken.convert("RGB").quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
         PICTURES / f"{name}.png", optimize=True
     )
 
@@ -144,6 +158,7 @@ def draw_monitor(chromium: Any, url: str) -> None:
     """The monitor, as wide as a laptop's window and dark, and as wide as a phone."""
     for name, width, height, scheme in (("monitor", 1440, 900, "dark"), ("monitor_phone", 420, 820, "light")):
         view = chromium.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+        view.set_default_timeout(PATIENCE_MS)
         view.goto(url)
         view.wait_for_selector("body[data-look]")
         while int(view.get_attribute("body", "data-look")) < LOOKS_BEFORE:
@@ -151,26 +166,30 @@ def draw_monitor(chromium: Any, url: str) -> None:
         if name == "monitor":
             view.locator(".rows .row").first.click()
             view.mouse.move(0, 0)
-        now = int(view.get_attribute("body", "data-look"))
-        view.wait_for_selector(f'body[data-look="{now + 2}"]')
+        two_later = int(view.get_attribute("body", "data-look")) + 2
+        view.wait_for_function("look => Number(document.body.dataset.look) >= look", arg=two_later)
         keep(view, name)
         view.close()
 
 
-def draw_report(chromium: Any, page: Path) -> None:
-    """The demo's report, as wide as a laptop's window."""
+def draw_report(chromium: Any, archive: Path) -> None:
+    """The report of an archive's tables, as wide as a laptop's window."""
+    tables = archive.parent / "tables"
+    pipeline.run(None, archive, tables)
+    subprocess.run([*PENSTOCK, "report", tables.name], check=True, cwd=tables.parent)  # the page names the folder
     view = chromium.new_page(viewport={"width": 1440, "height": 1000})
-    view.goto(page.resolve().as_uri())
+    view.goto((tables / "report.html").resolve().as_uri())
     keep(view, "report")
     view.close()
 
 
 def draw_demo() -> None:
-    """The monitor beside the demo, and then the demo's report."""
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, tempfile.TemporaryDirectory() as out:
+    """The monitor beside the demo, and then a report of what the demo recorded."""
+    with contextlib.ExitStack() as left:
+        folder = left.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
+        out = left.enter_context(tempfile.TemporaryDirectory())
+        chromium = left.enter_context(browser())
         environment = {**os.environ, "PENSTOCK_DIR": folder}
-        command = [sys.executable, "-u", "-m", "penstock"]
-        demo = subprocess.Popen([*command, "demo", "--seconds", str(DEMO_SECONDS), "--out", out], env=environment)
         archive = Path(out, "archive")
 
         def records() -> bool:
@@ -179,25 +198,18 @@ def draw_demo() -> None:
             except penstock.PenstockError:
                 return False
 
-        while not records():
-            assert demo.poll() is None, "the demo ended before it recorded"
-            time.sleep(0.1)
-        (channels,) = Path(folder).glob("penstock-demo-*")
-        monitor = subprocess.Popen(
-            [*command, "monitor", "--port", "0", "--archive", str(archive)],
-            env={**os.environ, "PENSTOCK_DIR": str(channels)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert monitor.stdout is not None
-        url = monitor.stdout.readline().split()[1]
-        with browser() as chromium:
-            draw_monitor(chromium, url)
-            monitor.terminate()
-            monitor.wait(60)
-            assert demo.wait(600) == 0
-            (page,) = Path(out).glob("*.html")
-            draw_report(chromium, page)
+        arguments = ["demo", "--seconds", str(DEMO_SECONDS), "--out", out]
+        with running([*PENSTOCK, *arguments], env=environment) as demo:
+            while not records():
+                assert demo.poll() is None, "the demo ended before it recorded"
+                time.sleep(0.1)
+            (channels,) = Path(folder).glob("penstock-demo-*")
+            beside = {**os.environ, "PENSTOCK_DIR": str(channels)}
+            watching = [*PENSTOCK, "monitor", "--port", "0", "--archive", str(archive)]
+            with running(watching, env=beside, stdout=subprocess.PIPE) as monitor:
+                assert monitor.stdout is not None
+                draw_monitor(chromium, monitor.stdout.readline().split()[1])
+        draw_report(chromium, archive)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,12 @@ def spec(asked: Any) -> dict[str, Any]:
         file.CopyToProto(files.file.add())
 
     add(asked.DESCRIPTOR.file)
-    packed = zlib.compress(files.SerializeToString(deterministic=True), 9)
-    return {"kind": "protobuf", "message": asked.DESCRIPTOR.full_name, "files": base64.b64encode(packed).decode()}
+    return described(asked.DESCRIPTOR.full_name, files.SerializeToString(deterministic=True))
+
+
+def described(message: str, files: bytes) -> dict[str, Any]:
+    """The description of a message by its full name and the bytes of a FileDescriptorSet."""
+    return {"kind": "protobuf", "message": message, "files": base64.b64encode(zlib.compress(files, 9)).decode()}
 
 
 def coders(asked: Any) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
@@ -94,15 +98,33 @@ def _reader(name: str, files: str) -> Callable[[bytes], Any]:
             f"its messages are protobuf's {name}, and the package protobuf is not installed: "
             "pip install 'penstock[protobuf]'"
         ) from error
+    from google.protobuf.message import DecodeError
+
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        found_files = descriptor_pb2.FileDescriptorSet.FromString(_unpacked(files))
+    except DecodeError as error:
+        raise ValueError(f"its description is none of protobuf's: {error}") from error
+    for file in found_files.file:
+        pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
+    found: Callable[[bytes], Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name)).FromString
+    return found
+
+
+def description(about: dict[str, Any]) -> bytes | None:
+    """The FileDescriptorSet that a channel keeps, for other programs; None if it is damaged."""
+    try:
+        return _unpacked(about["files"])
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return None
+
+
+def _unpacked(files: str) -> bytes:
     unpack = zlib.decompressobj()
     data = unpack.decompress(base64.b64decode(files, validate=True), DESCRIPTION_MAX)
     if not unpack.eof:
         raise ValueError("its description does not end")
-    pool = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
-        pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
-    found: Callable[[bytes], Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name)).FromString
-    return found
+    return data
 
 
 def plain(message: Any) -> Any:

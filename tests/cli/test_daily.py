@@ -61,8 +61,7 @@ def test_a_script_for_each_shell(shell, tmp_path):
 
 
 def asked(words):
-    line = words.split(" ")
-    return command(_PENSTOCK_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(line) - 1)).stdout.split()
+    return command(_PENSTOCK_COMPLETE="complete_bash", _PENSTOCK_LINE=words).stdout.split()
 
 
 def test_channels_commands_and_options_are_completed():
@@ -128,3 +127,22 @@ def test_that_is_the_truth(tmp_path):
     )
     assert duck.stderr == ""
     assert json.loads(duck.stdout) == {"n": 1}
+
+
+# ---- help ----
+
+
+def test_the_help_shows_every_command_in_a_group_on_a_line_of_80_columns():
+    import typer
+
+    from penstock.cli import app
+    from penstock.cli.groups import GROUPS
+
+    text = command("--help", COLUMNS="80", TERM="dumb").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    panels = [line.strip("╭─╮ ") for line in text.splitlines() if line.startswith("╭")]
+    assert panels == ["Options", *GROUPS]
+    shown = [line.strip("│").split()[0] for line in text[text.index(panels[1]) :].splitlines() if line.startswith("│")]
+    assert shown == [name for lines in GROUPS.values() for name in lines]
+    there = typer.main.get_command(app).commands
+    assert sorted(shown) == sorted(name for name, one in there.items() if not one.hidden)

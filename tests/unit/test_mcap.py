@@ -234,6 +234,83 @@ def test_wrong_files_and_arguments(filled, tmp_path):
             import_mcap(filled, tmp_path / "cut.mcap")
 
 
+@pytest.fixture
+def poses(archive):
+    """Channels of a protobuf message with messages, one of them with a header; the messages."""
+    message_class = pytest.importorskip("poses", reason="needs protobuf").message_class
+    pose = message_class()
+    sent = [pose(x=number / 2, mode=number % 2, gains={"p": number}, path=[number]) for number in range(5)]
+    for one in sent:
+        one.at.FromJsonString("2026-01-02T03:04:05Z")
+    with (
+        penstock.publish("log:robot/pose", codec=pose) as pub,
+        penstock.publish("sync:poses", codec=pose) as lab,
+        archive.record(["log:robot/pose", "sync:poses"]),
+    ):
+        for one in sent:
+            pub.send(one)
+            lab.send(one)
+    return sent
+
+
+def test_protobuf_messages_have_their_own_schema(poses, archive, tmp_path):
+    from poses import decoded
+
+    export_mcap(archive.path, tmp_path / "out.mcap")
+    found = read(tmp_path / "out.mcap")
+    assert len(found) == 10
+    for topic in ("log:robot/pose", "sync:poses"):
+        told = [(schema, channel, message) for schema, channel, message in found if channel.topic == topic]
+        assert {(s.name, s.encoding, c.message_encoding) for s, c, _ in told} == {
+            ("robot.Pose", "protobuf", "protobuf")
+        }
+        made = [decoded(schema.name, schema.data, message.data) for schema, _, message in told]
+        assert [one.SerializeToString(deterministic=True) for one in made] == [
+            one.SerializeToString(deterministic=True) for one in poses
+        ]
+        assert [one.at.ToJsonString() for one in made] == ["2026-01-02T03:04:05Z"] * 5
+
+
+def test_protobuf_messages_go_there_and_back(poses, archive, tmp_path):
+    export_mcap(archive.path, tmp_path / "out.mcap")
+    again = penstock.Archive(tmp_path / "again")
+    assert import_mcap(again, tmp_path / "out.mcap").rows == 10
+    assert again.find("log:robot/pose").codec == archive.find("log:robot/pose").codec
+    assert raw(again, "log:robot/pose") == raw(archive, "log:robot/pose")
+    assert [m.data["x"] for m in again.replay("log:poses")] == [one.x for one in poses]
+    export_mcap(again.path, tmp_path / "again.mcap")
+    assert [schema.name for schema, _, _ in read(tmp_path / "again.mcap")] == ["robot.Pose"] * 10
+
+
+def test_protobuf_of_other_programs_is_imported_as_protobuf(poses, archive, tmp_path):
+    from google.protobuf import descriptor_pb2
+
+    with open(tmp_path / "other.mcap", "wb") as file:
+        writer = Writer(file)
+        writer.start(profile="", library="another")
+        files = descriptor_pb2.FileDescriptorSet()
+        for one in (*poses[0].DESCRIPTOR.file.dependencies, poses[0].DESCRIPTOR.file):
+            one.CopyToProto(files.file.add())
+        whole = writer.register_schema("robot.Pose", "protobuf", files.SerializeToString())
+        broken = writer.register_schema("robot.Pose", "protobuf", b"\xff")
+        for topic, schema in (("/pose", whole), ("/broken", broken)):
+            number = writer.register_channel(topic, "protobuf", schema)
+            writer.add_message(number, BEGAN, poses[3].SerializeToString(), BEGAN)
+        writer.finish()
+    into = penstock.Archive(tmp_path / "into")
+    assert import_mcap(into, tmp_path / "other.mcap").rows == 2
+    (found,) = into.replay("log:pose")
+    assert (found.data["x"], found.data["mode"], found.data["gains"]) == (1.5, "RUN", {"p": 3.0})
+    (found,) = into.replay("log:broken")
+    assert found.data == poses[3].SerializeToString()
+
+
+@pytest.mark.parametrize("files", ["é", "AAAA", "eJwDAAAAAA", 7, None])
+def test_a_damaged_description_of_protobuf_is_no_schema(files):
+    found = mcap_schemas.form_of({"kind": "protobuf", "message": "robot.Pose", "files": files}, [])
+    assert found == mcap_schemas.Form("x-penstock-protobuf")
+
+
 @pytest.mark.parametrize(
     ("dtype", "definition"),
     [

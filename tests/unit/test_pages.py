@@ -5,7 +5,9 @@ import io
 import re
 import subprocess
 import sys
+import time
 import warnings
+from pathlib import Path
 
 import pages
 import pytest
@@ -80,19 +82,43 @@ def test_the_programs_of_a_page_run(page, reader):
             value.close()
 
 
+def beside(first, second, folder):
+    """Starts the second program when the first is at the channel. Gives their outputs."""
+
+    def start(arguments):
+        return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=folder)
+
+    running = [start(first)]
+    deadline = time.monotonic() + 60
+    while not any(status.members for status in penstock.channels("log:imu")):
+        assert time.monotonic() < deadline
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            assert running[0].wait(0.01) is None, "it ended before the other came"
+    running.append(start(second))
+    said = [child.communicate(timeout=120)[0] for child in running]
+    assert [child.returncode for child in running] == [0, 0]
+    penstock.remove("log:imu")
+    return said
+
+
 @pytest.mark.parametrize("page", PAIRS, ids=pages.name_of)
 def test_programs_for_two_terminals(page, tmp_path):
     ((first, second, output),) = pages.pairs_of(page)
-    for order in ((first, second), (second, first)):
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-W", "error", "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path
-            )
-            for code in order
-        ]
-        said = {code: child.communicate(timeout=120)[0] for code, child in zip(order, running, strict=True)}
-        assert [child.returncode for child in running] == [0, 0]
-        assert said == {first: output, second: ""}
+    listen, sensor = ([sys.executable, "-W", "error", "-c", code] for code in (first, second))
+    assert beside(listen, sensor, tmp_path) == [output, ""]
+    assert beside(sensor, listen, tmp_path) == ["", output]
+
+
+def test_the_commands_for_two_terminals_in_both_orders(tmp_path):
+    text = (pages.ROOT / "docs" / "start" / "two_terminals.md").read_text()
+    (sub,) = re.findall(r"^\$ (penstock sub .*)$", text, re.M)
+    (pub,) = re.findall(r"^\$ (echo .*penstock pub .*)$", text, re.M)
+    message = '{"t": 3, "gyro": [0, 0, 0]}\n'
+    shell = ["bash", "-c", f"PATH={Path(sys.executable).parent}:$PATH; {sub} -n 1 2>/dev/null"]
+    publish = ["bash", "-c", f"PATH={Path(sys.executable).parent}:$PATH; {pub} 2>/dev/null"]
+    assert [one for one in beside(shell, publish, tmp_path) if one] == [message]
+    subprocess.run(publish, check=True, stdout=subprocess.DEVNULL, timeout=120)
+    assert subprocess.run(shell, check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout == message
 
 
 def test_pages_have_programs():

@@ -1,5 +1,6 @@
 """`penstock view`: a client that speaks Foxglove's protocol subscribes to topics, and decodes messages to what was sent."""
 
+import base64
 import contextlib
 import io
 import json
@@ -132,6 +133,22 @@ def test_json_and_records_are_what_was_sent():
         assert topic["schema"] == "float64 t\nfloat32[3] gyro\nuint16 n\n"
         _, body = received(imu, s.client, record, s.client.subscribe("ring:imu"))
         assert np.frombuffer(body, IMU)[0] == record
+
+
+def test_protobuf_messages_have_their_own_schema():
+    poses = pytest.importorskip("poses", reason="needs protobuf")
+    pose = poses.message_class()
+    with penstock.publish("log:pose", codec=pose) as pub, Serving() as s:
+        pub.send(pose(x=1.5, mode=1))
+        topic = s.client.topic("log:pose")
+        assert (topic["encoding"], topic["schemaEncoding"], topic["schemaName"]) == (
+            "protobuf",
+            "protobuf",
+            "robot.Pose",
+        )
+        _, body = received(pub, s.client, pose(x=1.5, mode=1), s.client.subscribe("log:pose"))
+        found = poses.decoded(topic["schemaName"], base64.b64decode(topic["schema"]), body)
+        assert (found.x, found.mode) == (1.5, 1)
 
 
 def test_members_messages_come_without_their_header():

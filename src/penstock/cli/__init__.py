@@ -19,6 +19,7 @@ from penstock.cli import (
     completion,
     doctor,
     ending,
+    groups,
     info,
     jobs,
     monitor,
@@ -72,6 +73,7 @@ for room in (
     report,
 ):
     room.add_commands(app)
+groups.grouped(app)
 
 
 def run(arguments: Sequence[str]) -> int:

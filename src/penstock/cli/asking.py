@@ -70,7 +70,9 @@ def _answer(out: Path, query: str, engine: str, master: str | None, limit: int |
     if engine == "duckdb":
         return queries.by_duckdb(str(out), query, limit)
     if not tables.names(str(out)):  # said before a JVM is started
-        raise penstock.NotFound(f"{output.path(out)} holds no tables: run penstock pipeline --out {output.path(out)}")
+        raise penstock.NotFound(
+            f"{output.path(out)} holds no tables: run penstock pipeline --archive ARCHIVE --out {output.path(out)}"
+        )
     spark = session("penstock-sql", master=master)
     try:
         return queries.by_spark(spark, str(out), query, limit)

@@ -150,7 +150,7 @@ class _Topic:
         schema = None
         if form.schema is not None:
             encoding, text = form.schema
-            schema = self._sdk.Schema(name=schema_name(self.channel), encoding=encoding, data=text)
+            schema = self._sdk.Schema(name=form.name or schema_name(self.channel), encoding=encoding, data=text)
         self._topic = self._sdk.Channel(
             self.channel, schema=schema, message_encoding=form.message_encoding, context=self._context
         )

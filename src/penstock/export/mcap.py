@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from penstock import Archive, codecs
+from penstock import Archive, codecs, protobufs
 from penstock.durable import own_errors
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.export import Exported, Outcome, Progress, mcap_schemas
@@ -139,7 +139,7 @@ class _Writing:
         schema = 0
         if form.schema is not None:
             encoding, text = form.schema
-            schema = self._writer.register_schema(schema_name(one.channel), encoding, text)
+            schema = self._writer.register_schema(form.name or schema_name(one.channel), encoding, text)
         about = {CHANNEL: one.channel, CODEC: json.dumps(codec)}
         number = self._writer.register_channel(one.channel, form.message_encoding, schema, about)
         return _Stream(number, form, codec)
@@ -186,8 +186,8 @@ def import_mcap(
     """Appends the messages of an MCAP file to an archive, each topic to a recording. Their log times are the send times.
 
     streams: only these channels; patterns too. A topic that Penstock wrote becomes the same channel with the same codec, or a `log:`
-    where its kind has recordings of its own form. Any other topic `/robot/imu` becomes `log:robot/imu`: json and msgpack by these
-    codecs, everything else as bytes.
+    where its kind has recordings of its own form. Any other topic `/robot/imu` becomes `log:robot/imu`: json, msgpack and protobuf by
+    these codecs, everything else as bytes.
     """
     package = _package()
     span = nanoseconds(since, "since"), nanoseconds(until, "until")
@@ -206,6 +206,7 @@ class _Reader:
     def __init__(self, package: Any, file: BinaryIO, path: object) -> None:
         self._package, self._file, self._path = package, file, path
         self.channels: list[Any] = []
+        self.schemas: dict[int, Any] = {}
         self.counts: dict[int, int] = {}
         try:
             summary = package.reader.make_reader(file).get_summary()
@@ -214,6 +215,7 @@ class _Reader:
         if summary is None:
             raise Corrupt(f"{path} has no summary, as if its writer had died: run mcap recover on it")
         self.channels = [channel for _, channel in sorted(summary.channels.items())]
+        self.schemas = summary.schemas
         self.counts = summary.statistics.channel_message_counts if summary.statistics else {}
 
     def _corrupt(self, error: Exception) -> Corrupt:
@@ -251,7 +253,7 @@ class _Importing:
     def run(self, reader: _Reader, streams: Sequence[str] | None) -> Outcome:
         """Appends the file's messages, some thousands of a topic at a time."""
         for one in reader.channels:
-            name, codec = _target(one)
+            name, codec = _target(one, reader.schemas.get(one.schema_id))
             if streams is None or matches_any(streams, name):
                 self._topics[one.id] = _Topic(name, codec, [], [])
         wanted = sorted({one.topic for one in reader.channels if one.id in self._topics})
@@ -292,8 +294,8 @@ class _Importing:
         return size
 
 
-def _target(channel: Any) -> tuple[str, dict[str, Any]]:
-    """The channel and the codec of a topic."""
+def _target(channel: Any, schema: Any) -> tuple[str, dict[str, Any]]:
+    """The channel and the codec of a topic. schema: the file's for it, or None."""
     known = channel.metadata.get(CHANNEL)
     if known is not None:
         try:
@@ -302,8 +304,17 @@ def _target(channel: Any) -> tuple[str, dict[str, Any]]:
         except (KeyError, ValueError, TypeError, AttributeError, PenstockError):
             codec = codecs.BYTES.spec
         return known, codec
-    kind = channel.message_encoding if channel.message_encoding in ("json", "msgpack") else "bytes"
-    return f"log:{_name(channel.topic)}", {"kind": kind}
+    return f"log:{_name(channel.topic)}", _foreign(channel.message_encoding, schema)
+
+
+def _foreign(encoding: str, schema: Any) -> dict[str, Any]:
+    """The codec of another program's topic."""
+    if encoding == "protobuf" and schema is not None and schema.encoding == "protobuf":
+        try:
+            return codecs.from_spec(protobufs.described(schema.name, schema.data)).spec
+        except PenstockError:  # a description that describes no such message
+            pass
+    return {"kind": encoding if encoding in ("json", "msgpack") else "bytes"}
 
 
 def _name(topic: str) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from penstock import codecs
+from penstock import codecs, protobufs
 
 OPAQUE = "application/octet-stream"
 FLAT = {
@@ -30,11 +30,12 @@ FLAT = {
 
 @dataclass(frozen=True)
 class Form:
-    """message_encoding: of the file's channel. schema: (encoding, text), or None for messages without one. has_envelope: a recorded
-    message is a body behind a header, and the body is written."""
+    """message_encoding: of the file's channel. schema: (encoding, data), or None for messages without one. name: the schema's, where
+    the codec has one. has_envelope: a recorded message is a body behind a header, and the body is written."""
 
     message_encoding: str
     schema: tuple[str, bytes] | None = None
+    name: str | None = None
     has_envelope: bool = False
 
 
@@ -45,11 +46,13 @@ def form_of(codec: dict[str, Any], samples: Sequence[bytes]) -> Form | None:
         return None
     if (body := codecs.body_spec(codec)) is not None:
         inner = form_of(body, samples)
-        return None if inner is None else Form(inner.message_encoding, inner.schema, True)
+        return None if inner is None else replace(inner, has_envelope=True)
     if kind == "json":
         return Form("json", ("jsonschema", json_schema(samples)))
     if kind == "msgpack":
         return Form("msgpack")
+    if kind == "protobuf" and (description := protobufs.description(codec)) is not None:
+        return Form("protobuf", ("protobuf", description), codec["message"])
     if kind == "struct" and (text := ros_definition(codec["dtype"])) is not None:
         return Form("ros1", ("ros1msg", text.encode()))
     return Form(OPAQUE if kind == "bytes" else f"x-penstock-{kind}")
