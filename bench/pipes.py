@@ -15,10 +15,12 @@ import penstock
 from bench import reasons, rivals
 from bench.bounded import Failed, Results, child, context, join, program, until, watched
 from bench.ipc import add_trips, copies, of_two_copies, own_channels, throughput, tried, wakes, why_copies
+from bench.processes import round_trips
 from bench.report import Report
 from bench.rivals import pipe, pipe_batch
 from evidence.build import build
 
+PUSHES = "penstock push and pull, spinning"
 NAMES = ("pyzmq", "mp_queue", "mp_pipe", "faster_fifo")
 
 
@@ -42,7 +44,7 @@ def run(report: Report) -> None:
         for who, rival in rpc.items():
             questions(report, who, rival)
         wakes(report, "64 B, request and reply")
-        in_one_process(report)
+        there_and_back(report)
         threads(report)
     core(report)
     aims(report)
@@ -200,28 +202,23 @@ def core(report: Report) -> None:
         report.add("within a process, C++ core", who, metric, values, "ns")
 
 
-def in_one_process(report: Report) -> None:
-    """CPU time of a request and its reply where one thread makes all four calls, so that nobody waits."""
-    count, rounds = (300, 2) if report.quick else (3_000, 20)
-    data, found = os.urandom(64), []
-    with penstock.join("pipe:one", role="request") as asks, penstock.join("pipe:one", role="reply") as serves:
-        for _ in range(rounds):
-            begun = time.process_time_ns()
-            for _ in range(count):
-                pending = asks.submit(data)
-                serves.recv().reply(data)
-                pending.result()
-            found.append((time.process_time_ns() - begun) / count)
-    report.add("64 B, request and reply in one process", "penstock", "CPU", found, "ns")
+def there_and_back(report: Report) -> None:
+    """Round trips without questions: a push, a pull, a push, a pull."""
+    case, count = "64 B, request and reply", 300 if report.quick else 20_000
+    if not report.tries(PUSHES, case):
+        return
+    try:
+        times = round_trips(report.limit, pipe, 64, count, spin=math.inf)
+    except Failed as error:
+        report.failed(PUSHES, case, error)
+        return
+    add_trips(report, case, PUSHES, times)
 
 
 def why_asked(report: Report) -> str:
     """For the round trip of a spinning requester and a spinning server."""
-    trip = report.get("64 B, request and reply", "penstock spinning", "p50")
-    alone = report.get("64 B, request and reply in one process", "penstock", "CPU")
-    if not trip or not alone:
-        return ""
-    return f"submit, recv, reply and result take {alone / 1e3:.2f} µs of CPU in one process, without any wait; this round trip {trip:.2f} µs"
+    bare = report.get("64 B, request and reply", PUSHES, "p50")
+    return f"a push and a pull there and the same back, both spinning, take {bare:.2f} µs in this run" if bare else ""
 
 
 def why_shared(one: float | None, eight: float | None) -> str:
