@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import penstock
-from bench import rivals
+from bench import reasons, rivals
 from bench.bounded import Failed
 from bench.bounded import program as run_program
-from bench.ipc import COUNTS, copies, in_one_process, latency, of_two_copies, own_channels, throughput
+from bench.ipc import COUNTS, copies, in_one_process, latency, of_two_copies, own_channels, throughput, why_copies
 from bench.report import Report
 from bench.rivals import ours, ours_batch, ours_inplace
 from evidence.build import build
@@ -20,6 +20,7 @@ def run(report: Report) -> None:
     everyone = {"penstock": ours, "penstock batches": ours_batch, "penstock in place": ours_inplace, **found}
     sizes = (64,) if report.quick else tuple(COUNTS)
     with own_channels():
+        reasons.calls(report)
         in_one_process(report, "log:one", term_length=1 << 20)
         native(report)
         for size in sizes:
@@ -62,21 +63,30 @@ def aims(report: Report) -> None:
         60,
         "ns",
         report.get("64 B, one process", "penstock send", cpu),
+        reasons.of_calls(report),
     )
-    report.at_most(
-        "64 B, one by one", "CPU per receive", 50, "ns", report.get("64 B, one process", "penstock receive", cpu)
-    )
-    report.at_least(one, "throughput, times pyaeron", 2.5, "×", report.ratio(one, "throughput", "penstock", "pyaeron"))
-    report.at_least(one, "throughput, times pyzmq", 12, "×", report.ratio(one, "throughput", "penstock", "pyzmq"))
-    report.at_least(three, "throughput, times pyzmq", 12, "×", report.ratio(three, "throughput", "penstock", "pyzmq"))
-    report.at_least(one, "throughput in batches", 30e6, "messages/s", report.get(one, "penstock batches", "throughput"))
-    report.at_most(
-        "64 B", "round trip p50, spinning", 0.8, "µs", report.get("64 B, round trip", "penstock spinning", "p50")
-    )
-    report.at_most(
-        "64 B", "round trip p50, sleeping", 10, "µs", report.get("64 B, round trip", "penstock sleeping", "p50")
-    )
+    received = report.get("64 B, one process", "penstock receive", cpu)
+    report.at_most("64 B, one by one", "CPU per receive", 50, "ns", received, reasons.of_calls(report))
+    for case, rival, aim, readers in ((one, "pyaeron", 2.5, 1), (one, "pyzmq", 12, 1), (three, "pyzmq", 12, 3)):
+        why = reasons.of_cores(report, case, "penstock", readers)
+        ratio = report.ratio(case, "throughput", "penstock", rival)
+        report.at_least(case, f"throughput, times {rival}", aim, "×", ratio, why)
+    why = reasons.of_cores(report, one, "penstock batches", 1)
+    batches = report.get(one, "penstock batches", "throughput")
+    report.at_least(one, "throughput in batches", 30e6, "messages/s", batches, why)
+    trip = "64 B, round trip"
+    spun, slept = (report.get(trip, f"penstock {way}", "p50") for way in ("spinning", "sleeping"))
+    why = reasons.of_trips(report, trip, "penstock spinning")
+    report.at_most("64 B", "round trip p50, spinning", 0.8, "µs", spun, why)
+    report.at_most("64 B", "round trip p50, sleeping", 10, "µs", slept, reasons.of_wakes(report, trip))
     value = report.get("64 B, C++ core", "penstock shared", "CPU per message, both sides")
     report.at_most("64 B, C++ core", "CPU per message, both sides", 30, "ns", value)
     if not report.quick:
-        report.at_least("1 MiB", "rate, of one memcpy in and one out", 0.9, "×", of_two_copies(report))
+        large = "1 MiB, 1 subscriber"
+        why = reasons.of_cores(report, large, "penstock", 1)
+        ratio = report.ratio(large, "throughput", "penstock", "iceoryx2")
+        report.at_least(large, "throughput, times iceoryx2", 1, "×", ratio, why)
+        of_two = of_two_copies(report)
+        report.at_least(
+            "1 MiB", "rate, of one memcpy in and one out", 0.9, "×", of_two, why_copies(report, zeroes=True)
+        )

@@ -6,20 +6,21 @@ import json
 import math
 import os
 import queue
-import statistics
 import threading
 import time
 from types import ModuleType
 from typing import Any
 
 import penstock
-from bench import rivals
+from bench import reasons, rivals
 from bench.bounded import Failed, Results, child, context, join, program, until, watched
-from bench.ipc import copies, of_two_copies, own_channels, throughput, tried
+from bench.ipc import add_trips, copies, of_two_copies, own_channels, throughput, tried, wakes, why_copies
+from bench.processes import round_trips
 from bench.report import Report
 from bench.rivals import pipe, pipe_batch
 from evidence.build import build
 
+PUSHES = "penstock push and pull, spinning"
 NAMES = ("pyzmq", "mp_queue", "mp_pipe", "faster_fifo")
 
 
@@ -42,7 +43,8 @@ def run(report: Report) -> None:
             questions(report, f"penstock {way}", pipe, spin=spin)
         for who, rival in rpc.items():
             questions(report, who, rival)
-        wakes(report)
+        wakes(report, "64 B, request and reply")
+        there_and_back(report)
         threads(report)
     core(report)
     aims(report)
@@ -126,33 +128,7 @@ def _answered(report: Report, who: str, what: str, measure: Any, *args: Any) -> 
     times = tried(report, who, case, what, measure, *args)
     if times is None:
         return
-    kept = sorted(times[len(times) // 10 :])
-    report.add(case, who, "p50", statistics.median(kept) / 1e3, "µs")
-    report.add(case, who, "p99", kept[int(len(kept) * 0.99)] / 1e3, "µs")
-
-
-def _echo_wakes(there: int, back: int, count: int) -> None:
-    for _ in range(count):
-        os.eventfd_read(there)
-        os.eventfd_write(back, 1)
-
-
-def wakes(report: Report) -> None:
-    """The time in which the kernel wakes one process and then the other, and nothing else: no sleeping round trip is shorter."""
-    count = 300 if report.quick else 20_000
-    _answered(report, "two bare wakes (eventfd)", f"{count:,} wakes", _wakes, count)
-
-
-def _wakes(count: int) -> list[int]:
-    there, back, times = os.eventfd(0), os.eventfd(0), []
-    other = child("the echo", _echo_wakes, there, back, count)
-    for _ in range(count):
-        begun = time.perf_counter_ns()
-        os.eventfd_write(there, 1)
-        os.eventfd_read(back)
-        times.append(time.perf_counter_ns() - begun)
-    join([other])
-    return times
+    add_trips(report, case, who, sorted(times[len(times) // 10 :]))
 
 
 KINDS: dict[str, Any] = {
@@ -226,6 +202,32 @@ def core(report: Report) -> None:
         report.add("within a process, C++ core", who, metric, values, "ns")
 
 
+def there_and_back(report: Report) -> None:
+    """Round trips without questions: a push, a pull, a push, a pull."""
+    case, count = "64 B, request and reply", 300 if report.quick else 20_000
+    if not report.tries(PUSHES, case):
+        return
+    try:
+        times = round_trips(report.limit, pipe, 64, count, spin=math.inf)
+    except Failed as error:
+        report.failed(PUSHES, case, error)
+        return
+    add_trips(report, case, PUSHES, times)
+
+
+def why_asked(report: Report) -> str:
+    """For the round trip of a spinning requester and a spinning server."""
+    bare = report.get("64 B, request and reply", PUSHES, "p50")
+    return f"a push and a pull there and the same back, both spinning, take {bare:.2f} µs in this run" if bare else ""
+
+
+def why_shared(one: float | None, eight: float | None) -> str:
+    """For the rate of all workers."""
+    if not one or not eight:
+        return ""
+    return f"9 processes share {reasons.cores()} cores: {1e6 / one:.2f} µs pass per message with one worker, {1e6 / eight:.2f} µs with eight"
+
+
 def aims(report: Report) -> None:
     """The aims of pipes, by the rivals of the same run."""
     case = "64 B, 1 subscriber"
@@ -234,15 +236,22 @@ def aims(report: Report) -> None:
         mine, theirs = report.get(where, who, "throughput"), report.get(where, rival, "throughput")
         return mine / theirs if mine and theirs else None
 
-    report.at_least(case, "one by one, times pyzmq", 12, "×", times("penstock", "pyzmq"))
-    report.at_least(case, "in batches, times pyzmq", 30, "×", times("penstock batches", "pyzmq"))
-    report.at_least(case, "one by one, times multiprocessing.Queue", 30, "×", times("penstock", "mp_queue"))
-    report.at_least("1 MiB, 1 subscriber", "times pyzmq", 1, "×", times("penstock", "pyzmq", "1 MiB, 1 subscriber"))
+    one, many = (reasons.of_cores(report, case, who, 1) for who in ("penstock", "penstock batches"))
+    large = "1 MiB, 1 subscriber"
+    report.at_least(case, "one by one, times pyzmq", 12, "×", times("penstock", "pyzmq"), one)
+    report.at_least(case, "in batches, times pyzmq", 30, "×", times("penstock batches", "pyzmq"), many)
+    report.at_least(case, "one by one, times multiprocessing.Queue", 30, "×", times("penstock", "mp_queue"), one)
+    why = reasons.of_cores(report, large, "penstock", 1)
+    report.at_least(large, "times pyzmq", 1, "×", times("penstock", "pyzmq", large), why)
     if not report.quick:
-        report.at_least("1 MiB", "rate, of one memcpy in and one out", 0.9, "×", of_two_copies(report))
-    for way, aim in (("spinning", 1.2), ("sleeping", 12.0)):
-        found = report.get("64 B, request and reply", f"penstock {way}", "p50")
-        report.at_most("64 B, request and reply", f"{way}, p50", aim, "µs", found)
+        of_two = of_two_copies(report)
+        report.at_least(
+            "1 MiB", "rate, of one memcpy in and one out", 0.9, "×", of_two, why_copies(report, zeroes=False)
+        )
+    asked = "64 B, request and reply"
+    spun, slept = (report.get(asked, f"penstock {way}", "p50") for way in ("spinning", "sleeping"))
+    report.at_most(asked, "spinning, p50", 1.2, "µs", spun, why_asked(report))
+    report.at_most(asked, "sleeping, p50", 12.0, "µs", slept, reasons.of_wakes(report, asked))
     if not report.quick:  # measured for libzmq's own
         for who, metric, aim in (
             ("ypipe", "write + flush + read", 20),
@@ -253,4 +262,5 @@ def aims(report: Report) -> None:
             found = report.get("within a process, C++ core", who, metric)
             report.at_most("within a process, C++ core", f"{who}, {metric}", aim, "ns", found)
     one, eight = (report.get("64 B, one pushes", who, "done by all") for who in ("1 worker", "8 workers"))
-    report.at_least("64 B, one pushes", "8 workers, times 1", 0.8, "×", eight / one if one and eight else None)
+    ratio = eight / one if one and eight else None
+    report.at_least("64 B, one pushes", "8 workers, times 1", 0.8, "×", ratio, why_shared(one, eight))

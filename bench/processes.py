@@ -1,8 +1,9 @@
 """Two or more processes that send and receive by any library: throughput, CPU time, round trips.
 
 A rival is a module with `sender(name, readers, size)`, `receiver(name, number, size)` giving objects with `send(data)`,
-`recv()` and `close()`. Names are fresh for each run. Children are forked before any handle exists. Every run is bounded in
-time (`bench.bounded`): `Failed` says what did not finish.
+`recv()` and `close()`. Its `crowded(readers)`, if it has one, gives options of its receivers where there are more processes than
+cores. Names are fresh for each run. Children are forked before any handle exists. Every run is bounded in time
+(`bench.bounded`): `Failed` says what did not finish.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ class Flow:
 
 
 def _receive(
-    rival: ModuleType, name: str, number: int, size: int, count: int, ready: Any, go: Any, results: Any
+    rival: ModuleType, name: str, number: int, readers: int, size: int, count: int, ready: Any, go: Any, results: Any
 ) -> None:
-    with contextlib.closing(rival.receiver(name, number, size)) as end:
+    options = rival.crowded(readers) if hasattr(rival, "crowded") else {}
+    with contextlib.closing(rival.receiver(name, number, size, **options)) as end:
         ready.release()
         go.wait()
         receive_many = getattr(end, "receive_many", None)
@@ -99,7 +101,8 @@ def _flow(rival: ModuleType, size: int, count: int, readers: int) -> Flow:
         everyone = [child("the sender", _send, rival, name, readers, size, count, opened, go, sent)]
         until(opened, everyone)
         everyone += [
-            child(f"receiver {i}", _receive, rival, name, i, size, count, ready, go, received) for i in range(readers)
+            child(f"receiver {i}", _receive, rival, name, i, readers, size, count, ready, go, received)
+            for i in range(readers)
         ]
         for _ in range(readers):
             until(ready, everyone)

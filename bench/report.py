@@ -49,6 +49,7 @@ class Report:
         self.results: list[Result] = []
         self.aims: list[Aim] = []
         self.missing: dict[str, str] = {}
+        self.notes: list[str] = []
         self._failures: dict[str, int] = {}
 
     @property
@@ -64,6 +65,11 @@ class Report:
             self.missing[f"{who}, {case}"] = f"not tried: it failed in {FAILURES} cases before"
             return False
         return True
+
+    def note(self, text: str) -> None:
+        """Notes how something was measured, where that is not the same on every machine."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def has_spark(self) -> bool:
         """Whether PySpark and a Java are there. If not, the report says why."""
@@ -116,6 +122,7 @@ class Report:
             "machine": machine(),
             "measured": datetime.now(UTC).date().isoformat(),
             "missing": self.missing,
+            "notes": self.notes,
             "results": [asdict(r) for r in self.results],
             "aims": [asdict(a) for a in self.aims],
         }
@@ -138,7 +145,13 @@ class Report:
             console.print(table)
         for name, why in self.missing.items():
             console.print(f"missing: {name}: {why}", markup=False, highlight=False)
-        if self.aims:
+        for note in self.notes:
+            console.print(f"note: {note}", markup=False, highlight=False)
+        if self.aims and self.quick:
+            console.print(
+                f"aims: {len(self.aims)}, judged at full size only: tiny inputs show that it runs, not how fast"
+            )
+        if self.aims and not self.quick:
             table = Table(title="aims", title_justify="left", box=None, padding=(0, 2, 0, 0))
             for name in ("case", "metric", "aim", "measured", "met"):
                 table.add_column(name)
@@ -148,7 +161,7 @@ class Report:
                     aim.case, aim.metric, aim.aim, value, {True: "yes", False: "no", None: "no rival"}[aim.met]
                 )
             console.print(table)
-        for why in dict.fromkeys(aim.why for aim in self.aims if aim.met is False and aim.why):
+        for why in dict.fromkeys(aim.why for aim in self.aims if aim.met is False and aim.why and not self.quick):
             missed = [f"{aim.case}: {aim.metric}" for aim in self.aims if aim.met is False and aim.why == why]
             console.print(f"missed: {'; '.join(missed)}: {why}", markup=False, highlight=False)
 

@@ -8,7 +8,7 @@ import statistics
 import time
 
 import penstock
-from bench import rivals
+from bench import reasons, rivals
 from bench.ipc import COUNTS, in_one_process, latency, own_channels, throughput
 from bench.report import Report
 from bench.rivals import ring, ring_batch
@@ -23,7 +23,13 @@ def run(report: Report) -> None:
     """All of it, everyone in turn, several times, medians."""
     found, report.missing = rivals.load(NAMES)
     everyone = {"penstock": ring, "penstock batches": ring_batch, **found}
+    if ring.crowded(3):
+        report.note(
+            f"three readers and a writer share {reasons.cores()} cores: the ring's readers yield their core for up to "
+            f"{ring.PATIENCE * 1e3:.0f} ms before they sleep, and its writer yields while it waits for them"
+        )
     with own_channels():
+        reasons.calls(report)
         in_one_process(report, "ring:one", capacity=1 << 20)
         idle_readers(report)
         for size in (64,) if report.quick else tuple(COUNTS):
@@ -66,18 +72,23 @@ def aims(report: Report) -> None:
         return mine / theirs if mine and theirs else None
 
     note = "" if here else " (383 k/s, 147 k/s, 5.3 µs elsewhere)"
-    report.at_least(one, f"throughput, times msgq{note}", 15, "×", times(one, "one"))
-    report.at_least(three, f"throughput, times msgq{note}", 40, "×", times(three, "three"))
+    for case, key, aim, readers in ((one, "one", 15, 1), (three, "three", 40, 3)):
+        why = reasons.of_cores(report, case, "penstock", readers)
+        report.at_least(case, f"throughput, times msgq{note}", aim, "×", times(case, key), why)
     trip = report.get("64 B, round trip", "penstock spinning", "p50")
     theirs = report.get("64 B, round trip", "msgq", "p50") if here else MSGQ["round trip"]
-    report.at_most("64 B", f"round trip p50, of msgq's{note}", 0.2, "×", trip / theirs if trip and theirs else None)
+    why = reasons.of_trips(report, "64 B, round trip", "penstock spinning")
+    ratio = trip / theirs if trip and theirs else None
+    report.at_most("64 B", f"round trip p50, of msgq's{note}", 0.2, "×", ratio, why)
     for name, limit in (("send", 60), ("receive", 50)):
         value = report.get("64 B, one process", f"penstock {name}", cpu)
-        report.at_most("64 B, one by one", f"CPU per {name}", limit, "ns", value)
+        report.at_most("64 B, one by one", f"CPU per {name}", limit, "ns", value, reasons.of_calls(report))
     batch = [report.get("64 B, one process", f"penstock {name}", cpu) for name in ("offer_many", "poll_arrow")]
     for name, value in zip(("send", "receive"), batch, strict=True):
         report.at_most("64 B, in batches", f"CPU per {name}", 20, "ns", value)
     costs = [report.get("64 B, idle subscriptions", f"penstock, {readers}", "CPU per send") for readers in IDLE[1:]]
     known = [cost for cost in costs if cost]
     spread = (max(known) - min(known)) / statistics.median(known) if known else None
-    report.at_most("64 B", "spread of a send's cost from 1 to 64 idle subscriptions", 0.1, "", spread)
+    each = ", ".join(f"{cost:.0f}" for cost in known)
+    why = f"a send takes {each} ns with {', '.join(map(str, IDLE[1:]))} idle subscriptions, medians of rounds in turn"
+    report.at_most("64 B", "spread of a send's cost from 1 to 64 idle subscriptions", 0.1, "", spread, why)

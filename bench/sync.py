@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 
-from bench import rivals
+import penstock
+from bench import reasons, rivals
 from bench.bounded import Failed
 from bench.ipc import latency, own_channels, throughput
 from bench.processes import mesh
@@ -21,6 +23,7 @@ def run(report: Report) -> None:
     found, report.missing = rivals.load(NAMES)
     everyone = {"penstock": sync, "penstock batches": sync_batch, **found}
     with own_channels():
+        in_one_process(report)
         for size in (64,) if report.quick else (64, 1024, 1 << 20):
             for readers in (1, 3):
                 throughput(report, everyone, size, readers)
@@ -28,6 +31,18 @@ def run(report: Report) -> None:
         for members in (2, 4, 8):
             conversation(report, {"penstock": sync, **found}, members)
     aims(report)
+
+
+def in_one_process(report: Report) -> None:
+    """CPU time of a member's calls where nobody disturbs: one thread sends a burst, then receives it."""
+    count, rounds = (500, 2) if report.quick else (3_000, 40)
+    data, found = os.urandom(64), {"send": [], "receive": []}
+    with penstock.join("sync:one", name="a", capacity=1 << 20) as one, penstock.join("sync:one", name="b") as other:
+        for _ in range(rounds):
+            found["send"].append(reasons.cpu_ns(lambda: one.send(data), count))
+            found["receive"].append(reasons.cpu_ns(other.recv, count))
+    for name, values in found.items():
+        report.add("64 B, one process", f"penstock {name}", "CPU per message", values, "ns")
 
 
 def conversation(report: Report, everyone: dict[str, ModuleType], members: int) -> None:
@@ -56,12 +71,16 @@ def aims(report: Report) -> None:
         return mine / theirs if mine else None
 
     alone = report.get("64 B, 1 subscriber", "penstock", "throughput")
-    report.at_least("64 B, 1 subscriber", "one by one", 5e6, "messages/s", alone)
-    for case, key in (("64 B, 1 subscriber", "one"), ("64 B, 3 subscribers", "three")):
-        report.at_least(case, "one by one, times pysyncq", 40, "×", times("penstock", case, key))
-        report.at_least(case, "in batches, times pysyncq", 200, "×", times("penstock batches", case, key))
-    report.at_least("1 MiB, 1 subscriber", "times pysyncq", 4, "×", times("penstock", "1 MiB, 1 subscriber", "large"))
-    for way, aim in (("spinning", 2.0), ("sleeping", 12.0)):
-        report.at_most(
-            "64 B, round trip", f"{way}, p50", aim, "µs", report.get("64 B, round trip", f"penstock {way}", "p50")
-        )
+    why = reasons.of_cores(report, "64 B, 1 subscriber", "penstock", 1)
+    report.at_least("64 B, 1 subscriber", "one by one", 5e6, "messages/s", alone, why)
+    for case, key, readers in (("64 B, 1 subscriber", "one", 1), ("64 B, 3 subscribers", "three", 3)):
+        for who, metric, aim in (("penstock", "one by one", 40), ("penstock batches", "in batches", 200)):
+            why = reasons.of_cores(report, case, who, readers)
+            report.at_least(case, f"{metric}, times pysyncq", aim, "×", times(who, case, key), why)
+    large = "1 MiB, 1 subscriber"
+    why = reasons.of_cores(report, large, "penstock", 1)
+    report.at_least(large, "times pysyncq", 4, "×", times("penstock", large, "large"), why)
+    trip = "64 B, round trip"
+    spun, slept = (report.get(trip, f"penstock {way}", "p50") for way in ("spinning", "sleeping"))
+    report.at_most(trip, "spinning, p50", 2.0, "µs", spun, reasons.of_trips(report, trip, "penstock spinning"))
+    report.at_most(trip, "sleeping, p50", 12.0, "µs", slept, reasons.of_wakes(report, trip))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import penstock
 from bench.rivals.ours_batch import Receiver
-from bench.rivals.ring import Sender, clean, prepare
+from bench.rivals.ring import Sender, clean, crowded, prepare
 
-__all__ = ["clean", "prepare", "receiver", "sender"]
+__all__ = ["clean", "crowded", "prepare", "receiver", "sender"]
 
 
 class _Sender(Sender):
@@ -21,9 +21,9 @@ class _Sender(Sender):
 
 def sender(name: str, readers: int, size: int) -> _Sender:
     """A publication."""
-    return _Sender(name, size)
+    return _Sender(name, readers, size)
 
 
-def receiver(name: str, number: int, size: int) -> Receiver:
+def receiver(name: str, number: int, size: int, **options: float) -> Receiver:
     """A subscription."""
-    return Receiver(penstock.subscribe(f"ring:{name}"), size)
+    return Receiver(penstock.subscribe(f"ring:{name}", **options), size)

@@ -3,9 +3,16 @@
 #include "socket_ends.hpp"
 #include "subscription.hpp"
 
+#include <typeinfo>
+
 namespace penstock::bind {
 
 namespace {
+
+// The end as what it is. Most calls come with the very class that they are for: a look at its name is all then.
+template <class Role, class From> Role *end_as(From &end) {
+    return typeid(end) == typeid(Role) ? static_cast<Role *>(&end) : dynamic_cast<Role *>(&end);
+}
 
 PipeReaderEnd &pipe_reader_of(Subscription &subscription) {
     auto *reader = dynamic_cast<PipeReaderEnd *>(&subscription.ready().itself());
@@ -13,12 +20,12 @@ PipeReaderEnd &pipe_reader_of(Subscription &subscription) {
     return *reader;
 }
 SocketReaderEnd &socket_reader_of(Subscription &subscription) {
-    auto *reader = dynamic_cast<SocketReaderEnd *>(&subscription.ready().itself());
+    auto *reader = end_as<SocketReaderEnd>(subscription.ready().itself());
     if (reader == nullptr) throw Error(Code::invalid, subscription.end().where() + ": this is no socket");
     return *reader;
 }
 PipeWriterEnd &pipe_writer_of(Publication &publication) {
-    auto *writer = dynamic_cast<PipeWriterEnd *>(&publication.ready());
+    auto *writer = end_as<PipeWriterEnd>(publication.ready());
     if (writer == nullptr) throw Error(Code::invalid, publication.end().where() + ": this is no pipe");
     return *writer;
 }
@@ -42,17 +49,20 @@ Went send_to(Publication &publication, uint64_t to, uint64_t id, int32_t kind, c
     return went;
 }
 
-// (who sent it, id, kind, body, `went`, the sender's name) of the next message, or null with no error set. Making the tuple may
-// run the collector, and with it code that lets other threads in: so it is made before the look that counts, in `made`, and
-// nothing between that look and the take can. The name is the pipe's own note of it: the sender may be dead, and its place
-// another's.
-PyObject *take(Subscription &subscription, ReaderEnd &ready, uint64_t went, nb::object &made) {
+// A tuple for the next message. Making it may run the collector, and with it code that lets other threads in: so it is made
+// before the look that counts.
+nb::object tuple_for_message() {
+    nb::object made = nb::steal(PyTuple_New(6));
+    if (!made.is_valid()) throw nb::python_error();
+    PyObject_GC_UnTrack(made.ptr()); // nobody finds it while it is empty, and its items will refer to nothing
+    return made;
+}
+
+// (who sent it, id, kind, body, `went`, the sender's name) of the next message, or null with no error set. From the look to the
+// take nothing runs but this. The name is the pipe's own note of it: the sender may be dead, and its place another's. Without
+// `named` it is empty.
+PyObject *take(Subscription &subscription, ReaderEnd &ready, uint64_t went, bool named, nb::object &made) {
     const Message *message = ready.peek();
-    if (message != nullptr && !made.is_valid()) {
-        made = nb::steal(PyTuple_New(6));
-        if (!made.is_valid()) throw nb::python_error();
-        return take(subscription, subscription.reading_on(), went, made);
-    }
     if (message == nullptr) {
         subscription.nothing(ready);
         return nullptr;
@@ -60,14 +70,14 @@ PyObject *take(Subscription &subscription, ReaderEnd &ready, uint64_t went, nb::
     PipePeer &peer = socket_reader_of(subscription).peer();
     const Message taken = *message;
     char name[name_max];
-    copy_words_out(name, peer.source().ends.name, sizeof name);
+    if (named) copy_words_out(name, peer.source().ends.name, sizeof name);
     PyObject *items[] = {
         PyLong_FromUnsignedLongLong(peer.from()),
         PyLong_FromUnsignedLongLong(peer.tag().id),
         PyLong_FromLong(peer.tag().kind),
         PyBytes_FromStringAndSize(reinterpret_cast<const char *>(message->data), static_cast<Py_ssize_t>(message->length)),
         PyLong_FromUnsignedLongLong(went),
-        PyBytes_FromStringAndSize(name, static_cast<Py_ssize_t>(strnlen(name, sizeof name)))};
+        PyBytes_FromStringAndSize(name, named ? static_cast<Py_ssize_t>(strnlen(name, sizeof name)) : 0)};
     bool whole = true;
     for (Py_ssize_t i = 0; i < 6; ++i) {
         whole = whole && items[i] != nullptr;
@@ -81,12 +91,13 @@ PyObject *take(Subscription &subscription, ReaderEnd &ready, uint64_t went, nb::
 }
 
 // The same, waiting; null when the timeout passed first.
-PyObject *take_within(Subscription &subscription, PyObject *timeout, uint64_t went) {
+PyObject *take_within(Subscription &subscription, PyObject *timeout, uint64_t went, bool named) {
     const int64_t limit = timeout_ns(timeout); // a bad one is an error, also where there is a message already
-    nb::object made;
-    PyObject *found = take(subscription, subscription.reading(), went, made);
+    nb::object made = tuple_for_message();
+    PyObject *found = take(subscription, subscription.reading(), went, named, made);
     if (found != nullptr) return found;
-    subscription.wait(limit, [&] { return (found = take(subscription, subscription.reading_on(), went, made)) != nullptr; });
+    subscription.wait(limit,
+                      [&] { return (found = take(subscription, subscription.reading_on(), went, named, made)) != nullptr; });
     return found;
 }
 
@@ -116,7 +127,7 @@ PyObject *pipe_ask(PyObject *, PyObject *const *args, Py_ssize_t count) {
             went = send_to(*publication, 0, word_of(args[2]), kind_of(args[3]), bytes, args[5]).peer;
         }
         if (went == 0) Py_RETURN_NONE;
-        PyObject *found = take_within(*subscription, args[6], went);
+        PyObject *found = take_within(*subscription, args[6], went, false);
         return found != nullptr ? found : PyLong_FromUnsignedLongLong(went);
     } catch (...) {
         return raise_current();
@@ -134,7 +145,7 @@ PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
             if (error.code != Code::disconnected) throw;
         }
         for (;;)
-            if (PyObject *found = take_within(*subscription, Py_None, 0)) return found;
+            if (PyObject *found = take_within(*subscription, Py_None, 0, false)) return found;
     } catch (...) {
         return raise_current();
     }
@@ -143,10 +154,12 @@ PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
 PyMethodDef ask_function = {"pipe_ask", as_method(pipe_ask), METH_FASTCALL,
                             "pipe_ask(publication, subscription, id, kind, data, timeout, patience)\n--\n\n"
                             "Sends to any peer, then takes a message that arrives within `patience` seconds: as pipe_take, with "
-                            "the receiving peer; that peer alone if no message arrived; None if there was no room."};
+                            "the receiving peer and without a name; that peer alone if no message arrived; None if there was "
+                            "no room."};
 PyMethodDef answer_function = {"pipe_answer", as_method(pipe_answer), METH_FASTCALL,
                                "pipe_answer(publication, subscription, to, id, kind, data)\n--\n\n"
-                               "Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take."};
+                               "Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take, but "
+                               "without a name."};
 
 } // namespace
 
@@ -177,7 +190,7 @@ void bind_pipe_sockets(nb::module_ &m) {
     m.def(
         "pipe_take",
         [](Subscription &subscription, nb::handle timeout) -> nb::object {
-            PyObject *found = take_within(subscription, timeout.ptr(), 0);
+            PyObject *found = take_within(subscription, timeout.ptr(), 0, true);
             return found != nullptr ? nb::steal(found) : nb::none();
         },
         nb::arg("subscription"), nb::arg("timeout").none(),

@@ -64,7 +64,10 @@ class Publication : public Handle<WriterEnd> {
             publication_.ready().glance(watched_);
         }
         bool changed() const { return watched_.changed(); }
-        int64_t spin_ns() { return watched_.empty() ? 0 : room_spin_ns; } // with nothing to look at it sleeps at once
+        int64_t spin_ns() { // with nothing to look at it sleeps at once
+            return !watched_.empty() && publication_.room_habit_.due() ? room_spin_ns : 0;
+        }
+        void spun(bool found) { publication_.room_habit_.spun(found); }
         static constexpr bool often = false;
         int64_t slice_ns() const { return first_slice_ns; }
         void prepare() {
@@ -98,6 +101,7 @@ class Publication : public Handle<WriterEnd> {
     }
 
     const size_t offered_max_; // that offer takes
+    SpinHabit room_habit_;
 };
 
 // Sets the error of a call that waited for room in vain. `what`: "no room", say.

@@ -52,15 +52,21 @@ class SyncMember {
 
     // The position after the message, or no_room when the timeout passed.
     int64_t send(const SyncBody &body, PyObject *type, int64_t timeout) {
-        const std::string prefix = prefix_of(type);
-        SyncWriterEnd &writer = writing();
-        const size_t most = writer.writer().payload_max(prefix);
+        const std::string_view own = prefix_of(type);
+        SyncWriter &writer = writing().writer();
+        const size_t most = writer.payload_max(own);
+        const bool small = body.size() <= most && body.size() < copy_without_interpreter;
+        if (small) { // the path that has to be short
+            const int64_t position = writer.offer(own, body.data(), body.size());
+            if (position != no_room) return position;
+        }
+        const std::string prefix(own); // other threads may change what is kept while this one waits
         Sending sending{body.data(), body.size()};
-        if (body.size() <= most && body.size() < copy_without_interpreter) { // the path that has to be short
+        if (small) {
             auto attempt = [&] {
                 return (sending.position = writing().writer().offer(prefix, body.data(), body.size())) != no_room;
             };
-            if (!attempt()) wait_for_room(prefix.size() + body.size(), timeout, attempt);
+            wait_for_room(prefix.size() + body.size(), timeout, attempt);
         } else if (body.size() <= most) {
             Reservation place;
             auto attempt = [&] { return writing().reserve(prefix, body.size(), place); };
@@ -77,14 +83,15 @@ class SyncMember {
     }
     // The same without waiting. Full is no error, whatever makes it full.
     int64_t offer(const SyncBody &body, PyObject *type) {
-        const std::string prefix = prefix_of(type);
-        auto attempt = [&] { return writing().writer().offer(prefix, body.data(), body.size()); };
-        const int64_t position = attempt();
-        return position != no_room || !make_way() ? position : attempt();
+        const std::string_view own = prefix_of(type);
+        const int64_t position = writing().writer().offer(own, body.data(), body.size());
+        if (position != no_room) return position;
+        const std::string prefix(own); // other threads may change what is kept while this one spills
+        return make_way() ? writing().writer().offer(prefix, body.data(), body.size()) : no_room;
     }
     // How many of the bodies, in order, found room.
     size_t offer_many(const MessagesArgument &bodies, PyObject *type) {
-        const std::string prefix = prefix_of(type);
+        const std::string prefix(prefix_of(type));
         size_t done = 0;
         do done += writing().writer().offer_many(prefix, bodies.data() + done, bodies.size() - done);
         while (done < bodies.size() && make_way());
@@ -92,7 +99,7 @@ class SyncMember {
     }
     // Room for a body of `length` bytes; false when the timeout passed.
     bool claim(size_t length, PyObject *type, int64_t timeout, Reservation &place) {
-        const std::string prefix = prefix_of(type);
+        const std::string prefix(prefix_of(type));
         const SyncWriter &writer = writing().writer();
         writer.refuse_oversize(prefix, length, writer.payload_max(prefix), "Claim less, or give the queue a larger capacity");
         auto attempt = [&] { return writing().reserve(prefix, length, place); };
@@ -185,8 +192,8 @@ class SyncMember {
         reading().screen(std::move(screen));
     }
 
-    // By value: other threads may change what is kept while this one encodes or waits.
-    std::string prefix_of(PyObject *type) {
+    // As it is kept: until this thread lets others have the interpreter.
+    std::string_view prefix_of(PyObject *type) {
         here();
         if (type == nullptr) return writing().untyped();
         if (type == last_type_.ptr()) return last_prefix_;
@@ -194,9 +201,10 @@ class SyncMember {
             read_sync(reinterpret_cast<const uint8_t *>(writing().untyped().data()), writing().untyped().size());
         std::string made = sync_prefix(own.sender, sync_text(type, "a type"));
         nb::object replaced = nb::borrow(type);
-        last_prefix_ = made;
-        std::swap(last_type_, replaced); // the old one goes last
-        return made;
+        last_prefix_ = std::move(made);
+        std::swap(last_type_, replaced);
+        replaced.reset();       // it may run code that keeps another type
+        return prefix_of(type); // then it is made again
     }
 
     // Spills what is unread; whether that may have made room. Beyond spill_limit it has not.
@@ -218,7 +226,16 @@ class SyncMember {
         ~RoomTarget() { member_.subscription_.moved(); } // a descriptor that somebody waits on may watch a position that was left
         RoomTarget(const RoomTarget &) = delete;
         RoomTarget &operator=(const RoomTarget &) = delete;
-        void failed() { member_.subscription_.moved(); }
+        void failed() {
+            member_.subscription_.moved();
+            watched_.clear();
+            member_.writing().glance(watched_);
+            member_.subscription_.ready().glance(watched_);
+        }
+        bool changed() const { return watched_.changed(); }
+        int64_t spin_ns() { return member_.room_habit_.due() ? room_spin_ns : 0; }
+        void spun(bool found) { member_.room_habit_.spun(found); }
+        static constexpr bool often = false;
         int64_t slice_ns() const { return first_slice_ns; }
         void prepare() { events_.announce(member_.writing().log()); }
         void sleep(int64_t ns) { event_sleep_many(events_.entries, 2, ns); }
@@ -226,6 +243,7 @@ class SyncMember {
       private:
         SyncMember &member_;
         RoomOrData events_;
+        Glance watched_; // positions of readers, and the next frame that this member reads
     };
 
     template <class Attempt> bool wait_for_room(size_t length, int64_t timeout, Attempt &&attempt) {
@@ -298,6 +316,7 @@ class SyncMember {
     Subscription &subscription_;
     const bool own_;
     const size_t spill_limit_;
+    SpinHabit room_habit_;
     uint32_t generation_;
     std::set<std::string, std::less<>> senders_, types_;
     std::string last_prefix_;

@@ -58,6 +58,7 @@ void another_core_is_named() {
     CHECK(habit.worth(event), "the notifier has a core of its own");
     run_on(0);
     CHECK(!habit.worth(event), "the notifier needs this core");
+    CHECK(habit.due(), "a waiter that yields may spin beside it");
 }
 
 void spins_in_vain_become_rare() {
@@ -82,6 +83,18 @@ void spins_in_vain_become_rare() {
     CHECK(habit.worth(event) && habit.worth(event), "a spin that paid is spun again");
 }
 
+// A waiter that yields while it spins counts its spins in vain as others do.
+void yielding_spins_become_rare() {
+    SpinHabit habit;
+    for (int i = 0; i < 3; ++i) {
+        CHECK(habit.due());
+        habit.spun(false);
+    }
+    CHECK(!habit.due() && !habit.due() && habit.due(), "two waits are left out after three spins in vain");
+    habit.spun(true);
+    CHECK(habit.due());
+}
+
 } // namespace
 
 int main() {
@@ -89,6 +102,7 @@ int main() {
     the_count_begins_again();
     another_core_is_named();
     spins_in_vain_become_rare();
+    yielding_spins_become_rare();
     std::puts("wakes name their core, and spins that do not pay become rare");
     return 0;
 }

@@ -74,6 +74,21 @@ def test_requests_are_answered_in_any_order_and_late_replies_ignored():
         assert serve.recv(timeout=1).reply(b"?")
 
 
+def test_a_request_that_cannot_be_sent_leaves_nothing_behind():
+    with (
+        penstock.join("pipe:rpc", role="request", codec="json") as ask,
+        penstock.join("pipe:rpc", role="reply") as serve,
+    ):
+        for send in (ask.request, ask.submit):
+            with pytest.raises(penstock.Invalid):
+                send({"no JSON": object()})
+            with pytest.raises(penstock.TooLarge):
+                send("x" * (1 << 20))
+        assert not ask._pending
+        threading.Timer(0.02, lambda: serve.recv(timeout=5).reply("well")).start()
+        assert (ask.request("is it?", timeout=5), ask.late, ask._pending) == ("well", 0, {})
+
+
 def test_servers_share_the_requests():
     with penstock.join("pipe:rpc", role="request") as ask:
         servers = [penstock.join("pipe:rpc", role="reply", name=f"s{i}", spin=0.0) for i in range(3)]

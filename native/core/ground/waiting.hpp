@@ -84,6 +84,10 @@ class SpinHabit {
   public:
     bool worth(const Atomic<uint32_t> &event) {
         if (event_woken_from_here(event)) return false;
+        return due();
+    }
+    // The same for a waiter that lets others have its core while it spins.
+    bool due() {
         if (skipped_ == 0) return true;
         --skipped_;
         return false;

@@ -85,46 +85,27 @@ class PipePeer : public PipeTable, public std::enable_shared_from_this<PipePeer>
     // Room for a message at the next peer in turn that has any; `to`: only there, if it is not 0. False: nowhere, or not at a
     // recorder that is waited for.
     bool reserve(uint32_t length, Reservation &place, uint64_t to = 0) {
-        follow();
-        if (!taps_.empty() && !recordable(length)) return false;
-        const size_t count = outs_.size();
-        for (size_t i = 0; i < count; ++i) {
-            const size_t at = next_out_ + i < count ? next_out_ + i : next_out_ + i - count;
-            Out &out = outs_[at];
-            if (!out.usable || out.open || (to != 0 && out.to != to)) continue;
-            bool room = out.writer.reserve(length, place);
-            while (!room && when_full_ == WhenFull::drop_oldest) {
-                const uint64_t dropped = out.writer.drop_oldest();
-                if (dropped == 0) break;
-                count_dropped(dropped);
-                room = out.writer.reserve(length, place);
-            }
-            if (!room) continue;
-            place.index = out.index;
-            chosen_ = out.to;
-            out.open = true;
-            ++open_messages_;
-            open_bytes_ += most_bytes(length);
-            return true;
-        }
-        return false;
+        Out *out = find_room(length, place, to);
+        if (out == nullptr) return false;
+        out->open = true;
+        ++open_messages_;
+        open_bytes_ += most_bytes(length);
+        return true;
     }
     // False: the pipe is gone since (its reader died): write again.
     bool commit(const Reservation &place, uint64_t id = 0, int32_t kind = 0) {
         Out *out = shut(place);
-        if (out == nullptr) return false;
-        const PipeTag tag{id, kind, clock_.now_ns()};
-        if (!taps_.empty()) record(place.payload, place.length, tag);
-        out->writer.commit(place, tag);
-        finish(*out, 1, place.length);
-        return true;
+        if (out != nullptr) send(*out, place, id, kind);
+        return out != nullptr;
     }
     void abort(const Reservation &place) { shut(place); }
     bool write(const void *data, size_t length, uint64_t id = 0, int32_t kind = 0, uint64_t to = 0) {
         Reservation place;
-        if (!reserve(static_cast<uint32_t>(length), place, to)) return false;
+        Out *out = find_room(static_cast<uint32_t>(length), place, to); // nobody else calls before it is sent
+        if (out == nullptr) return false;
         copy_in(place.payload, data, length);
-        return commit(place, id, kind);
+        send(*out, place, id, kind);
+        return true;
     }
     // Messages in order, the run shared out among the peers that have room. How many found room.
     size_t write_many(const Piece *pieces, size_t count) {
@@ -457,6 +438,36 @@ class PipePeer : public PipeTable, public std::enable_shared_from_this<PipePeer>
         if (next_in_ >= ins_.size()) next_in_ = 0;
     }
 
+    // Where there is room for a message, or null.
+    [[gnu::always_inline]] Out *find_room(uint32_t length, Reservation &place, uint64_t to) {
+        follow();
+        if (!taps_.empty() && !recordable(length)) return nullptr;
+        const size_t count = outs_.size();
+        for (size_t i = 0; i < count; ++i) {
+            const size_t at = next_out_ + i < count ? next_out_ + i : next_out_ + i - count;
+            Out &out = outs_[at];
+            if (!out.usable || out.open || (to != 0 && out.to != to)) continue;
+            bool room = out.writer.reserve(length, place);
+            while (!room && when_full_ == WhenFull::drop_oldest) {
+                const uint64_t dropped = out.writer.drop_oldest();
+                if (dropped == 0) break;
+                count_dropped(dropped);
+                room = out.writer.reserve(length, place);
+            }
+            if (!room) continue;
+            place.index = out.index;
+            chosen_ = out.to;
+            return &out;
+        }
+        return nullptr;
+    }
+    // The message in that room is complete.
+    void send(Out &out, const Reservation &place, uint64_t id, int32_t kind) {
+        const PipeTag tag{id, kind, clock_.now_ns()};
+        if (!taps_.empty()) record(place.payload, place.length, tag);
+        out.writer.commit(place, tag);
+        finish(out, 1, place.length);
+    }
     // A reservation ends; in which pipe it is, or null if that is not this peer's any more.
     Out *shut(const Reservation &place) {
         if (open_messages_ != 0) {

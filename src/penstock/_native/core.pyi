@@ -688,12 +688,12 @@ def pipe_take(subscription: Subscription, timeout: float | None) -> tuple[int, i
 
 def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int, bytes] | int | None:
     """
-    Sends to any peer, then takes a message that arrives within `patience` seconds: as pipe_take, with the receiving peer; that peer alone if no message arrived; None if there was no room.
+    Sends to any peer, then takes a message that arrives within `patience` seconds: as pipe_take, with the receiving peer and without a name; that peer alone if no message arrived; None if there was no room.
     """
 
 def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /) -> tuple[int, int, int, bytes, int, bytes]:
     """
-    Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take.
+    Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take, but without a name.
     """
 
 def pipe_acknowledge(subscription: Subscription) -> None:

@@ -17,6 +17,16 @@ from penstock.shm.socket_base import Found, ReceivingSocket, Socket
 SLICE = 0.02  # seconds between two looks for dead servers
 TURN_MAX = 256  # replies taken before others in the event loop get their turn
 
+_forks = 0  # how often this process is a child of one that loaded this module: a look at it costs less than the process' number
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
 
 class Pending:
     """A request on its way. Made by `Requester.submit`. Thread-safe."""
@@ -70,7 +80,7 @@ class Requester(Socket):
         super().__init__(*arguments)
         self._pending: dict[int, tuple[Pending, int] | None] = {}  # None: the thread that sent it waits for it itself
         self._answers: dict[int, Found] = {}  # replies that another thread received for such a request
-        self._number, self._turn, self._pid = 0, 0, os.getpid()
+        self._number, self._forks = 0, _forks
         self._looked = 0.0
         self._pumps = loops.Pumps()
         self.late = 0  # replies that arrived after their request was given up
@@ -82,12 +92,12 @@ class Requester(Socket):
         request may be done twice.
         """
         deadline = deadline_of(timeout)
-        if self._pending or self._pid != os.getpid() or (self._gate is not None and self._gate.held):
+        if self._pending or self._forks != _forks or (self._gate is not None and self._gate.held):
             pending = self._submit(body, retries, timeout)
         else:  # the fast path while no other request is under way: one call sends, and waits a little for the reply
+            data, kind = self._pack(body)  # before it is entered: a body that cannot be packed leaves nothing behind
             self._number = number = self._number + 1
             self._pending[number] = None
-            data, kind = self._pack(body)
             patience = SLICE if timeout is None else min(SLICE, timeout)
             try:
                 found = _native.pipe_ask(self._pub, self._sub, number, kind, data, timeout, patience)
@@ -165,8 +175,8 @@ class Requester(Socket):
         return pending
 
     def _pended(self, body: Body, retries: int) -> Pending:
-        if self._pid != os.getpid():  # the parent's requests are the parent's
-            self._pid = os.getpid()
+        if self._forks != _forks:  # the parent's requests are the parent's
+            self._forks = _forks
             self._pending.clear()
             self._answers.clear()
             self._pumps.clear()
