@@ -98,6 +98,8 @@ NET_BUGS = [
         "one.reader->position() >= end", "end != no_end", (UDP_MODEL, UDP_CHECK)),
     Bug("a run of datagrams is not taken apart", "ReceiveBatch::take_apart",
         "if (said > 0) segment = static_cast<size_t>(said);", ";", (UDP_CHECK,)),
+    Bug("a subscription counts before it has joined the sessions", "HeldImages::consume",
+        "members_.readers()", "members_.subscriptions()", (UDP_CHECK,)),
     Bug("the keeper visits all at any time", "Keeper::cycle", "if (all || entry.due <= now)", "", (UDP_CHECK,)),
     Bug("a stream of the port that another process waits for is not looked for", "Port::should_look",
         "if (!unknown_ || now < look_at_) return false;", "return false;", (UDP_STREAMS,)),

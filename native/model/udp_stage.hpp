@@ -125,7 +125,7 @@ class UdpStage {
         for (uint32_t i = 0; i < slots; ++i) {
             const auto *slot = reinterpret_cast<EndpointSlot *>(endpoint + slots_offset + i * sizeof(EndpointSlot));
             World::quiet(&slot->identity.pid, 12);
-            World::quiet(&slot->subscriber.messages, 24);
+            World::quiet(&slot->subscriber.messages, 32);
         }
         const auto *entries = reinterpret_cast<ImageEntry *>(endpoint + entries_offset(slots));
         for (uint32_t i = 0; i < images_max; ++i) {

@@ -25,6 +25,30 @@ void a_message_arrives(const Folder &folder) {
     CHECK(wait_until(*reader, [&] { return reader->look() == nullptr && reader->ended(); }));
 }
 
+// Senders count a late subscription when it has joined their sessions, and not before: it would miss what they send in between.
+void a_late_subscription_counts_when_it_reads(const Folder &folder) {
+    const Place place(folder);
+    auto reader = place.reader();
+    auto writer = place.writer();
+    CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
+    const OpenFile opened = open_file(place.path);
+    const EndpointFile file(opened.fd(), place.path);
+    SessionReaders late(Start{}, 0);
+    late.join(opened.fd(), file, 1);
+    const bool counted = wait_until(*writer, [&] { return reader->look() != nullptr || writer->receivers() != 1; }, 200'000'000);
+    CHECK(!counted, "it has not joined the session, and is counted");
+    late.refresh();
+    CHECK(wait_until(*writer, [&] { return reader->look() == nullptr && writer->receivers() == 2; }));
+    late.leave();
+    auto another = place.reader();
+    CHECK(wait_until(*writer, [&] { return writer->receivers() == 2; }));
+    const uint64_t from = another->position();
+    CHECK(writer->offer("hello", 5) != no_room);
+    CHECK(wait_until(*another, [&] { return another->look() != nullptr; }));
+    CHECK(another->position() == from);
+    writer->leave();
+}
+
 void many_messages(const Folder &folder, uint32_t count, size_t size) {
     const Place place(folder);
     auto reader = place.reader();
@@ -348,6 +372,7 @@ int main(int argc, char **argv) {
     const auto scale = static_cast<uint32_t>(argument(argc, argv, "--scale", 1));
     a_keeper_comes_when_it_is_due();
     a_message_arrives(folder);
+    a_late_subscription_counts_when_it_reads(folder);
     a_new_holder_goes_on(folder);
     a_takeover_fails_half_way(folder);
     many_messages(folder, 100'000 * scale, 64);

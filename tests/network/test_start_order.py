@@ -93,8 +93,7 @@ def test_the_command_first_or_after_the_library(uri, tmp_path, first):
             assert early[0].poll() is None, early[0].stderr.read()
         pub = stack.enter_context(penstock.publish(uri, codec="json", **QUICK))
         later = start(*(record if first == "sub" else sub))
-        while _reading(uri) < (2 if early else 1):  # the late one has joined the session
-            assert later.poll() is None, later.stderr.read()
+        pub.wait_for_readers(2 if early else 1, timeout=PATIENCE)  # the late one too
         for number in range(COUNT):
             pub.send(number, timeout=PATIENCE)
         reader = early[0] if first == "sub" else later
@@ -113,11 +112,6 @@ def _members(uri: str) -> int:
     with contextlib.suppress(penstock.NotFound):
         return len(penstock.inspect(uri).members)
     return 0
-
-
-def _reading(uri: str) -> int:
-    """The processes that have joined the publication's session."""
-    return sum(member.reads and member.position is not None for member in penstock.inspect(uri).members)
 
 
 def test_the_command_lists_the_channel_and_pub_says_what_it_sent(uri):

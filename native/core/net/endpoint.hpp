@@ -91,6 +91,13 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
         hold.unlock();
         be_kept(); // not before: an opening that fails starts no thread
     }
+    // A subscription of this process has joined all images: senders hear of it at once. Another holder counts every 20 ms.
+    void joined() {
+        const std::lock_guard hold(port_->turning);
+        if (!images_) return;
+        images_->recount();
+        turn_held(monotonic_ns());
+    }
     int64_t next_turn() {
         const std::lock_guard hold(port_->turning);
         return images_ ? port_->next() : seat_at_;

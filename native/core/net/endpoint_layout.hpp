@@ -80,6 +80,7 @@ struct EndpointSlot {
     struct alignas(cache_pair) Subscriber { // 128: the owner
         Atomic<uint64_t> seen;              // the newest image that it has joined, or passed over
         Atomic<uint64_t> messages, bytes, bytes_lost;
+        Atomic<uint64_t> reads; // 1: it has joined all images that were there before it
     } subscriber;
     uint8_t spare[256]; // 256
 };

@@ -51,6 +51,12 @@ class EndpointMembers : public Participants<EndpointSlot> {
         for (uint32_t i = 0; i < count(); ++i) found += subscribes(slot(i));
         return found;
     }
+    // Subscriptions that miss nothing of what is sent from now on.
+    uint32_t readers() const {
+        uint32_t found = 0;
+        for (uint32_t i = 0; i < count(); ++i) found += subscribes(slot(i)) && slot(i).subscriber.reads.relaxed() != 0;
+        return found;
+    }
     // Whether every subscription has joined the images up to that number, so that their slots in it say where they are.
     bool all_seen(uint64_t number) const {
         for (uint32_t i = 0; i < count(); ++i) {
@@ -70,6 +76,7 @@ class EndpointMembers : public Participants<EndpointSlot> {
         slot.subscriber.messages.relaxed(0);
         slot.subscriber.bytes.relaxed(0);
         slot.subscriber.bytes_lost.relaxed(0);
+        slot.subscriber.reads.relaxed(0);
     }
 
     EndpointControl &control_;

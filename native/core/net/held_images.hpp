@@ -65,7 +65,7 @@ class HeldImages {
     void consume(int64_t now) {
         if (now >= counted_at_) {
             counted_at_ = now + count_ns;
-            const uint32_t readers = std::max(members_.subscriptions(), 1u);
+            const uint32_t readers = std::max(members_.readers(), 1u);
             for (const auto &image : receiver_.images()) image->set_readers(readers);
         }
         bool waits = false;

@@ -103,6 +103,7 @@ class SessionReaders {
             }
         }
         if (trouble_) return;
+        members_->me().subscriber.reads.relaxed(1); // an image that comes now is read from its join
         changes_ = changes;
         watch_->saw(control().activity.value.relaxed() - 1);      // look at all of them
         if (control().changes.value.relaxed() != changes) return; // an older one may have come where this has looked already

@@ -212,6 +212,7 @@ class UdpReader {
         show_step_ = std::max<uint64_t>(std::min<uint64_t>(file().options().window, 1 << 20) / 8, 4096);
         sessions_.refresh();
         if (sessions_.trouble()) throw Error(*sessions_.trouble());
+        endpoint_->joined();
     }
     void check_one_session() const {
         uint32_t sessions = 0;
