@@ -321,6 +321,34 @@ def test_both_ways_to_call_it():
         assert (done.returncode, done.stdout.strip()) == (0, penstock.__version__)
 
 
+IN_A_FINALIZER = """
+import os, sys, threading
+import penstock.cli as cli
+class Handle:
+    def __del__(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        sys.getrefcount(self)
+@cli.app.command()
+def busy() -> None:
+    Handle()
+    threading.Event().wait(50)
+sys.exit(cli.run(["busy"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_a_finalizer_is_not_lost(number):
+    """Python cannot raise from one: it would print the exception and go on."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_FINALIZER, str(int(number))],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        preexec_fn=heed_interrupts,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
+
+
 @pytest.mark.parametrize(("first", "status"), [(KeyboardInterrupt(), 130), (ending.Signalled(15), 143)])
 def test_a_signal_is_the_status_also_where_a_library_stumbles_over_it(first, status, capsys):
     """As py4j does, which finds half an answer in its connection when Spark is stopped."""

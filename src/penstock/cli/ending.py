@@ -21,6 +21,7 @@ from penstock.cli import output
 FOREIGN = ("sqlite3", "pyarrow", "pyspark", "py4j", "zmq", "_pickle")  # libraries whose errors may reach the command
 PANDAS = "PySpark does not yet fully support pandas"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SOON = 0.005  # seconds
 
 
 class Signalled(BaseException):
@@ -38,8 +39,29 @@ def _raise(number: int, frame: FrameType | None) -> None:
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind as Ctrl-C does, unless the starting process set them to be ignored."""
-    with _handled((signal.SIGTERM, signal.SIGHUP), _raise):
+    with _handled((signal.SIGTERM, signal.SIGHUP), _raise), _none_lost():
         yield
+
+
+@contextlib.contextmanager
+def _none_lost() -> Iterator[None]:
+    """A signal that came while Python ran a finalizer comes again: an exception cannot leave a finalizer."""
+    before = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        number = _number(unraisable.exc_value)
+        if not number:
+            before(unraisable)
+            return
+        again = threading.Timer(SOON, signal.pthread_kill, (threading.main_thread().ident, number))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextlib.contextmanager
@@ -159,10 +181,16 @@ def status(error: BaseException) -> int:
 def _signal_behind(error: BaseException | None) -> int:
     """The signal that ended a call, or 0. Errors that libraries raise as the call unwinds have the signal as their context."""
     while error is not None:
-        if isinstance(error, KeyboardInterrupt | Signalled):
-            return signal.SIGINT if isinstance(error, KeyboardInterrupt) else error.number
+        if number := _number(error):
+            return number
         error = error.__cause__ or error.__context__
     return 0
+
+
+def _number(error: BaseException | None) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return signal.SIGINT
+    return error.number if isinstance(error, Signalled) else 0
 
 
 def _line(error: BaseException) -> tuple[str, int]:
