@@ -67,14 +67,36 @@ def test_once_brings_all_and_again_only_what_is_new(spark, archive, tmp_path):
     sent = more(archive, sent, 50)
     with pytest.raises(penstock.Busy, match=f"the consumer {consumer.name} has yet to read"):
         archive.purge(1)
-    shutil.rmtree(out / CHECKPOINT)  # the tables themselves say what they have
     assert follow(spark, archive.path, out).rows == 50
+    assert not (out / CHECKPOINT).exists(), "no query ran"
     shutil.rmtree(out / "raw")
     follow(spark, archive.path, out)
     assert numbers(out) == list(range(sent))
     from penstock.spark import tables
 
     assert tables.read(out, "raw").num_rows == sent, "a table that is gone is built again"
+
+
+def test_a_lost_checkpoint_loses_and_doubles_nothing(spark, archive, tmp_path):
+    """The tables themselves say what they have."""
+    import shutil
+
+    from penstock.spark.query import CHECKPOINT, follow
+
+    out, sent, batches = tmp_path / "t", more(archive, 0, 10), []
+
+    def until(seconds):
+        threading.Event().wait(min(seconds, 0.05))
+        return len(batches) > 1  # the first step, and the query's first batch
+
+    for _ in range(2):
+        batches.clear()
+        follow(spark, archive.path, out, every=0, until=until, on_step=batches.append)
+        assert [one.rows for one in batches] == [10, 0]
+        shutil.rmtree(out / CHECKPOINT)
+        sent = more(archive, sent, 10)
+    assert follow(spark, archive.path, out).rows == 10
+    assert numbers(out) == by_duckdb_and_polars(out) == list(range(sent))
 
 
 def test_messages_are_followed_until_it_is_told_to_stop(spark, archive, tmp_path):

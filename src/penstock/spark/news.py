@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock import Archive
@@ -37,16 +37,15 @@ class NewsSource(DataSource):
         return NewsReader(self.options["path"])
 
 
-class NewsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class NewsReader(DataSourceStreamReader):
     """The methods have the names that Spark gives them."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._watch: Watch | None = None
-        self._last: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_watch": None, "_last": None}
+        return {"path": self.path, "_watch": None}
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Nothing."""
@@ -59,14 +58,6 @@ class NewsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_a_line
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """The content of the archive: positions of each stream, and where recordings were cut back."""
-        return self._last or self._look()
-
-    @in_a_line
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on, what is there now is all there is."""
-        self._last = self._look()
-
-    def _look(self) -> Offset:
         archive = Archive(self.path, create=False)
         if self._watch is None:
             self._watch = archive.watch()

@@ -139,10 +139,10 @@ def follow(
 ) -> Outcome:
     """Runs the pipeline as a streaming query. The sums of all its steps, and the tables' rows at the end.
 
-    every: seconds between two looks at the archive; 0 for as fast as messages come; None to bring the tables up to date once. until:
-    waits for so many seconds at most, and says whether to end. on_step: called after each batch. Other options as of
-    `penstock.spark.pipeline.run`. Damage to a recording or a stream stops no other: it is logged once, and `Corrupt` says so at the
-    end. Interrupt it to stop it.
+    every: seconds between two looks at the archive; 0 for as fast as messages come; None for one step without a
+    query, which brings the tables up to date. until: waits for so many seconds at most, and says whether to end. on_step: called after
+    each step. Other options as of `penstock.spark.pipeline.run`. Damage to a recording or a stream stops no other: it is logged once,
+    and `Corrupt` says so at the end. Interrupt it to stop it.
     """
     if "connect" in type(spark).__module__:
         raise Invalid(
@@ -156,16 +156,15 @@ def follow(
         if on_step is not None:
             on_step(outcome)
 
-    trigger: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
     with unlogged(), Pipeline(spark, archive, out, Options(**options), progress) as pipeline:
         pipeline.consumer = Reading(pipeline.archive, str(pipeline.folder))
         query = Query(pipeline, note, once=every is None)
         try:
             # First: Spark takes seconds to begin a query. A killed run may have left something, and tables may be asked for now.
             query.step()
-            wanted = until is None or not until(0)
+            wanted = every is not None and (until is None or not until(0))
             if wanted:
-                query.start(spark, trigger)
+                query.start(spark, {"processingTime": f"{every} seconds"})
             while wanted and not query.ended():
                 if query.wait(1) if until is None else until(0.2):
                     break
