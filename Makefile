@@ -1,5 +1,6 @@
 # Every task of this repository. `make demo` and `make test` need Python 3.11+, a C++20 compiler and nothing else.
 PYTHON ?= python3
+unexport PYTHONDONTWRITEBYTECODE  # each of the many processes would compile each module anew
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready

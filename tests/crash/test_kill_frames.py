@@ -13,6 +13,7 @@ import penstock
 SIZE = 512
 BUFFERS = 6
 KILLS = 10_000 if LONG else 150
+PATIENCE = 10.0  # seconds for a process to begin
 
 
 def content(number):
@@ -77,8 +78,12 @@ def test_publications_and_readers_die_and_the_living_keep_their_frames(rng):
     readers = [start(read_for_ever, name, rng.random()) for _ in range(2)]
     while kills < KILLS:
         child = start(write_for_ever, name, rng.random())
-        deadline = time.monotonic() + rng.uniform(0.001, 0.012)
+        life, before = rng.uniform(0.001, 0.012), got
+        deadline = time.monotonic() + (life if rng.random() < 0.3 else PATIENCE)  # some die before they have sent
         while time.monotonic() < deadline:
+            if got > before:
+                deadline = min(deadline, time.monotonic() + life)
+                life = PATIENCE
             for frame in sub.poll(2):
                 check(frame)
                 got += 1

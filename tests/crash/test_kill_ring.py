@@ -12,6 +12,7 @@ import penstock
 
 C = 1 << 16
 KILLS = 10_000 if LONG else 150
+PATIENCE = 10.0  # seconds for a process to begin
 
 
 def write_for_ever(name, writer, seed):
@@ -64,8 +65,12 @@ def test_publications_and_subscriptions_die_and_the_living_go_on(rng):
     while kills < KILLS:
         writer += 1
         child = start(write_for_ever, name, writer, rng.random())
-        deadline = time.monotonic() + rng.uniform(0.001, 0.012)
+        life = rng.uniform(0.001, 0.012)
+        deadline = time.monotonic() + (life if rng.random() < 0.3 else PATIENCE)  # some die before they have sent
         while time.monotonic() < deadline:
+            if seen_writer == writer:
+                deadline = min(deadline, time.monotonic() + life)
+                life = PATIENCE
             for data in sub.poll(100):
                 by, number = check(data)
                 assert by >= seen_writer

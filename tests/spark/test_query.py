@@ -99,6 +99,28 @@ def test_a_lost_checkpoint_loses_and_doubles_nothing(spark, archive, tmp_path):
     assert numbers(out) == by_duckdb_and_polars(out) == list(range(sent))
 
 
+def test_tables_are_there_before_the_session_is_asked_for(spark, archive, tmp_path):
+    """Tasks need Spark's context alone. The command begins with that."""
+    from deltalake import DeltaTable
+
+    from penstock.spark import jvm
+    from penstock.spark.query import follow
+
+    out, sent, seen = tmp_path / "t", more(archive, 0, 10), []
+    begun = jvm.launched("test")
+    assert begun.sparkContext is spark.sparkContext, "it takes the one that is there"
+    session = begun.session
+
+    def asked():
+        seen.append(len(DeltaTable(str(out / "messages")).to_pyarrow_table()))
+        return session()
+
+    begun.session = asked
+    assert follow(begun, archive.path, out).rows == sent
+    assert seen[0] == sent
+    assert jvm.whole(begun) is jvm.whole(begun) is session()
+
+
 def test_messages_are_followed_until_it_is_told_to_stop(spark, archive, tmp_path):
     from penstock.spark.query import follow
 

@@ -175,7 +175,8 @@ class Commands:
 
 def _of_tools() -> set[str]:
     """Options of the programs that are not the command: the evidence's, the benchmarks', the native ones."""
-    paths = [path for part in ("evidence", "bench", "tools", "native") for path in (ROOT / part).rglob("*.[cp][py]*")]
+    folders = [ROOT / part for part in ("evidence", "bench", "tools", "native")]
+    paths = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".cpp")]
     return {option for path in paths for option in re.findall(r'"(--[a-z][a-z0-9-]*)"', path.read_text())}
 
 

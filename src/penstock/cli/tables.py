@@ -91,15 +91,18 @@ def _bring(
     archive: Path, out: Path, master: str | None, pause: float | None, json: bool, options: dict[str, Any]
 ) -> None:
     """Once, if pause is None; else until a signal."""
-    from penstock.spark import own_tables, session
+    from penstock.spark import jvm, own_tables, register
     from penstock.spark.query import follow
 
     def batch(outcome: Outcome) -> None:
         if outcome.ranges and pause is not None:
             _say(outcome, out, json)
 
-    spark = session("penstock-pipeline", master=master)  # which has a handler of its own for Ctrl-C
+    spark = jvm.launched(jvm.PIPELINE, master=master)  # which has a handler of its own for Ctrl-C
     try:
+        jvm.check_interpreter(spark)
+        if options["own"]:  # the source may be what they read
+            register(jvm.whole(spark))
         with (
             ending.noted() if pause is not None else contextlib.nullcontext() as wait,
             output.steps("planning", quiet=json or pause is not None) as report,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import logging
 import os
 import re
@@ -13,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +39,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "8",
 }
 PIPELINE = "penstock-pipeline"  # the name of its sessions
+CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
 OPTIONS = "spark.driver.extraJavaOptions"
 # The vectors that a Python data source gives are made by this library, and Spark asks each only for what it has.
 UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
@@ -142,7 +145,7 @@ def _shim(home: Path) -> Path:
     return folder.parent
 
 
-def check_interpreter(spark: SparkSession) -> None:
+def check_interpreter(spark: SparkSession | Launched) -> None:
     """`NotFound` if the interpreter that Spark starts for its workers does not have Penstock. Connect's server has its own."""
     try:
         given = str(spark.sparkContext.pythonExec)
@@ -191,6 +194,22 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    """Meanwhile a thread imports what PySpark imports with its first call of the JVM, pandas too. A JVM takes seconds to start."""
+
+    def work() -> None:
+        with contextlib.suppress(Exception):  # the call that needs it says so
+            importlib.import_module("pyspark.testing.utils")
+
+    thread = threading.Thread(target=work, name="penstock-imports", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@contextlib.contextmanager
 def _no_orphan() -> Iterator[None]:
     """Within it, a JVM whose launch is interrupted ends. PySpark leaves it alone with no folder to report to: it would print a trace
     and never end."""
@@ -234,6 +253,13 @@ def _prepared(launch: dict[str, str], settings: dict[str, Any], purpose: str, *,
 
 def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> SparkSession:
     """A session with Penstock's settings; those in `conf` (dots written as `__`) come last."""
+    launch, settings = _asked(name, master, conf)
+    with _environment(launch), _no_orphan(), _importing():
+        return _session(settings)
+
+
+def _asked(name: str, master: str | None, conf: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """(environment, settings) of a session that is to begin."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -241,18 +267,62 @@ def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> Spa
     active = SparkSession.getActiveSession()
     launch = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     launch["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName(name)
     if master is None and active is None and "MASTER" not in os.environ:
         master = "local[*]"
+    settings = {"spark.app.name": name, **SETTINGS, **{key.replace("__", "."): value for key, value in conf.items()}}
     if master is not None:
-        builder = builder.master(master)
-    settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in conf.items()}}
+        settings["spark.master"] = master
     if active is None:
         _prepared(launch, settings, "pipeline" if name == PIPELINE else "any", local=(master or "").startswith("local"))
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    with _environment(launch), _no_orphan():
-        try:
-            return builder.getOrCreate()
-        except Exception as error:  # a master that is not there, a setting that Spark does not take
-            raise failure(error) from error
+    return launch, settings
+
+
+def _session(settings: dict[str, Any]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.builder.config(map=settings).getOrCreate()
+    except Exception as error:  # a master that is not there, a setting that Spark does not take
+        raise failure(error) from error
+
+
+class Launched:
+    """A JVM with Spark's context in it, which does tasks. The session, for SQL, takes as long again: it is made when it is asked for.
+
+    sparkContext: the context. Any thread may use it.
+    """
+
+    def __init__(self, name: str, master: str | None) -> None:
+        from pyspark import SparkConf, SparkContext
+
+        launch, self._settings = _asked(name, master, {})
+        self._made: SparkSession | None = None
+        self._making = threading.Lock()
+        with _environment(launch), _no_orphan(), _importing():
+            try:
+                self.sparkContext = SparkContext.getOrCreate(SparkConf().setAll([*self._settings.items()]))
+            except Exception as error:
+                raise failure(error) from error
+
+    def session(self) -> SparkSession:
+        """The session."""
+        with self._making:
+            if self._made is None:
+                self._made = _session(self._settings)
+            return self._made
+
+    def stop(self) -> None:
+        """Ends Spark."""
+        (self._made or self.sparkContext).stop()
+
+
+def launched(name: str, *, master: str | None = None) -> SparkSession | Launched:
+    """Spark with Penstock's settings, begun for tasks. A session at once where Spark is to run as a client of Connect."""
+    if any(variable in os.environ for variable in CONNECT):
+        return build_session(name, master=master, conf={})
+    return Launched(name, master)
+
+
+def whole(spark: SparkSession | Launched) -> SparkSession:
+    """The session of it."""
+    return spark.session() if isinstance(spark, Launched) else spark

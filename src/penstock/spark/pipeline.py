@@ -20,6 +20,7 @@ from penstock.recording import Survey
 from penstock.spark import definitions, needs, own_tables, stats
 from penstock.spark.books import Books
 from penstock.spark.engine import Engine, Progress
+from penstock.spark.jvm import whole
 from penstock.spark.own_tables import Result
 from penstock.spark.passes import Work
 from penstock.spark.places import Place
@@ -29,6 +30,8 @@ from penstock.storage import where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.spark.jvm import Launched
 
 __all__ = ["Options", "Outcome", "Pipeline", "main", "run", "table"]
 
@@ -77,7 +80,7 @@ class Pipeline:
 
     def __init__(
         self,
-        spark: SparkSession | None,
+        spark: SparkSession | Launched | None,
         archive: str | Path,
         out: str | Path,
         options: Options,
@@ -97,7 +100,7 @@ class Pipeline:
         self._ordered: own_tables.Plan = ()
         if options.own:
             defined = definitions.load(options.own)
-            self._ordered = own_tables.plan(spark, defined, {info.channel for info in self.archive.list()})
+            self._ordered = own_tables.plan(self.session(), defined, {info.channel for info in self.archive.list()})
 
     def __enter__(self) -> Pipeline:
         self._held.enter_context(locked(self.folder))
@@ -105,6 +108,12 @@ class Pipeline:
 
     def __exit__(self, *_: object) -> None:
         self._held.close()
+
+    def session(self) -> SparkSession:
+        """The session, for SQL."""
+        if self.spark is None:
+            raise Invalid("stats, and tables of your own, are SQL: give a Spark session")
+        return whole(self.spark)
 
     def step(self) -> Outcome:
         """One pass. `damaged` lists what it had to leave out: recordings, streams, tables of streams."""
@@ -124,8 +133,8 @@ class Pipeline:
             planned = needs.plan(survey, books.have(), options.range_bytes)
         rows = work.bring(planned, options.commit_bytes)
         if self.spark is not None and "stats" in self.tables:
-            spark, kept = self.spark, dict[str, Any](compression=options.compression, retain=options.retain)
-            stats.bring(lambda: spark, self.folder, window_ns(options.window), **kept)
+            kept = dict[str, Any](compression=options.compression, retain=options.retain)
+            stats.bring(self.session, self.folder, window_ns(options.window), **kept)
         removed += books.sweep_replaced(options.retain)
         own = self._bring_own()
         self._books = books
@@ -140,7 +149,7 @@ class Pipeline:
         if not self._ordered or self.spark is None:
             return ()
         kept: Any = {"compression": self.options.compression, "retain": self.options.retain}
-        return tuple(own_tables.bring(self.spark, self.folder, self._ordered, progress=self.progress, **kept))
+        return tuple(own_tables.bring(self.session(), self.folder, self._ordered, progress=self.progress, **kept))
 
     def check(self) -> None:
         """`Corrupt` if the last step left anything out."""

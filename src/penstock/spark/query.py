@@ -24,6 +24,8 @@ from penstock.spark.reading import Reading
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.spark.jvm import Launched
+
 STARTING_SECONDS = 30.0  # so long at most a query that is starting is waited for before it is stopped
 CHECKPOINT = ".checkpoint"  # in the folder of tables, by the archive's id
 # Spark keeps a query's progress in files. Its usual way starts eight `readlink` and two `chmod` for each of a batch's two files.
@@ -127,7 +129,7 @@ class Query:
 
 
 def follow(
-    spark: SparkSession,
+    spark: SparkSession | Launched,
     archive: str | Path,
     out: str | Path,
     *,
@@ -164,7 +166,7 @@ def follow(
             query.step()
             wanted = every is not None and (until is None or not until(0))
             if wanted:
-                query.start(spark, {"processingTime": f"{every} seconds"})
+                query.start(pipeline.session(), {"processingTime": f"{every} seconds"})
             while wanted and not query.ended():
                 if query.wait(1) if until is None else until(0.2):
                     break

@@ -114,10 +114,10 @@ def _clear(out: Path) -> None:
 
 
 def _tables(archive: Path, out: Path, own: Sequence[Path]) -> Any:
-    from penstock.spark import own_tables, session
+    from penstock.spark import jvm, own_tables
     from penstock.spark.query import follow
 
-    spark = session("penstock-demo")
+    spark = jvm.launched("penstock-demo")
     try:
         outcome = follow(spark, archive, out, own=own)
     finally:
