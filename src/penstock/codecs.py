@@ -93,10 +93,15 @@ def encoded_all(codec: Codec, channel: str, messages: Iterable[Any]) -> list[byt
     encode, found = codec.encode, []
     for message in messages:
         try:
-            found.append(bytes(encode(message)))
+            found.append(copied(encode(message)))
         except Invalid as error:
             raise unsendable(channel, error) from error.__cause__
     return found
+
+
+def copied(data: Any) -> bytes:
+    """The bytes of a buffer. TypeError for anything else: of a number, `bytes` would make so many zeros."""
+    return data if type(data) is bytes else bytes(memoryview(data))
 
 
 def check_claim(codec: Codec, channel: str, length: int) -> None:

@@ -143,6 +143,7 @@ def test_an_opening_without_memory_leaves_nothing(at, channel_folder):
 def test_a_session_number_of_another_publication_stays_its_own(at, channel_folder):
     uri = f"udp://{at[0]}:{at[1]}/7"
     with penstock.publish(uri, session=5, linger=1.0) as pub, penstock.subscribe(uri) as sub:
+        pub.wait_for_readers(1, timeout=PATIENCE)
         there = sorted(os.listdir(channel_folder))
         with pytest.raises(penstock.Busy, match="session 5 is another publication's"):
             penstock.publish(uri, session=5)
@@ -205,3 +206,67 @@ def test_the_log_of_a_session_number_that_is_used_again_stays(at, channel_folder
         del first
         gc.collect()
         assert sorted(os.listdir(channel_folder)) == there
+
+
+def test_a_number_is_free_at_once_without_linger(at):
+    for _ in range(20):
+        penstock.publish(f"udp://{at[0]}:{at[1]}/7", session=5, linger=0).close()
+
+
+def test_a_new_endpoint_leaves_files_alone_that_a_publication_makes(at, channel_folder):
+    uri = f"udp://{at[0]}:{at[1]}/7"
+    making = [f"{at[0]}:{at[1]}@7.udp.00000005.{what}.new" for what in ("log", "counts")]
+    left = f"{at[0]}:{at[1]}@7.udp.3.image"
+    penstock.publish("log:there").close()  # the folder is there
+    for name in [*making, left]:
+        (channel_folder / name).touch()
+    penstock.subscribe(uri).close()
+    assert set(making) <= set(os.listdir(channel_folder))
+    assert left not in os.listdir(channel_folder)
+
+
+DIES = "import os, sys, penstock; pub = penstock.publish(sys.argv[1], session=5); os._exit(0)"
+
+
+def test_a_sweep_of_a_dead_log_spares_the_new_one_of_its_name(at, channel_folder, monkeypatch):
+    """Another process sweeps, too, and is faster; then a publication takes the number."""
+    uri = f"udp://{at[0]}:{at[1]}/7"
+    subprocess.run([sys.executable, "-c", DIES, uri], check=True, timeout=PATIENCE)
+    (log,) = channel_folder.glob("*.00000005.log")
+    core = penstock._native.core
+    inspect, opened = core.inspect_log, []
+
+    def slow(fd: int, path: str) -> Any:
+        found = inspect(fd, path)
+        if not opened:
+            opened.append(None)  # the opening below sweeps, too
+            opened[0] = penstock.publish(uri, session=5, linger=0)
+        return found
+
+    monkeypatch.setattr(core, "inspect_log", slow)
+    with penstock.publish(uri, linger=0):
+        assert log.exists()
+        opened[0].close()
+
+
+AGAIN = """
+import os, sys, time, penstock
+uri, log, until = sys.argv[1], sys.argv[2], time.monotonic() + 1.5
+while time.monotonic() < until:
+    try:
+        with penstock.publish(uri, session=5, linger=0, term_length=1 << 16):
+            assert os.path.exists(log)
+            assert len(penstock.inspect(uri).members) == 1
+    except penstock.Busy:
+        pass
+"""
+
+
+def test_processes_that_take_one_number_in_turn_keep_their_files(at, channel_folder):
+    log = str(channel_folder / f"{at[0]}:{at[1]}@7.udp.00000005.log")
+    with (
+        subprocess.Popen([sys.executable, "-c", AGAIN, f"udp://{at[0]}:{at[1]}/7", log]) as one,
+        subprocess.Popen([sys.executable, "-c", AGAIN, f"udp://{at[0]}:{at[1]}/7", log]) as other,
+    ):
+        assert (one.wait(PATIENCE), other.wait(PATIENCE)) == (0, 0)
+    assert os.listdir(channel_folder) == []

@@ -32,6 +32,13 @@ def test_messages_read_back_as_they_were(archive):
     assert not archive.verify()
 
 
+@pytest.mark.parametrize("message", [5, None, [1, 2]])
+def test_a_message_that_is_no_bytes_is_an_error(archive, message):
+    with pytest.raises(TypeError, match="bytes-like"):
+        archive.append("log:out", [b"x", message])
+    assert [recording.messages for recording in archive.list()] in ([], [0])
+
+
 @pytest.mark.parametrize(
     ("codec", "messages"),
     [

@@ -46,6 +46,14 @@ def test_messages_of_several_parts_arrive_at_once():
             unpack(wrong, kind)
 
 
+@pytest.mark.parametrize("part", [5, None, [1, 2], 1.5])
+def test_a_part_that_is_no_bytes_is_an_error(part):
+    with penstock.join("pipe:p", role="pair") as a, penstock.join("pipe:p", role="pair") as b:
+        with pytest.raises(TypeError, match="bytes-like"):
+            a.send([b"x", part])
+        assert b.try_recv() is None
+
+
 def test_the_mark_holds_and_policies_are_chosen():
     with penstock.join("pipe:m", role="pair", max_messages=3) as a, penstock.join("pipe:m", role="pair") as b:
         assert [a.offer(b"x") for _ in range(4)] == [64, 128, 192, None]
@@ -53,6 +61,26 @@ def test_the_mark_holds_and_policies_are_chosen():
             a.send(b"x", timeout=0.01)
         assert b.recv() == b"x"
         assert a.offer(b"x")
+
+
+@forks
+def test_a_request_of_the_parent_ends_in_a_forked_child():
+    """The reply goes to the parent: the child must not wait for it for ever, nor ask another server in its parent's name."""
+    with penstock.join("pipe:rpc", role="request") as ask, penstock.join("pipe:rpc", role="reply") as serve:
+        pending = ask.submit(b"q", retries=1)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(20)
+            told = []
+            for wait in (pending.result, lambda: asyncio.run(pending.aresult())):
+                try:
+                    wait()
+                except penstock.Disconnected as error:
+                    told.append("its parent" in str(error))
+            os._exit(0 if told == [True, True] else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        serve.recv(timeout=5).reply(b"a")
+        assert pending.result(timeout=5) == b"a"
 
 
 def test_requests_are_answered_in_any_order_and_late_replies_ignored():

@@ -1,4 +1,4 @@
-// A new file of shared memory: made under another name, allocated whole, filled, and only then named.
+// A new file of shared memory: made without a name, allocated whole, filled, and only then named.
 #pragma once
 
 #include "ground/mapping.hpp"
@@ -8,6 +8,7 @@
 #include <random>
 #include <string>
 #include <unistd.h>
+#include <utility>
 
 namespace penstock {
 
@@ -30,25 +31,54 @@ class OpenFile {
 
 inline constexpr const char *unnamed_suffix = ".new";
 
+// A new file without a name where the kernel can: nobody else can remove it, or give its name to another. Else under `unnamed`.
+class UnnamedFile {
+  public:
+    explicit UnnamedFile(const std::string &path) : unnamed_(path + unnamed_suffix), file_(opened()) {}
+    ~UnnamedFile() {
+        if (!anonymous_) ::unlink(unnamed_.c_str());
+    }
+    UnnamedFile(const UnnamedFile &) = delete;
+    UnnamedFile &operator=(const UnnamedFile &) = delete;
+
+    int fd() const { return file_.fd(); }
+    // Throws if there is such a file.
+    OpenFile named(const std::string &path) {
+        const std::string from = anonymous_ ? descriptors + std::to_string(file_.fd()) : unnamed_;
+        if (::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) fail_system("cannot make " + path);
+        return std::move(file_);
+    }
+
+  private:
+    static constexpr const char *descriptors = "/proc/self/fd/";
+
+    OpenFile opened() {
+        if (::access(descriptors, X_OK) == 0) {
+            const std::string folder = unnamed_.substr(0, unnamed_.rfind('/') + 1) + ".";
+            OpenFile file(::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600));
+            anonymous_ = file.fd() >= 0;
+            if (anonymous_) return file;
+        }
+        ::unlink(unnamed_.c_str()); // of a process that was killed here
+        OpenFile file(::open(unnamed_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+        if (file.fd() < 0) fail_system("cannot make " + unnamed_);
+        return file;
+    }
+
+    std::string unnamed_;
+    bool anonymous_ = false;
+    OpenFile file_;
+};
+
 // `fill(fd)` fills it before it has its name. Throws if there is such a file, or no memory.
 template <class Fill> OpenFile make_file(const std::string &path, uint64_t size, Fill &&fill) {
-    const std::string unnamed = path + unnamed_suffix;
-    ::unlink(unnamed.c_str()); // of a process that was killed here
-    OpenFile file(::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (file.fd() < 0) fail_system("cannot make " + unnamed);
-    try {
-        int failed;
-        do failed = posix_fallocate(file.fd(), 0, static_cast<off_t>(size));
-        while (failed == EINTR);
-        if (failed != 0) fail_system("cannot allocate " + std::to_string(size) + " bytes for " + path, failed);
-        fill(file.fd());
-        if (::link(unnamed.c_str(), path.c_str()) != 0) fail_system("cannot make " + path);
-    } catch (...) {
-        ::unlink(unnamed.c_str());
-        throw;
-    }
-    ::unlink(unnamed.c_str());
-    return file;
+    UnnamedFile file(path);
+    int failed;
+    do failed = posix_fallocate(file.fd(), 0, static_cast<off_t>(size));
+    while (failed == EINTR);
+    if (failed != 0) fail_system("cannot allocate " + std::to_string(size) + " bytes for " + path, failed);
+    fill(file.fd());
+    return file.named(path);
 }
 inline void remove_file(const std::string &path) { ::unlink(path.c_str()); }
 // The descriptor is -1 where there is none, and errno says why.

@@ -58,7 +58,7 @@ class Outgoing final : public Kept {
         if (!turning_.try_lock()) return false;
         const std::lock_guard hold(turning_, std::adopt_lock);
         caller_.turned(now);
-        turn_held(now, hear);
+        if (!removed_) turn_held(now, hear);
         return true;
     }
     // Of a publication with several destinations. False: it is there already; it is not there.
@@ -76,6 +76,7 @@ class Outgoing final : public Kept {
         closed_at_most_ = now + options_.linger_ns;
         sender_.close(now, log_->tail());
         turn_held(now, true);
+        over(now); // without `linger` the number of the session is free at once
     }
     UdpCounts counts() {
         const std::lock_guard hold(turning_);
@@ -102,12 +103,8 @@ class Outgoing final : public Kept {
         look_ns_ = pause_ns;
         if (!turning_.try_lock()) return {now + pause_ns, false};
         const std::lock_guard hold(turning_, std::adopt_lock);
-        turn_held(now, true);
-        if (leaving_ && (sender_.state() == Sender::State::closed || now >= closed_at_most_)) {
-            log_->detach();
-            remove_files();
-            return {INT64_MAX, true};
-        }
+        if (!removed_) turn_held(now, true);
+        if (over(now)) return {INT64_MAX, true};
         Keeper::instance().watch(*this, socket());
         visit.due = more_ ? now : next_held();
         if (leaving_) visit.due = std::min(visit.due, closed_at_most_.load());
@@ -186,10 +183,17 @@ class Outgoing final : public Kept {
         in_ = std::make_unique<ReceiveBatch>(hears, calls);
     }
 
+    // Whether a closed publication has no more to do: then it is gone from this machine.
+    bool over(int64_t now) {
+        if (!leaving_ || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
+        remove_files(); // first: who holds no place in a log has no say about its name
+        log_->detach();
+        return true;
+    }
     void remove_files() { // once: the number of the session may be another publication's by now
         if (std::exchange(removed_, true)) return;
+        ::unlink(counts_path_.c_str()); // first: the log's name keeps the number until both are gone
         ::unlink(path_.c_str());
-        ::unlink(counts_path_.c_str());
     }
     // For other processes: what the publication has counted so far.
     void show_counts(int64_t now) {

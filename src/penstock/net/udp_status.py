@@ -24,6 +24,10 @@ from penstock.status import ChannelStatus, Member, Totals, latency_of
 
 _BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
 LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # of a publication: what it writes, and what it has counted
+IMAGE_ENDING, NEW_ENDING = (
+    ".image",
+    ".new",
+)  # of a subscription; and of a file that is being made, on a kernel that needs a name
 COUNTS_BYTES = 4096
 SENDER_ROLE = "subscription"  # the sender's own place in its publication's log
 ABANDONED_NS = 10_000_000_000  # age of a log that nobody is in: a new one is joined at once
@@ -71,7 +75,7 @@ def in_use(channel: Channel) -> frozenset[str]:
 
 def images(channel: Channel) -> list[str]:
     """The names of the images' files."""
-    return [name for name in _beside(channel) if not name.endswith((LOG_ENDING, COUNTS_ENDING))]
+    return [name for name in _beside(channel) if name.removesuffix(NEW_ENDING).endswith(IMAGE_ENDING)]
 
 
 def logs(channel: Channel) -> list[str]:
@@ -87,12 +91,14 @@ def sweep(channel: Channel) -> None:
             with _closing(fd):
                 found = _native.inspect_log(fd, path)
                 joined = bool(found["members"]) or time.time_ns() - found["created_ns"] > ABANDONED_NS
-                if joined and all(
+                free = joined and all(
                     _native.lock_byte(fd, _native.LOG_SLOTS_BYTE + member["slot"] * _native.LOG_SLOT_SIZE, True, False)
                     for member in found["members"]
-                ):
+                )
+                if free and os.fstat(fd).st_nlink:  # the name is still this log's, and not that of a new one
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(_counts_of(path))  # first: the log's name keeps the number until both are gone
                     os.unlink(path)
-                    os.unlink(_counts_of(path))
 
 
 def source_of(host: bytes, port: int) -> str:

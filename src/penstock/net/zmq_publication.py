@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock import codecs
 from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed, TimedOut, Unsupported
@@ -176,7 +177,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         self._enough(count, await self._auntil(self._look_for(count, topic), self._zmq.POLLIN, timeout))
 
     def _look_for(self, count: int, topic: Topic) -> Callable[[], bool | None]:
-        wanted = None if topic is None else bytes(encoded(topic))
+        wanted = None if topic is None else codecs.copied(encoded(topic))
         return lambda: True if self._readers(wanted) >= count else None
 
     def _enough(self, count: int, found: bool | None) -> None:

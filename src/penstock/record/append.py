@@ -319,7 +319,7 @@ def as_messages(
     def bodies() -> Iterator[bytes]:
         for message in messages:
             try:
-                yield bytes(codec.encode(message))
+                yield codecs.copied(codec.encode(message))
             except Invalid as error:
                 raise codecs.unsendable(channel, error) from error.__cause__
 

@@ -58,6 +58,7 @@ class Pending:
         """The reply as `result` gives it, awaited in the running event loop. Cancelling it leaves the request under way."""
         requester = self._requester
         limit = limit_of(timeout)
+        requester._leave_to_parent()
         if not self.done:
             late = f"{requester.channel}: no reply within the timeout"
             await loops.patiently(requester._pumps.answered(self, requester.fileno, requester._turned), limit, late)
@@ -175,12 +176,23 @@ class Requester(Socket):
         return pending
 
     def _pended(self, body: Body, retries: int) -> Pending:
-        if self._forks != _forks:  # the parent's requests are the parent's
-            self._forks = _forks
-            self._pending.clear()
-            self._answers.clear()
-            self._pumps.clear()
+        self._leave_to_parent()
         return Pending(self, body, retries)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: the parent's requests are the parent's."""
+        if self._forks == _forks:
+            return
+        self._forks = _forks
+        entries = list(self._pending.values())
+        self._pending.clear()
+        self._answers.clear()
+        self._pumps.clear()
+        for entry in entries:
+            if entry is not None:
+                entry[0]._wake = None  # a task of the parent's
+                why = "the request was sent before this process was forked: its parent gets the reply"
+                entry[0]._finish(None, Disconnected(f"{self.channel}: {why}"))
 
     def _dispatch(self, pending: Pending, timeout: float | None) -> bool:
         """Sends a request to a server; False if there was none with room before the timeout."""
@@ -205,6 +217,7 @@ class Requester(Socket):
         return self._gate is not None and self._gate.held
 
     def _wait(self, pending: Pending, timeout: float | None) -> None:
+        self._leave_to_parent()
         deadline = deadline_of(timeout)
         while not pending.done:
             left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)

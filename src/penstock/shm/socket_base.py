@@ -37,7 +37,7 @@ def pack(body: Body) -> tuple[Any, int]:
         return body, 0
     if not has_parts(codecs.BYTES, body):
         return encoded(body), 0
-    return codecs.join_parts([bytes(encoded(part)) for part in body]), codecs.PARTS
+    return codecs.join_parts([codecs.copied(encoded(part)) for part in body]), codecs.PARTS
 
 
 def unpack(data: bytes, kind: int) -> bytes | list[bytes]:
