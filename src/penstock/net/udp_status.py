@@ -24,10 +24,8 @@ from penstock.status import ChannelStatus, Member, Totals, latency_of
 
 _BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
 LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # of a publication: what it writes, and what it has counted
-IMAGE_ENDING, NEW_ENDING = (
-    ".image",
-    ".new",
-)  # of a subscription; and of a file that is being made, on a kernel that needs a name
+IMAGE_ENDING = ".image"  # of a subscription
+NEW_ENDING = ".new"  # of a file that is being made, where the kernel needs a name for it
 COUNTS_BYTES = 4096
 SENDER_ROLE = "subscription"  # the sender's own place in its publication's log
 ABANDONED_NS = 10_000_000_000  # age of a log that nobody is in: a new one is joined at once
