@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 BUCKETS = 120
 UNIT_NS, STEPS = 64, 4  # the first bucket ends at 64 ns; each power of two is cut into four
@@ -31,7 +31,7 @@ class Latency:
     where the difference between the clocks of two machines is part of the figure.
     """
 
-    counts: tuple[int, ...]
+    counts: tuple[int, ...] = field(repr=False)
     sum_ns: int
     max_ns: int
     measured: int

@@ -16,13 +16,16 @@ STAR = "*"
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text stands for several channels. `zmq+tcp://*:5555` does not: there the star is part of an address."""
+    """Whether a text stands for several channels. `zmq+tcp://*:5555` does not: there the star is part of an address. `Invalid` if no kind
+    can be meant."""
     if STAR not in text:
         return False
-    word, colon, _ = text.partition(":")
+    word, colon, _ = text.removeprefix("fake:").partition(":")
     try:
         return not colon or kind_of(word)[0].memory is not None
-    except Invalid:  # no kind's word: a star may be in it
+    except Invalid:
+        if STAR not in word:
+            raise
         return True
 
 

@@ -112,6 +112,12 @@ def test_what_a_pattern_is(text, several):
     assert wildcards.is_pattern(text) is several
 
 
+@pytest.mark.parametrize("text", ["nope:*", "fake:nope:a*", ":*"])
+def test_a_pattern_of_no_kind_is_an_error(text):
+    with pytest.raises(penstock.Invalid, match="there is no kind"):
+        wildcards.is_pattern(text)
+
+
 def listed(*patterns):
     return [found.channel for found in penstock.channels(*patterns)]
 
