@@ -16,5 +16,5 @@ with (
         seen = sub.recv(timeout=1)
         if number == 10:
             kept = seen.array  # its buffer is not written to as long as this lives
-    print(kept.max(), np.mean(seen.array), seen.meta)
+    print(np.max(kept), np.mean(seen.array), seen.meta)
 penstock.remove("frames:example")

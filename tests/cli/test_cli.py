@@ -15,7 +15,7 @@ from conftest import heed_interrupts
 import penstock
 
 
-def run(*arguments, stdin=None, timeout=120):
+def run(*arguments, stdin=None, timeout=400):  # seconds: only a hang takes so long
     return subprocess.run(
         [sys.executable, "-m", "penstock.cli", *map(str, arguments)],
         input=stdin,

@@ -125,7 +125,13 @@ def test_csv(archive, tmp_path, reader):
     with penstock.publish("log:s", codec=POINT) as pub, archive.record("log:s"):
         for i in range(50):
             pub.send(
-                (i / 3, i, (i, -i, np.inf if i == 7 else 0.5), b'a\0,"b', stamp if i % 2 else np.datetime64("NaT"))
+                (
+                    i / 3,
+                    i,
+                    (i, -i, np.inf if i == 7 else 0.5),
+                    b'a\0,"b',
+                    stamp if i % 2 else np.datetime64("NaT", "ms"),
+                )
             )
     with penstock.publish("log:j", codec="json") as pub, archive.record("log:j"):
         for text in ("", 'x"y', "two\nlines", None, "plain"):
@@ -179,7 +185,7 @@ def test_read_decodes_the_same(sent, archive, tmp_path):
 
 def test_read_decoded_of_nothing_and_of_columns_that_are_refused(archive):
     with penstock.publish("log:s", codec=POINT) as pub, archive.record("log:s"):
-        pub.send((1.5, 2, (1, 2, 3), b"x", np.datetime64("NaT")))
+        pub.send((1.5, 2, (1, 2, 3), b"x", np.datetime64("NaT", "ms")))
     table = archive.read("log:s", decode=True, since=2**62)
     assert table.num_rows == 0
     assert table.column_names[-5:] == ["t", "id", "xyz", "tag", "at"]

@@ -116,7 +116,7 @@ def payload_bytes(payload: pa.Array) -> tuple[Array, Array]:
 def _together(content: Array, starts: Array, wanted: Array) -> Array:
     if wanted.all():
         return content[starts[0] : starts[-1]]
-    pieces = [content[starts[at] : starts[at + 1]] for at in np.flatnonzero(wanted)]
+    pieces = [content[starts[at] : starts[at + 1]] for at in map(int, np.flatnonzero(wanted))]
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
 
 
@@ -243,7 +243,7 @@ def _texts(values: Array) -> tuple[pa.Array, Array | None]:
         return pa.array([""] * len(values), pa.string()), None
     cells = _bytes_of(values, width, np.dtype(np.uint32).newbyteorder(values.dtype.byteorder)).astype(np.uint32)
     lengths = _lengths(values)
-    if cells.max() < 128:
+    if np.max(cells) < 128:
         return _from_cells(cells, lengths, pa.string()), None
     wrong = np.asarray(((cells > 0x10FFFF) | ((cells >= 0xD800) & (cells < 0xE000))).any(axis=1))
     found = [

@@ -119,7 +119,8 @@ class FramePublication(NativePublication):
         """Copies an array (or its bytes) into a free buffer and publishes it. Returns the stream position after its note."""
         pixels = self._fitting(data)
         if self._kind.plain and pixels.flags.c_contiguous and not (meta or start_ns or end_ns) and id is None:
-            return super().send(pixels, timeout)  # type: ignore[arg-type]  # an array is a buffer
+            buffer: Any = pixels
+            return super().send(buffer, timeout)
         return self._publish(self.acquire(timeout), pixels, id, start_ns, end_ns, meta)
 
     async def asend(
