@@ -293,9 +293,9 @@ class Launched:
     """
 
     def __init__(self, name: str, master: str | None) -> None:
+        launch, self._settings = _asked(name, master, {})
         from pyspark import SparkConf, SparkContext
 
-        launch, self._settings = _asked(name, master, {})
         self._made: SparkSession | None = None
         self._making = threading.Lock()
         with _environment(launch), _no_orphan(), _importing():
