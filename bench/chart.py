@@ -1,4 +1,5 @@
-"""Draws results: `python -m bench.chart FILE`. Of `log_ipc` the README's chart, docs/log_ipc.svg; of `growth` docs/pictures/growth_KIND.svg."""
+"""Draws results: `python -m bench.chart FILE`. Of `log_ipc` and `udp` the README's charts, docs/QUESTION.svg; of `growth`
+docs/pictures/growth_KIND.svg."""
 
 from __future__ import annotations
 
@@ -19,6 +20,9 @@ NAMES = {
     "mp_queue": "multiprocessing.Queue",
     "faster_fifo": "faster-fifo",
     "iceoryx2": "iceoryx2",
+    "pyaeron udp": "pyaeron, UDP",
+    "pyzmq tcp": "pyzmq, TCP",
+    "raw Python UDP": "a Python socket, UDP",
 }
 COLORS = {
     "send": "#2563eb",
@@ -32,23 +36,31 @@ BY_REFERENCE = {kind.name for kind in KINDS if kind.by_reference}
 
 
 def log_ipc(content: dict[str, Any], plot: Any) -> list[Path]:
-    """Throughput of 64-byte messages to one subscriber, one bar each."""
-    rows = [
-        r
-        for r in content["results"]
-        if r["case"] == "64 B, 1 subscriber" and r["metric"] == "throughput" and r["who"] in NAMES
-    ]
+    """Between processes of one machine."""
+    return [throughput(content, plot, "64 B, 1 subscriber", "process to process, from Python", "log_ipc.svg")]
+
+
+def udp(content: dict[str, Any], plot: Any) -> list[Path]:
+    """Over the network's loopback."""
+    return [throughput(content, plot, "64 B", "over loopback, from Python", "udp.svg")]
+
+
+def throughput(content: dict[str, Any], plot: Any, case: str, way: str, name: str) -> Path:
+    """Messages a second to one subscriber, one bar each."""
+    rows = [r for r in content["results"] if r["case"] == case and r["metric"] == "throughput" and r["who"] in NAMES]
     rows.sort(key=lambda r: r["value"])
     figure, axes = plot.subplots(figsize=(7.6, 0.7 + 0.34 * len(rows)))
     colors = ["#2563eb" if r["who"].startswith("penstock") else "#9ca3af" for r in rows]
     axes.barh([NAMES[r["who"]] for r in rows], [r["value"] / 1e6 for r in rows], color=colors, height=0.66)
     for place, row in enumerate(rows):
         axes.text(row["value"] / 1e6, place, f"  {row['value'] / 1e6:.2g}", va="center", fontsize=9)
-    axes.set_xlabel("million 64-byte messages per second, process to process, from Python")
+    axes.set_xlabel(f"million 64-byte messages per second, {way}")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
     axes.margins(x=0.1)
-    return [save(figure, DOCS / "log_ipc.svg")]
+    said = f"{content['measured']}, {content['machine']}; python -m bench {content['question']}"
+    figure.text(0.01, -0.02, said, fontsize=7.5, color="#6b7280", va="top")
+    return save(figure, DOCS / name)
 
 
 def growth(content: dict[str, Any], plot: Any) -> list[Path]:
@@ -109,9 +121,12 @@ def main(source: Path) -> None:
     import matplotlib.pyplot as plt
 
     content = json.loads(source.read_text())
-    draws = {"log_ipc": log_ipc, "growth": growth}.get(content["question"])
+    charts = {"log_ipc": log_ipc, "udp": udp, "growth": growth}
+    draws = charts.get(content["question"])
     if draws is None:
-        raise SystemExit(f"{source}: there is no chart of {content['question']}; log_ipc and growth have one")
+        raise SystemExit(
+            f"{source}: there is no chart of {content['question']}; there are charts of {', '.join(charts)}"
+        )
     for path in draws(content, plt):
         print(f"{path} drawn from {source}, measured on {content['machine']}")
 

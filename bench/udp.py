@@ -28,6 +28,7 @@ COUNTS = {64: 300_000, 1024: 60_000, 65536: 3_000}
 SLOW = {"raw Python UDP": 4}
 BOTH = "CPU both sides"
 TRIP = "64 B, round trip"
+CORE_WHO = {"bare": "bare", "network log": "C++"}
 SPIN_S = 20e-6
 BATCHED_MAX = 1376  # one frame: batches take no message in fragments
 PLAIN, DATAGRAM = "plain Aeron peer", "CPU for each datagram"
@@ -48,6 +49,7 @@ def run(report: Report) -> None:
         report.missing[AERON] = "no Python >= 3.12 with pyaeron: `python tools/aeron.py` installs one under build/aeron"
     core(report)
     halves(report)
+    core_trips(report)
     with own_channels():
         for size in (64,) if report.quick else tuple(COUNTS):
             one_way(report, everyone, size)
@@ -61,46 +63,43 @@ def run(report: Report) -> None:
 
 def core(report: Report) -> None:
     """C++ alone: bare sockets, and the network log from publish to read, in one thread over cold memory."""
-    try:
-        programs = build("plain", ("udp_bare", "udp_bench")) / "tests"
-    except (OSError, SystemExit) as error:
-        report.missing["C++"] = str(error)
-        return
-    for name, metrics in (
-        ("udp_bare", {"send_ns": "send", "receive_ns": "receive", "p50_ns": "p50", "p99_ns": "p99", "cpu_ns": "CPU"}),
-        ("udp_bench", {"ns": "both"}),
-    ):
-        try:
-            printed = program(
-                report.limit * 2, "its measurements", [programs / name, *(["--quick"] if report.quick else [])]
-            )
-        except Failed as error:
-            report.failed(name, "C++", error)
-            continue
-        for line in printed.splitlines():
-            row = json.loads(line)
-            case, placement = row["case"], row.get("placement")
-            who = row["way"] if placement is None else f"bare, {row['way']}, {placement}"
-            if placement is not None:
-                case = TRIP
-            elif name == "udp_bare":
+    for name, metrics in (("udp_bare", {"send_ns": "send", "receive_ns": "receive"}), ("udp_bench", {"ns": "both"})):
+        for row in printed(report, name):
+            case, who = f"{row['case']}, C++", row["way"]
+            if name == "udp_bare":
                 who = f"bare {who}"
-                report.add(f"{case}, C++", who, "both", row["send_ns"] + row["receive_ns"], "ns")
+                report.add(case, who, "both", row["send_ns"] + row["receive_ns"], "ns")
             for key, metric in metrics.items():
-                if key in row:
-                    unit, scale = ("µs", 1e3) if placement is not None else ("ns", 1.0)
-                    report.add(case if placement else f"{case}, C++", who, metric, row[key] / scale, unit)
+                report.add(case, who, metric, row[key], "ns")
+
+
+def printed(report: Report, name: str) -> list[dict[str, Any]]:
+    """What a program in C++ has measured; no rows where it cannot be built, or fails."""
+    try:
+        path = build("plain", (name,)) / "tests" / name
+        said = program(report.limit * 2, "its measurements", [path, *(["--quick"] if report.quick else [])])
+    except (OSError, SystemExit) as error:
+        report.missing[name] = str(error)
+        return []
+    except Failed as error:
+        report.failed(name, "C++", error)
+        return []
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def core_trips(report: Report) -> None:
+    """C++ alone: round trips of the network log and of bare sockets, in turn, in each placement."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in printed(report, "udp_trips"):
+        found.setdefault(f"{CORE_WHO[row['who']]}, {row['way']}, {row['placement']}", []).append(row)
+    for who, rows in found.items():
+        for key, metric in (("p50_ns", "p50"), ("p99_ns", "p99"), ("cpu_ns", "CPU")):
+            report.add(TRIP, who, metric, [row[key] / 1e3 for row in rows], "µs")
 
 
 def halves(report: Report) -> None:
     """C++ alone: each half against a plain peer, as Aeron's driver is one; the bare loop over the same datagrams in turn with it."""
-    try:
-        name = build("plain", ("udp_halves",)) / "tests" / "udp_halves"
-        printed = program(report.limit * 2, "its measurements", [name, *(["--quick"] if report.quick else [])])
-    except (OSError, SystemExit, Failed) as error:
-        report.missing["udp_halves"] = str(error)
-        return
-    for row in map(json.loads, printed.splitlines()):
+    for row in printed(report, "udp_halves"):
         case, half = f"{row['case']}, {PLAIN}, C++", row["half"]
         report.add(case, half, DATAGRAM, row["ns"], "ns")
         report.add(case, BARE_HALVES[half], DATAGRAM, row["bare_ns"], "ns")
@@ -301,6 +300,12 @@ def aims(report: Report) -> None:
     )
     cpu("1 KiB", "penstock", AERON, 0.10)
     cpu("64 KiB", "penstock", AERON, 0.20)
+    for way, rival, limit in (
+        ("spinning 20 µs, apart", "spinning, apart", 1.3),
+        ("asleep, free", "asleep, free", 1.25),
+    ):
+        ratio = report.ratio(TRIP, "p50", f"C++, {way}", f"bare, {rival}")
+        report.at_most(TRIP, f"C++, {way}, p50, of bare sockets, {rival}", limit, "×", ratio)
     for rival, limit in ((f"{WHO['udp_raw']}, spinning", 1.4), (AERON, 0.12)):
         ratio = report.ratio(TRIP, "p50", "penstock, spinning 20 µs", rival)
         report.at_most(TRIP, f"spinning 20 µs, p50, of {rival}", limit, "×", ratio)
