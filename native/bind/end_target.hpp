@@ -20,6 +20,7 @@ class EndTarget : public Target {
     }
 
   protected:
+    bool end_sleeps() const { return end_ != nullptr; }
     void announce(End &end, Atomic<uint32_t> &event) {
         end_ = end.sleeps() ? &end : nullptr;
         event_ = &event;

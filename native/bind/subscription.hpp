@@ -271,6 +271,8 @@ class Subscription : public StreamHandle {
             ReaderEnd &reader = subscription_.ready();
             announce(reader, reader.event());
         }
+        // An end that sleeps as it likes looks after its peers meanwhile.
+        int64_t longest_ns() const { return end_sleeps() ? 5 * slice_ns_max : slice_ns_max; }
         void idle() {
             if (!subscription_.closed()) subscription_.ready().repair();
         }

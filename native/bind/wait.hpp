@@ -43,8 +43,9 @@ class Target {
     void spun(bool) {}
     // Whether it looks as fast as it can. If not, about a microsecond lies between two looks: a writer keeps its cache line.
     static constexpr bool often = true;
-    // The first sleep; each is twice as long as the one before, up to slice_ns_max.
+    // The first sleep; each is twice as long as the one before, up to the longest.
     int64_t slice_ns() const { return slice_ns_max; }
+    int64_t longest_ns() const { return slice_ns_max; }
     // Before an attempt: from now on an event ends the next sleep.
     void prepare() {}
     // After each sleep.
@@ -88,7 +89,7 @@ template <class On> class Waiter {
         if (target_.over() || (target_.timed() && now >= deadline_.at())) return false;
         without_interpreter([&] { target_.sleep(target_.timed() ? std::min(slice_, deadline_.left(now)) : slice_); });
         target_.awake();
-        slice_ = std::min(slice_ * 2, slice_ns_max);
+        slice_ = std::min(slice_ * 2, target_.longest_ns());
         announced_ = false;
         served_ = true;
         return true;

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 
 namespace penstock {
 
@@ -18,7 +19,18 @@ class ReceiveBatch {
     static constexpr size_t buffers = 16, buffer_bytes = 64 * 1024;
 
     ReceiveBatch(const UdpSocket &socket, NetCalls &calls)
-        : socket_(socket), calls_(calls), bytes_(new uint8_t[buffers * buffer_bytes]) {}
+        : socket_(socket), calls_(calls), bytes_(new uint8_t[buffers * buffer_bytes]) {
+        for (unsigned i = 0; i < buffers; ++i) {
+            pieces_[i] = {bytes_.get() + i * buffer_bytes, buffer_bytes};
+            msghdr &header = messages_[i].msg_hdr;
+            header.msg_name = &from_[i];
+            header.msg_iov = &pieces_[i];
+            header.msg_iovlen = 1;
+            header.msg_control = controls_[i].bytes;
+        }
+    }
+    ReceiveBatch(const ReceiveBatch &) = delete;
+    ReceiveBatch &operator=(const ReceiveBatch &) = delete;
 
     const ReceiveCounts &counts() const { return counts_; }
 
@@ -27,7 +39,7 @@ class ReceiveBatch {
         bool any = false;
         for (uint64_t got = 0; got < most;) {
             const unsigned ask = runs_ ? buffers / 4 : buffers;
-            prepare(ask);
+            prepare(std::exchange(written_, 0));
             const int came = calls_.receive(socket_.fd(), messages_.data(), ask);
             ++counts_.calls;
             if (came <= 0) {
@@ -42,6 +54,7 @@ class ReceiveBatch {
             failed_in_row_ = 0;
             any = true;
             runs_ = false;
+            written_ = static_cast<unsigned>(came);
             for (int i = 0; i < came; ++i) got += take_apart(static_cast<unsigned>(i), each);
             if (static_cast<unsigned>(came) < ask) return true; // the socket is empty
         }
@@ -49,15 +62,11 @@ class ReceiveBatch {
     }
 
   private:
+    // The first ones, into which the system has written.
     void prepare(unsigned count) {
         for (unsigned i = 0; i < count; ++i) {
-            pieces_[i] = {bytes_.get() + i * buffer_bytes, buffer_bytes};
             msghdr &header = messages_[i].msg_hdr;
-            header.msg_name = &from_[i];
             header.msg_namelen = sizeof from_[i];
-            header.msg_iov = &pieces_[i];
-            header.msg_iovlen = 1;
-            header.msg_control = controls_[i].bytes;
             header.msg_controllen = sizeof controls_[i].bytes;
             header.msg_flags = 0;
         }
@@ -101,6 +110,7 @@ class ReceiveBatch {
     std::array<iovec, buffers> pieces_{};
     std::array<Control, buffers> controls_{};
     std::array<sockaddr_storage, buffers> from_{};
+    unsigned written_ = buffers;
     bool runs_ = false;
     int failed_in_row_ = 0;
     ReceiveCounts counts_;
