@@ -74,7 +74,7 @@ def core(report: Report) -> None:
 
 
 def printed(report: Report, name: str) -> list[dict[str, Any]]:
-    """What a program in C++ has measured; no rows where it cannot be built, or fails."""
+    """The measurements of a program in C++; no rows where it cannot be built, or fails."""
     try:
         path = build("plain", (name,)) / "tests" / name
         said = program(report.limit * 2, "its measurements", [path, *(["--quick"] if report.quick else [])])

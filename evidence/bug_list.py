@@ -9,6 +9,7 @@ from __future__ import annotations
 from evidence.bug import (
     CHECK,
     CLOCK_CHECK,
+    COPY_CHECK,
     EARLY_KILL,
     EARLY_MODEL,
     FRAME_FUZZ,
@@ -185,6 +186,7 @@ BUGS = [
     Bug("a waker names no core", "event_notify_fenced", "counted | event_core() << event_core_shift", "counted", (WAIT_CHECK,)),
     Bug("a reader spins on the core that its notifier needs", "SpinHabit::worth",
         "if (event_woken_from_here(event)) return false;", "", (WAIT_CHECK,)),
+    Bug("a copy in blocks leaves its rest", "copy_bytes", "length - done", "done != 0 ? 0 : length", (COPY_CHECK,)),
     Bug("spins in vain go on", "SpinHabit::spun", "skipped_ = $a;", ";", (WAIT_CHECK,)),
     Bug("the clock is believed by a thread that was kept from its core", "CarriedTime::read",
         "sound && widths < 1 << 20 && $a;", "sound;", (CLOCK_CHECK,)),

@@ -17,6 +17,7 @@ from evidence import anchors
 from evidence.bug import (
     CHECK,
     CLOCK_CHECK,
+    COPY_CHECK,
     EARLY_KILL,
     EARLY_MODEL,
     FRAME_FUZZ,
@@ -116,6 +117,7 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     CHECK: ("tests/recording_check.cpp", [], ("--rounds 300",)),
     CLOCK_CHECK: ("tests/clock_check.cpp", [], ("--seed 1 --rounds 100",)),
     WAIT_CHECK: ("tests/wait_check.cpp", [], ("",)),
+    COPY_CHECK: ("tests/copy_check.cpp", [], ("",)),
     SCRIBBLE: (
         "hostile/scribble.cpp",
         ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],

@@ -83,7 +83,7 @@ class FrameWriterEnd final : public WriterEnd {
     int64_t offer(const void *data, size_t length) override {
         Reservation place;
         if (!reserve(length, place)) return no_room;
-        std::memcpy(place.payload, data, length);
+        copy_bytes(place.payload, data, length);
         return commit(place);
     }
     size_t offer_many(const Piece *pieces, size_t count) override {

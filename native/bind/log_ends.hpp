@@ -64,7 +64,7 @@ class LogReaderEnd : public ReaderEnd, public Lender, public RunSource {
 
     const Message *look() override { return reader_->look(); }
     bool copy(void *to, const Message &message) override {
-        std::memcpy(to, message.data, message.length);
+        copy_bytes(to, message.data, message.length);
         check_run();
         return true;
     }
@@ -78,7 +78,7 @@ class LogReaderEnd : public ReaderEnd, public Lender, public RunSource {
     }
 
     Lender &lender() final { return *this; }
-    void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
+    void fetch(void *to, const Message &message) const override { copy_bytes(to, message.data, message.length); }
     void lend(const Message &message) override {
         check_run();
         if (!message.assembled) reader_->hold(message.position);
@@ -159,7 +159,7 @@ class LogWriterEnd : public WriterEnd {
             if (left < copy_without_interpreter) return writer_.send_some(sending);
             Reservation place;
             if (!writer_.next_fragment(sending, place, writer_.open_index())) return false;
-            without_interpreter([&] { std::memcpy(place.payload, sending.data + sending.done, place.length); });
+            without_interpreter([&] { copy_bytes(place.payload, sending.data + sending.done, place.length); });
             writer_.finish_fragment(sending, place);
         }
         return true;

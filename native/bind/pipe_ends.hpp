@@ -65,7 +65,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
 
     const Message *look() override { return peer_->look(); }
     bool copy(void *to, const Message &message) override {
-        std::memcpy(to, message.data, message.length);
+        copy_bytes(to, message.data, message.length);
         return true;
     }
     void take() override { peer_->take(); }
@@ -88,7 +88,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     }
 
     Lender &lender() override { return *this; }
-    void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
+    void fetch(void *to, const Message &message) const override { copy_bytes(to, message.data, message.length); }
     void lend(const Message &) override {
         peer_->take();
         peer_->lend();

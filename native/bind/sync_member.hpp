@@ -73,7 +73,7 @@ class SyncMember {
             if (!attempt() && !wait_for_room(prefix.size() + body.size(), timeout, attempt)) return no_room;
             {
                 const Publication::Busy busy(publication_);
-                without_interpreter([&] { std::memcpy(place.payload, body.data(), body.size()); });
+                without_interpreter([&] { copy_bytes(place.payload, body.data(), body.size()); });
             }
             sending.position = writing().commit(place);
         } else {

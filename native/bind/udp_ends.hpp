@@ -72,7 +72,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
         return message;
     }
     bool copy(void *to, const Message &message) override {
-        std::memcpy(to, message.data, message.length);
+        copy_bytes(to, message.data, message.length);
         check();
         return true;
     }
@@ -86,7 +86,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
     }
 
     Lender &lender() override { return *this; }
-    void fetch(void *to, const Message &message) const override { std::memcpy(to, message.data, message.length); }
+    void fetch(void *to, const Message &message) const override { copy_bytes(to, message.data, message.length); }
     void lend(const Message &message) override {
         check();
         if (!message.assembled) reader_->hold(message);

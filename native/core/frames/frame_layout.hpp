@@ -14,7 +14,7 @@ inline constexpr uint32_t lease_words = buffer_count_max / 64;
 //     4096 …       a ring of notes: RingControl, RingSlot × slot_count, its circle
 //     128-aligned  FrameBuffer × buffer_count
 //     128-aligned  FrameLeases × slot_count
-//     page         buffer_count buffers, each on pages of its own
+//     page + 128   buffer_count buffers, whole pages apart
 
 // ---- the header's own words of a frames channel; the creator ----
 struct FrameWords {
@@ -62,8 +62,9 @@ struct PoolGeometry {
     uint64_t stride() const { return align(frame_bytes, platform::buffer_alignment); }
     uint64_t words_offset() const { return align(ring_data_offset(ring.slot_count) + ring.capacity, cache_pair); }
     uint64_t leases_offset() const { return align(words_offset() + buffers * sizeof(FrameBuffer), cache_pair); }
+    // Not at a page's begin: an array that is copied out begins 16 bytes behind one, for which see copy_bytes.
     uint64_t buffers_offset() const {
-        return align(leases_offset() + ring.slot_count * sizeof(FrameLeases), platform::buffer_alignment);
+        return align(leases_offset() + ring.slot_count * sizeof(FrameLeases), platform::buffer_alignment) + cache_pair;
     }
     uint64_t file_size() const { return buffers_offset() + buffers * stride() + latency_size(ring.slot_count); }
 

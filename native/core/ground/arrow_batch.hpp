@@ -2,6 +2,7 @@
 // data interface (https://arrow.apache.org/docs/format/CDataInterface.html). Knows no Arrow library and no Python.
 #pragma once
 
+#include "ground/atomics.hpp"
 #include "ground/buffer.hpp"
 
 #include <cstdint>
@@ -154,7 +155,7 @@ class BatchBuilder {
         if (padded && length <= 512) {
             for (size_t i = 0; i < length; i += 32) std::memcpy(to + i, payload + i, 32);
         } else if (length != 0) {
-            std::memcpy(to, payload, length);
+            copy_bytes(to, payload, length);
         }
         payload_.add(length);
         offsets_.push(static_cast<int32_t>(payload_.size()));

@@ -418,7 +418,7 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
         return window;
     }
     void give_up_seat() {
-        port_->turn(monotonic_ns());
+        port_->turn(monotonic_ns(), true);
         images_->hand_over();
         held_ = false;
         port_->remove(*this);

@@ -72,15 +72,16 @@ class HeldImages {
         for (const auto &image : receiver_.images()) {
             HeldImage *held = place_.of(image->session());
             if (held == nullptr || image->consumed() == image->rebuilt()) continue;
-            const uint64_t seems = held->seems_consumed(image->rebuilt());
             const bool ending = image->state() == Image::State::draining || (image->end() && image->rebuilt() >= *image->end());
+            const bool far = image->high() - image->status_position() >= image->window() / 2;
+            if (!ending && !far && image->rebuilt() - image->status_position() < image->window() / 4) continue; // no use to look
+            const uint64_t seems = held->seems_consumed(image->rebuilt());
             if (seems - image->status_position() >= image->window() / 4 || (ending && seems > image->consumed())) {
                 bool joined = members_.all_seen(held->number());
                 if (!joined && reap(now)) joined = members_.all_seen(held->number());
                 image->consume(held->consumed(*image, joined));
             }
-            const bool holds_up = seems < image->rebuilt() && image->high() - image->status_position() >= image->window() / 2;
-            waits |= holds_up || (ending && image->consumed() < image->rebuilt());
+            waits |= (far && seems < image->rebuilt()) || (ending && image->consumed() < image->rebuilt());
             if (waits && seems == held->moves) held->log().reap(); // nobody has moved: perhaps the slowest has died
             if (seems != held->moves) {
                 held->moves = seems;

@@ -18,10 +18,9 @@ class ReceiveBatch {
   public:
     static constexpr size_t buffers = 16, buffer_bytes = 64 * 1024;
 
-    ReceiveBatch(const UdpSocket &socket, NetCalls &calls)
-        : socket_(socket), calls_(calls), bytes_(new uint8_t[buffers * buffer_bytes]) {
+    ReceiveBatch(const UdpSocket &socket, NetCalls &calls) : socket_(socket), calls_(calls), bytes_(new Buffer[buffers]) {
         for (unsigned i = 0; i < buffers; ++i) {
-            pieces_[i] = {bytes_.get() + i * buffer_bytes, buffer_bytes};
+            pieces_[i] = {bytes_[i].bytes, buffer_bytes};
             msghdr &header = messages_[i].msg_hdr;
             header.msg_name = &from_[i];
             header.msg_iov = &pieces_[i];
@@ -34,11 +33,12 @@ class ReceiveBatch {
 
     const ReceiveCounts &counts() const { return counts_; }
 
-    // `each(from, bytes, length)` for the datagrams that are there, up to about `most` bytes; false if none came.
-    template <class Each> bool receive(uint64_t most, Each &&each) {
+    // `each(from, bytes, length)` for the datagrams that are there, up to about `most` bytes; false if none came. Where datagrams
+    // come one at a time it takes one and leaves the look for others to the next call, which costs less, unless `all` are wanted.
+    template <class Each> bool receive(uint64_t most, Each &&each, bool all = false) {
         bool any = false;
         for (uint64_t got = 0; got < most;) {
-            const unsigned ask = runs_ ? buffers / 4 : buffers;
+            const unsigned ask = runs_ ? buffers / 4 : !all && alone_ && empty_ ? 1 : buffers;
             prepare(std::exchange(written_, 0));
             const int came = calls_.receive(socket_.fd(), messages_.data(), ask);
             ++counts_.calls;
@@ -49,14 +49,16 @@ class ReceiveBatch {
                     if (++failed_in_row_ < 8) continue;
                 }
                 failed_in_row_ = 0;
+                empty_ = true;
                 return any;
             }
             failed_in_row_ = 0;
             any = true;
-            runs_ = false;
+            empty_ = runs_ = false;
             written_ = static_cast<unsigned>(came);
             for (int i = 0; i < came; ++i) got += take_apart(static_cast<unsigned>(i), each);
-            if (static_cast<unsigned>(came) < ask) return true; // the socket is empty
+            alone_ = came == 1 && !runs_;
+            if (static_cast<unsigned>(came) < ask || ask == 1) return true; // the socket is empty, most likely
         }
         return any;
     }
@@ -86,7 +88,7 @@ class ReceiveBatch {
             if (said > 0) segment = static_cast<size_t>(said);
         }
         const Address from = address_of(from_[i]);
-        const uint8_t *bytes = bytes_.get() + i * buffer_bytes;
+        const uint8_t *bytes = bytes_[i].bytes;
         size_t at = 0;
         do {
             const size_t one = std::min(segment, length - at);
@@ -100,18 +102,21 @@ class ReceiveBatch {
         return std::max<uint64_t>(length, 1);
     }
 
+    struct alignas(4096) Buffer { // the system copies into it, and copy_bytes says what may be slow
+        uint8_t bytes[buffer_bytes];
+    };
     struct alignas(cmsghdr) Control {
         uint8_t bytes[CMSG_SPACE(sizeof(int))];
     };
     const UdpSocket &socket_;
     NetCalls &calls_;
-    std::unique_ptr<uint8_t[]> bytes_;
+    const std::unique_ptr<Buffer[]> bytes_;
     std::array<mmsghdr, buffers> messages_{};
     std::array<iovec, buffers> pieces_{};
     std::array<Control, buffers> controls_{};
     std::array<sockaddr_storage, buffers> from_{};
     unsigned written_ = buffers;
-    bool runs_ = false;
+    bool runs_ = false, alone_ = false, empty_ = false; // the last datagrams came in runs; came alone; none came since
     int failed_in_row_ = 0;
     ReceiveCounts counts_;
 };

@@ -2,6 +2,7 @@
 // stays here until the next flush, if the system takes no more. Errors are counted, never thrown.
 #pragma once
 
+#include "ground/atomics.hpp"
 #include "net/net_calls.hpp"
 #include "net/socket.hpp"
 
@@ -83,7 +84,7 @@ class SendBatch {
         }
         if (count_ == runs_max || (!stays && own_used_ + length > own_max)) return false;
         if (!stays) {
-            std::memcpy(own_.get() + own_used_, bytes, length);
+            copy_bytes(own_.get() + own_used_, bytes, length);
             bytes = own_.get() + own_used_;
             own_used_ += (length + 64) & ~size_t{31};
         }

@@ -187,15 +187,15 @@ class UdpWriter {
         const int64_t passed = now - turned_ns_;
         ++waiting_;
         if (tail - turned_tail_ < out_->burst() && passed < gap_ns_ && passed >= 0) {
-            Keeper::instance().come_in(2 * gap_max_ns);
+            Keeper::instance().come_in(out_->rescue_ns());
             return;
         }
         gap_ns_ = waiting_ > 1 ? std::min(2 * gap_ns_, gap_max_ns) : gap_min_ns; // messages that come fast wait for each other
         waiting_ = 0;
         turned_tail_ = tail;
-        turned_ns_ = now;
         // The keeper turns it just now, and may be past these frames.
         if (!out_->turn(monotonic_ns(), false)) Keeper::instance().come_in(gap_max_ns);
+        turned_ns_ = pace_.now_ns(); // not from its begin: where a send takes longer than a gap, each message would go alone
     }
     // Whether a local subscription, and not the network, is what writers wait for.
     bool spied() const {

@@ -61,7 +61,7 @@ class PipeTap {
         frames_.resize(at + step);
         write_frame_header(frames_.data() + at, 0, 0, 0, &whole);
         std::memcpy(frames_.data() + at + header_length, prefix.data(), prefix.size());
-        std::memcpy(frames_.data() + at + header_length + prefix.size(), message.data, message.length);
+        copy_bytes(frames_.data() + at + header_length + prefix.size(), message.data, message.length);
         ++run.begins;
         run.payload += whole.length;
         run.time_min = std::min(run.time_min, message.time_ns);

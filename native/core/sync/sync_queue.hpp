@@ -232,7 +232,7 @@ class SyncWriter {
         uint8_t *to = run_.data();
         for (size_t i = 0; i < taken; ++i) {
             std::memcpy(to, prefix.data(), prefix.size());
-            if (bodies[i].length != 0) std::memcpy(to + prefix.size(), bodies[i].data, bodies[i].length);
+            if (bodies[i].length != 0) copy_bytes(to + prefix.size(), bodies[i].data, bodies[i].length);
             const size_t length = prefix.size() + bodies[i].length;
             pieces_.push_back({to, length});
             to += length;
