@@ -101,7 +101,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
 
     uint64_t position() const override { return reader_->position(); }
     uint64_t lag() const override {
-        reader_->turn(); // datagrams in the socket count, and so do sessions that were not looked at yet
+        reader_->turn(true); // datagrams in the socket count, and so do sessions that were not looked at yet
         reader_->look();
         return reader_->lag();
     }
@@ -218,7 +218,7 @@ class UdpStreamEnd final : public UdpTapEnd, public RunSource {
         return log == nullptr ? last_ : last_ = log->position();
     }
     uint64_t lag() const override {
-        reader_->turn();
+        reader_->turn(true);
         const LogReader *log = reader_->stream(number_);
         return log == nullptr ? 0 : log->lag();
     }

@@ -63,12 +63,13 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
     Caller &caller() { return port_->caller; }
     bool holds_seat() const { return held_; }
 
-    // One duty cycle, if this process has the seat, or can take it, and nobody else turns. True if it was done.
-    bool turn(int64_t now) {
+    // One duty cycle, if this process has the seat, or can take it, and nobody else turns. True if it was done. `all`: every datagram
+    // leaves the socket.
+    bool turn(int64_t now, bool all = false) {
         if (!port_->turning.try_lock()) return false;
         const std::lock_guard hold(port_->turning, std::adopt_lock);
         port_->caller.turned(now);
-        return turn_held(now);
+        return turn_held(now, all);
     }
     // The same for the first subscription: what keeps it from listening is an error of its own.
     void listen() {
@@ -257,10 +258,10 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
         seat_at_ = INT64_MAX;
     }
 
-    bool turn_held(int64_t now) {
+    bool turn_held(int64_t now, bool all = false) {
         if (!members_.attached()) return false;
         if (!images_ && !take_seat(now)) return false;
-        port_->turn(now);
+        port_->turn(now, all);
         if (!port_->guests.empty()) let_guests_go([&](Endpoint &guest) { return !guest.wanted(now); });
         if (port_->should_look(now)) look_for_guests(now);
         return true;

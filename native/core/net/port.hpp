@@ -69,13 +69,13 @@ class Port {
         return std::any_of(streams_.begin(), streams_.end(), [](const Entry &entry) { return entry.to->own(); });
     }
 
-    // One duty cycle of all streams. `last`: nothing that has come may stay in the socket.
-    void turn(int64_t now, bool last = false) {
+    // One duty cycle of all streams. `all`: every datagram leaves the socket.
+    void turn(int64_t now, bool all = false) {
         if (!open_) return;
         const auto pass_on = [&](const Address &from, const uint8_t *bytes, size_t length) {
             if (Stream *to = stream_of(bytes, length)) to->datagram(now, from, bytes, length);
         };
-        open_->in.receive(turn_bytes, pass_on, last);
+        open_->in.receive(turn_bytes, pass_on, all);
         bool told = false;
         for (const Entry &entry : streams_) told |= entry.to->work(now);
         open_->out.flush();

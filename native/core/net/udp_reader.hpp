@@ -136,7 +136,7 @@ class UdpReader {
     const Atomic<uint64_t> &activity() const { return file().control().activity.value; }
     uint64_t seen() const { return sessions_.watch()->seen(); }
     std::shared_ptr<UdpWatch> watch() const { return sessions_.watch(); }
-    bool turn() { return endpoint_->turn(monotonic_ns()); }
+    bool turn(bool all = false) { return endpoint_->turn(monotonic_ns(), all); }
 
     // Before the last look: from now on what comes ends the next sleep, for which the result is.
     uint32_t prepare() {
