@@ -64,9 +64,10 @@ class Harm:
         self.path.unlink(missing_ok=True)
 
     def a_folder(self):
-        if not self.path.is_dir():
+        while not self.path.is_dir():
             self.path.unlink(missing_ok=True)
-            self.path.mkdir()
+            with contextlib.suppress(FileExistsError):  # a recorder has made it again meanwhile
+                self.path.mkdir()
 
     def a_stale_journal(self):
         self.path.with_name(self.path.name + "-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(600))

@@ -227,7 +227,7 @@ class Watch:
                 if size is not None or count is not None:
                     chosen = _first(one, part, size and size << grown, count and count << grown)
                 pieces = self._complete(stream, one, chosen)
-                if not first and size is not None and chosen[1] - chosen[0] > size:
+                if (last or not first) and size is not None and chosen[1] - chosen[0] > size:
                     return intervals.union(found[:last])
                 if chosen == part or any(has_messages for _, has_messages in pieces):
                     break
@@ -365,7 +365,8 @@ def _first(one: Tracked, part: Interval, size: int | None, count: int | None) ->
             if taken and count is not None and taken >= count:
                 return low, position
             taken, fits = taken + 1, position if taken else low
-    return part
+    beyond = high > limit and fits > low  # the last message begins within the limit, and ends beyond it
+    return (low, fits) if beyond else part
 
 
 def _share(limit: int, mine: int, all_: int) -> int:
