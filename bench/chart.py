@@ -1,5 +1,5 @@
-"""Draws results: `python -m bench.chart FILE`. Of `log_ipc` and `udp` the README's charts, docs/QUESTION.svg; of `growth`
-docs/pictures/growth_KIND.svg."""
+"""Draws results: `python -m bench.chart FILE`. Of `log_ipc` the README's chart, docs/log_ipc.svg; of `udp` docs/udp.svg; of
+`growth` docs/pictures/growth_KIND.svg."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
     Caller &caller() { return port_->caller; }
     bool holds_seat() const { return held_; }
 
-    // One duty cycle, if this process has the seat, or can take it, and nobody else turns. True if it was done. `all`: every datagram
-    // leaves the socket.
+    // One duty cycle, if this process has the seat, or can take it, and nobody else turns. True if it was done. `all`: every
+    // datagram leaves the socket.
     bool turn(int64_t now, bool all = false) {
         if (!port_->turning.try_lock()) return false;
         const std::lock_guard hold(port_->turning, std::adopt_lock);

@@ -22,7 +22,6 @@ class Outgoing final : public Kept {
     static constexpr int64_t pause_ns = 50'000;      // a writer that has paused so long leaves the socket to the keeper
     static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, however lately the last ones were
     static constexpr int64_t retry_ns = 1'000'000;   // when the system had no room
-    static constexpr int64_t rescue_min_ns = 100'000, rescue_max_ns = 1'000'000;
     static constexpr int ticks_max = 16;
     static constexpr int64_t show_counts_ns = 1'000'000; // between two looks that others get at the counts
 
@@ -52,9 +51,9 @@ class Outgoing final : public Kept {
     uint64_t sent() const { return sent_.relaxed(); }
     uint32_t receivers() const { return receivers_.relaxed(); }
     uint64_t burst() const { return burst_; }
-    // How long messages wait that the writer has left behind, for others to come: then the keeper sends them. A keeper that comes in
-    // vain, since the writer goes on, comes later the next time.
-    int64_t rescue_ns() const { return rescue_ns_; }
+    // How long messages wait that the writer has left behind, for others to come: then the keeper sends them. A keeper that comes
+    // in vain, since the writer goes on, comes later the next time.
+    int64_t rescue_ns() const { return std::min(2 * look_ns_.load(), Keeper::caller_ns); }
     const std::string &warning() const { return warning_; }
 
     // One duty cycle, if nobody else turns it now. `hear`: looks at the socket in any case.
@@ -101,12 +100,10 @@ class Outgoing final : public Kept {
         if (!leaving_ && caller_.sleeps(now, visit)) return visit;
         if (!leaving_ && caller_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
             visit.due = now + look_ns_;
-            look_ns_ = std::min(2 * look_ns_, Keeper::caller_ns);
-            rescue_ns_ = std::min(2 * rescue_ns_.load(), rescue_max_ns);
+            look_ns_ = rescue_ns();
             return visit;
         }
         look_ns_ = pause_ns;
-        rescue_ns_ = rescue_min_ns;
         if (!turning_.try_lock()) return {now + pause_ns, false};
         const std::lock_guard hold(turning_, std::adopt_lock);
         if (!removed_) turn_held(now, true);
@@ -342,8 +339,7 @@ class Outgoing final : public Kept {
     std::mutex turning_;
     bool more_ = false;
     int64_t heard_ns_ = 0, shown_ns_ = 0;
-    std::atomic<int64_t> rescue_ns_{rescue_min_ns};
-    int64_t look_ns_ = pause_ns; // until the keeper looks again at a writer that does not pause; the keeper's thread
+    std::atomic<int64_t> look_ns_{pause_ns}; // until the keeper looks again at a writer that does not pause; the keeper stores it
     std::atomic<bool> leaving_{false};
     std::atomic<int64_t> closed_at_most_{INT64_MAX};
     Atomic<uint64_t> sent_;
