@@ -107,6 +107,9 @@ NET_BUGS = [
         "return question ? nullptr : entry.to;", "return streams_[0].to;", (UDP_STREAMS,)),
     Bug("a guest is kept when its subscriptions have gone", "Endpoint::wanted",
         "return members_.subscriptions() != 0;", "return true;", (UDP_STREAMS,)),
+    Bug("messages that waited in vain wait again", "UdpWriter::learn", "at_once_ = in_vain_;", ";", (UDP_CHECK,)),
+    Bug("a caller that announces itself hides another one", "Caller::announce",
+        "announced_.exchange(several)", "announced_.exchange(me())", (UDP_CHECK,)),
     Bug("the log of a publication stays", "Outgoing::remove_files", "::unlink(path_.c_str());", ";", (UDP_CHECK,)),
 ]
 # fmt: on

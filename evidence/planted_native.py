@@ -115,6 +115,13 @@ NATIVE_BUGS = (
         "if (!PLANTED && for_one_holder && holder != blamed)",
         (f"{LOCK}::test_a_lock_that_changes_hands_is_waited_for",),
     ),
+    NativeBug(
+        "a spin looks at no socket",
+        "Subscription::MessageTarget::bring_in",
+        "source_->bring_in();",
+        "if (!PLANTED) source_->bring_in();",
+        ("tests/network/test_processes.py::test_a_subscription_that_spins_looks_at_its_socket",),
+    ),
 )
 
 

@@ -40,7 +40,8 @@ class End : public std::enable_shared_from_this<End> {
     virtual bool sleeps() const { return false; }
     virtual uint32_t prepare() { return 0; }
     virtual void sleep(uint32_t, int64_t) {}
-    virtual void waited() {} // the wait is over, whatever it brought
+    virtual void bring_in() {} // between two looks of a spin: what has come, where only callers bring it in; as sleep() runs
+    virtual void waited() {}   // the wait is over, whatever it brought
 };
 
 // A message's sender and type; both empty where messages have none. Valid until the next message is taken.

@@ -259,9 +259,16 @@ class Subscription : public StreamHandle {
             : subscription_(subscription), waiter_(timeout != 0 ? subscription.end().passage.holding() : nullptr) {}
         void failed() {
             watched_.clear();
-            subscription_.ready().glance(watched_);
+            ReaderEnd &reader = subscription_.ready();
+            reader.glance(watched_);
+            source_ = reader.sleeps() ? &reader : nullptr;
         }
         bool changed() const { return watched_.changed(); }
+        int bring_in() {
+            if (source_ == nullptr) return EndTarget::bring_in();
+            source_->bring_in();
+            return 4; // that was a system call
+        }
         int64_t spin_ns() {
             if (!timed()) return 0; // a message that is held back would look like a new one
             return subscription_.worth_spinning() ? subscription_.spin_ns_ : 0;
@@ -282,7 +289,8 @@ class Subscription : public StreamHandle {
       private:
         Subscription &subscription_;
         Glance watched_;
-        const Gate::Waiter waiter_; // a test says when this is over, not the clock
+        ReaderEnd *source_ = nullptr; // whose messages a spin brings in itself; pinned by the wait's Busy
+        const Gate::Waiter waiter_;   // a test says when this is over, not the clock
     };
 
     bool copy_small(ReaderEnd &reader, const Message &message, PyObject *bytes) {

@@ -42,6 +42,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
     bool sleeps() const override { return true; }
     uint32_t prepare() override { return reader_->prepare(); }
     void sleep(uint32_t ticket, int64_t ns) override { reader_->sleep(ticket, ns); }
+    void bring_in() override { reader_->bring_in(); }
     void waited() override { reader_->waited(); }
 
     bool decided() override { return !metadata_.empty() || find_codec(); }

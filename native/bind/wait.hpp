@@ -43,6 +43,8 @@ class Target {
     void spun(bool) {}
     // Whether it looks as fast as it can. If not, about a microsecond lies between two looks: a writer keeps its cache line.
     static constexpr bool often = true;
+    // Before a look of a spin, now and then: brings in what has come, where only callers do that. How many pauses follow.
+    int bring_in() { return 64; }
     // The first sleep; each is twice as long as the one before, up to the longest.
     int64_t slice_ns() const { return slice_ns_max; }
     int64_t longest_ns() const { return slice_ns_max; }
@@ -130,13 +132,14 @@ template <class On> class Waiter {
         return found;
     }
     bool seen_by(int64_t end) {
-        while (!target_.changed()) {
-            for (int i = 0; i < 64 && !(On::often && target_.changed()); ++i) spin_pause();
+        for (;;) {
+            const int pauses = target_.bring_in();
+            if (target_.changed()) return true;
+            for (int i = 0; i < pauses && !(On::often && target_.changed()); ++i) spin_pause();
             const int64_t now = monotonic_ns();
             if (now >= end) return false;
             if (patient_ && now - begun_ns_ >= alone_ns) platform::yield(); // others may need this core more
         }
-        return true;
     }
 
     On &target_;

@@ -3,6 +3,7 @@
 
 #include <random>
 #include <sys/wait.h>
+#include <thread>
 
 using namespace penstock;
 using namespace penstock::test;
@@ -46,6 +47,47 @@ void a_late_subscription_counts_when_it_reads(const Folder &folder) {
     CHECK(writer->offer("hello", 5) != no_room);
     CHECK(wait_until(*another, [&] { return another->look() != nullptr; }));
     CHECK(another->position() == from);
+    writer->leave();
+}
+
+// A turn that finds something wakes the other threads that mean to sleep, and not its own.
+void a_turn_wakes_other_threads() {
+    Caller caller(NetCalls::system());
+    const auto elsewhere = [](auto &&work) { std::thread(work).join(); };
+    const auto woken = [&] { return caller.sleep(-1, 1'000'000) == Caller::Woken::told; };
+    caller.announce();
+    caller.tell();
+    CHECK(!woken(), "woken by its own turn");
+    caller.announce();
+    elsewhere([&] { caller.tell(); });
+    CHECK(woken());
+    elsewhere([&] { caller.announce(); });
+    caller.tell();
+    CHECK(woken());
+    elsewhere([&] { caller.announce(); });
+    caller.announce();
+    caller.tell();
+    CHECK(woken(), "another thread announced itself before");
+    caller.tell();
+    CHECK(!woken(), "nobody means to sleep");
+}
+
+// Pairs of messages, with pauses: the second one would wait for a third in vain, and soon goes out at once. Whether it does is
+// the writer's own affair: it looks before the keeper comes.
+void messages_that_wait_in_vain_wait_no_more(const Folder &folder) {
+    const Place place(folder);
+    auto reader = place.reader();
+    auto writer = place.writer();
+    CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
+    uint32_t at_once = 0;
+    for (int i = 0; i < 300; ++i) {
+        for (int two = 0; two < 2; ++two) CHECK(writer->offer("hello", 5) != no_room);
+        at_once += i >= 100 && writer->lag() == 0;
+        const int64_t until = monotonic_ns() + 300'000;
+        while (monotonic_ns() < until)
+            while (reader->look() != nullptr) reader->take();
+    }
+    CHECK(at_once >= 180, "%u of 200 pairs went out at once", at_once);
     writer->leave();
 }
 
@@ -371,8 +413,10 @@ int main(int argc, char **argv) {
     const Folder folder;
     const auto scale = static_cast<uint32_t>(argument(argc, argv, "--scale", 1));
     a_keeper_comes_when_it_is_due();
+    a_turn_wakes_other_threads();
     a_message_arrives(folder);
     a_late_subscription_counts_when_it_reads(folder);
+    messages_that_wait_in_vain_wait_no_more(folder);
     a_new_holder_goes_on(folder);
     a_takeover_fails_half_way(folder);
     many_messages(folder, 100'000 * scale, 64);

@@ -84,7 +84,7 @@ class Logged {
     }
     void send() { CHECK(writer_->offer(bytes_, sizeof bytes_) != no_room); }
     void take() {
-        const Message *message = wait_ == Wait::sleep ? reader_->look() : spin();
+        const Message *message = wait_ == Wait::sleep ? nullptr : spin();
         if (message == nullptr) CHECK(wait_until(*reader_, [&] { return (message = reader_->look()) != nullptr; }));
         CHECK(message->length == sizeof bytes_);
         std::memcpy(bytes_, message->data, sizeof bytes_);

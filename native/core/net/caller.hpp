@@ -14,14 +14,20 @@ class Caller {
 
     void turned(int64_t now) { turned_ns_ = now; }
 
-    // A caller means to sleep and looks once more. A thread that turns from now on, and finds something, ends the sleep.
-    void announce() { announced_ = true; }
-    // Something has come, or has changed: for a thread other than the sleeper.
+    // A caller means to sleep and looks once more. Another thread that turns from now on, and finds something, ends the sleep:
+    // either its tell() comes later in the order of what happens to `announced_`, or this caller sees what it has found.
+    void announce() {
+        const uintptr_t before = announced_.exchange(me());
+        if (before != nobody && before != me()) announced_.exchange(several);
+    }
+    // Something has come, or has changed: for threads other than this one.
     void tell() {
-        if (announced_.exchange(false)) wake_.set();
+        const uintptr_t who = announced_.fetch_or(0);
+        if (who == nobody || who == me()) return;
+        if (announced_.exchange(nobody) != nobody) wake_.set();
     }
     void disturb() {
-        announced_ = false;
+        announced_ = nobody;
         wake_.set();
     }
     enum class Woken { time, socket, told }; // told: by tell(), or a signal
@@ -36,9 +42,10 @@ class Caller {
         turned_ns_ = monotonic_ns();
         return told || came < 0 ? Woken::told : came == 0 ? Woken::time : Woken::socket;
     }
-    // It may not come back soon. The keeper looks at the socket again if it relied on this caller.
+    // It may not come back soon. The keeper looks at the socket again if it relied on this caller: not at once, since a caller
+    // that answers a message sleeps again before that.
     void done() {
-        if (deep_.exchange(false)) Keeper::instance().wake();
+        if (deep_.exchange(false)) Keeper::instance().come_in(Keeper::caller_ns);
     }
 
     // A caller turned less than so long ago.
@@ -53,17 +60,26 @@ class Caller {
     // For the keeper: whether callers do the work, and when to look at them again.
     bool busy(int64_t now, Kept::Visit &visit) {
         if (sleeps(now, visit)) return true;
-        if (!turned_within(now, Keeper::caller_ns)) return false;
-        visit.due = now + Keeper::caller_ns;
-        return true;
+        const bool turned = turned_within(now, Keeper::caller_ns);
+        if (turned) visit.due = now + look_ns_;
+        look_ns_ = turned ? std::min(2 * look_ns_, Keeper::look_max_ns) : Keeper::caller_ns;
+        return turned;
     }
 
   private:
+    static constexpr uintptr_t nobody = 0, several = 1;
+    static uintptr_t me() { // this thread
+        static thread_local uint64_t here;
+        return reinterpret_cast<uintptr_t>(&here);
+    }
+
     NetCalls &calls_;
     const WakeUp wake_;
+    int64_t look_ns_ = Keeper::caller_ns; // between the keeper's looks at a caller that goes on; the keeper's thread
     std::atomic<int64_t> turned_ns_{0};
     std::atomic<int> asleep_{0};
-    std::atomic<bool> announced_{false}, deep_{false};
+    std::atomic<uintptr_t> announced_{nobody}; // a thread that means to sleep
+    std::atomic<bool> deep_{false};
 };
 
 } // namespace penstock

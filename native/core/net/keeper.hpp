@@ -40,8 +40,9 @@ class Kept {
 
 class Keeper {
   public:
-    using Clock = int64_t (*)();                    // monotonic, in ns
-    static constexpr int64_t caller_ns = 1'000'000; // a caller that turned so lately is left alone
+    using Clock = int64_t (*)();                       // monotonic, in ns
+    static constexpr int64_t caller_ns = 1'000'000;    // a caller that turned so lately is left alone
+    static constexpr int64_t look_max_ns = 10'000'000; // between two looks at one that goes on
 
     // With `thread` false it starts no thread: a test calls its cycles.
     explicit Keeper(Clock clock = monotonic_ns, bool thread = true)

@@ -100,7 +100,7 @@ class Outgoing final : public Kept {
         if (!leaving_ && caller_.sleeps(now, visit)) return visit;
         if (!leaving_ && caller_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
             visit.due = now + look_ns_;
-            look_ns_ = rescue_ns();
+            look_ns_ = std::min(2 * look_ns_.load(), Keeper::look_max_ns);
             return visit;
         }
         look_ns_ = pause_ns;

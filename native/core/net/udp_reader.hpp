@@ -168,6 +168,11 @@ class UdpReader {
         if (over) endpoint->caller().done();
         return true;
     }
+    // Looks at the socket, if it is this process's and nobody else does. Any thread may call it, beside every other call.
+    void bring_in() {
+        const std::shared_ptr<Endpoint> endpoint = endpoint_;
+        endpoint->turn(monotonic_ns());
+    }
     // After the last sleep() of a wait, whatever it brought.
     void waited() { endpoint_->caller().done(); }
 

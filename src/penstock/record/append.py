@@ -133,12 +133,15 @@ class _Appending:
         last = places[-1] if places else None
         if last is not None and last.holds.damage:
             raise Corrupt(f"{last.holds.damage}. Run repair before appending to this recording")
-        if last is None or not self._continues(last, messages, recording_length):
-            place, lock = self._begin(last, messages)
-        else:
-            place, lock = last, last.folder.lock()
+        goes_on = last is not None and self._continues(last, messages, recording_length)
+        place, lock = (last, last.folder.lock()) if last is not None and goes_on else self._begin(last, messages)
         try:
             return self._append(place, messages, batch)
+        except BaseException:
+            if not goes_on:  # the new recording holds nothing
+                with contextlib.suppress(PenstockError, OSError):
+                    self._files.purge(place.folder, tell=lambda _: None)
+            raise
         finally:
             place.folder.unlock(lock)
 
