@@ -117,6 +117,18 @@ def aims(now: Runs, before: Runs) -> list[str]:
     return table(head, rows) if rows else []
 
 
+def reasons(now: Runs) -> list[str]:
+    """Why aims are missed, in the words of the last run that missed them."""
+    found: dict[tuple[str, str], str] = {}
+    for run in now:
+        found |= {(aim["case"], aim["metric"]): aim["why"] for aim in run["aims"] if aim["met"] is False and aim["why"]}
+    lines = []
+    for why in dict.fromkeys(found.values()):
+        missed = "; ".join(f"{case}: {metric}" for (case, metric), its in found.items() if its == why)
+        lines.append(f"- {missed}: {why}.")
+    return ["Why aims are missed:", "", *lines, ""] if lines else []
+
+
 def page(now: dict[str, Runs], before: dict[str, Runs]) -> str:
     """The whole page."""
     every = [run for runs in now.values() for run in runs]
@@ -138,6 +150,7 @@ def page(now: dict[str, Runs], before: dict[str, Runs]) -> str:
         lines += [f"## `{question}`", "", asked.split("\n\n")[0].replace("\n", " "), ""]
         lines += results(found, before.get(question, []))
         lines += aims(found, before.get(question, []))
+        lines += reasons(found)
         missing = {name: why for run in found for name, why in run["missing"].items()}
         if missing:
             lines += ["Missing:", "", *(f"- {name}: {' '.join(why.split())}" for name, why in missing.items()), ""]

@@ -9,6 +9,7 @@ from bench import performance
 
 def run(folder, value, *, met=True, machine="one machine", quick=False):
     folder.mkdir()
+    why = "" if met else f"a bare call takes {value} ns"
     row = {"case": "64 B", "who": "penstock", "metric": "CPU per send", "unit": "ns"}
     content = {
         "question": "ring",
@@ -17,7 +18,7 @@ def run(folder, value, *, met=True, machine="one machine", quick=False):
         "measured": "2026-01-02",
         "missing": {"msgq, 64 B": "not\ninstalled"},
         "results": [{**row, "value": value}, {**row, "who": "rival", "value": 4e6}],
-        "aims": [{"case": "64 B", "metric": "CPU per send", "aim": "<= 60 ns", "value": value, "met": met}],
+        "aims": [{"case": "64 B", "metric": "CPU per send", "aim": "<= 60 ns", "value": value, "met": met, "why": why}],
     }
     (folder / "ring.json").write_text(json.dumps(content))
     return folder
@@ -36,6 +37,7 @@ def test_one_run(tmp_path):
     assert "- msgq, 64 B: not installed" in text
     assert "## `ring`" in text
     assert "## `log_ipc`" not in text
+    assert "Why aims" not in text
 
 
 def test_runs_that_lie_apart_show_both_ends_and_what_was_before(tmp_path):
@@ -44,6 +46,8 @@ def test_runs_that_lie_apart_show_both_ends_and_what_was_before(tmp_path):
     assert "| penstock | 100 (50 to 150) | 200 |" in text
     assert "| 64 B: CPU per send | ≤ 60 ns | 200 | 100 (50 to 150) | in some runs |" in text
     assert "the mean of 2 runs" in text
+    assert text.count("Why aims are missed") == 1
+    assert "- 64 B: CPU per send: a bare call takes 150.0 ns." in text
 
 
 def test_results_that_do_not_compare_are_refused(tmp_path):
