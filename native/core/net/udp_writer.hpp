@@ -83,6 +83,7 @@ class UdpWriter {
     void flush() {
         out_->turn(monotonic_ns(), true);
         turned_tail_ = log_->control().tail.value.relaxed();
+        waiting_ = 0;
     }
     uint32_t receivers() { // that were heard of lately; asks nobody
         return out_->receivers();
@@ -184,30 +185,30 @@ class UdpWriter {
     void committed() { committed(pace_.now_ns()); }
     void committed(int64_t now) {
         const uint64_t tail = log_->control().tail.value.relaxed();
+        const uint64_t before = std::exchange(tail_, tail);
         const int64_t passed = now - turned_ns_;
         ++waiting_;
         if (tail - turned_tail_ < out_->burst() && passed < gap_ns_ && passed >= 0 && at_once_ == 0) {
             Keeper::instance().come_in(out_->rescue_ns());
             return;
         }
-        learn(passed);
+        learn(out_->sent() >= before || passed >= 2 * gap_max_ns);
         turned_tail_ = tail;
         // The keeper turns it just now, and may be past these frames.
         if (!out_->turn(monotonic_ns(), false)) Keeper::instance().come_in(gap_max_ns);
         turned_ns_ = pace_.now_ns(); // not from its begin: where a send takes longer than a gap, each message would go alone
     }
-    // Messages that come fast wait for each other. Where they have waited in vain, as in an exchange of questions and answers,
-    // whose next question may follow the end of a send at once, the next ones go out at once: more of them each time, until waits
-    // pay.
-    void learn(int64_t passed) {
+    // Messages that come fast wait for each other. They have waited in vain if the keeper had to send them, or should have. Where
+    // few have, as in an exchange of questions and answers, whose next question may follow the end of a send at once, the next
+    // ones go out at once: more of them each time, until waits pay. Many are the end of a burst.
+    void learn(bool in_vain) {
         if (waiting_ == 1) {
-            gap_ns_ = gap_min_ns;
             if (at_once_ != 0) --at_once_;
-        } else if (passed < waiting_ * gap_min_ns) {
+            else gap_ns_ = gap_min_ns;
+        } else if (!in_vain) {
             gap_ns_ = std::min(2 * gap_ns_, gap_max_ns);
             in_vain_ = at_once_min;
-        } else {
-            gap_ns_ = gap_min_ns;
+        } else if (waiting_ <= few) {
             at_once_ = in_vain_;
             in_vain_ = std::min(4 * in_vain_, at_once_max);
         }
@@ -220,7 +221,7 @@ class UdpWriter {
     }
 
     static constexpr int64_t gap_min_ns = 4'000, gap_max_ns = 50'000; // between two sends of small messages
-    static constexpr uint32_t at_once_min = 4, at_once_max = 1024;
+    static constexpr uint32_t few = 4, at_once_min = 4, at_once_max = 1024;
     const std::string uri_, prefix_;
     UdpWriterOptions options_;
     const std::shared_ptr<ManualClock> clock_;
@@ -229,7 +230,7 @@ class UdpWriter {
     std::shared_ptr<TermLog> log_;
     std::unique_ptr<LogWriter> writer_;
     WallClock pace_;
-    uint64_t turned_tail_ = 0;
+    uint64_t tail_ = 0, turned_tail_ = 0;
     int64_t turned_ns_ = 0, gap_ns_ = gap_min_ns;
     uint32_t waiting_ = 0;                                   // messages that wait for others
     uint32_t at_once_ = at_once_min, in_vain_ = at_once_min; // messages that do not; how many after the next wait in vain
