@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +42,25 @@ def run(command: list[str]) -> None:
     if done.returncode != 0:
         print(done.stdout[-4000:], done.stderr[-4000:], file=sys.stderr)
         raise SystemExit(f"could not build: {' '.join(command[:4])} …")
+
+
+def patience(quiet: float) -> float:
+    """Seconds after which a program hangs that takes `quiet` seconds at most on an idle machine: more while others want the cores."""
+    wanted = os.getloadavg()[0] / len(os.sched_getaffinity(0))
+    return quiet * max(1.0, 2 * wanted)
+
+
+def ended(command: list[str], limit: float, env: dict[str, str] | None = None) -> int | None:
+    """A program's status, or None if it did not end within `limit` seconds: it is killed then, with all that it started."""
+    quiet = subprocess.DEVNULL
+    child = subprocess.Popen(
+        command, cwd=ROOT, env=env, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+    )
+    try:
+        return child.wait(limit)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()

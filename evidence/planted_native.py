@@ -24,6 +24,7 @@ from evidence.planting import Planted
 
 FOLDER = ROOT / "build" / "native-bugs"
 MODULE = "penstock._native.core"
+BUILT = "PENSTOCK_NATIVE_BUGS"  # where the module is, if somebody has built it
 SWITCH = """
 #include <cstdlib>
 namespace penstock {
@@ -215,8 +216,8 @@ def _wake(number: int) -> Callable[[], None]:
     """Plants the native bug of that number: before the library is imported, into this process and its children."""
 
     def plant() -> None:
-        path = os.environ.get("PENSTOCK_NATIVE_BUGS") or str(build())
-        os.environ["PENSTOCK_NATIVE_BUGS"], os.environ["PENSTOCK_BUG"] = path, str(number)
+        path = os.environ.get(BUILT) or str(build())
+        os.environ[BUILT], os.environ["PENSTOCK_BUG"] = path, str(number)
         sys.meta_path.insert(0, _Finder(Path(path)))
 
     return plant
