@@ -133,7 +133,7 @@ wheels-everywhere: $(WHEEL)/.ready ## As the release does: wheels for 3.11 to 3.
 
 ci: $(STAMP) ## What CI runs
 	$(MAKE) check
-	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --bugs-part $$(git rev-list --count HEAD)/8"
+	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/8"
 	$(MAKE) docs
 	$(BIN)/python tools/aeron.py
 	for question in $(QUESTIONS); do $(BIN)/python -m bench $$question --quick || exit 1; done

@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 
 from evidence import bugs, model, native, network, sim, suites, system, tmpfs
-from evidence.room import Row, save, show
+from evidence.room import WHOLE, Row, save, show
 
 
-def rooms(*, long: bool, seed: int, part: tuple[int, int] = (0, 1)) -> dict[str, Callable[[], list[Row]]]:
+def rooms(*, long: bool, seed: int, part: tuple[int, int] = WHOLE) -> dict[str, Callable[[], list[Row]]]:
     """Every room by name, in the order of the table."""
     return {
-        "model": lambda: [*model.exhaust(long=long), model.wander(long=long, seed=seed)],
-        "mutants": lambda: [model.weaken(long=long)],
+        "model": lambda: [*model.exhaust(long=long, part=part), model.wander(long=long, seed=seed)],
+        "mutants": lambda: [model.weaken(long=long, part=part)],
         "kill": lambda: native.kill(long=long, seed=seed),
         "hostile": lambda: [
             native.fuzz(native.fuzz_targets(long=long), parts=native.WORKERS if long else 1, seed=seed),
@@ -46,7 +46,10 @@ def main() -> int:
         "--no-suites", action="store_true", help="leave out the rooms that are tests: `make test` runs those"
     )
     parser.add_argument(
-        "--bugs-part", default="0/1", metavar="K/N", help="every N-th of the planted bugs, from the K-th on"
+        "--part",
+        default="0/1",
+        metavar="K/N",
+        help="every N-th planted bug, weakened order, and scenario at its full budget, from the K-th on",
     )
     parser.add_argument("--json", type=Path, help="write the rows here too")
     given = parser.parse_args()
@@ -55,7 +58,7 @@ def main() -> int:
     warnings.simplefilter(
         "ignore", DeprecationWarning
     )  # Python warns of forks beside threads; these children do not live on
-    k, _, n = given.bugs_part.partition("/")
+    k, _, n = given.part.partition("/")
     every = rooms(long=given.mode == "long", seed=seed, part=(int(k or 0), int(n)))
     unknown = [name for name in given.rooms if name not in every]
     if unknown:

@@ -50,7 +50,7 @@ from evidence.build import ROOT, ended, patience, run
 from evidence.model import functions, sources
 from evidence.native import SANITIZED
 from evidence.planted import PYTHON_BUGS
-from evidence.room import WORKERS, Row
+from evidence.room import WHOLE, WORKERS, Row, sliced
 
 
 def faulty_headers(bug: Bug, texts: dict[str, str], index: dict[str, list[anchors.Function]]) -> dict[str, str]:
@@ -209,13 +209,13 @@ def _python_killer(name: str) -> str:
     return ""
 
 
-def kill_all(part: tuple[int, int] = (0, 1)) -> Row:
+def kill_all(part: tuple[int, int] = WHOLE) -> Row:
     """Every planted bug against its rooms; each room must pass without one.
 
     part: (k, n) takes every n-th of the bugs, from the k-th on: each of them is compiled, or runs tests in a process of its own.
     """
-    numbers = range(1, len(BUGS) + 1)[part[0] % part[1] :: part[1]]
-    in_python_too = list(PYTHON_BUGS)[part[0] % part[1] :: part[1]]
+    numbers = sliced(range(1, len(BUGS) + 1), part)
+    in_python_too = sliced(list(PYTHON_BUGS), part)
     begun = time.monotonic()
     folder = plant()
     if any(name in planted_native.BUGS for name in in_python_too):  # built once, and before a clock runs

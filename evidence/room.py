@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 WORKERS = max(2, len(os.sched_getaffinity(0)))  # for rooms that run at the same time
+WHOLE = (0, 1)  # the part of a room that is all of it
+
+Thing = TypeVar("Thing")
+
+
+def sliced(things: Sequence[Thing], part: tuple[int, int]) -> list[Thing]:
+    """part: (k, n) takes every n-th of the things, from the k-th on, counted round."""
+    k, n = part
+    return list(things[k % n :: n])
 
 
 @dataclass
