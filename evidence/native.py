@@ -118,7 +118,7 @@ def fuzz(chosen: dict[str, tuple[int, int]], *, parts: int, seed: int) -> Row:
             "hostile",
             "inputs parsed by fuzz targets",
             0,
-            skipped="needs clang++ with libFuzzer (Debian: apt install clang)",
+            skipped="needs clang++ with libFuzzer (Debian: apt install clang, and libclang-rt-N-dev of its version)",
         )
     targets = tuple(f"fuzz_{name}" for name in (*chosen, "canary"))
     folder = build("fuzz", targets, compiler=clang) / "hostile"
