@@ -21,6 +21,7 @@ from bench.asked import ROWS, Beside, Row
 HERE = Path(__file__).parent
 TARGET = HERE.parent / "docs" / "performance.md"
 RESULTS = HERE.parent / "out" / "bench"
+LISTED_AFTER = "reference/growth\n"  # in docs/index.md, which lists the page from when it is there
 LAST = 2  # runs that count where none are named
 WIDE = 0.1  # runs that lie further apart are told apart
 HEAD = """# Performance
@@ -212,6 +213,13 @@ def page(now: dict[str, Runs], before: dict[str, Runs]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def list_page(index: Path) -> None:
+    """Adds the page to the contents, if it is not there: Sphinx refuses a page that nothing lists, and a list of a missing page."""
+    text = index.read_text()
+    if "\nperformance\n" not in text:
+        index.write_text(text.replace(LISTED_AFTER, f"{LISTED_AFTER}performance\n", 1))
+
+
 def main() -> int:
     """Writes the page."""
     parser = argparse.ArgumentParser(prog="python -m bench.performance", description=__doc__)
@@ -223,6 +231,8 @@ def main() -> int:
     to = given.to or TARGET
     to.write_text(page(load(folders), load(given.before)))
     print(f"{to} written from {', '.join(map(str, folders))}")
+    if given.to is None:
+        list_page(to.parent / "index.md")
     for question in chart.CHARTS if given.to is None else ():
         found = folders[-1] / f"{question}.json"
         if found.exists():

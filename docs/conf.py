@@ -12,7 +12,4 @@ html_css_files = ["pages.css"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-suppress_warnings = [
-    "ref.python",  # the built-in `type` is also the name of a field of three classes
-    "toc.empty_glob",  # performance.md is made by `make performance`
-]
+suppress_warnings = ["ref.python"]  # the built-in `type` is also the name of a field of three classes

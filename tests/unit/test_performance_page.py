@@ -91,9 +91,18 @@ def test_the_last_two_runs_count_and_each_run_has_a_folder_of_its_own(tmp_path, 
     monkeypatch.setattr(performance, "RESULTS", tmp_path / "bench")
     monkeypatch.setattr(performance, "TARGET", tmp_path / "performance.md")
     monkeypatch.setattr("sys.argv", ["bench.performance"])
+    (tmp_path / "index.md").write_text("```{toctree}\nreference/kinds\nreference/growth\nreference/glossary\n```\n")
+    assert performance.main() == 0
     assert performance.main() == 0
     assert "| ring, 64 B, send | 86 ns | 51 ns |" in (tmp_path / "performance.md").read_text()
     assert "10" in capsys.readouterr().out
+    assert (tmp_path / "index.md").read_text().count("reference/growth\nperformance\nreference/glossary\n") == 1
+
+
+def test_the_page_and_its_place_in_the_contents_come_together():
+    index = performance.TARGET.with_name("index.md").read_text()
+    assert ("\nperformance\n" in index) == performance.TARGET.exists()
+    assert performance.LISTED_AFTER in index
 
 
 def test_no_chart_is_drawn_of_a_quick_run(tmp_path):
