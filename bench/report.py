@@ -15,6 +15,8 @@ from rich.table import Table
 
 import penstock
 
+# A quick run measures nothing: the JVM's second compiler and an archive of its classes take longer than they save there.
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", "PENSTOCK_CLASS_ARCHIVE": "off"}
 FAILURES = 2  # cases in which a library gives no result before it is left out of the others
 
 
@@ -88,6 +90,8 @@ class Report:
         except (ImportError, penstock.NotFound) as error:
             self.missing["spark"] = str(error)
             return False
+        if self.quick:
+            os.environ |= QUICK_JAVA
         return True
 
     def failed(self, who: str, case: str, why: BaseException) -> None:
