@@ -1,13 +1,13 @@
-"""What was asked of each kind of channel, and where the results say it: the first table of docs/performance.md. Knows results, and runs nothing.
+"""The aims of calls, wake-ups, frames and copies, and their places in the results: the first table of docs/performance.md. Runs nothing.
 
-An aim's value, limit and verdict come from the aims of a question; what stands beside it comes from results of the same run.
+An aim's value, limit and verdict come from the aims of a question; the numbers beside it come from results of the same run.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench import imports, pipes, record, wakes
+from bench import imports, pipes, record, ring, wakes
 from bench.reasons import CALLS
 
 Place = tuple[str, str, str]  # case, who, metric of a result
@@ -31,6 +31,7 @@ class Row:
     before: str
     rivals: tuple[Beside, ...] = ()
     limits: tuple[Beside, ...] = ()
+    elsewhere: str = ""  # the rival's value of another run, by which the aim is judged where the rival is missing
 
     def asks(self, case: str, metric: str) -> bool:
         """Whether this is the row's aim."""
@@ -98,6 +99,7 @@ ROWS = (
         (THREE, "throughput, times msgq"),
         "16 ×",
         (Beside("msgq", (THREE, "msgq", RATE)),),
+        elsewhere=f"msgq, in another run: {ring.MSGQ['three']:,.0f} messages/s",
     ),
     *(
         Row(

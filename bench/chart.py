@@ -13,7 +13,7 @@ from bench.growth import COPIES, KINDS, MESSAGE, RECORDED, number
 DOCS = Path(__file__).parent.parent / "docs"
 NAMES = {  # a call for each message
     "penstock": "Penstock",
-    "pyaeron": "pyaeron",
+    "pyaeron": "pyaeron (polls up to 256)",
     "pyzmq": "pyzmq",
     "mp_pipe": "multiprocessing.Pipe",
     "mp_queue": "multiprocessing.Queue",

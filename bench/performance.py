@@ -23,6 +23,7 @@ TARGET = HERE.parent / "docs" / "performance.md"
 RESULTS = HERE.parent / "out" / "bench"
 LISTED_AFTER = "reference/growth\n"  # in docs/index.md, which lists the page from when it is there
 LAST = 2  # runs that count where none are named
+NONE = "–"
 WIDE = 0.1  # runs that lie further apart are told apart
 HEAD = """# Performance
 
@@ -147,7 +148,7 @@ def beside(now: Runs, numbers: tuple[Beside, ...]) -> str:
         found = [r for run in now for r in run["results"] if (r["case"], r["who"], r["metric"]) == (case, who, metric)]
         if found:
             said.append(f"{one.who}: {told([r['value'] for r in found])} {found[0]['unit']}")
-    return "<br>".join(said) or "–"
+    return "<br>".join(said) or NONE
 
 
 def asked_of(runs: Runs, row: Row) -> list[dict[str, Any]]:
@@ -168,9 +169,10 @@ def first_table(now: dict[str, Runs], before: dict[str, Runs]) -> list[str]:
         told_before = f"{told(known_before)} {unit}" if known_before else row.before
         its = now[row.question]
         aim = f"{'≤' if mine[0]['aim'].startswith('<') else '≥'} {number(float(bound))} {unit}"
-        rows.append(
-            [row.what, told_before, told_now, beside(its, row.rivals), beside(its, row.limits), aim, verdict(mine)]
-        )
+        rival = beside(its, row.rivals)
+        if rival == NONE and row.elsewhere:
+            rival = row.elsewhere
+        rows.append([row.what, told_before, told_now, rival, beside(its, row.limits), aim, verdict(mine)])
     if not rows:
         return []
     said = "an earlier commit's, measured in the same way" if any(before.values()) else GIVEN

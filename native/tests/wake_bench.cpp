@@ -1,7 +1,7 @@
 // Round trips of two processes that sleep on a futex, and nothing else: what the kernel takes to wake one and then the other.
 // Where the two run decides it, so each of them may be told its core (--first, --second; 0 lets it run anywhere, else core + 1).
-// Writes JSON: round trips in ns, the median and the 99th of a hundred, CPU time of this side, and in how many trips both sides were on one
-// core at their ends.
+// Writes JSON: round trips in ns, the median and the 99th of a hundred, CPU time of this side, and in how many trips both sides
+// were on one core at their ends.
 #include "check.hpp"
 #include "ground/atomics.hpp"
 #include "ground/cache_line.hpp"
@@ -69,6 +69,7 @@ int main(int argc, char **argv) {
     trips.erase(trips.begin(), trips.begin() + static_cast<ptrdiff_t>(trips.size() / 10));
     std::sort(trips.begin(), trips.end());
     std::printf("{\"p50\": %ld, \"p99\": %ld, \"cpu\": %ld, \"together\": %lu}\n", static_cast<long>(trips[trips.size() / 2]),
-                static_cast<long>(trips[trips.size() * 99 / 100]), static_cast<long>(spent), static_cast<unsigned long>(together));
+                static_cast<long>(trips[trips.size() * 99 / 100]), static_cast<long>(spent),
+                static_cast<unsigned long>(together));
     return 0;
 }

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench import __main__ as bench_main
-from bench import chart, performance
+from bench import asked, chart, performance
 
 BARE = {"case": "a bare call", "who": "a method that does nothing", "metric": "CPU per call", "unit": "ns", "value": 26}
 
@@ -74,6 +74,22 @@ def test_the_first_table_has_before_now_rival_limit_and_aim(tmp_path):
     older = page(run(tmp_path / "c", 50.0), before=[run(tmp_path / "old", 90.0)])
     assert "| ring, 64 B, send | 90 ns | 50 ns |" in older
     assert "an earlier commit's" in older
+
+
+def test_a_missing_rival_is_told_with_its_value_of_another_run():
+    (row,) = [row for row in asked.ROWS if row.elsewhere]
+    aim = {
+        "case": row.aim[0],
+        "metric": f"{row.aim[1]} (147 k/s elsewhere)",
+        "aim": ">= 40 ×",
+        "value": 41,
+        "met": True,
+    }
+    ring = {"results": [], "aims": [aim]}
+    assert f"| 16 × | 41 × | {row.elsewhere} | – | ≥ 40 × | yes |" in performance.first_table({"ring": [ring]}, {})[-2]
+    case, who, metric = row.rivals[0].place
+    ring["results"].append({"case": case, "who": who, "metric": metric, "unit": "messages/s", "value": 150_000})
+    assert f"| {row.rivals[0].who}: 150,000 messages/s |" in performance.first_table({"ring": [ring]}, {})[-2]
 
 
 def test_short_runs_say_so(tmp_path):
