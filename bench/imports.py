@@ -12,7 +12,7 @@ from bench.report import Report
 CASE, CPU, MEMORY, GROWN = "a fresh process", "CPU of the import", "memory of the process", "of it by the import"
 ALONE = "Python alone"
 FIRST = "penstock, and a first message"
-WAYS = {  # who → the measured program
+WAYS = {  # name → program
     ALONE: "pass",
     "penstock": "import penstock",
     FIRST: """import penstock
