@@ -10,7 +10,7 @@ UV := $(or $(shell command -v uv),$(BIN)/uv)
 install = { $(UV) pip install -q --python $(BIN)/python $(1) 2>/dev/null || $(BIN)/python -m pip install -q $(1); }
 NATIVE := $(wildcard native/*/*.hpp native/*/*/*.hpp native/*/*.cpp) CMakeLists.txt pyproject.toml
 SOURCES := $(shell find src -name '*.py' -o -name '*.properties' -o -name '*.pyi')
-QUESTIONS := log_ipc ring frames sync pipes record udp spark_scan pipeline growth claims clock wakes
+SIZE :=
 MODE := short
 WHEEL := build/wheel-tools
 EVIDENCE_SEED := 0
@@ -21,7 +21,7 @@ LIVES := 2000000
 DATAGRAMS := 100000000
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help setup demo test check fix native stress crash interop network lives fuzz bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
+.PHONY: screenshots help setup demo test check fix native stress crash interop network lives fuzz bench performance docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -99,10 +99,13 @@ lives: $(STAMP) ## Lives of the network log in its simulator: make lives LIVES=2
 fuzz: $(STAMP) ## Datagrams into the network log's parsers and state machines: make fuzz DATAGRAMS=100000000
 	$(BIN)/python -m evidence.network fuzz --count $(DATAGRAMS) --seed $(EVIDENCE_SEED)
 
-bench: $(STAMP) ## Run every benchmark with rivals; results in out/bench
+bench: $(STAMP) ## Run every benchmark with rivals into a new folder of out/bench: make bench SIZE=--short
 	$(call packages,bench)
 	$(BIN)/python tools/aeron.py
-	for question in $(QUESTIONS); do $(BIN)/python -m bench $$question --json out/bench/$$question.json || exit 1; done
+	$(BIN)/python -m bench all $(SIZE) --json out/bench
+
+performance: $(STAMP) ## Write docs/performance.md and draw the charts from the last two runs of make bench
+	$(BIN)/python -m bench.performance
 
 docs: ## Build the documentation into docs/_build, and check its links
 	@$(MAKE) -s $(STAMP)
@@ -136,7 +139,7 @@ ci: $(STAMP) ## What CI runs
 	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/8"
 	$(MAKE) docs
 	$(BIN)/python tools/aeron.py
-	for question in $(QUESTIONS); do $(BIN)/python -m bench $$question --quick || exit 1; done
+	$(BIN)/python -m bench all --quick
 	$(MAKE) test
 
 clean: ## Remove what was built

@@ -11,10 +11,9 @@ from typing import Any
 from bench.growth import COPIES, KINDS, MESSAGE, RECORDED, number
 
 DOCS = Path(__file__).parent.parent / "docs"
-NAMES = {
-    "penstock": "Penstock, one by one",
-    "penstock batches": "Penstock, batches",
-    "pyaeron": "pyaeron",
+NAMES = {  # a call for each message
+    "penstock": "Penstock",
+    "pyaeron": "pyaeron (polls up to 256)",
     "pyzmq": "pyzmq",
     "mp_pipe": "multiprocessing.Pipe",
     "mp_queue": "multiprocessing.Queue",
@@ -23,6 +22,10 @@ NAMES = {
     "pyaeron udp": "pyaeron, UDP",
     "pyzmq tcp": "pyzmq, TCP",
     "raw Python UDP": "a Python socket, UDP",
+}
+BATCHES = {  # a call for many
+    "penstock batches": "Penstock, in batches",
+    "faster_fifo_many": "faster-fifo, in batches",
 }
 COLORS = {
     "send": "#2563eb",
@@ -46,18 +49,33 @@ def udp(content: dict[str, Any], plot: Any) -> list[Path]:
 
 
 def throughput(content: dict[str, Any], plot: Any, case: str, way: str, name: str) -> Path:
-    """Messages a second to one subscriber, one bar each."""
-    rows = [r for r in content["results"] if r["case"] == case and r["metric"] == "throughput" and r["who"] in NAMES]
-    rows.sort(key=lambda r: r["value"])
-    figure, axes = plot.subplots(figsize=(7.6, 0.7 + 0.34 * len(rows)))
-    colors = ["#2563eb" if r["who"].startswith("penstock") else "#9ca3af" for r in rows]
-    axes.barh([NAMES[r["who"]] for r in rows], [r["value"] / 1e6 for r in rows], color=colors, height=0.66)
-    for place, row in enumerate(rows):
-        axes.text(row["value"] / 1e6, place, f"  {row['value'] / 1e6:.2g}", va="center", fontsize=9)
-    axes.set_xlabel(f"million 64-byte messages per second, {way}")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(left=False)
-    axes.margins(x=0.1)
+    """Messages a second to one subscriber, one bar each: calls for one message together, and calls for many together, each group with an
+    axis of its own."""
+    found = [r for r in content["results"] if r["case"] == case and r["metric"] == "throughput"]
+    groups = [
+        (group, sorted((r for r in found if r["who"] in group), key=lambda r: r["value"])) for group in (NAMES, BATCHES)
+    ]
+    groups = [(names, rows) for names, rows in groups if rows]
+    heights = [len(rows) for _, rows in groups]
+    figure, panels = plot.subplots(
+        len(groups),
+        figsize=(7.6, 1.1 * len(groups) + 0.34 * sum(heights)),
+        gridspec_kw={"height_ratios": [height + 0.4 for height in heights]},
+        squeeze=False,
+    )
+    for axes, (names, rows) in zip(panels[:, 0], groups, strict=True):
+        colors = ["#2563eb" if r["who"].startswith("penstock") else "#9ca3af" for r in rows]
+        axes.barh([names[r["who"]] for r in rows], [r["value"] / 1e6 for r in rows], color=colors, height=0.66)
+        for place, row in enumerate(rows):
+            axes.text(row["value"] / 1e6, place, f"  {row['value'] / 1e6:.2g}", va="center", fontsize=9)
+        axes.set_title(
+            "a call for each message" if names is NAMES else "a call for many messages", loc="left", fontsize=10
+        )
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(left=False)
+        axes.margins(x=0.1)
+    panels[-1, 0].set_xlabel(f"million 64-byte messages per second, {way}")
+    figure.tight_layout()
     said = f"{content['measured']}, {content['machine']}; python -m bench {content['question']}"
     figure.text(0.01, -0.02, said, fontsize=7.5, color="#6b7280", va="top")
     return save(figure, DOCS / name)
@@ -112,6 +130,9 @@ def save(figure: Any, to: Path) -> Path:
     return to
 
 
+CHARTS = {"log_ipc": log_ipc, "udp": udp, "growth": growth}
+
+
 def main(source: Path) -> None:
     """Draws what the result's question has."""
     import matplotlib as mpl
@@ -121,12 +142,13 @@ def main(source: Path) -> None:
     import matplotlib.pyplot as plt
 
     content = json.loads(source.read_text())
-    charts = {"log_ipc": log_ipc, "udp": udp, "growth": growth}
-    draws = charts.get(content["question"])
+    draws = CHARTS.get(content["question"])
     if draws is None:
         raise SystemExit(
-            f"{source}: there is no chart of {content['question']}; there are charts of {', '.join(charts)}"
+            f"{source}: there is no chart of {content['question']}; there are charts of {', '.join(CHARTS)}"
         )
+    if content["quick"]:
+        raise SystemExit(f"{source} is of a --quick run: its inputs are too small to compare")
     for path in draws(content, plt):
         print(f"{path} drawn from {source}, measured on {content['machine']}")
 

@@ -1,6 +1,7 @@
 """One measurement of a rival in another Python than the benchmark's: pyaeron needs 3.12, the benchmark runs under 3.11 too.
 
-`interpreter()` finds one; `flow` and `round_trips` are those of `bench.processes`, run there. As a program it measures and prints JSON.
+`interpreter()` finds one; an `Elsewhere` stands for a rival there, and `flow`, `round_trips` and `bursts` are those of `bench.processes`
+for rivals here and there. As a program it measures and prints JSON.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from bench import processes
 from bench.bounded import GRACE, Failed
 
 ROOT = Path(__file__).parent.parent
@@ -50,10 +53,42 @@ def measure(python: str, limit: float, what: str, rival: str, *arguments: Any) -
     return answer["result"]
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """A rival that another Python has."""
+
+    python: str
+    rival: str
+
+
+Rival = ModuleType | Elsewhere
+
+
+def flow(limit: float, rival: Rival, size: int, count: int, readers: int) -> processes.Flow:
+    """`processes.flow`, here or there."""
+    if isinstance(rival, Elsewhere):
+        return processes.Flow(**measure(rival.python, limit, "flow", rival.rival, size, count, readers))
+    return processes.flow(limit, rival, size, count, readers)
+
+
+def round_trips(limit: float, rival: Rival, size: int, count: int, **options: Any) -> list[float]:
+    """`processes.round_trips`, here or there; there are no options there."""
+    if isinstance(rival, Elsewhere):
+        found: list[float] = measure(rival.python, limit, "round_trips", rival.rival, size, count)
+        return found
+    return processes.round_trips(limit, rival, size, count, **options)
+
+
+def bursts(limit: float, rival: Rival, size: int, count: int, rounds: int) -> list[tuple[float, float]]:
+    """`processes.bursts`, here or there."""
+    if isinstance(rival, Elsewhere):
+        found: list[tuple[float, float]] = measure(rival.python, limit, "bursts", rival.rival, size, count, rounds)
+        return found
+    return processes.bursts(limit, rival, size, count, rounds)
+
+
 def main() -> None:
     """Measures one thing."""
-    from bench import processes
-
     what, name, arguments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     rival = importlib.import_module(f"bench.rivals.{name}")
     try:

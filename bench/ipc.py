@@ -14,7 +14,7 @@ from typing import Any
 
 import penstock
 from bench.bounded import Failed, bounded, child, join
-from bench.processes import flow, round_trips
+from bench.elsewhere import Rival, bursts, flow, round_trips
 from bench.report import Report
 
 COUNTS = {64: 600_000, 1024: 200_000, 65536: 12_000, 1 << 20: 1_000}
@@ -25,6 +25,7 @@ SLOW = {
     "mp_pipe": 8,
     "iceoryx2": 20,
     "faster_fifo": 10,
+    "faster_fifo_many": 4,
     "pyzmq": 4,
     "zmq_pub": 4,
     "zenoh_shm": 20,
@@ -59,7 +60,7 @@ def tried(report: Report, who: str, case: str, what: str, measure: Any, *args: A
 
 def in_one_process(report: Report, channel: str, **options: Any) -> None:
     """CPU time of a call where nobody disturbs: one thread sends a burst, then receives it."""
-    count, rounds = (2_000, 2) if report.quick else (5_000, 60)
+    count, rounds = (500, 2) if report.quick else (5_000, 60)
     data, found = os.urandom(64), {"send": [], "receive": [], "offer_many": [], "poll_arrow": []}
     with penstock.publish(channel, **options) as pub, penstock.subscribe(channel) as sub:
         batch = [data] * count
@@ -82,10 +83,25 @@ def in_one_process(report: Report, channel: str, **options: Any) -> None:
         report.add("64 B, one process", f"penstock {name}", "CPU per message", values, "ns")
 
 
-def throughput(report: Report, everyone: dict[str, ModuleType], size: int, readers: int) -> None:
+def one_by_one(report: Report, who: str, rival: Rival) -> None:
+    """The same for a rival; only the calling thread's time counts, for a driver may run beside it."""
+    case, count, rounds = "64 B, one process", report.sized(2_000, quick=200), report.sized(40, quick=2)
+    if not report.tries(who, case):
+        return
+    try:
+        found = bursts(report.limit, rival, 64, count, rounds)
+    except Failed as error:
+        report.failed(who, case, error)
+        return
+    for name, values in zip(("send", "receive"), zip(*found, strict=True), strict=True):
+        report.add(case, f"{who} {name}", "CPU per message", list(values), "ns")
+
+
+def throughput(report: Report, everyone: dict[str, Rival], size: int, readers: int) -> None:
     """Messages per second at the slowest receiver; the order of who runs is turned each round."""
     case = f"{NAMES[size]}, {readers} subscriber{'s' if readers > 1 else ''}"
-    rounds = 1 if report.quick else 7 if size == 64 else 3  # small ones feel most what else the machine does
+    small = size == 64  # which feel most what else the machine does
+    rounds = report.sized(7 if small else 3, quick=1, short=3 if small else 2)
     found: dict[str, list] = {}
     for _ in range(rounds):
         for who, rival in everyone.items():
@@ -108,7 +124,7 @@ def throughput(report: Report, everyone: dict[str, ModuleType], size: int, reade
         report.add(case, who, "CPU per receive", [f.receive_ns for f in flows], "ns")
 
 
-def latency(report: Report, everyone: dict[str, ModuleType], size: int, *, ours: ModuleType) -> None:
+def latency(report: Report, everyone: dict[str, Rival], size: int, *, ours: ModuleType) -> None:
     """Round trips, one at a time; ours both spinning and sleeping."""
     case = f"{NAMES[size]}, round trip"
     count = 300 if report.quick else 20_000

@@ -1,7 +1,7 @@
-"""Writes docs/performance.md from results of `python -m bench`: `python -m bench.performance FOLDER… [--before FOLDER…]`.
+"""Writes docs/performance.md and draws the charts from results: `python -m bench.performance [FOLDER…] [--before FOLDER…]`.
 
-A folder holds QUESTION.json of one run of `make bench`. Several folders are several runs of the same commit: the page gives their mean,
-and how far they lie apart. `--before` names the runs of an earlier commit, on the same machine.
+A folder holds QUESTION.json of one run of `make bench`; without folders the last two runs in out/bench count. Several folders are several
+runs of the same commit: the page gives their mean, and how far they lie apart. `--before` names the runs of an earlier commit.
 """
 
 from __future__ import annotations
@@ -14,20 +14,32 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bench.__main__ import QUESTIONS
+from bench import chart
+from bench.__main__ import QUESTIONS, runs
+from bench.asked import ROWS, Beside, Row
 
 HERE = Path(__file__).parent
 TARGET = HERE.parent / "docs" / "performance.md"
+RESULTS = HERE.parent / "out" / "bench"
+LISTED_AFTER = "reference/growth\n"  # in docs/index.md, which lists the page from when it is there
+LAST = 2  # runs that count where none are named
+NONE = "–"
 WIDE = 0.1  # runs that lie further apart are told apart
 HEAD = """# Performance
 
-Each table is one question that `python -m bench QUESTION` asks; `make bench` asks all of them. Rivals run in the same run, on the same
+Each question is one that `python -m bench QUESTION` asks; `make bench` asks all of them. Rivals run in the same run, on the same
 machine, with the same messages. Numbers are medians of a run{runs}.
-Compare the rows of one table with each other, and nothing with another machine. `python -m bench.performance` writes this page from
-the results.
+Compare the rows of one table with each other, and nothing with another machine. `make performance` writes this page from the results.
 
-Measured on {when}: {machine}.
+Measured on {when}: {machine}.{short}
 """
+SHORT = " These runs are short (`--short`): every row and every rival, with fewer repetitions."
+FIRST = """## In short
+
+*Before* is {before}.
+*Rival* and *limit* were measured in the same run as *now*. A limit is what the machine takes for such work without the library.
+"""
+GIVEN = "what each cost when this work began, on two cores of such a machine, in other runs"
 
 Key = tuple[str, ...]
 Runs = list[dict[str, Any]]
@@ -109,8 +121,7 @@ def aims(now: Runs, before: Runs) -> list[str]:
     rows = []
     for key in dict.fromkeys(tuple(aim[name] for name in names) for run in now for aim in run["aims"]):
         case, metric, aim = key
-        met = {a["met"] for run in now for a in run["aims"] if (a["case"], a["metric"], a["aim"]) == key}
-        said = "no rival" if None in met else "yes" if met == {True} else "no" if met == {False} else "in some runs"
+        said = verdict([a for run in now for a in run["aims"] if (a["case"], a["metric"], a["aim"]) == key])
         row = [f"{case}: {metric}", aim.replace("<=", "≤").replace(">=", "≥")]
         rows.append([*row, *([told(old.get(key, []))] if before else []), told(found.get(key, [])), said])
     head = ["aim", "is", *(["before"] if before else []), "measured", "met"]
@@ -129,6 +140,51 @@ def reasons(now: Runs) -> list[str]:
     return ["Why aims are missed:", "", *lines, ""] if lines else []
 
 
+def beside(now: Runs, numbers: tuple[Beside, ...]) -> str:
+    """Numbers of rivals or of the bare machine, each with its name."""
+    said = []
+    for one in numbers:
+        case, who, metric = one.place
+        found = [r for run in now for r in run["results"] if (r["case"], r["who"], r["metric"]) == (case, who, metric)]
+        if found:
+            said.append(f"{one.who}: {told([r['value'] for r in found])} {found[0]['unit']}")
+    return "<br>".join(said) or NONE
+
+
+def asked_of(runs: Runs, row: Row) -> list[dict[str, Any]]:
+    """The aim of a row in each run."""
+    return [aim for run in runs for aim in run["aims"] if row.asks(aim["case"], aim["metric"])]
+
+
+def first_table(now: dict[str, Runs], before: dict[str, Runs]) -> list[str]:
+    """The aims that the work began with: before, now, the rival, the limit, the aim."""
+    rows = []
+    for row in ROWS:
+        mine, old = asked_of(now.get(row.question, []), row), asked_of(before.get(row.question, []), row)
+        if not mine:
+            continue
+        bound, _, unit = mine[0]["aim"].partition(" ")[2].partition(" ")
+        known, known_before = ([aim["value"] for aim in aims if aim["value"] is not None] for aims in (mine, old))
+        told_now = f"{told(known)} {unit}" if known else "–"
+        told_before = f"{told(known_before)} {unit}" if known_before else row.before
+        its = now[row.question]
+        aim = f"{'≤' if mine[0]['aim'].startswith('<') else '≥'} {number(float(bound))} {unit}"
+        rival = beside(its, row.rivals)
+        if rival == NONE and row.elsewhere:
+            rival = row.elsewhere
+        rows.append([row.what, told_before, told_now, rival, beside(its, row.limits), aim, verdict(mine)])
+    if not rows:
+        return []
+    said = "an earlier commit's, measured in the same way" if any(before.values()) else GIVEN
+    return [FIRST.format(before=said), *table(["what", "before", "now", "rival", "limit", "aim", "met"], rows)]
+
+
+def verdict(found: list[dict[str, Any]]) -> str:
+    """Whether an aim was met in these runs."""
+    met = {aim["met"] for aim in found}
+    return "no rival" if None in met else "yes" if met == {True} else "no" if met == {False} else "in some runs"
+
+
 def page(now: dict[str, Runs], before: dict[str, Runs]) -> str:
     """The whole page."""
     every = [run for runs in now.values() for run in runs]
@@ -137,12 +193,14 @@ def page(now: dict[str, Runs], before: dict[str, Runs]) -> str:
     machines = {run["machine"] for run in every}
     if len(machines) != 1:
         raise SystemExit(f"results of several machines do not compare: {'; '.join(sorted(machines))}")
-    runs = max(len(runs) for runs in now.values())
+    count = max(len(runs) for runs in now.values())
     said = (
-        f", and the mean of {runs} runs; both ends are given where those lie more than 10 % apart" if runs > 1 else ""
+        f", and the mean of {count} runs; both ends are given where those lie more than 10 % apart" if count > 1 else ""
     )
     days = sorted({run["measured"] for run in every})
-    lines = [HEAD.format(runs=said, when=" to ".join(dict.fromkeys((days[0], days[-1]))), machine=machines.pop())]
+    when = " to ".join(dict.fromkeys((days[0], days[-1])))
+    short = SHORT if any(run.get("short") for run in every) else ""
+    lines = [HEAD.format(runs=said, when=when, machine=machines.pop(), short=short), *first_table(now, before)]
     for question, found in now.items():
         if not found:
             continue
@@ -157,15 +215,30 @@ def page(now: dict[str, Runs], before: dict[str, Runs]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def list_page(index: Path) -> None:
+    """Adds the page to the contents, if it is not there: Sphinx refuses a page that nothing lists, and a list of a missing page."""
+    text = index.read_text()
+    if "\nperformance\n" not in text:
+        index.write_text(text.replace(LISTED_AFTER, f"{LISTED_AFTER}performance\n", 1))
+
+
 def main() -> int:
     """Writes the page."""
     parser = argparse.ArgumentParser(prog="python -m bench.performance", description=__doc__)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--before", nargs="+", type=Path, default=[], metavar="FOLDER")
-    parser.add_argument("--to", type=Path, default=TARGET, metavar="FILE")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="write the page here, and draw nothing")
     given = parser.parse_args()
-    given.to.write_text(page(load(given.folders), load(given.before)))
-    print(f"{given.to} written")
+    folders = given.folders or runs(RESULTS)[-LAST:]
+    to = given.to or TARGET
+    to.write_text(page(load(folders), load(given.before)))
+    print(f"{to} written from {', '.join(map(str, folders))}")
+    if given.to is None:
+        list_page(to.parent / "index.md")
+    for question in chart.CHARTS if given.to is None else ():
+        found = folders[-1] / f"{question}.json"
+        if found.exists():
+            chart.main(found)
     return 0
 
 

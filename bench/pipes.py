@@ -17,10 +17,11 @@ from bench.bounded import Failed, Results, child, context, join, program, until,
 from bench.ipc import add_trips, copies, of_two_copies, own_channels, throughput, tried, wakes, why_copies
 from bench.processes import round_trips
 from bench.report import Report
-from bench.rivals import pipe, pipe_batch
+from bench.rivals import ours, pipe, pipe_batch
 from evidence.build import build
 
 PUSHES = "penstock push and pull, spinning"
+LOG = "penstock log, there and back, spinning"
 NAMES = ("pyzmq", "mp_queue", "mp_pipe", "faster_fifo")
 
 
@@ -63,7 +64,7 @@ def shared(report: Report, workers: int) -> None:
     """One pusher and so many pullers that take one message at a time: messages done per second by all of them."""
     count = 4_000 if report.quick else 400_000
     case, who, what = "64 B, one pushes", f"{workers} worker{'s' if workers > 1 else ''}", f"{count:,} messages"
-    runs = [tried(report, who, case, what, _shared, workers, count) for _ in range(1 if report.quick else 5)]
+    runs = [tried(report, who, case, what, _shared, workers, count) for _ in range(report.sized(5, quick=1, short=3))]
     if rates := [rate for rate in runs if rate is not None]:
         report.add(case, who, "done by all", rates, "messages/s")
 
@@ -203,22 +204,23 @@ def core(report: Report) -> None:
 
 
 def there_and_back(report: Report) -> None:
-    """Round trips without questions: a push, a pull, a push, a pull."""
+    """Round trips without questions: a push, a pull, a push, a pull; and the same through two logs."""
     case, count = "64 B, request and reply", 300 if report.quick else 20_000
-    if not report.tries(PUSHES, case):
-        return
-    try:
-        times = round_trips(report.limit, pipe, 64, count, spin=math.inf)
-    except Failed as error:
-        report.failed(PUSHES, case, error)
-        return
-    add_trips(report, case, PUSHES, times)
+    for who, kind in ((PUSHES, pipe), (LOG, ours)):
+        if not report.tries(who, case):
+            continue
+        try:
+            add_trips(report, case, who, round_trips(report.limit, kind, 64, count, spin=math.inf))
+        except Failed as error:
+            report.failed(who, case, error)
 
 
 def why_asked(report: Report) -> str:
     """For the round trip of a spinning requester and a spinning server."""
-    bare = report.get("64 B, request and reply", PUSHES, "p50")
-    return f"a push and a pull there and the same back, both spinning, take {bare:.2f} µs in this run" if bare else ""
+    bare, log = (report.get("64 B, request and reply", who, "p50") for who in (PUSHES, LOG))
+    if not bare or not log:
+        return ""
+    return f"a push and a pull there and the same back, both spinning, take {bare:.2f} µs in this run, through two logs {log:.2f} µs"
 
 
 def why_shared(one: float | None, eight: float | None) -> str:
@@ -226,6 +228,14 @@ def why_shared(one: float | None, eight: float | None) -> str:
     if not one or not eight:
         return ""
     return f"9 processes share {reasons.cores()} cores: {1e6 / one:.2f} µs pass per message with one worker, {1e6 / eight:.2f} µs with eight"
+
+
+def why_core(report: Report) -> str:
+    """For the structures within a process: what the same steps take together in this run."""
+    found = [(who, metric, report.get("within a process, C++ core", who, metric)) for who, metric in CORE.values()]
+    each = ", ".join(f"{who}: {metric} {ns:.1f} ns" for who, metric, ns in found if ns)
+    bare = report.get("64 B, request and reply", "two bare wakes (eventfd)", "p50")
+    return f"in this run {each}" + (f"; two bare wakes of processes take {bare * 1e3:,.0f} ns" if bare else "")
 
 
 def aims(report: Report) -> None:
@@ -260,7 +270,7 @@ def aims(report: Report) -> None:
             ("mailbox", "round trip between threads", 2300),
         ):
             found = report.get("within a process, C++ core", who, metric)
-            report.at_most("within a process, C++ core", f"{who}, {metric}", aim, "ns", found)
+            report.at_most("within a process, C++ core", f"{who}, {metric}", aim, "ns", found, why_core(report))
     one, eight = (report.get("64 B, one pushes", who, "done by all") for who in ("1 worker", "8 workers"))
     ratio = eight / one if one and eight else None
     report.at_least("64 B, one pushes", "8 workers, times 1", 0.8, "×", ratio, why_shared(one, eight))

@@ -200,3 +200,32 @@ def _round_trips(rival: ModuleType, size: int, count: int, options: dict[str, An
         there.close()
         back.close()
     return sorted(found[count // 10 :])
+
+
+def bursts(limit: float, rival: ModuleType, size: int, count: int, rounds: int) -> list[tuple[float, float]]:
+    """CPU nanoseconds of a send and of a receive where nobody disturbs: one thread sends a burst, then receives it. `Failed` after
+    `limit` seconds."""
+    found: list[tuple[float, float]] = bounded(
+        limit, f"{rounds} bursts of {count:,} messages", _bursts, rival, size, count, rounds
+    )
+    return found
+
+
+def _bursts(rival: ModuleType, size: int, count: int, rounds: int) -> list[tuple[float, float]]:
+    found, data, clock = [], os.urandom(size), time.thread_time_ns  # the thread's: a driver's threads are not the call
+    with _named(rival, 1, size) as name:
+        sender = rival.sender(name, 1, size)
+        receiver = rival.receiver(name, 0, size)
+        time.sleep(getattr(rival, "SETTLE", 0.05))
+        send, recv = sender.send, receiver.recv
+        for _ in range(rounds):
+            begun = clock()
+            for _ in range(count):
+                send(data)
+            between = clock()
+            for _ in range(count):
+                recv()
+            found.append(((between - begun) / count, (clock() - between) / count))
+        sender.close()
+        receiver.close()
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,8 @@ from rich.table import Table
 
 import penstock
 
+# A quick run measures nothing: the JVM's second compiler and an archive of its classes take longer than they save there.
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", "PENSTOCK_CLASS_ARCHIVE": "off"}
 FAILURES = 2  # cases in which a library gives no result before it is left out of the others
 
 
@@ -30,8 +33,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Aim:
-    """An aim, the measured value, and whether it meets the aim. value and met are None where a rival is missing. why: the reason of a miss
-    that is known."""
+    """An aim, the measured value, and whether it meets the aim. value and met are None where a rival is missing. why: the reason of a miss,
+    in numbers of the same run."""
 
     case: str
     metric: str
@@ -42,15 +45,20 @@ class Aim:
 
 
 class Report:
-    """The results of a question."""
+    """The results of a question. quick: tiny inputs, which show that it runs. short: full inputs, fewer repetitions."""
 
-    def __init__(self, question: str, *, quick: bool) -> None:
-        self.question, self.quick = question, quick
+    def __init__(self, question: str, *, quick: bool, short: bool = False) -> None:
+        self.question, self.quick, self.short = question, quick, short
+        self._begun = time.monotonic()
         self.results: list[Result] = []
         self.aims: list[Aim] = []
         self.missing: dict[str, str] = {}
         self.notes: list[str] = []
         self._failures: dict[str, int] = {}
+
+    def sized(self, full: int, *, quick: int, short: int | None = None) -> int:
+        """A count for the size of this run: short as full where nothing else is said."""
+        return quick if self.quick else short if self.short and short is not None else full
 
     @property
     def limit(self) -> float:
@@ -82,6 +90,8 @@ class Report:
         except (ImportError, penstock.NotFound) as error:
             self.missing["spark"] = str(error)
             return False
+        if self.quick:
+            os.environ |= QUICK_JAVA
         return True
 
     def failed(self, who: str, case: str, why: BaseException) -> None:
@@ -99,12 +109,12 @@ class Report:
         """A result noted before."""
         return next((r.value for r in self.results if (r.case, r.who, r.metric) == (case, who, metric)), None)
 
-    def at_most(self, case: str, metric: str, limit: float, unit: str, value: float | None, why: str = "") -> None:
+    def at_most(self, case: str, metric: str, limit: float, unit: str, value: float | None, why: str) -> None:
         """An aim that is met by a value up to `limit`."""
         met = None if value is None else value <= limit
         self.aims.append(Aim(case, metric, f"<= {limit:g} {unit}", value, met, "" if met else why))
 
-    def at_least(self, case: str, metric: str, limit: float, unit: str, value: float | None, why: str = "") -> None:
+    def at_least(self, case: str, metric: str, limit: float, unit: str, value: float | None, why: str) -> None:
         """An aim that is met by a value from `limit` on."""
         met = None if value is None else value >= limit
         self.aims.append(Aim(case, metric, f">= {limit:g} {unit}", value, met, "" if met else why))
@@ -119,6 +129,8 @@ class Report:
         return {
             "question": self.question,
             "quick": self.quick,
+            "short": self.short,
+            "seconds": round(time.monotonic() - self._begun, 1),
             "machine": machine(),
             "measured": datetime.now(UTC).date().isoformat(),
             "missing": self.missing,
@@ -130,7 +142,9 @@ class Report:
     def print(self) -> None:
         """For people."""
         console = Console(soft_wrap=True, width=120 if not os.isatty(1) else None)
-        console.print(f"[bold]{self.question}[/]{' (quick: tiny inputs)' if self.quick else ''} on {machine()}")
+        console.print(
+            f"[bold]{self.question}[/]{' (quick: tiny inputs)' if self.quick else ' (short: fewer repetitions)' if self.short else ''} on {machine()}"
+        )
         for case in dict.fromkeys(r.case for r in self.results):
             table = Table(title=case, title_justify="left", box=None, padding=(0, 2, 0, 0))
             table.add_column("who")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from types import ModuleType
 
 import penstock
 from bench import reasons, rivals
 from bench.bounded import Failed
+from bench.elsewhere import Elsewhere, Rival
 from bench.ipc import latency, own_channels, throughput
 from bench.processes import mesh
 from bench.report import Report
@@ -35,7 +35,7 @@ def run(report: Report) -> None:
 
 def in_one_process(report: Report) -> None:
     """CPU time of a member's calls where nobody disturbs: one thread sends a burst, then receives it."""
-    count, rounds = (500, 2) if report.quick else (3_000, 40)
+    count, rounds = (300, 2) if report.quick else (3_000, 40)
     data, found = os.urandom(64), {"send": [], "receive": []}
     with penstock.join("sync:one", name="a", capacity=1 << 20) as one, penstock.join("sync:one", name="b") as other:
         for _ in range(rounds):
@@ -45,17 +45,17 @@ def in_one_process(report: Report) -> None:
         report.add("64 B, one process", f"penstock {name}", "CPU per message", values, "ns")
 
 
-def conversation(report: Report, everyone: dict[str, ModuleType], members: int) -> None:
+def conversation(report: Report, everyone: dict[str, Rival], members: int) -> None:
     """Everybody writes, everybody reads everybody else."""
     case = f"64 B, {members} that all write and read"
     for who, rival in everyone.items():
-        if not hasattr(rival, "member"):
+        if isinstance(rival, Elsewhere) or not hasattr(rival, "member"):
             continue
         count = (200 if report.quick else 4_000 if who != "penstock" else 40_000) // members
         if not report.tries(who, case):
             continue
         try:
-            runs = [mesh(report.limit, rival, members, 64, count) for _ in range(1 if report.quick else 3)]
+            runs = [mesh(report.limit, rival, members, 64, count) for _ in range(report.sized(3, quick=1))]
         except Failed as error:
             report.failed(who, case, error)
             continue

@@ -6,17 +6,18 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import resource
 import statistics
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import penstock
-from bench import elsewhere, rivals, udp_gaps
+from bench import elsewhere, reasons, rivals, udp_gaps
 from bench.bounded import Failed, Results, child, context, program, until
+from bench.elsewhere import Elsewhere, Rival, flow, round_trips
 from bench.ipc import NAMES, own_channels, tried
-from bench.processes import Flow, flow, round_trips
+from bench.processes import Flow
 from bench.report import Report
 from bench.rivals import loopback, udp_ours, udp_ours_batch
 from evidence.build import build
@@ -35,6 +36,7 @@ PLAIN, DATAGRAM = "plain Aeron peer", "CPU for each datagram"
 BARE_HALVES = {"sender": "bare GSO send", "receiver": "bare recvmmsg"}
 LOG_HALVES = {"sender": "publishing, beside sending", "receiver": "reading, beside receiving"}
 WINDOWS = (128 << 10, 2 << 20)
+WAKES = "wakes"
 RECEIVER_ERRORS = ("InErrors", "RcvbufErrors")
 WHY_TRIP = "beside two datagrams a trip has two logs written, two images filled and read, and looks at clocks"
 
@@ -42,10 +44,10 @@ WHY_TRIP = "beside two datagrams a trip has two logs written, two images filled 
 def run(report: Report) -> None:
     """All of it, everyone in turn, several times, medians."""
     found, report.missing = rivals.load(RIVALS)
-    everyone: dict[str, Any] = {"penstock": udp_ours, "penstock batches": udp_ours_batch}
+    everyone: dict[str, Rival] = {"penstock": udp_ours, "penstock batches": udp_ours_batch}
     everyone |= {WHO[name]: module for name, module in found.items()}
     if python := elsewhere.interpreter():
-        everyone[AERON] = python
+        everyone[AERON] = Elsewhere(python, "udp_pyaeron")
     else:
         report.missing[AERON] = "no Python >= 3.12 with pyaeron: `python tools/aeron.py` installs one under build/aeron"
     core(report)
@@ -107,17 +109,11 @@ def halves(report: Report) -> None:
         report.add(case, LOG_HALVES[half], DATAGRAM, row["log_ns"], "ns")
 
 
-def _flow(limit: float, rival: ModuleType | str, size: int, count: int) -> Flow:
-    if isinstance(rival, str):
-        return Flow(**elsewhere.measure(rival, limit, "flow", "udp_pyaeron", size, count, 1))
-    return flow(limit, rival, size, count, 1)
-
-
-def one_way(report: Report, everyone: dict[str, Any], size: int) -> None:
+def one_way(report: Report, everyone: dict[str, Rival], size: int) -> None:
     """A stream of messages to one receiver; the order of who runs is turned each round."""
     case = NAMES[size]
     found: dict[str, list[Flow]] = {}
-    for _ in range(1 if report.quick else 3):
+    for _ in range(report.sized(3, quick=1, short=2)):
         for who, rival in everyone.items():
             count = 2_000 if report.quick else COUNTS[size] // SLOW.get(who, 1)
             if who == "penstock batches" and not report.quick and size == 64:
@@ -127,7 +123,7 @@ def one_way(report: Report, everyone: dict[str, Any], size: int) -> None:
             if not report.tries(who, case):
                 continue
             try:
-                result = _flow(report.limit, rival, size, count)
+                result = flow(report.limit, rival, size, count, 1)
             except Failed as error:
                 report.failed(who, case, error)
             else:
@@ -139,7 +135,7 @@ def one_way(report: Report, everyone: dict[str, Any], size: int) -> None:
         report.add(case, who, "throughput", [f.rate for f in flows], "messages/s")
 
 
-def trips(report: Report, everyone: dict[str, Any]) -> None:
+def trips(report: Report, everyone: dict[str, Rival]) -> None:
     """Round trips, one at a time. A sleeping pair's depends on the cores that the system puts it on."""
     ways: list[tuple[str, Any, dict[str, float]]] = []
     for who, rival in everyone.items():
@@ -158,10 +154,7 @@ def trips(report: Report, everyone: dict[str, Any]) -> None:
         if not report.tries(who, TRIP):
             continue
         try:
-            if isinstance(rival, str):
-                times = elsewhere.measure(rival, report.limit, "round_trips", "udp_pyaeron", 64, count)
-            else:
-                times = round_trips(report.limit, rival, 64, count, **options)
+            times = round_trips(report.limit, rival, 64, count, **options)
         except Failed as error:
             report.failed(who, TRIP, error)
             continue
@@ -177,14 +170,23 @@ def _resting(name: str, ready: Any, go: Any, seconds: float, results: Results) -
         ready.release()
         sub.recv(timeout=udp_ours.BEGIN_S)
         go.wait()
-        cpu = time.process_time_ns()
+        before = _used()
         with contextlib.suppress(penstock.TimedOut):
             sub.recv(timeout=seconds)
-        results.put((time.process_time_ns() - cpu) / 1e9 / seconds)
+        results.put(_rates(before, seconds))
         results.wait()
 
 
-def _idle(seconds: float) -> tuple[float, float]:
+def _used() -> tuple[float, int]:
+    """CPU seconds of this process, and how often it has slept."""
+    return time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+
+
+def _rates(before: tuple[float, int], seconds: float) -> tuple[float, float]:
+    return tuple((now - then) / seconds for now, then in zip(_used(), before, strict=True))  # type: ignore[return-value]
+
+
+def _idle(seconds: float) -> tuple[tuple[float, float], tuple[float, float]]:
     ready, go, results, name = context.Semaphore(0), context.Event(), Results(), "idle"
     loopback.prepare(name, 1, 64)
     other = child("the receiver", _resting, name, ready, go, seconds, results)
@@ -193,9 +195,9 @@ def _idle(seconds: float) -> tuple[float, float]:
         pub.wait_for_readers(1, timeout=udp_ours.BEGIN_S)
         pub.send(b"x")
         go.set()
-        cpu = time.process_time_ns()
+        before = _used()
         time.sleep(seconds)
-        mine = (time.process_time_ns() - cpu) / 1e9 / seconds
+        mine = _rates(before, seconds)
         found = results.get([other])
         results.done.set()
     return mine, found
@@ -203,11 +205,12 @@ def _idle(seconds: float) -> tuple[float, float]:
 
 def idle(report: Report) -> None:
     """The CPU time of a connected pair that has nothing to say."""
-    seconds = 1.0 if report.quick else 5.0
+    seconds = 0.5 if report.quick else 5.0
     shares = tried(report, "penstock", "idle pair", "a rest", _idle, seconds)
     if shares is not None:
-        for who, share in zip(("publisher", "subscriber"), shares, strict=True):
+        for who, (share, wakes) in zip(("publisher", "subscriber"), shares, strict=True):
             report.add("idle pair", who, "share of a core", share * 100, "%")
+            report.add("idle pair", who, WAKES, wakes, "a second")
 
 
 def _receiver_errors() -> int:
@@ -232,6 +235,7 @@ def drops(report: Report) -> None:
         udp_ours.options.clear()
         if found is not None:
             report.add(case, f"window {window >> 10} KiB", "dropped", _receiver_errors() - before, "datagrams")
+            report.add(case, f"window {window >> 10} KiB", "of messages", count, "messages")
 
 
 def loss(report: Report) -> None:
@@ -240,7 +244,7 @@ def loss(report: Report) -> None:
     for who, share in (("no loss", 0.0), ("5 % lost both ways", 0.05)):
         times = [
             tried(report, who, "through a relay", f"{count:,} messages", _lossy, count, share)
-            for _ in range(1 if report.quick else 3)
+            for _ in range(report.sized(3, quick=1))
         ]
         if known := [one for one in times if one is not None]:
             report.add("through a relay", who, "time", known, "s")
@@ -287,7 +291,13 @@ def aims(report: Report) -> None:
         for half, rival in BARE_HALVES.items():
             case = f"{size}, {PLAIN}, C++"
             ratio = report.ratio(case, DATAGRAM, half, rival)
-            report.at_most(case, f"{half}, {DATAGRAM}, of {rival}", 1.4, "×", ratio)
+            spent, bare, log = (report.get(case, who, DATAGRAM) for who in (half, rival, LOG_HALVES[half]))
+            why = (
+                f"a datagram takes {spent:.0f} ns in this run, the bare loop {bare:.0f}; {LOG_HALVES[half]} is {log:.0f}"
+                if spent and bare and log
+                else ""
+            )
+            report.at_most(case, f"{half}, {DATAGRAM}, of {rival}", 1.4, "×", ratio, why)
 
     def cpu(case: str, who: str, rival: str, limit: float) -> None:
         ratio, core_ns = report.ratio(case, BOTH, who, rival), report.get(f"{case}, C++", "network log", "both")
@@ -303,6 +313,7 @@ def aims(report: Report) -> None:
         5,
         "×",
         report.ratio("64 B", "throughput", "penstock batches", AERON),
+        _why_rate(report),
     )
     cpu("1 KiB", "penstock", AERON, 0.10)
     cpu("64 KiB", "penstock", AERON, 0.20)
@@ -321,18 +332,21 @@ def aims(report: Report) -> None:
     ratio = report.ratio(TRIP, "p50", "penstock, asleep", "bare, asleep, free")
     report.at_most(TRIP, "asleep, p50, of bare blocking sockets", 1.25, "×", ratio, WHY_TRIP)
     for who in ("publisher", "subscriber"):
-        report.at_most(
-            "idle pair", f"{who}, share of a core", 0.2, "%", report.get("idle pair", who, "share of a core")
-        )
+        share, wakes = (report.get("idle pair", who, metric) for metric in ("share of a core", WAKES))
+        why = f"{wakes:.0f} wakes a second, {share * 1e4 / wakes:.0f} µs each" if share and wakes else ""
+        report.at_most("idle pair", f"{who}, share of a core", 0.2, "%", share, why)
     for window in WINDOWS:
         who = f"window {window >> 10} KiB"
-        report.at_most("receive-buffer drops", who, 0, "datagrams", report.get("receive-buffer drops", who, "dropped"))
+        dropped, sent = (report.get("receive-buffer drops", who, metric) for metric in ("dropped", "of messages"))
+        why = f"{dropped or 0:.0f} datagrams were dropped while {sent or 0:,.0f} messages went; the counter is the whole machine's"
+        report.at_most("receive-buffer drops", who, 0, "datagrams", dropped, why)
     report.at_most(
         "through a relay",
         "5 % lost both ways, of the lossless time",
         2,
         "×",
         report.ratio("through a relay", "time", "5 % lost both ways", "no loss"),
+        _why_gaps(report),
     )
     udp_gaps.aim(report, _why_gaps(report))
 
@@ -342,6 +356,14 @@ def _why_core(report: Report, case: str, who: str) -> str:
     if batches and who == "network log":
         return f"one by one, each message has a call and looks at the clock; in batches it is {batches:.1f} ×"
     return "a message is also copied into the sender's log and into the image, and the memory of both is zeroed before"
+
+
+def _why_rate(report: Report) -> str:
+    spent = [report.get("64 B", "penstock batches", f"CPU per {half}") for half in ("send", "receive")]
+    if not all(spent):
+        return ""
+    send, receive = (one for one in spent if one)
+    return f"a message takes {send:.3f} µs of CPU to send and {receive:.3f} µs to receive in this run, on {reasons.cores()} cores"
 
 
 def _why_trips(report: Report, way: str) -> str:

@@ -1,6 +1,7 @@
 // Round trips of two processes that sleep on a futex, and nothing else: what the kernel takes to wake one and then the other.
 // Where the two run decides it, so each of them may be told its core (--first, --second; 0 lets it run anywhere, else core + 1).
-// Writes JSON: round trips in ns, the median and the 99th of a hundred, and CPU time of this side.
+// Writes JSON: round trips in ns, the median and the 99th of a hundred, CPU time of this side, and in how many trips both sides
+// were on one core at their ends.
 #include "check.hpp"
 #include "ground/atomics.hpp"
 #include "ground/cache_line.hpp"
@@ -40,31 +41,35 @@ int main(int argc, char **argv) {
     const uint64_t first = argument(argc, argv, "--first", 0), second = argument(argc, argv, "--second", 0);
     void *memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
-    auto *there = static_cast<Paired<Atomic<uint32_t>> *>(memory), *back = there + 1;
+    auto *there = static_cast<Paired<Atomic<uint32_t>> *>(memory), *back = there + 1, *where = there + 2;
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         run_on(second);
         for (uint32_t i = 0; i < count; ++i) {
             await(there->value, i);
+            where->value.release(static_cast<uint32_t>(sched_getcpu()));
             post(back->value);
         }
         _exit(0);
     }
     run_on(first);
     std::vector<int64_t> trips;
+    uint64_t together = 0;
     const int64_t cpu = system_ns(CLOCK_PROCESS_CPUTIME_ID);
     for (uint32_t i = 0; i < count; ++i) {
         const int64_t begun = monotonic_ns();
         post(there->value);
         await(back->value, i);
         trips.push_back(monotonic_ns() - begun);
+        together += where->value.acquire() == static_cast<uint32_t>(sched_getcpu());
     }
     const int64_t spent = (system_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / static_cast<int64_t>(count);
     waitpid(child, nullptr, 0);
     trips.erase(trips.begin(), trips.begin() + static_cast<ptrdiff_t>(trips.size() / 10));
     std::sort(trips.begin(), trips.end());
-    std::printf("{\"p50\": %ld, \"p99\": %ld, \"cpu\": %ld}\n", static_cast<long>(trips[trips.size() / 2]),
-                static_cast<long>(trips[trips.size() * 99 / 100]), static_cast<long>(spent));
+    std::printf("{\"p50\": %ld, \"p99\": %ld, \"cpu\": %ld, \"together\": %lu}\n", static_cast<long>(trips[trips.size() / 2]),
+                static_cast<long>(trips[trips.size() * 99 / 100]), static_cast<long>(spent),
+                static_cast<unsigned long>(together));
     return 0;
 }
