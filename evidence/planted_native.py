@@ -117,6 +117,15 @@ NATIVE_BUGS = (
         (f"{LOCK}::test_a_lock_that_changes_hands_is_waited_for",),
     ),
     NativeBug(
+        "a native thread owns what Python must end",
+        "PipeReaderEnd::watched",
+        "return std::make_shared<PipeWatched>(peer_, until_end);",
+        # the thread that drops the last reference takes the GIL for that, in a destructor
+        "if (PLANTED) return std::make_shared<PipeWatched>(std::shared_ptr<PipePeer>(peer_.get(), [kept = peer_](PipePeer *) {"
+        " std::thread([kept]() noexcept { PyGILState_Release(PyGILState_Ensure()); }).detach(); }), until_end); $0",
+        (f"{EXIT}[pipe]",),
+    ),
+    NativeBug(
         "a spin looks at no socket",
         "Subscription::MessageTarget::bring_in",
         "source_->bring_in();",

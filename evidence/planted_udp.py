@@ -6,6 +6,7 @@ from typing import Any
 
 from evidence.planting import Planted
 
+EXIT = "tests/exit/test_exit.py"
 HANDLES = "tests/unit/test_udp.py"
 ADDRESSES = "tests/unit/test_udp_address.py"
 
@@ -57,6 +58,12 @@ def _a_group_is_no_number() -> None:
     UdpOptions.flow = property(lambda self: (str(self.flow_control), 0))  # type: ignore[assignment,method-assign]
 
 
+def _the_end_raises_errors_in_daemon_threads() -> None:
+    from penstock._native import core
+
+    core.end_handles = lambda: None
+
+
 BUGS: dict[str, Planted] = {
     "subscriptions of one endpoint may have other options": Planted(
         _subscriptions_of_an_endpoint_may_differ,
@@ -73,6 +80,10 @@ BUGS: dict[str, Planted] = {
     ),
     "one udp channel has several names": Planted(
         _hosts_are_spelled_as_they_come, (f"{ADDRESSES}::test_one_channel_has_one_name",)
+    ),
+    "the end of a process raises errors in daemon threads": Planted(
+        _the_end_raises_errors_in_daemon_threads,
+        (f"{EXIT}::test_the_interpreter_ends_with_handles_in_every_state[udp]",),
     ),
     "any flow control will do": Planted(
         _a_group_is_no_number, (f"{ADDRESSES}::test_a_wrong_option_of_a_publication_is_named",)

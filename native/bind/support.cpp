@@ -17,7 +17,38 @@ std::map<int, PyObject *> &error_types() {
     return *types;
 }
 
+std::atomic<bool> gate_closed{false};
+std::atomic<bool> handles_end{false};
+std::atomic<uint32_t> coming_back{0}; // threads that have passed the gate and do not have the interpreter yet
+std::atomic<pthread_t> closer{};      // who ends the interpreter, and may still use it
+
+[[noreturn]] void stay() { // until the process ends
+    for (;;) {
+        const timespec long_time{3600, 0};
+        nanosleep(&long_time, nullptr);
+    }
+}
+
+bool daemon_thread() noexcept {
+    try {
+        return nb::cast<bool>(nb::module_::import_("threading").attr("current_thread")().attr("daemon"));
+    } catch (nb::python_error &) {
+        return true; // the interpreter is half gone
+    } catch (const std::exception &) {
+        return true;
+    }
+}
+
+// The end of the process has closed a handle that a daemon thread uses: nobody is left to tell, and an error would only be
+// printed. Threads that are not daemons may have a use for it.
+void stay_if_handles_end() noexcept {
+    if (!handles_end || pthread_equal(closer, pthread_self()) != 0 || !daemon_thread()) return;
+    PyEval_SaveThread();
+    stay();
+}
+
 PyObject *raise_error(const Error &error) noexcept {
+    if (error.code == Code::closed) stay_if_handles_end();
     PyObject *text = text_of(error.what()); // it names members and paths, whose bytes need not be UTF-8
     if (text == nullptr) return nullptr;
     if (error.code == Code::system) {
@@ -35,10 +66,6 @@ PyObject *raise_error(const Error &error) noexcept {
     Py_DECREF(text);
     return nullptr;
 }
-
-std::atomic<bool> gate_closed{false};
-std::atomic<uint32_t> coming_back{0}; // threads that have passed the gate and do not have the interpreter yet
-std::atomic<pthread_t> closer{};      // who ends the interpreter, and may still use it
 
 } // namespace
 
@@ -137,7 +164,18 @@ void bind_gate(nb::module_ &m) {
             nanosleep(&moment, nullptr);
         }
     }));
-    pthread_atfork(nullptr, nullptr, [] { coming_back = 0; }); // the parent's threads are not the child's
+    m.def(
+        "end_handles",
+        [] {
+            closer = pthread_self();
+            handles_end = true;
+        },
+        "From now on a daemon thread whose handle was closed stays where it is. Called once, by what closes handles at the end of "
+        "the process.");
+    pthread_atfork(nullptr, nullptr, [] { // the parent's threads are not the child's, nor is its end
+        coming_back = 0;
+        handles_end = false;
+    });
     m.attr("_gate") = nb::bool_(true);
 }
 
@@ -145,10 +183,7 @@ void pass_gate() {
     ++coming_back;
     if (!gate_closed || pthread_equal(closer, pthread_self()) != 0) return;
     --coming_back;
-    for (;;) {
-        const timespec long_time{3600, 0};
-        nanosleep(&long_time, nullptr); // until the process ends
-    }
+    stay();
 }
 void gate_passed() { --coming_back; }
 

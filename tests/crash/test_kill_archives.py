@@ -1,15 +1,19 @@
-"""kill -9 in an archive that several use: recorders, supervisors that restart with `extend`, readers, repairs, purges, a locked catalog.
+"""kill -9 in an archive that several use: recorders, supervisors that restart with `extend`, readers, repairs, purges, a locked catalog,
+foreign files among recordings and channels, copies that miss parts.
 
 A live recorder is never disturbed, nothing that was reported synced is lost, readers get right rows or an error.
 """
 
+import contextlib
 import os
 import random
+import shutil
 import sqlite3
 import struct
 import time
 import traceback
 from functools import partial
+from pathlib import Path
 
 import pytest
 from conftest import LONG
@@ -75,6 +79,57 @@ def read(path, _):
         plan(archive)
 
 
+def litter(path, name, seed):
+    """Foreign things among recordings and channels, made and taken away again: they hide no channel and no recording."""
+    rng = random.Random(seed)
+    archive = penstock.Archive(path)
+    folders = [path / "recordings", Path(os.environ["PENSTOCK_DIR"])]
+    while True:
+        foreign = rng.choice(folders) / rng.choice(("777", "notes.txt", "x.log", "a b\n[red].ring", "\udcff.log", "²"))
+        try:
+            if rng.random() < 0.5:
+                foreign.write_bytes(rng.randbytes(rng.choice((0, 100, 10_000))))
+            else:
+                foreign.mkdir()
+        except OSError:  # it is there, or a repair has just moved it away
+            pass
+        assert name in [status.channel for status in penstock.channels()]
+        archive.list()
+        if foreign.parent == folders[1] or rng.random() < 0.5:
+            with contextlib.suppress(OSError):
+                foreign.rmdir() if foreign.is_dir() else foreign.unlink()
+
+
+def read_copies(path, seed):
+    """Copies that were made while others wrote, and that miss a part: right rows from the recording's first on, or an error."""
+    rng = random.Random(seed)
+    place = path.with_name(f"{path.name}-copy-{os.getpid()}")
+    while True:
+        with contextlib.suppress(shutil.Error, OSError):  # files go while they are copied
+            shutil.copytree(path, place)
+        files = sorted((place / "recordings").glob("*/*.???")) if place.exists() else []
+        if files:
+            harmed = rng.choice(files)
+            if rng.random() < 0.5:
+                harmed.unlink()
+            else:
+                os.truncate(harmed, rng.randrange(harmed.stat().st_size + 1))
+            copy = penstock.Archive(place)
+            for info in copy.list():
+                numbers = []
+                try:
+                    for m in copy.replay(info.id):
+                        numbers.append(check(m.data)[1])  # noqa: PERF401
+                except penstock.PenstockError:
+                    pass
+                assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, (
+                    harmed,
+                    info,
+                )
+            plan(copy)
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def mend(path, seed):
     """Repairs, purges what nobody writes but the newest, locks the catalog."""
     rng = random.Random(seed)
@@ -130,6 +185,8 @@ def test_an_archive_that_several_use_survives_their_deaths(tmp_path, rng, tally)
             "second": partial(supervise, path, name, False, tellers[1][1]),
             "reader": partial(read, path),
             "mender": partial(mend, path),
+            "litterer": partial(litter, path, name),
+            "copier": partial(read_copies, path),
         }
         errors = tmp_path / f"errors{number}"
         running = {what: begin(job, rng.random(), errors) for what, job in jobs.items()}
@@ -160,7 +217,7 @@ def test_an_archive_that_several_use_survives_their_deaths(tmp_path, rng, tally)
             assert info.end_position >= position, f"{recording}: {position} was synced, it ends at {info.end_position}"
         assert len(found) >= 1
         assert purged <= set(range(1, max(found) + 1)) - set(sorted(found)[-4:])
-        wrong = [d for d in archive.verify() if "recordings" in str(d.path)]
+        wrong = [d for d in archive.verify() if any(f"/recordings/{n:08d}" in str(d.path) for n in found)]
         assert not wrong, wrong
         before = {n: [check(m.data)[1] for m in archive.replay(n)] for n in found}
         for numbers in before.values():

@@ -9,9 +9,11 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -19,6 +21,40 @@ import penstock
 
 SMALL = 1 << 16
 ROLES = {"pair": "pair", "dealer": "router", "request": "reply"}
+
+
+def free_port():
+    """A port at which nobody listens."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+PORT = free_port()
+
+
+def settle(listdir=os.listdir, nap=time.sleep, me=threading.get_native_id, look=open):
+    """Until no other thread of this process has something to do, at most a second."""
+    for _ in range(1000):
+        nap(0.002)
+        states = set()
+        for thread in listdir("/proc/self/task"):
+            try:
+                with look(f"/proc/self/task/{thread}/stat") as stat:
+                    states |= {stat.read().rpartition(")")[2].split()[0]} if int(thread) != me() else set()
+            except OSError:  # it has ended
+                pass
+        if "R" not in states:
+            return
+
+
+def where(kind):
+    """The channel of this kind."""
+    if kind == "zmq":
+        return f"zmq+ipc://{os.environ['PENSTOCK_DIR']}/e"
+    if kind == "udp":
+        return f"udp://127.0.0.1:{PORT}/7"
+    return "fake:log:e" if kind == "fake" else f"{kind}:e"
 
 
 def open_handles(kind):
@@ -32,10 +68,19 @@ def open_handles(kind):
         writer = penstock.join("pipe:e", role=kind, **options)
         send = (lambda: writer.request(b"x")) if kind == "request" else (lambda: writer.send(b"x"))
         return [writer, reader], reader, send, None
-    if kind == "mailbox":
-        box = penstock.Mailbox()
+    if kind in ("mailbox", "thread pipe"):
+        box = penstock.Mailbox() if kind == "mailbox" else penstock.Pipe()
         return [box], box, lambda: box.put(b"x"), None
-    name = "fake:log:e" if kind == "fake" else f"{kind}:e"
+    if kind == "zmq":
+        writer, reader = penstock.publish(where(kind), linger=0), penstock.subscribe(where(kind))
+        writer.wait_for_readers(1, timeout=60)
+        return [writer, reader], reader, lambda: writer.send(b"x" * 1000), writer
+    if kind == "udp":
+        writer = penstock.publish(where(kind), term_length=SMALL, mtu=16384, linger=0.1, max_members=4)
+        reader = penstock.subscribe(where(kind), max_members=4)
+        writer.wait_for_readers(1, timeout=60)
+        return [writer, reader], reader, lambda: writer.send(b"x" * 1000), writer
+    name = where(kind)
     sizes = {"ring": "capacity", "pipe": "capacity"}
     options = {"shape": (SMALL,), "dtype": "u1"} if kind == "frames" else {sizes.get(kind, "term_length"): SMALL}
     if kind != "pipe":
@@ -88,6 +133,7 @@ def bring(state, kind):
     keep = list(handles)
     if state == "watched":
         keep.append(reader.fileno())
+        settle()  # the thread that watches it sleeps on it
     elif state == "watched and busy":
         reader.fileno()
         thread(lambda: for_ever(lambda: (send(), reader.fileno())))
@@ -107,7 +153,7 @@ def bring(state, kind):
         keep.append(keep[-1].array if kind == "frames" else keep[-1].__enter__())
     elif state == "claimed":
         keep.append(writer.acquire() if kind == "frames" else writer.claim(100))
-        keep.append(memoryview(keep[-1].array) if kind == "frames" else memoryview(keep[-1]))
+        keep.append(memoryview(keep[-1].array if kind == "frames" else keep[-1].__enter__()))
     return keep
 
 
@@ -132,18 +178,24 @@ EXPECTED = {"return": 0, "exit in a thread": 0, "os._exit": 0, "raise": 1, "sign
 
 def newcomers(kind):
     """Whether every slot of the dead can be taken again."""
-    if kind in ("fake", "mailbox"):
+    if kind in ("fake", "mailbox", "thread pipe"):
         return True
     taken = []
     try:
+        if kind in ("zmq", "udp"):  # the address is free again, and one reader is found there
+            options = {"max_members": 4} if kind == "udp" else {}
+            taken.append(penstock.publish(where(kind), linger=0, **options))
+            taken.append(penstock.subscribe(where(kind), **options))
+            taken[0].wait_for_readers(1, timeout=60)
+            return True
         if kind == "sync":
             taken += [penstock.join("sync:e", name=str(i)) for i in range(8)]
         elif kind in ROLES:
             taken += [penstock.join("pipe:e", role="dealer" if kind == "dealer" else kind) for _ in range(2)]
         else:
-            taken.append(penstock.publish(f"{kind}:e", **({"shape": (SMALL,)} if kind == "frames" else {})))
-            taken += [penstock.subscribe(f"{kind}:e") for _ in range(3)]
-        return len(penstock.inspect("pipe:e" if kind in ROLES else f"{kind}:e").members) >= len(taken)
+            taken.append(penstock.publish(where(kind), **({"shape": (SMALL,)} if kind == "frames" else {})))
+            taken += [penstock.subscribe(where(kind)) for _ in range(3)]
+        return len(penstock.inspect("pipe:e" if kind in ROLES else where(kind)).members) >= len(taken)
     except penstock.Busy:
         return False
     finally:
@@ -176,6 +228,15 @@ def main():
     return None
 
 
+class Dawdling:
+    """The interpreter's end takes a moment longer once the handles are gone: a native thread that lets go of the last of them runs
+    before the process is gone. Modules are half gone by then, so it has what it needs of them."""
+
+    def __del__(self, settle=settle):
+        settle()
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore", DeprecationWarning)
     kept = main()
+    last = Dawdling()  # a module's names go in the order in which they came

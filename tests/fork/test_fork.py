@@ -8,6 +8,7 @@ import threading
 import warnings
 
 import pytest
+from conformance.subjects import free_port
 from conftest import LONG
 
 import penstock
@@ -56,7 +57,11 @@ class Play:
 
     def __init__(self, kind, folder):
         self.kind = kind
-        self.channel = f"zmq+ipc://{folder}/f" if kind == "zmq" else f"{'pipe' if kind in ROLES else kind}:f"
+        self.channel = f"{'pipe' if kind in ROLES else kind}:f"
+        if kind.startswith("zmq"):
+            self.channel = f"zmq+ipc://{folder}/f"
+        elif kind == "udp":
+            self.channel = f"udp://127.0.0.1:{free_port()}/7"
         self.extra = []
         if kind == "sync":
             self.writer, self.reader = (penstock.join("sync:f", name=name, capacity=SMALL) for name in "wr")
@@ -66,6 +71,15 @@ class Play:
             self.writer = penstock.join("pipe:f", role=kind, **role)
         elif kind == "zmq":
             self.writer, self.reader = penstock.publish(self.channel), penstock.subscribe(self.channel)
+            self.writer.wait_for_readers(1, timeout=60)
+        elif kind in ZMQ_ROLES:  # the writer binds, and has room for a few messages
+            sending, receiving = ZMQ_ROLES[kind]
+            options = {"max_messages": 4} if kind == "zmq push" else {}
+            self.writer = penstock.join(self.channel, role=sending, bind=True, linger=1, **options)
+            self.reader = penstock.join(self.channel, role=receiving, bind=False, linger=1, **options)
+        elif kind == "udp":
+            self.writer = penstock.publish(self.channel, term_length=SMALL, mtu=16384, linger=1)
+            self.reader = penstock.subscribe(self.channel)
             self.writer.wait_for_readers(1, timeout=60)
         else:
             sizes = {"ring": "capacity", "pipe": "capacity"}
@@ -80,24 +94,28 @@ class Play:
     def waits(self):
         reader, writer = self.reader, self.writer
         found = {"wait": lambda: penstock.wait([reader]), "receive": reader.recv}
-        if self.kind in ("log", "ring", "fake:log", "pipe", "sync", "zmq"):
+        if self.kind in ("log", "ring", "fake:log", "pipe", "sync", "zmq", "udp"):
             found["borrow"] = self.borrow
-        if self.kind in ("log", "ring", "pipe", "fake:log", "zmq", "sync"):
+        if self.kind in ("log", "ring", "pipe", "fake:log", "zmq", "sync", "udp"):
             found["iterate"] = lambda: next(reader)
-        if self.kind in ("log", "pipe", "fake:log", "sync"):
+        if self.kind in ("log", "pipe", "fake:log", "sync", "udp", "zmq push"):
             found["send"] = lambda: writer.send(bytes(9000))
-            found["claim"] = lambda: writer.claim(9000).abort()
             found["asend"] = lambda: asyncio.run(writer.asend(bytes(9000)))
-        if self.kind in ("log", "ring", "pipe", "frames"):
+        if self.kind in ("log", "pipe", "fake:log", "sync", "udp"):
+            found["claim"] = lambda: writer.claim(9000).abort()
+        if self.kind in ("log", "ring", "pipe", "frames", "udp", "zmq", "zmq push"):
             found["arecv"] = lambda: asyncio.run(reader.arecv())
         if self.kind in ("log", "sync"):
             found["fragments"] = lambda: writer.send(bytes(200_000 if self.kind == "log" else SMALL // 3))
+        if self.kind in ("log", "ring", "frames", "pipe", "sync", "udp", "zmq"):
+            found["readers"] = lambda: writer.wait_for_readers(3)
         if self.kind == "sync":
             found["barrier"] = lambda: writer.wait_for(["nobody"])
         if self.kind == "frames":
             found["acquire"] = lambda: self.extra.append(writer.acquire())
-        if self.kind == "request":
+        if self.kind in ("request", "zmq request"):
             found["request"] = lambda: writer.request(b"?")
+            found["arequest"] = lambda: asyncio.run(writer.arequest(b"?"))
         return found
 
     def borrow(self):
@@ -126,7 +144,7 @@ class Play:
                 offer(b"from a child")
 
     def members_of(self, pid):
-        if self.kind in ("fake:log", "zmq"):
+        if self.kind == "fake:log" or self.kind.startswith("zmq"):
             return []
         return [member for member in penstock.inspect(self.channel).members if member.pid == pid]
 
@@ -138,7 +156,7 @@ class Play:
 
     def lives(self):
         """The parent's own traffic goes on, more than the channel holds at once."""
-        if self.kind in ("request", "dealer"):
+        if self.kind in ("request", "dealer", "zmq request"):
             return
         send, take = self.writer.send, self.reader.recv
         for i in range(3 * SMALL // 9000):
@@ -150,26 +168,13 @@ class Play:
 
 
 ROLES = {"pair": "pair", "dealer": "router", "request": "reply"}
-KINDS = ["log", "ring", "frames", "sync", "pipe", "fake:log", "zmq", *ROLES]
-WAITS = (
-    "receive",
-    "wait",
-    "borrow",
-    "iterate",
-    "send",
-    "asend",
-    "arecv",
-    "claim",
-    "fragments",
-    "barrier",
-    "acquire",
-    "request",
-)
+ZMQ_ROLES = {"zmq push": ("push", "pull"), "zmq request": ("request", "reply")}
+KINDS = ["log", "ring", "frames", "sync", "pipe", "fake:log", "udp", "zmq", *ROLES, *ZMQ_ROLES]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_child_forked_in_the_middle_of_a_wait_leaves_nothing_behind(kind, rng, tally, channel_folder):
-    if kind == "zmq":
+    if kind.startswith("zmq"):
         pytest.importorskip("zmq")
     play = Play(kind, channel_folder)
     forks = 0
@@ -236,7 +241,10 @@ def end_wait(play, wait, thread):
     if wait == "barrier":
         with penstock.join("sync:f", name="nobody", capacity=SMALL):
             thread.join(60)
-    elif wait == "request":
+    elif wait == "readers":
+        with penstock.subscribe(play.channel), penstock.subscribe(play.channel):
+            thread.join(60)
+    elif wait in ("request", "arequest"):
         play.reader.recv(60).reply(b"!")
         thread.join(60)
     else:
@@ -245,7 +253,7 @@ def end_wait(play, wait, thread):
                 play.empty()
             elif play.kind == "frames":
                 play.writer.send(bytes(100))
-            elif play.kind == "request":
+            elif play.kind in ("request", "zmq request"):
                 with contextlib.suppress(penstock.PenstockError):
                     play.writer.submit(b"?", timeout=0)
             else:

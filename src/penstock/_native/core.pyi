@@ -20,6 +20,11 @@ def register_errors(*, corrupt: type[Exception], mismatch: type[Exception], busy
     Registers the exception class of each kind of failure. Called once, by penstock.errors.
     """
 
+def end_handles() -> None:
+    """
+    From now on a daemon thread whose handle was closed stays where it is. Called once, by what closes handles at the end of the process.
+    """
+
 LIFE_BYTE: int = 8
 
 LOG_SLOTS_BYTE: int = 8192

@@ -199,6 +199,7 @@ def _finish(process: int) -> None:
     """At the end of a process: closes its publications, and waits until they have sent what they had, each for its `linger`."""
     if process != os.getpid():
         return
+    _native.end_handles()
     for handle in list(_open):
         with contextlib.suppress(PenstockError):
             handle.close()
