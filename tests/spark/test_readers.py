@@ -1,4 +1,4 @@
-"""Every decoded column of every row, for every codec and for the real drive, in Spark, DuckDB, Polars and pyarrow, against an independent
+"""Every decoded column of every row, for every codec and for the real drive, in Spark, DuckDB, Polars, delta-rs and pyarrow, against an independent
 decode: the standard library's JSON, a MessagePack reader of our own, NumPy one scalar at a time, and what was sent."""
 
 import json
@@ -32,7 +32,7 @@ WIDE = np.dtype(
     ]
     + [("pos", [("x", "f8"), ("tag", "S4")], (2,)), ("in", [("a", "u1"), ("b", "U2")])]
 )
-READERS = ("pyarrow", "spark", "duckdb", "polars")
+READERS = ("pyarrow", "spark", "duckdb", "polars", "deltalake")
 
 
 @pytest.fixture(params=READERS)
@@ -45,7 +45,7 @@ def reader(request):
         found = lambda out, name, stream: tables.table(spark, out, name, stream=stream).toArrow()  # noqa: E731
     else:
         pytest.importorskip(request.param, reason=f"{request.param} is not installed: pip install {request.param}")
-        found = {"duckdb": by_duckdb, "polars": by_polars}[request.param]
+        found = {"duckdb": by_duckdb, "polars": by_polars, "deltalake": by_deltalake}[request.param]
     return lambda out, stream: both(out, stream, found)
 
 
@@ -64,6 +64,13 @@ def by_polars(out, name, stream):
     opened = tables.open_table(out, name)
     rows = polars.scan_delta(str(opened.place))
     return (rows if stream is None else rows.filter(polars.col("stream") == stream)).collect().to_arrow()
+
+
+def by_deltalake(out, name, stream):
+    import deltalake
+
+    rows = deltalake.DeltaTable(str(tables.open_table(out, name).place)).to_pyarrow_dataset()
+    return rows.to_table(filter=None if stream is None else pa.compute.field("stream") == stream)
 
 
 def send(archive, channel, codec, payloads, steps=2):
@@ -122,7 +129,7 @@ def test_structured_dtypes(rng, archive, reader, tally):
 
 
 @pytest.mark.parametrize("dtype", ["<f8", ">i2", "S4", "U3", "M8[ms]", "u8", "c8", "?", "V3", "f2"])
-@pytest.mark.parametrize("reader", ["duckdb", "polars", "pyarrow"], indirect=True)
+@pytest.mark.parametrize("reader", ["duckdb", "polars", "deltalake", "pyarrow"], indirect=True)
 def test_arrays(rng, archive, reader, dtype, tally):
     made = np.dtype(dtype)
     payloads = [rng.randbytes(made.itemsize * rng.randrange(5) + (rng.random() < 0.1)) for _ in range(80)]
