@@ -32,6 +32,7 @@ WIDE = np.dtype(
     ]
     + [("pos", [("x", "f8"), ("tag", "S4")], (2,)), ("in", [("a", "u1"), ("b", "U2")])]
 )
+ARRAYS = ("<f8", ">i2", "S4", "U3", "M8[ms]", "u8", "c8", "?", "V3", "f2")
 READERS = ("pyarrow", "spark", "duckdb", "polars", "deltalake")
 
 
@@ -128,14 +129,34 @@ def test_structured_dtypes(rng, archive, reader, tally):
     tally("rows compared", len(payloads))
 
 
-@pytest.mark.parametrize("dtype", ["<f8", ">i2", "S4", "U3", "M8[ms]", "u8", "c8", "?", "V3", "f2"])
+@pytest.mark.parametrize("dtype", ARRAYS)
 @pytest.mark.parametrize("reader", ["duckdb", "polars", "deltalake", "pyarrow"], indirect=True)
 def test_arrays(rng, archive, reader, dtype, tally):
-    made = np.dtype(dtype)
-    payloads = [rng.randbytes(made.itemsize * rng.randrange(5) + (rng.random() < 0.1)) for _ in range(80)]
-    payloads[0] = bytes(made.itemsize)
+    made, payloads = np.dtype(dtype), arrays(rng, dtype)
     out = send(archive, "log:a", penstock.array(made, (-1,)), payloads)
-    table = reader(out, "log:a")
+    check_arrays(made, payloads, reader(out, "log:a"))
+    tally("rows compared", len(payloads))
+
+
+@pytest.mark.parametrize("reader", ["spark"], indirect=True)
+def test_arrays_by_spark(rng, archive, reader, tally):
+    """All of them in one archive: a session's job takes longer than its rows."""
+    sent = {f"log:a{number}": (np.dtype(dtype), arrays(rng, dtype)) for number, dtype in enumerate(ARRAYS)}
+    for channel, (made, payloads) in sent.items():
+        out = send(archive, channel, penstock.array(made, (-1,)), payloads, steps=1)
+    for channel, (made, payloads) in sent.items():
+        check_arrays(made, payloads, reader(out, channel))
+        tally("rows compared", len(payloads))
+
+
+def arrays(rng, dtype):
+    """Payloads of arrays of any length; some are no whole array."""
+    size = np.dtype(dtype).itemsize
+    return [bytes(size), *(rng.randbytes(size * rng.randrange(5) + (rng.random() < 0.1)) for _ in range(79))]
+
+
+def check_arrays(made, payloads, table):
+    """A table's column `value`, element by element."""
     for data, (values,), error in zip(
         payloads, cells(table, ["value"]), table["decode_error"].to_pylist(), strict=True
     ):
@@ -147,7 +168,6 @@ def test_arrays(rng, archive, reader, dtype, tally):
         assert len(values) == len(array)
         whole = [oracle.check_scalar(array[at : at + 1], made, cell) for at, cell in enumerate(values)]
         assert bool(error) != all(whole)
-    tally("rows compared", len(payloads))
 
 
 def test_bytes_frames_sync_queues_and_pipes(archive, reader):
