@@ -1,7 +1,7 @@
 -- One table of a drive: speed, steering and the car's own bus (CAN), joined by time.
 --
 --   penstock demo --data DRIVE --tables examples/drive.sql
---   penstock pipeline --archive ARCHIVE --out TABLES --tables examples/drive.sql
+--   penstock pipeline ARCHIVE --out TABLES --tables examples/drive.sql
 --
 -- Streams are named by the words behind their kind: the channel log:drive.can is drive_can. `t` is the car's clock in seconds.
 

@@ -1,4 +1,4 @@
-"""Reads the tables of `penstock pipeline --archive ARCHIVE --out TABLES` without Spark: python read_tables.py TABLES log:imu"""
+"""Reads the tables of `penstock pipeline ARCHIVE --out TABLES` without Spark: python read_tables.py TABLES log:imu"""
 
 import sys
 

@@ -141,7 +141,7 @@ def test_pipeline(tmp_path):
     good("record", tmp_path / "archive", "log:x", "--start", "earliest", "--seconds", "0.2")
     said = good("pipeline", "--archive", tmp_path / "archive", "--out", tmp_path / "out")
     assert "2 new messages" in said
-    again = json.loads(good("pipeline", "--archive", tmp_path / "archive", "--out", tmp_path / "out", "--json"))
+    again = json.loads(good("pipeline", tmp_path / "archive", "--out", tmp_path / "out", "--json"))
     assert (again["rows"], again["total_rows"]) == (0, 2)
 
 

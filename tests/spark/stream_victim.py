@@ -1,5 +1,5 @@
 """Streaming queries that are killed again and again. `rows`: each batch of rows becomes one file, which is written whole or not at all.
-`tables`: the pipeline.
+`tables`: the pipeline. `messages`: the rows are published on log:out.
 
 As a program it runs one query after another in one JVM: a line on its input begins a query, or ends it. It ends by itself when the
 test that started it is gone.
@@ -32,14 +32,33 @@ def rows(spark, archive, out, told, stop=None):
         os.replace(temporary, f"{out}/batch-{number:06d}.parquet")
         told(number)
 
+    run(read(spark, archive).writeStream.foreachBatch(batch), out, stop)
+
+
+def messages(spark, archive, out, told, stop=None):
+    """The same onto a channel."""
+    run(read(spark, archive).writeStream.format("penstock").option("channel", "log:out"), out, stop, told)
+
+
+def read(spark, archive):
+    """The rows of the archive, as they come."""
     reader = spark.readStream.format("penstock").option("consumer", "victim").option("maxMessagesPerTrigger", 2000)
-    writer = reader.load(archive).writeStream.foreachBatch(batch).option("checkpointLocation", f"{out}.checkpoint")
+    return reader.load(archive)
+
+
+def run(writer, out, stop, told=None):
+    """Runs a query. told: called with the number of each batch, and now and then while nothing is new, as Spark reports it."""
+    writer = writer.option("checkpointLocation", f"{out}.checkpoint")
     query = writer.trigger(**{"availableNow": True} if stop is None else {"processingTime": "0 seconds"}).start()
     if stop is None:
         query.awaitTermination()
         return
+    last = None
     while not stop.wait(0.1) and query.isActive:
-        pass
+        done = query.lastProgress
+        if told is not None and done is not None and done["timestamp"] != last:
+            last = done["timestamp"]
+            told(done["batchId"])
     query.stop()
     if query.exception() is not None and not stop.is_set():
         raise query.exception()
@@ -57,7 +76,7 @@ def tables(spark, archive, out, told, stop=None):
     )
 
 
-QUERIES = {"rows": rows, "tables": tables}
+QUERIES = {"rows": rows, "tables": tables, "messages": messages}
 
 
 def main(master):

@@ -30,7 +30,7 @@ spark.stop()
 WRONG = """
 import sys
 import penstock.spark
-spark = penstock.spark.session("wrong", master="local[2]")
+spark = penstock.spark.session("wrong")
 def attempt(name, what):
     try:
         what()
@@ -63,6 +63,22 @@ raw = bytearray(damaged.read_bytes())
 raw[1000] ^= 4
 damaged.write_bytes(raw)
 attempt("damaged", lambda: plain.load(archive).agg({"payload": "max"}).collect())
+spark.stop()
+"""
+
+KILLED = """
+import os, sys
+import penstock.spark
+archive, mark = sys.argv[1:]
+def once(batches):
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        yield from batches
+    else:
+        os.kill(os.getpid(), 9)
+spark = penstock.spark.session("killed")
+print("COUNT", penstock.spark.load(spark, archive, columns=["position"]).mapInArrow(once, "position bigint").count())
 spark.stop()
 """
 
@@ -120,6 +136,13 @@ def test_errors_are_a_line_and_nothing_else_is_on_the_terminal(recorded, tmp_pat
     said = [line for line in done.stderr.splitlines() if line.strip() and "pandas" not in line]
     assert [line.split()[1:3] for line in said] == [["ERROR", "MicroBatchExecution:"]], done.stderr
     assert "failOnDataLoss is 'x'" in said[0]
+
+
+def test_the_work_of_a_killed_worker_is_done_again(recorded, tmp_path):
+    """Also where no master was named: `local[*]` would fail the job."""
+    done = run(KILLED, str(recorded.path), str(tmp_path / "mark"))
+    assert "COUNT 4001" in done.stdout.splitlines(), done.stderr[-3000:]
+    assert (tmp_path / "mark").exists()
 
 
 def test_an_interpreter_without_penstock_is_told(recorded, tmp_path):

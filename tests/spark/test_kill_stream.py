@@ -181,7 +181,9 @@ class World:
         self.sent = {name: [] for name in CHANNELS}
         self.heard = {name: [] for name in CHANNELS}
         self.purged = 0
-        reader = "victim" if what == "rows" else name_of(str(Place.of(out)))  # keeps all from the first message on
+        self.out = penstock.subscribe("log:out") if what == "messages" else None
+        self.published = []
+        reader = name_of(str(Place.of(out))) if what == "tables" else "victim"  # keeps all from the first message on
         archive.note_consumer(penstock.recording.Consumer(reader, None, 0, {}))
         self.recorder = archive.record(list(CHANNELS))
 
@@ -198,6 +200,7 @@ class World:
                 self.sent[name].append(self.message(name))
                 pub.send(self.sent[name][-1])
             self.heard[name] += self.subs[name].poll(100_000)
+        self.listen()
         if self.rng.random() < 0.3:
             self.recorder.stop()
             self.recorder = self.archive.record(list(CHANNELS))
@@ -206,6 +209,11 @@ class World:
                 with contextlib.suppress(penstock.Busy):
                     self.archive.purge(info.id)
                     self.purged += 1
+
+    def listen(self):
+        """Takes what the query has published."""
+        while self.out is not None and (found := self.out.poll(100_000)):
+            self.published += found
 
     def payloads(self):
         """The messages as they were recorded."""
@@ -257,6 +265,13 @@ def campaign(world, sessions, out, what, master, kills, rng):
     return done
 
 
+def check_published(world):
+    """A subscriber of the query's own channel heard every message once."""
+    world.listen()
+    world.out.close()
+    assert sorted(world.published) == world.payloads()
+
+
 def read_the_rest(spark, world, out, what):
     """Reads all there is. Spark gives a Python process ten seconds to connect, which a busy machine may not keep: then a run is repeated,
     as after a kill."""
@@ -298,10 +313,11 @@ def check_tables(spark, world, out):
 
 
 @pytest.mark.parametrize("number", SLICES, ids=lambda number: f"slice{number}")
-def test_a_killed_query_loses_and_doubles_nothing(spark, sessions, archive, tmp_path, rng, tally, number):
-    """Slices take turns: a query whose batches become files, and the pipeline; in one JVM, and with executors of their own."""
+def test_a_killed_query_loses_and_doubles_nothing(spark, channels, sessions, archive, tmp_path, rng, tally, number):
+    """Slices take turns: a query whose batches become files, the pipeline, and a query that publishes; in one JVM, and with executors of
+    their own. All of them share the folder of channels of this process' own session."""
     rng = random.Random(rng.getrandbits(32) + number)
-    what, master = ("rows", "tables")[number % 2], (LOCAL, CLUSTER)[number // 2 % 2]
+    what, master = ("rows", "tables", "messages")[number % 3], (LOCAL, CLUSTER)[number // 3 % 2]
     out = tmp_path / "out"
     out.mkdir()
     world = World(archive, out, what, rng)
@@ -311,6 +327,8 @@ def test_a_killed_query_loses_and_doubles_nothing(spark, sessions, archive, tmp_
         assert world.heard[name] == world.sent[name], name
     if what == "rows":
         check_files(spark, world, sorted(map(str, out.glob("batch-*.parquet"))), "batches")
+    elif what == "messages":
+        check_published(world)
     else:
         check_tables(spark, world, out)
     for kind, count in sorted(done.items()):

@@ -1,4 +1,4 @@
-"""Every decoded column of every row, for every codec and for the real drive, in Spark, DuckDB, Polars and pyarrow, against an independent
+"""Every decoded column of every row, for every codec and for the real drive, in Spark, DuckDB, Polars, delta-rs and pyarrow, against an independent
 decode: the standard library's JSON, a MessagePack reader of our own, NumPy one scalar at a time, and what was sent."""
 
 import json
@@ -32,7 +32,8 @@ WIDE = np.dtype(
     ]
     + [("pos", [("x", "f8"), ("tag", "S4")], (2,)), ("in", [("a", "u1"), ("b", "U2")])]
 )
-READERS = ("pyarrow", "spark", "duckdb", "polars")
+ARRAYS = ("<f8", ">i2", "S4", "U3", "M8[ms]", "u8", "c8", "?", "V3", "f2")
+READERS = ("pyarrow", "spark", "duckdb", "polars", "deltalake")
 
 
 @pytest.fixture(params=READERS)
@@ -45,7 +46,7 @@ def reader(request):
         found = lambda out, name, stream: tables.table(spark, out, name, stream=stream).toArrow()  # noqa: E731
     else:
         pytest.importorskip(request.param, reason=f"{request.param} is not installed: pip install {request.param}")
-        found = {"duckdb": by_duckdb, "polars": by_polars}[request.param]
+        found = {"duckdb": by_duckdb, "polars": by_polars, "deltalake": by_deltalake}[request.param]
     return lambda out, stream: both(out, stream, found)
 
 
@@ -64,6 +65,13 @@ def by_polars(out, name, stream):
     opened = tables.open_table(out, name)
     rows = polars.scan_delta(str(opened.place))
     return (rows if stream is None else rows.filter(polars.col("stream") == stream)).collect().to_arrow()
+
+
+def by_deltalake(out, name, stream):
+    import deltalake
+
+    rows = deltalake.DeltaTable(str(tables.open_table(out, name).place)).to_pyarrow_dataset()
+    return rows.to_table(filter=None if stream is None else pa.compute.field("stream") == stream)
 
 
 def send(archive, channel, codec, payloads, steps=2):
@@ -121,14 +129,34 @@ def test_structured_dtypes(rng, archive, reader, tally):
     tally("rows compared", len(payloads))
 
 
-@pytest.mark.parametrize("dtype", ["<f8", ">i2", "S4", "U3", "M8[ms]", "u8", "c8", "?", "V3", "f2"])
-@pytest.mark.parametrize("reader", ["duckdb", "polars", "pyarrow"], indirect=True)
+@pytest.mark.parametrize("dtype", ARRAYS)
+@pytest.mark.parametrize("reader", ["duckdb", "polars", "deltalake", "pyarrow"], indirect=True)
 def test_arrays(rng, archive, reader, dtype, tally):
-    made = np.dtype(dtype)
-    payloads = [rng.randbytes(made.itemsize * rng.randrange(5) + (rng.random() < 0.1)) for _ in range(80)]
-    payloads[0] = bytes(made.itemsize)
+    made, payloads = np.dtype(dtype), arrays(rng, dtype)
     out = send(archive, "log:a", penstock.array(made, (-1,)), payloads)
-    table = reader(out, "log:a")
+    check_arrays(made, payloads, reader(out, "log:a"))
+    tally("rows compared", len(payloads))
+
+
+@pytest.mark.parametrize("reader", ["spark"], indirect=True)
+def test_arrays_by_spark(rng, archive, reader, tally):
+    """All of them in one archive: a session's job takes longer than its rows."""
+    sent = {f"log:a{number}": (np.dtype(dtype), arrays(rng, dtype)) for number, dtype in enumerate(ARRAYS)}
+    for channel, (made, payloads) in sent.items():
+        out = send(archive, channel, penstock.array(made, (-1,)), payloads, steps=1)
+    for channel, (made, payloads) in sent.items():
+        check_arrays(made, payloads, reader(out, channel))
+        tally("rows compared", len(payloads))
+
+
+def arrays(rng, dtype):
+    """Payloads of arrays of any length; some are no whole array."""
+    size = np.dtype(dtype).itemsize
+    return [bytes(size), *(rng.randbytes(size * rng.randrange(5) + (rng.random() < 0.1)) for _ in range(79))]
+
+
+def check_arrays(made, payloads, table):
+    """A table's column `value`, element by element."""
     for data, (values,), error in zip(
         payloads, cells(table, ["value"]), table["decode_error"].to_pylist(), strict=True
     ):
@@ -140,7 +168,6 @@ def test_arrays(rng, archive, reader, dtype, tally):
         assert len(values) == len(array)
         whole = [oracle.check_scalar(array[at : at + 1], made, cell) for at, cell in enumerate(values)]
         assert bool(error) != all(whole)
-    tally("rows compared", len(payloads))
 
 
 def test_bytes_frames_sync_queues_and_pipes(archive, reader):

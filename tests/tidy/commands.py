@@ -19,7 +19,7 @@ CALL = re.compile(r"(?:(?<=^)|(?<=[\s($'\"`;&|]))penstock (?=-v |--?[a-z]|[a-z])
 NO_CALL = re.compile(r"(?:install|import|from|of|-m|-U|uninstall|package|module|show) '?$")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 ENDS = re.compile(r"\s\||\s#\s|\s&&?(\s|$)|;|\s>\s|\s<\s|\s{3,}|\)$|[)] |: |, |\. |\.$|,$|:$|→")
-ALSO = {"pipeline": ("--archive", "--optimize")}  # a call needs the first, or the second
+ALSO = {"pipeline": ("--archive", "--optimize")}  # a call without an argument needs the first, or the second
 
 # Names that begin like a call: a Spark query's, a process's in the monitor's graph. Options of a shell script's own programs.
 LABELS = {
@@ -167,7 +167,7 @@ class Commands:
             at += 1
         arguments = [one for one in command.params if one.param_type_name == "argument" and one.required]
         also, unless = ALSO.get(" ".join(path), ("", ""))
-        if also and also not in words and unless not in words:
+        if also and also not in words and unless not in words and not places:
             needed.add(also)
         lacking = [*sorted(needed), *(str(one.name).upper() for one in arguments[places:])]
         return f"{' '.join(path)} lacks {', '.join(lacking)}" if lacking else None

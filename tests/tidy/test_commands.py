@@ -41,6 +41,7 @@ def test_a_wrong_text_is_found(text: str, why: str) -> None:
         "`penstock record --all` records all",
         "pip install penstock --user",
         "penstock pipeline --optimize --out X",
+        "run penstock pipeline A --out X",
         "penstock pipeline … --tables my.sql",
         "import penstock as p",
         "penstock bench log_ipc --quick --anything",

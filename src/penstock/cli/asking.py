@@ -71,7 +71,7 @@ def _answer(out: Path, query: str, engine: str, master: str | None, limit: int |
         return queries.by_duckdb(str(out), query, limit)
     if not tables.names(str(out)):  # said before a JVM is started
         raise penstock.NotFound(
-            f"{output.path(out)} holds no tables: run penstock pipeline --archive ARCHIVE --out {output.path(out)}"
+            f"{output.path(out)} holds no tables: run penstock pipeline ARCHIVE --out {output.path(out)}"
         )
     spark = session("penstock-sql", master=master)
     try:

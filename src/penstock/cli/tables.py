@@ -36,9 +36,13 @@ def pipeline(
     ],
     archive: Annotated[
         Path | None,
-        typer.Option(
-            help="The archive to read: a folder, or s3://BUCKET/FOLDER.", parser=given.place, metavar="<path>"
+        typer.Argument(
+            help="The archive to read: a folder, or s3://BUCKET/FOLDER.", parser=given.place, metavar="ARCHIVE"
         ),
+    ] = None,
+    named: Annotated[
+        Path | None,
+        typer.Option("--archive", help="The same as an option.", parser=given.place, metavar="<path>"),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Bring the tables up to date, and end. The default.")] = False,
     every: Annotated[
@@ -49,7 +53,7 @@ def pipeline(
         bool, typer.Option("--optimize", help="Join small files of the tables instead, and delete those of no table.")
     ] = False,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master, as local[2] or spark://HOST:PORT. Default: local[*].")
+        str | None, typer.Option(help="A Spark master, as local[2] or spark://HOST:PORT. Default: local[*,4].")
     ] = None,
     window: Annotated[float, typer.Option(help="Seconds per row of the table stats.")] = 1.0,
     compression: Annotated[
@@ -76,11 +80,14 @@ def pipeline(
     if sum([once, every is not None, follow, optimize]) > 1:
         raise penstock.Invalid("--once, --every, --follow and --optimize are four things to do: name one of them")
     pause = 0.0 if follow else None if every is None else given.interval(every, "--every")
+    if archive is not None and named is not None:
+        raise penstock.Invalid(f"{output.path(archive)} and --archive {output.path(named)}: name one archive")
+    archive = archive if named is None else named
     if optimize:
         _optimize(out, master, compression, json)
         return
     if archive is None:
-        raise penstock.Invalid("--archive is missing: name the archive to read")
+        raise penstock.Invalid("ARCHIVE is missing: name the archive to read")
     own = tables or []
     definitions.load(own)
     penstock.Archive(archive, create=False)

@@ -51,9 +51,7 @@ def optimize(
     folder = Place.of(out)
     there = names(folder)
     if "messages" not in there:
-        raise Invalid(
-            f"{folder} holds no tables of the pipeline: run penstock pipeline --archive ARCHIVE --out {folder}"
-        )
+        raise Invalid(f"{folder} holds no tables of the pipeline: run penstock pipeline ARCHIVE --out {folder}")
     with locked(folder):
         kept = tuple(name for name in NAMES if name in there or name == "streams")
         books = Books(folder, kept, damaged)

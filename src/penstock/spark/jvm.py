@@ -39,6 +39,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "8",
 }
 PIPELINE = "penstock-pipeline"  # the name of its sessions
+HERE = "local[*,4]"  # the default master: all cores. A task is tried four times, as on a cluster; of local[*], once
 CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
 OPTIONS = "spark.driver.extraJavaOptions"
 # The vectors that a Python data source gives are made by this library, and Spark asks each only for what it has.
@@ -268,7 +269,7 @@ def _asked(name: str, master: str | None, conf: dict[str, Any]) -> tuple[dict[st
     launch = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     launch["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     if master is None and active is None and "MASTER" not in os.environ:
-        master = "local[*]"
+        master = HERE
     settings = {"spark.app.name": name, **SETTINGS, **{key.replace("__", "."): value for key, value in conf.items()}}
     if master is not None:
         settings["spark.master"] = master

@@ -27,7 +27,7 @@ class _Folder:
         self.streams = tables.streams(self.place)
         there = tables.names(self.place)
         if not there:
-            raise NotFound(f"{self.place} holds no tables: run penstock pipeline --archive ARCHIVE --out {self.place}")
+            raise NotFound(f"{self.place} holds no tables: run penstock pipeline ARCHIVE --out {self.place}")
         self.names = Names(self.streams, [name for name in there if name not in BUILT_IN and "/" not in name])
 
     def open(self, name: str) -> Any:

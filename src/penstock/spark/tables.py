@@ -77,7 +77,7 @@ def open_table(out: Where, name: str, *, version: int | None = None) -> Table:
         raise NotFound(
             f"{place} has no table {name}: it has {', '.join(there)}"
             if there
-            else f"{place} holds no tables: run penstock pipeline --archive ARCHIVE --out {place}"
+            else f"{place} holds no tables: run penstock pipeline ARCHIVE --out {place}"
         )
     return found
 
