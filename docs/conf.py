@@ -11,5 +11,6 @@ html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints = "signature"
+maximum_signature_line_length = 88  # one parameter a line, where a line has no room for all
 suppress_warnings = ["ref.python"]  # the built-in `type` is also the name of a field of three classes

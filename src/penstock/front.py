@@ -91,7 +91,7 @@ def _receiving(handle: Any) -> Any:
 def channels(patterns: str | Sequence[str] = "*") -> Channels:
     """Every channel of this user with its counters, read without disturbing anyone.
 
-    patterns: only those that one of them stands for: "log:*" of a kind, "robot/*" of any kind; `*` is any text, slashes included. A
+    patterns: only those that one of them stands for: ``log:*`` of a kind, ``robot/*`` of any kind; ``*`` is any text, slashes included. A
     file in the channel folder that is no channel is left out, and a warning on the logger `penstock` names it once.
     """
     found, strange = survey(patterns)

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -48,6 +49,19 @@ def test_info_names_the_extra_of_a_package_that_is_not_there(tmp_path, monkeypat
     monkeypatch.setattr(machine, "installed", lambda name: None if name == "pyspark" else there(name))
     text = here("info", folder=tmp_path).out
     assert "not installed: pipeline, sql, queries needs pip install 'penstock[spark]'" in text
+
+
+# ---- help ----
+
+
+def test_options_without_a_value_have_no_type_and_no_opposite(tmp_path):
+    """`--json`, not `--json <bool>`, and nobody needs `--no-json`, which is the default."""
+    commands = re.findall(r"^│ (\w+)  ", here("--help", folder=tmp_path).out, re.M)
+    assert len(commands) > 25
+    for name in commands:
+        text = here(name, "--help", folder=tmp_path).out
+        assert "<bool>" not in text, name
+        assert "--no-" not in text, name
 
 
 # ---- completion ----

@@ -219,6 +219,25 @@ def test_a_phone_shows_one_part_at_a_time_and_details_above_it(made, page):
         assert not shown.locator("#detail").is_visible()
 
 
+def test_a_phone_has_room_for_the_whole_list_of_recordings(browser, tmp_path):
+    archive = penstock.Archive(tmp_path / "archive")
+    with penstock.publish("log:robot/lidar_front") as pub, archive.record("log:robot/lidar_front"):
+        pub.send(b"x")
+    found = looks.Looks([archive.path], every=3600)
+    context = browser.new_context(viewport=PHONE)
+    shown = context.new_page()
+    with Server(found) as server:
+        shown.goto(server.url)
+        shown.wait_for_selector("body[data-look]")
+        shown.locator("#tab-recordings").click()
+        shown.wait_for_selector("#recordings td:not(.minor)")
+        heads = shown.locator("#recordings th:visible").all_text_contents()
+        assert heads == ["channel", "", "from", "messages", "lost"]
+        place = shown.locator("#recordings .scroll")
+        assert place.evaluate("made => made.scrollWidth <= made.clientWidth")
+    context.close()
+
+
 def test_two_hundred_channels_cost_little_work_per_look(made, page):
     """The work is counted: elements made, sparklines drawn, layouts of the page."""
     opened = [penstock.publish(f"log:robot/{number:03}", term_length=1 << 16) for number in range(200)]

@@ -83,6 +83,51 @@ def test_it_shows_transport_and_data_of_any_tables(tables, tmp_path):
     assert os.uname().release in text
 
 
+def test_vectors_and_parts_of_messages_are_drawn(tmp_path):
+    """A sensor's message is a time and a vector: each number of it is a line. Ragged and long lists, and empty columns, are none."""
+    pose = np.dtype(
+        [("t", "f8"), ("value", "f8", (3,)), ("scan", "f4", (360,)), ("dead", "f8", (2,)), ("at", [("x", "f8")])]
+    )
+    archive = penstock.Archive(tmp_path / "archive")
+    with (
+        penstock.publish("log:gyro", codec=pose) as gyro,
+        penstock.publish("log:car", codec="json") as car,
+        penstock.publish("log:gnss", codec="json") as gnss,
+        archive.record(["log:gyro", "log:car", "log:gnss"]),
+    ):
+        for number in range(20):
+            gyro.send((number, (number, 1, -number), np.zeros(360), (np.nan, np.nan), (number,)))
+            car.send({"hits": [1] * (number % 3), "brake": [number]})
+            gnss.send({"fix": [37.7 + number / 100, 1.5e12 + number]})
+    pipeline.run(None, archive.path, tmp_path / "tables")
+    assert here("report", "tables", folder=tmp_path).status == 0
+    wide = [
+        part.split("</div>")[0]
+        for part in (tmp_path / "tables" / "report.html").read_text().split('<div class="wide">')
+    ]
+    drawn = [sorted(set(re.findall(r">((?:value|scan|dead|at|hits|brake|fix)[^<]*)<", part))) for part in wide[-3:]]
+    assert drawn == [["brake"], ["fix[0]", "fix[1]"], ["at x", "value[0]", "value[1]", "value[2]"]]
+    assert wide[-2].count("fix[") == wide[-2].count('<g id="axes_'), "their sizes are far apart, so each has a panel"
+
+
+@pytest.mark.parametrize(("low", "high"), [(2.9e6, 3.9e6), (1e3, 8e3), (200, 90e6), (1, 1e10), (995.0, 1005.0)])
+def test_an_axis_of_durations_has_a_few_round_ticks(low, high):
+    ticks = drawing.duration_ticks(low, high, 5)
+    assert 2 <= len(ticks) <= 8
+    assert low <= min(ticks) < max(ticks) <= high
+
+
+def test_a_short_recording_is_told_in_milliseconds_and_large_rates_without_an_exponent(tmp_path):
+    times = np.arange(2000) * 1000
+    stream = report.Stream(NAME, times=times, latencies=times % 900 + 3_000_000, bytes=1, messages=2000)
+    with drawing.styled():
+        plots = drawing.plots([stream])
+    assert "milliseconds" in plots["rates"]
+    assert "e+0" not in plots["rates"]
+    assert "3.0 ms" in plots["tail"], "its slow messages took 3 ms, and the axis says so"
+    assert {name: value for value, name in report._cards([stream], stream.latencies)}["of traffic"] == "2.0 ms"
+
+
 def test_it_stands_alone_in_two_widths_and_two_colours(tables, tmp_path):
     assert here("report", tables.name, "page.html", "--json", folder=tmp_path).status == 0
     text = (tmp_path / "page.html").read_text()

@@ -130,6 +130,24 @@ def test_no_line_is_longer_than_the_terminal(busy, width, members):
     assert ("codec" in title) == (width >= 200)
 
 
+def test_eighty_columns_have_room_for_a_members_command():
+    """The command matters more than the median: it stands whole beside the pid, the rate, the lag and p99."""
+    clock = Clock()
+    made = rates.Rates(clock)
+    with penstock.publish("pipe:jobs") as pub, penstock.subscribe("pipe:jobs") as sub:
+        look(made, clock, 0)
+        for _ in range(1000):
+            pub.send(b"x")
+            sub.recv()
+        found = look(made, clock, 1)["pipe:jobs"]
+    lines = [screen.joined(line) for line in top._members(found, 80)]
+    (reading,) = [line for line in lines if "p99" in line]
+    assert "1,000/s  lag 0 B  p99" in reading
+    assert f"pid {os.getpid()}" in reading
+    assert reading.count(str(os.getpid())) == 1, "a peer without a name is not named by its number again"
+    assert reading.split("p99 ")[1].split("  ")[1].startswith("python"), reading
+
+
 def test_a_low_terminal_says_what_it_hides(busy):
     lines = [screen.joined(line) for line in top.draw(top.View(rates=busy), 100, 4)]
     assert len(lines) == 4

@@ -26,6 +26,12 @@ def test_building_on_another_system_ends_with_one_sentence(system, tmp_path):
     assert "Penstock runs on Linux only" in done.stderr
 
 
+def test_the_install_page_has_every_extra_that_users_need():
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    page = (ROOT / "docs" / "start" / "install.md").read_text()
+    assert set(re.findall(r"^\| `penstock\[(\w+)\]`", page, re.M)) == extras - {"dev", "docs", "bench"}
+
+
 def test_the_steps_of_the_release_are_make_targets():
     targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.M))
     steps = re.findall(r"- run: (.*)", (ROOT / ".github" / "workflows" / "release.yml").read_text())

@@ -76,10 +76,30 @@ def test_the_programs_of_a_page_run(page, reader):
             warnings.simplefilter("error")
             exec(compile(block.code, f"{page.name}, program {number}", "exec"), names)
         if block.output is not None:
-            assert PROCESS.sub("process 4242 (python imu.py)", said.getvalue()) == block.output
+            assert PROCESS.sub("process 4242 (python lidar.py)", said.getvalue()) == block.output
     for value in names.values():
         if isinstance(value, penstock.Publication | penstock.Subscription):
             value.close()
+
+
+def test_pages_may_be_tried_one_after_the_other(tmp_path, monkeypatch):
+    """A reader pastes one page's programs after another's, and removes no channel in between. Two terminals come first."""
+    monkeypatch.chdir(tmp_path)
+    by_name = {pages.name_of(page): page for page in pages.PAGES}
+    names = ["README", "start/five_minutes", "guide", "archives/recording", "archives/export", "archives/mcap"]
+    names += [f"channels/{kind}" for kind in ("log", "ring", "sync", "pipe", "frames")]
+    ((listen, sensor, _),) = pages.pairs_of(by_name["README"])
+    listener = subprocess.Popen([sys.executable, "-c", listen], stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-c", sensor], check=True, timeout=120)
+    assert listener.wait(120) == 0
+    for name in names:
+        held = {}
+        for number, block in enumerate(pages.blocks_of(by_name[name])):
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(block.code, f"{name}, program {number}", "exec"), held)
+        for value in held.values():
+            if isinstance(value, penstock.Publication | penstock.Subscription):
+                value.close()
 
 
 def beside(first, second, folder):

@@ -82,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
     with output.streams(), ending.logged():
         try:
             with ending.signals():
-                command = typer.main.get_command(app)
+                command = groups.plain(typer.main.get_command(app))
                 with command.make_context("penstock", list(arguments)) as context:
                     command.invoke(context)
         except BaseException as error:

@@ -48,7 +48,7 @@ def record(
     every: Annotated[bool, typer.Option("--all", help="All channels, also those that appear later.")] = False,
     seconds: Annotated[float | None, typer.Option(help="Stop after this long; default: until Ctrl-C.")] = None,
     start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",
-    extend: Annotated[bool, typer.Option(help="Go on with the channel's newest recording.")] = False,
+    extend: Annotated[bool, typer.Option("--extend", help="Go on with the channel's newest recording.")] = False,
     drop_after: Annotated[
         float | None, typer.Option(help="Lose data rather than make writers wait longer than this.")
     ] = None,
@@ -207,7 +207,7 @@ def purge(
         list[str] | None,
         typer.Argument(
             help="Recordings: numbers, or channels (their newest one). With limits: channels and patterns; default: all.",
-            metavar="[WHICH]...",
+            metavar="WHICH",
         ),
     ] = None,
     max_bytes: given.MaxBytes = None,

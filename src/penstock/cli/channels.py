@@ -141,13 +141,17 @@ def pub(
         Path | None, typer.Option(help="A NumPy .npz: its arrays become the fields of one message per row.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Messages per second at most.")] = None,
-    realtime: Annotated[bool, typer.Option(help="With --npz: in the rhythm of its time column `t`.")] = False,
+    realtime: Annotated[
+        bool, typer.Option("--realtime", help="With --npz: in the rhythm of its time column `t`.")
+    ] = False,
     codec: Annotated[
         str | None,
         typer.Option(help="bytes, json or msgpack, when the channel is made now; with json, lines are JSON."),
     ] = None,
     capacity: Annotated[int | None, typer.Option(help="Bytes of room, when the channel is made now.")] = None,
-    wait: Annotated[bool, typer.Option(help="Wait until somebody subscribes before the first message.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until somebody subscribes before the first message.")
+    ] = False,
 ) -> None:
     """Publishes one message per line of standard input, or per row of an .npz file."""
     rate = given.positive(rate, "--rate")
@@ -243,7 +247,7 @@ def sub(
     channels: Annotated[
         list[str],
         typer.Argument(
-            help="Channels such as log:imu, and patterns such as 'robot/*'.", metavar="CHANNEL...", autocompletion=names
+            help="Channels such as log:imu, and patterns such as 'robot/*'.", metavar="CHANNEL", autocompletion=names
         ),
     ],
     start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 GROUPS = {
@@ -43,6 +45,16 @@ GROUPS = {
         "completion": "Print a script that completes commands in your shell",
     },
 }
+
+
+def plain(command: Any) -> Any:
+    """The command, whose help names no type of options that take no value: `--json`, not `--json <bool>`."""
+    for parameter in (*command.params, command.get_help_option(command.context_class(command))):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    for one in getattr(command, "commands", {}).values():
+        plain(one)
+    return command
 
 
 def grouped(app: typer.Typer) -> None:

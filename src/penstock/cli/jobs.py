@@ -29,9 +29,6 @@ def add_commands(app: typer.Typer) -> None:
     app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
 
-Form = Annotated[bool, typer.Option(help="What to write; Parquet if nothing is said.")]
-
-
 def export(
     archive: given.ArchivePath,
     out: Annotated[
@@ -40,11 +37,11 @@ def export(
             help="A new folder, or s3://BUCKET/FOLDER; with --mcap a new file.", parser=given.place, metavar="OUT"
         ),
     ],
-    delta: Form = False,
-    parquet: Form = False,
-    arrow: Form = False,
-    csv: Form = False,
-    mcap: Form = False,
+    parquet: Annotated[bool, typer.Option("--parquet", help="Parquet files. The default.")] = False,
+    arrow: Annotated[bool, typer.Option("--arrow", help="Arrow files.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="CSV files.")] = False,
+    delta: Annotated[bool, typer.Option("--delta", help="A Delta table for each stream.")] = False,
+    mcap: Annotated[bool, typer.Option("--mcap", help="One MCAP file of all messages.")] = False,
     stream: Annotated[
         list[str] | None, typer.Option(help="Only this channel, or a pattern; may be given several times.")
     ] = None,

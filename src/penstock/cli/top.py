@@ -20,6 +20,7 @@ from penstock.tools import command_of
 FASTEST, SLOWEST = 0.1, 3600.0
 GAP = 2
 NARROWEST = 7  # columns that change their width with each look could not be read
+ROOMY = 100  # columns from which a member's line has room for both quantiles and its command
 WIDE = 120  # columns where there is no terminal
 KEYS = "q ends · s sorts by the next column · r turns the order · m members · space pauses · + - interval"
 
@@ -177,13 +178,15 @@ def _members(rate: Rate, width: int) -> list[Line]:
     lines: list[Line] = []
     for one in rate.members:
         member = one.member
-        words = [f"  {member.role:12}", f"pid {member.pid:<8}", f"{output.count(one.messages):>10} messages/s"]
+        words = [f"  {member.role:12}", f"pid {member.pid:<7}", f"{output.count(one.messages):>8}/s"]
         words.append(f"lag {output.size(one.behind)}" if one.behind is not None else "")
         if one.latency is not None and one.latency.measured:
             p50, p99 = (output.duration(one.latency.quantile_ns(share)) for share in (0.5, 0.99))
-            words.append(f"p50 {p50}  p99 {p99}")
+            words += [f"p50 {p50}"] if width >= ROOMY else []
+            words.append(f"p99 {p99}")
         words += ["dropped"] if member.dropped else []
-        words += [member.name or "", command_of(member.pid)]
+        named = member.name if member.name != str(member.pid) else ""  # a peer without a name has its process' number
+        words += [named or "", command_of(member.pid)]
         lines.append([(_cut("  ".join(word for word in words if word), width), "dim")])
     return lines
 

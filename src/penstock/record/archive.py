@@ -63,7 +63,7 @@ class Archive(ArchiveReading):
     ) -> Recorder:
         """Records channels from `start` on until the recorder is stopped, in a thread or in a process of its own.
 
-        channels: URIs, and patterns as "robot/*", "log:*" or "*", which also take channels that appear later, each from its first
+        channels: URIs, and patterns as ``robot/*``, ``log:*`` or ``*``, which also take channels that appear later, each from its first
         message if its kind keeps messages.
         extend: continue the newest recording of the same channel where it ended, if the channel still keeps that position.
         sync_interval: seconds between two syncs, each of which makes everything recorded durable. drop_after: lose messages rather than make the

@@ -148,7 +148,7 @@ def _cards(streams: Sequence[Stream], every: Any) -> list[tuple[str, str]]:
         (count(sum(stream.messages for stream in streams)), "messages"),
         (str(len(streams)), "streams" if len(streams) != 1 else "stream"),
         (size(sum(stream.bytes for stream in streams)), "payload"),
-        (f"{seconds:,.1f} s", "of traffic"),
+        (f"{seconds:,.1f} s" if seconds >= 10 else duration(seconds * 1e9), "of traffic"),
         (duration(float(np.median(every))) if len(every) else "–", "median latency"),
         (duration(float(np.percentile(every, 99.9))) if len(every) else "–", "p99.9 latency"),
         (size(lost) if in_bytes else count(lost), "lost"),

@@ -14,6 +14,7 @@ from typing import Any
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from penstock.cli.output import duration
 from penstock.cli.report.streams import Stream
@@ -107,8 +108,8 @@ def _rates(streams: list[tuple[Stream, str]], begun: int, width: float, inches: 
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_xlabel("seconds")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    over_seconds(axes)
     axes.set_ylabel("messages/s")
     if axes.lines:
         columns = 5 if inches > HALF else 2
@@ -122,9 +123,9 @@ def _latency(streams: list[tuple[Stream, str]], inches: float) -> Any:
         values = np.sort(stream.latencies)
         if len(values):
             at = np.unique(np.linspace(0, len(values) - 1, 300).astype(int))
-            axes.plot(np.maximum(values[at], 1) / 1e3, (at + 1) / len(values) * 100, color=color, lw=1.6)
-    axes.set_xscale("log")
-    axes.set_xlabel("µs")
+            axes.plot(np.maximum(values[at], 1), (at + 1) / len(values) * 100, color=color, lw=1.6)
+    _durations(axes, axes.xaxis, "x", 4 if inches < HALF else 5)
+    axes.set_xlabel("latency")
     axes.set_ylabel("% of messages")
     return figure
 
@@ -138,32 +139,72 @@ def _tail(streams: list[tuple[Stream, str]], inches: float) -> Any:
         if len(values):
             most = max(most, len(values))
             at = np.unique(np.geomspace(1, len(values), 200).astype(int))
-            axes.plot(len(values) / at, np.maximum(values[at - 1], 1) / 1e3, color=color, lw=1.6)
+            axes.plot(len(values) / at, np.maximum(values[at - 1], 1), color=color, lw=1.6)
     axes.set_xscale("log")
-    axes.set_yscale("log")
+    _durations(axes, axes.yaxis, "y", 6)
     ticks = [(10.0**power, 100 - 100 / 10.0**power) for power in range(int(np.log10(most)) + 1)]
     axes.set_xticks([at for at, _ in ticks], ["min" if not share else f"p{share:.6g}" for _, share in ticks])
     axes.minorticks_off()
-    axes.set_ylabel("µs")
+    axes.set_ylabel("latency")
     return figure
+
+
+def over_seconds(axes: Any) -> None:
+    """Names the axis of time: seconds, or milliseconds where all of it is shorter than half a second."""
+    low, high = axes.get_xlim()
+    if high - low < 0.5:
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value * 1e3:.10g}")
+    axes.set_xlabel("milliseconds" if high - low < 0.5 else "seconds")
+
+
+def duration_ticks(low: float, high: float, most: int) -> list[float]:
+    """Some round durations from low to high for a log scale: powers of ten, or finer steps where there are few of those."""
+    powers = [10.0**power for power in range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)]
+    if len(powers) >= 3:
+        return powers[:: int(np.ceil(len(powers) / most))]
+    if high >= 5 * low:
+        steps = [
+            10.0**power * step for power in range(int(np.log10(low)), int(np.log10(high)) + 1) for step in (1, 2, 5)
+        ]
+    else:
+        steps = list(MaxNLocator(most - 1).tick_values(low, high))
+    return [step for step in steps if low <= step <= high]
+
+
+def _durations(axes: Any, axis: Any, side: str, most: int) -> None:
+    """A log scale of nanoseconds, with ticks as people write durations."""
+    axes.autoscale_view()
+    getattr(axes, f"set_{side}scale")("log")
+    low, high = getattr(axes, f"get_{side}lim")()
+    axis.set_major_locator(FixedLocator(duration_ticks(max(low, 1.0), max(high, 10.0), most)))
+    axis.set_major_formatter(lambda value, _: duration(value))
+    axis.set_minor_locator(NullLocator())
 
 
 def _gaps(streams: list[tuple[Stream, str]], begun: int, inches: float) -> Any:
     shown = streams[::-1]
-    figure, axes = plt.subplots(figsize=(inches, 0.45 + 0.34 * max(len(shown), 1)))
+    narrow = inches < HALF  # names and times stand over the bars, where a phone has room for them
+    figure, axes = plt.subplots(figsize=(inches, 0.45 + (0.56 if narrow else 0.34) * max(len(shown), 1)))
     for place, (stream, color) in enumerate(shown):
         if len(stream.times) < 2:
             continue
         seconds = (stream.times - begun) / 1e9
-        axes.barh(place, seconds[-1] - seconds[0], left=seconds[0], color=color, alpha=0.18, height=0.55)
+        height = 0.3 if narrow else 0.55
+        axes.barh(place, seconds[-1] - seconds[0], left=seconds[0], color=color, alpha=0.18, height=height)
         waits = np.diff(seconds)
         longest = int(np.argmax(waits))
-        axes.barh(place, waits[longest], left=seconds[longest], color=color, height=0.55)
+        axes.barh(place, waits[longest], left=seconds[longest], color=color, height=height)
         usual = duration(float(np.median(waits)) * 1e9)
-        text = f"  {duration(float(waits[longest]) * 1e9)}, usual {usual}"
-        axes.text(seconds[-1], place, text, va="center", fontsize=8.5)
-    axes.set_yticks(range(len(shown)), [stream.name for stream, _ in shown])
+        text = f"{duration(float(waits[longest]) * 1e9)}, usual {usual}"
+        if narrow:
+            over = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 9}
+            axes.text(0, place + 0.18, stream.name, **over)
+            axes.text(1, place + 0.18, text, ha="right", **over)
+        else:
+            axes.text(seconds[-1], place, f"  {text}", va="center", fontsize=8.5)
+    axes.set_yticks(range(len(shown)), ["" if narrow else stream.name for stream, _ in shown])
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("seconds")
     axes.margins(x=0.06)
+    axes.set_ylim(-0.6, len(shown) - 0.3)
+    over_seconds(axes)
     return figure

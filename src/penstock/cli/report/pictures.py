@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.cli.output import count
 from penstock.cli.report import drawing
@@ -31,6 +32,8 @@ UNITS = {
     "m": "m",
 }
 POINTS, ROWS, PANELS = 1500, 10, 6
+PARTS = 8  # of a vector, at most; a longer one is an array, not a few numbers
+APART = 100.0  # parts of a vector whose sizes are so many times apart are no lines of one panel
 
 
 def sections(tables: Path, channels: Sequence[str], own: Sequence[str]) -> str:
@@ -52,10 +55,11 @@ def _section(name: str, told: str, found: pa.Table, data: bool = False) -> str:
     """data: of a stream, whose table has columns of Penstock's, and is left out where nothing else can be drawn."""
     shown = found.drop_columns([name for name in OURS if data and name in found.column_names])
     time = _time(shown)
-    lines = [] if time is None else _lines(shown, time)
+    drawn, vectors = (shown, {}) if time is None else _spread(shown)
+    lines = [] if time is None else _lines(drawn, vectors)
     if data and not lines:
         return ""
-    body = _plot(shown, time, lines) if time is not None and lines else _first_rows(shown)
+    body = _plot(drawn, time, lines) if time is not None and lines else _first_rows(shown)
     return (
         f"<section><h2>{html.escape(name)}</h2><p>{html.escape(told)}{count(found.num_rows)} rows.</p>{body}</section>"
     )
@@ -75,14 +79,61 @@ def _time(found: pa.Table) -> str | None:
     return None
 
 
-def _lines(found: pa.Table, time: str) -> list[tuple[str, list[str]]]:
-    """(unit, columns) of each panel. Columns of one unit share a panel; a column without one has its own."""
+def _spread(found: pa.Table) -> tuple[pa.Table, dict[str, str]]:
+    """The table with a column for each number of its vectors and structs, and the vector that each such column is of.
+
+    A vector is a list with the same few numbers in every row. Of a vector of one number, the column has its name.
+    """
+    columns: dict[str, Any] = {}
+    of: dict[str, str] = {}
+    flat = found.flatten()
+    for name, column in zip(flat.column_names, flat.columns, strict=True):
+        parts = _parts(column)
+        for number in range(parts):
+            part = f"{name}[{number}]" if parts > 1 else name
+            columns[part] = pc.list_element(column, number)
+            of[part] = name
+        if not parts:
+            columns[name] = column
+    return pa.table(columns), of
+
+
+def _parts(column: pa.ChunkedArray) -> int:
+    """How many numbers a vector has in every row; 0 if the column holds no such vectors."""
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        return 0
+    lengths = pc.min_max(pc.list_value_length(column)).as_py()
+    same = lengths["min"] == lengths["max"] and lengths["min"] is not None
+    return lengths["min"] if same and lengths["min"] <= PARTS and _is_number(kind.value_type) else 0
+
+
+def _lines(found: pa.Table, vectors: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """(unit, columns) of each panel. Columns of one unit share a panel, and so do the parts of a vector; others have their own."""
     panels: dict[str, list[str]] = {}
     for field in found.schema:
-        if field.name not in TIMES and _is_number(field.type):
-            unit = next((unit for unit in UNITS if field.name.endswith(f"_{unit}")), "")
-            panels.setdefault(unit or field.name, []).append(field.name)
-    return [(unit if unit in UNITS else "", names) for unit, names in panels.items()][:PANELS]
+        if field.name not in TIMES and _is_number(field.type) and _has_values(found[field.name]):
+            name = vectors.get(field.name, field.name)
+            unit = next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
+            panels.setdefault(unit or name, []).append(field.name)
+    lines = [(unit if unit in UNITS else "", names) for unit, names in panels.items()]
+    apart = [(unit, [one]) for unit, names in lines if _are_apart(found, names) for one in names]
+    together = [(unit, names) for unit, names in lines if not _are_apart(found, names)]
+    return (together + apart)[:PANELS]
+
+
+def _has_values(column: pa.ChunkedArray) -> bool:
+    """Whether it has a number that can be drawn: no null, and not nan."""
+    return bool(pc.any(pc.is_finite(column.cast(pa.float64(), safe=False))).as_py())
+
+
+def _are_apart(found: pa.Table, names: Sequence[str]) -> bool:
+    """Whether one panel would show some of these columns as a line at 0."""
+    if len(names) < 2 or "[" not in names[0]:
+        return False
+    sizes = [pc.max(pc.abs(found[name].cast(pa.float64(), safe=False))).as_py() or 0.0 for name in names]
+    seen = [size for size in sizes if size > 0]
+    return bool(seen) and max(seen) > APART * min(seen)
 
 
 def _plot(found: pa.Table, time: str, panels: list[tuple[str, list[str]]]) -> str:
@@ -99,20 +150,20 @@ def _panels(found: pa.Table, seconds: Any, panels: list[tuple[str, list[str]]], 
         len(panels), 1, sharex=True, figsize=(inches, 0.5 + 1.55 * len(panels)), layout="constrained", squeeze=False
     )
     for axes, (unit, names) in zip(all_axes[:, 0], panels, strict=True):
-        widths = [3.2, *[1.2] * (len(names) - 1)] if len(names) > 1 else [1.5]
-        for number, (name, color, width) in enumerate(zip(names, COLORS * 4, widths, strict=False)):
+        for number, (name, color) in enumerate(zip(names, COLORS * 4, strict=False)):
             label = (name.removesuffix(f"_{unit}") if unit else name).replace("_", " ")
             values = found[name].cast(pa.float64(), safe=False).to_numpy()
-            # The first of several is broad and pale: one that is equal lies on it, and both are seen.
-            pale = number == 0 and len(names) > 1
-            axes.plot(seconds, values, color=color, lw=width, alpha=0.35 if pale else 1, label=label)
+            # The first of several is broad and pale: one that is equal lies on it, and both are seen. Parts of a vector do not.
+            pale = number == 0 and len(names) > 1 and "[" not in name
+            axes.plot(seconds, values, color=color, lw=3.2 if pale else 1.3, alpha=0.35 if pale else 1, label=label)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.13g}")
         axes.set_ylabel(UNITS.get(unit, ""), rotation=0, ha="right", va="center")
         columns = 6 if inches > drawing.HALF else 3
         axes.legend(
             loc="lower left", bbox_to_anchor=(0, 0.98), ncols=columns, frameon=False, fontsize=9, borderaxespad=0
         )
         axes.margins(x=0.005)
-    all_axes[-1, 0].set_xlabel("seconds")
+    drawing.over_seconds(all_axes[-1, 0])
     return figure
 
 

@@ -54,7 +54,7 @@ export class Detail {
       { title: "lag of the slowest reader", kind: "late", values: samples.map((at) => at[2]), text: size },
     ];
     if (row.latency) {
-      charts.push({ title: "latency, p99", kind: "late", values: samples.map((at) => at[4] || 0), text: duration });
+      charts.push({ title: "latency, p99", kind: "late", values: samples.map((at) => at[4] || 0), text: (ns) => (ns ? duration(ns) : "–") });
     }
     if (row.lost_per_s !== null) {
       charts.push({ title: lossTitle, kind: "bad", values: samples.map((at) => at[3]), text: row.lost_unit === "bytes" ? size : rate });

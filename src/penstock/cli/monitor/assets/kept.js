@@ -4,14 +4,12 @@ import { ago, count, make, moment, say, size, span } from "./format.js";
 
 const WORDS = { live: "recording", closed: "", crashed: "recorder died", damaged: "damaged" };
 
+// A title with * is that of numbers; a phone has no room for a column with ~.
 function table(titles, rows) {
-  const head = make("tr", "", ...titles.map((title) => cell("th", title.replace("*", ""), title.endsWith("*"))));
-  const body = rows.map(({ cells, name }) => make("tr", name, ...cells.map((text, at) => cell("td", text, titles[at].endsWith("*")))));
+  const kinds = titles.map((title) => `${title.includes("*") ? "right" : ""} ${title.includes("~") ? "minor" : ""}`.trim());
+  const head = make("tr", "", ...titles.map((title, at) => make("th", kinds[at], title.replace(/[*~]/g, ""))));
+  const body = rows.map(({ cells, name }) => make("tr", name, ...cells.map((text, at) => make("td", kinds[at], text))));
   return make("div", "scroll", make("table", "", make("thead", "", head), make("tbody", "", ...body)));
-}
-
-function cell(tag, content, right) {
-  return make(tag, right ? "right" : "", content);
 }
 
 function timed(ms, now) {
@@ -75,7 +73,7 @@ function recordings(archive, now) {
       one.lost_bytes ? make("span", "bad", size(one.lost_bytes)) : "0",
     ],
   }));
-  const shown = [table(["id*", "channel", "", "from", "length*", "messages*", "bytes*", "lost*"], rows)];
+  const shown = [table(["id*~", "channel", "", "from", "length*~", "messages*", "bytes*~", "lost*"], rows)];
   if (archive.total > rows.length) shown.push(make("p", "empty", `The newest ${rows.length} of ${count(archive.total)}.`));
   return box(archive.path, about, ...shown);
 }
@@ -105,7 +103,7 @@ function tables(folder, now) {
       : [make("span", "mono", one.name), timed(one.committed_ms, now), String(one.version ?? "–"), count(one.rows ?? 0), size(one.bytes ?? 0), count(one.files ?? 0)],
   }));
   const about = folder.writer ? `a pipeline runs (pid ${folder.writer})` : `${rows.length} tables`;
-  return box(folder.path, about, table(["table", "last commit", "version*", "rows*", "bytes*", "files*"], rows));
+  return box(folder.path, about, table(["table", "last commit", "version*~", "rows*", "bytes*", "files*~"], rows));
 }
 
 export function badge(button, number) {
