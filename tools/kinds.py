@@ -13,6 +13,7 @@ from conformance.reasons import Different, Missing, Reason, Refused, reason, soc
 from conformance.sockets import ROLES  # noqa: E402
 from conformance.subjects import KINDS, SUBJECTS  # noqa: E402
 
+HEADINGS = {"member": '`join("sync:")`'}  # of columns that are no kind's own
 FAKED = {subject.kind for subject in SUBJECTS if subject.backend == "fake"}
 SUITE = ("test_writing.py", "test_reading.py", "test_life.py")
 SOCKETS = "test_sockets.py"
@@ -23,7 +24,7 @@ This page is made by `python tools/kinds.py` from the conformance suite (`tests/
 which runs over every kind of channel: in shared memory, in `fake:` channels, over UDP and over ZeroMQ. Sockets have tables of their own, with a
 column for each role: `penstock.join(channel, role=...)`. **yes** means that the test passes.
 A number leads to the reason why a kind does not keep the promise; then the same program ends with the error in brackets,
-so no call is ignored in silence. Two numbers mean two reasons. `fake:` channels do what their kind does,
+so no call is ignored in silence. Two numbers mean two reasons. `join("sync:")` stands for members, which write and read. `fake:` channels do what their kind does,
 unless a line below says otherwise.
 """
 
@@ -64,7 +65,11 @@ def page() -> str:
     fakes: dict[str, list[str]] = {}
     for name in SUITE:
         heading, rows = promises(ROOT / "tests" / "conformance" / name)
-        lines += [f"## {heading}", "", f"| promise | {' | '.join(f'`{kind}:`' for kind in KINDS)} |"]
+        lines += [
+            f"## {heading}",
+            "",
+            f"| promise | {' | '.join(HEADINGS.get(kind, f'`{kind}:`') for kind in KINDS)} |",
+        ]
         lines.append("|---" * (len(KINDS) + 1) + "|")
         for promise, text in rows:
             lines.append(f"| {text} | {' | '.join(cell(promise, kind, 'shm') for kind in KINDS)} |")

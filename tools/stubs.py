@@ -23,9 +23,13 @@ TYPES = [
         "def sync_next_of_batch(member: SyncMember, first: bool) -> Any:",
     ),
     (
-        "def sync_try_send(member: SyncMember, body: object, type: object) -> object:",
+        "def sync_try_send(member: SyncMember, body: object | None, type: object | None) -> object:",
         "def sync_try_send(member: SyncMember, body: Any, type: str | bytes) -> int | None:",
     ),
+    (
+        "def offer_many(self, messages: object | None,",
+        "def offer_many(self, messages: object,",
+    ),  # a wrong one is refused in words
     ("ROLES: tuple", "ROLES: tuple[str, ...]"),
     ("WHEN_FULL: tuple", "WHEN_FULL: tuple[str, ...]"),
     ("INDEX_ENTRY: tuple", "INDEX_ENTRY: tuple[tuple[str, str], ...]"),

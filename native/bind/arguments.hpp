@@ -11,11 +11,8 @@ class Whole {
   public:
     nb::handle given;
 
-    // TypeError for what is no whole number, `invalid` for one outside the range.
-    int64_t within(const char *method, const char *name, int64_t least, int64_t most) const;
-    uint64_t not_negative(const char *method, const char *name) const {
-        return static_cast<uint64_t>(within(method, name, 0, INT64_MAX));
-    }
+    // TypeError for what is no whole number, `invalid` for one outside the range. end: of the channel that the error names.
+    int64_t within(const End *end, const char *method, const char *name, int64_t least, int64_t most) const;
 };
 
 } // namespace penstock::bind

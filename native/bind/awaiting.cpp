@@ -79,7 +79,7 @@ class EventWatch {
 class SendAttempt {
   public:
     SendAttempt(nb::object owner, Publication &publication, nb::object data)
-        : owner_(std::move(owner)), data_(std::move(data)), publication_(publication), bytes_(data_.ptr()),
+        : owner_(std::move(owner)), data_(std::move(data)), publication_(publication), bytes_(data_.ptr(), &publication.end()),
           sending_{bytes_.data(), bytes_.size()}, generation_(ForkGuard::generation()) {
         publication_.check_length(bytes_.size());
     }

@@ -16,6 +16,8 @@ namespace nb = nanobind;
 
 namespace penstock::bind {
 
+class End;
+
 // ---- errors ----
 
 // Sets the Python error that stands for the C++ exception in flight; returns null for the caller to return.
@@ -23,6 +25,7 @@ PyObject *raise_current() noexcept;
 PyObject *timeout_error();               // the class
 std::string named_process(uint32_t pid); // for errors: its number, and what of its command line fits
 std::string command_of(uint32_t pid);    // a process' command line, any bytes; empty if there is none or nobody may see it
+std::string place_of(const End *end);    // for errors about arguments: the channel and a colon; nothing without an end
 PyObject *text_of(const std::string &bytes) noexcept; // bytes that are not UTF-8 as \xff
 void bind_errors(nb::module_ &m);
 
@@ -56,15 +59,18 @@ inline int64_t seconds_to_ns(double seconds) {
     if (seconds <= 0) return 0;
     return seconds > 9e9 ? for_ever : static_cast<int64_t>(seconds * 1e9);
 }
-// None: for ever. Throws python_error for what is no number, invalid for NaN and negatives.
-int64_t timeout_ns(PyObject *timeout);
+// None: for ever. Throws invalid for what is no number, for NaN and for negatives.
+int64_t timeout_ns(PyObject *timeout, const End *end = nullptr);
 
 // ---- arguments of methods that bypass nanobind's dispatch ----
+
+// TypeError: the value is no message of bytes.
+[[noreturn]] void refuse_message(PyObject *object, const End *end);
 
 // A contiguous buffer of any kind, borrowed for the call. `bytes` takes no buffer request at all.
 class BytesArgument {
   public:
-    explicit BytesArgument(PyObject *object);
+    explicit BytesArgument(PyObject *object, const End *end = nullptr);
     ~BytesArgument() {
         if (held_) PyBuffer_Release(&view_);
     }

@@ -95,7 +95,7 @@ inline void claim_room(Publication &publication, size_t length, int64_t timeout,
 // A list or tuple of messages, each bytes, a buffer or, if `text`, text; or one array whose rows are messages.
 class MessagesArgument {
   public:
-    MessagesArgument(const char *method, PyObject *given, bool text) {
+    MessagesArgument(const End &end, const char *method, PyObject *given, bool text) : end_(end) {
         try {
             if (PyObject_CheckBuffer(given) != 0 && !PyBytes_Check(given)) add_rows(method, given);
             else add_all(method, given, text);
@@ -114,15 +114,18 @@ class MessagesArgument {
     void add_rows(const char *method, PyObject *given) {
         const Py_buffer &view = add_view(given, PyBUF_C_CONTIGUOUS);
         if (view.ndim < 1)
-            throw Error(Code::invalid, std::string(method) + " takes a list of messages or an array whose rows are messages");
+            throw Error(Code::invalid,
+                        place_of(&end_) + method + " takes a list of messages or an array whose rows are messages");
         const auto rows = static_cast<size_t>(view.shape[0]);
         const size_t row = rows == 0 ? 0 : static_cast<size_t>(view.len) / rows;
         for (size_t i = 0; i < rows; ++i) pieces_.push_back({static_cast<const uint8_t *>(view.buf) + i * row, row});
     }
     void add_all(const char *method, PyObject *given, bool text) {
         if (PyBytes_Check(given) || PyUnicode_Check(given))
-            throw Error(Code::invalid, std::string(method) + " takes a list of messages, not one message: use offer");
-        sequence_ = nb::steal(text ? PySequence_Tuple(given) : PySequence_Fast(given, "offer_many takes a list of messages"));
+            throw Error(Code::invalid, place_of(&end_) + method + " takes a list of messages, not one message: use offer");
+        if (PySequence_Check(given) == 0 && !nb::hasattr(given, "__iter__"))
+            throw nb::type_error((place_of(&end_) + method + " takes a list of messages, not " + class_name(given)).c_str());
+        sequence_ = nb::steal(text ? PySequence_Tuple(given) : PySequence_Fast(given, method));
         if (!sequence_.is_valid()) throw nb::python_error();
         const Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence_.ptr());
         pieces_.reserve(static_cast<size_t>(count));
@@ -137,6 +140,7 @@ class MessagesArgument {
                 pieces_.push_back({PyBytes_AS_STRING(item), static_cast<size_t>(PyBytes_GET_SIZE(item))});
                 continue;
             }
+            if (PyObject_CheckBuffer(item) == 0) refuse_message(item, &end_);
             const Py_buffer &view = add_view(item, PyBUF_SIMPLE);
             pieces_.push_back({view.buf, static_cast<size_t>(view.len)});
         }
@@ -152,6 +156,7 @@ class MessagesArgument {
         views_.clear();
     }
 
+    const End &end_; // for errors
     std::vector<Piece> pieces_;
     std::vector<Py_buffer> views_;
     std::vector<nb::object> encoded_;

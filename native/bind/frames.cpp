@@ -65,7 +65,7 @@ Lease *take(Subscription &subscription, ReaderEnd &ready) {
 }
 
 Lease *take_within(Subscription &subscription, PyObject *timeout) {
-    const int64_t limit = timeout_ns(timeout); // a bad one is an error, also where there is a frame already
+    const int64_t limit = timeout_ns(timeout, &subscription.end()); // a bad one is an error, also where there is a frame already
     Lease *lease = take(subscription, subscription.reading());
     // A frame that is recycled before it can be leased counts as lost: the wait goes on.
     auto attempt = [&] { return (lease = take(subscription, subscription.reading_on())) != nullptr; };

@@ -36,7 +36,7 @@ struct Went {
     uint64_t peer = 0;
 };
 Went send_to(Publication &publication, uint64_t to, uint64_t id, int32_t kind, const BytesArgument &bytes, PyObject *timeout) {
-    const int64_t limit = timeout_ns(timeout); // a bad one is an error, also where there is room already
+    const int64_t limit = timeout_ns(timeout, &publication.end()); // a bad one is an error, also where there is room already
     Went went;
     auto attempt = [&] {
         PipeWriterEnd &writer = pipe_writer_of(publication);
@@ -92,7 +92,8 @@ PyObject *take(Subscription &subscription, ReaderEnd &ready, uint64_t went, bool
 
 // The same, waiting; null when the timeout passed first.
 PyObject *take_within(Subscription &subscription, PyObject *timeout, uint64_t went, bool named) {
-    const int64_t limit = timeout_ns(timeout); // a bad one is an error, also where there is a message already
+    const int64_t limit =
+        timeout_ns(timeout, &subscription.end()); // a bad one is an error, also where there is a message already
     nb::object made = tuple_for_message();
     PyObject *found = take(subscription, subscription.reading(), went, named, made);
     if (found != nullptr) return found;
@@ -123,7 +124,7 @@ PyObject *pipe_ask(PyObject *, PyObject *const *args, Py_ssize_t count) {
         const auto [publication, subscription] = handles_of("pipe_ask", args, count, 7);
         uint64_t went;
         {
-            const BytesArgument bytes(args[4]);
+            const BytesArgument bytes(args[4], &publication->end());
             went = send_to(*publication, 0, word_of(args[2]), kind_of(args[3]), bytes, args[5]).peer;
         }
         if (went == 0) Py_RETURN_NONE;
@@ -139,7 +140,7 @@ PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
     try {
         const auto [publication, subscription] = handles_of("pipe_answer", args, count, 6);
         try {
-            const BytesArgument bytes(args[5]);
+            const BytesArgument bytes(args[5], &publication->end());
             send_to(*publication, word_of(args[2]), word_of(args[3]), kind_of(args[4]), bytes, Py_None);
         } catch (const Error &error) {
             if (error.code != Code::disconnected) throw;
@@ -167,7 +168,7 @@ void bind_pipe_sockets(nb::module_ &m) {
     m.def(
         "pipe_send",
         [](Publication &publication, uint64_t to, uint64_t id, int32_t kind, nb::handle data, nb::handle timeout) -> nb::object {
-            const BytesArgument bytes(data.ptr());
+            const BytesArgument bytes(data.ptr(), &publication.end());
             const Went went = send_to(publication, to, id, kind, bytes, timeout.ptr());
             return went.position != no_room ? nb::object(nb::int_(went.position)) : nb::object(nb::none());
         },
@@ -179,7 +180,7 @@ void bind_pipe_sockets(nb::module_ &m) {
     m.def(
         "pipe_submit",
         [](Publication &publication, uint64_t id, int32_t kind, nb::handle data, nb::handle timeout) -> nb::object {
-            const BytesArgument bytes(data.ptr());
+            const BytesArgument bytes(data.ptr(), &publication.end());
             const uint64_t peer = send_to(publication, 0, id, kind, bytes, timeout.ptr()).peer;
             return peer != 0 ? nb::object(nb::int_(peer)) : nb::object(nb::none());
         },

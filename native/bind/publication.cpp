@@ -19,10 +19,12 @@ namespace {
 
 PyObject *publication_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
-        const int64_t timeout =
-            count == 1 && names == nullptr ? for_ever : timeout_ns(optional_argument("send", args, count, names, 1, "timeout"));
-        const BytesArgument data(args[0]);
         auto *publication = nb::inst_ptr<Publication>(self);
+        const End *end = &publication->end();
+        const int64_t timeout = count == 1 && names == nullptr
+                                    ? for_ever
+                                    : timeout_ns(optional_argument("send", args, count, names, 1, "timeout"), end);
+        const BytesArgument data(args[0], end);
         const int64_t position = publication->send(data, timeout);
         if (position != no_room) return PyLong_FromLongLong(position);
         return raise_no_room(*publication, "no room");
@@ -33,8 +35,9 @@ PyObject *publication_send(PyObject *self, PyObject *const *args, Py_ssize_t cou
 
 PyObject *publication_offer(PyObject *self, PyObject *data) {
     try {
-        const BytesArgument bytes(data);
-        const int64_t position = nb::inst_ptr<Publication>(self)->ready().offer(bytes.data(), bytes.size());
+        auto *publication = nb::inst_ptr<Publication>(self);
+        const BytesArgument bytes(data, &publication->end());
+        const int64_t position = publication->ready().offer(bytes.data(), bytes.size());
         if (position == no_room) Py_RETURN_NONE;
         return PyLong_FromLongLong(position);
     } catch (...) {
@@ -44,8 +47,9 @@ PyObject *publication_offer(PyObject *self, PyObject *data) {
 
 PyObject *publication_offer_many(PyObject *self, PyObject *given) {
     try {
-        const MessagesArgument messages("offer_many", given, false);
-        WriterEnd &writer = nb::inst_ptr<Publication>(self)->ready(); // buffers may be anybody's code, which may close it
+        auto *publication = nb::inst_ptr<Publication>(self);
+        const MessagesArgument messages(publication->end(), "offer_many", given, false);
+        WriterEnd &writer = publication->ready(); // buffers may be anybody's code, which may close it
         return PyLong_FromSize_t(writer.offer_many(messages.data(), messages.size()));
     } catch (...) {
         return raise_current();
@@ -73,14 +77,14 @@ void bind_publication(nb::module_ &m) {
                             "A wall clock for tests: stands still until it is set. Nanoseconds since the epoch.")
         .def(nb::new_([](Whole now_ns) {
                  auto made = std::make_shared<ManualClock>();
-                 made->now.relaxed(now_ns.within("ManualClock", "now_ns", INT64_MIN, INT64_MAX));
+                 made->now.relaxed(now_ns.within(nullptr, "ManualClock", "now_ns", INT64_MIN, INT64_MAX));
                  return made;
              }),
              nb::arg("now_ns").none() = 0)
         .def_prop_rw(
             "now_ns", [](const ManualClock &self) { return self.now.relaxed(); },
             [](ManualClock &self, Whole now_ns) {
-                self.now.relaxed(now_ns.within("ManualClock", "now_ns", INT64_MIN, INT64_MAX));
+                self.now.relaxed(now_ns.within(nullptr, "ManualClock", "now_ns", INT64_MIN, INT64_MAX));
             },
             nb::for_setter(nb::arg("now_ns").none()));
 
@@ -138,11 +142,12 @@ void bind_publication(nb::module_ &m) {
                     .def(
                         "claim",
                         [](nb::object self, Whole given, nb::object timeout) {
-                            const int64_t length = given.within("claim", "length", 0, INT64_MAX);
                             auto &publication = nb::cast<Publication &>(self);
+                            const End *end = &publication.end();
+                            const int64_t length = given.within(end, "claim", "length", 0, INT64_MAX);
                             const auto bytes = static_cast<size_t>(length);
                             Reservation place;
-                            claim_room(publication, bytes, timeout_ns(timeout.ptr()), place);
+                            claim_room(publication, bytes, timeout_ns(timeout.ptr(), end), place);
                             return new ClaimView(self, publication, bytes, place);
                         },
                         nb::arg("length").none(), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
@@ -174,8 +179,9 @@ void bind_publication(nb::module_ &m) {
                     .def(
                         "wait_for_readers",
                         [](Publication &self, Whole given, nb::object timeout) {
-                            const int64_t count = given.within("wait_for_readers", "count", 0, UINT32_MAX);
-                            if (self.wait_for_readers(static_cast<uint32_t>(count), timeout_ns(timeout.ptr()))) return;
+                            const int64_t count = given.within(&self.end(), "wait_for_readers", "count", 0, UINT32_MAX);
+                            if (self.wait_for_readers(static_cast<uint32_t>(count), timeout_ns(timeout.ptr(), &self.end())))
+                                return;
                             PyErr_Format(timeout_error(), "%s: fewer than %lld subscriptions came within the timeout",
                                          self.end().where().c_str(), static_cast<long long>(count));
                             throw nb::python_error();
@@ -188,7 +194,7 @@ void bind_publication(nb::module_ &m) {
             auto &publication = nb::cast<Publication &>(self);
             const size_t length = publication.ready().payload_max();
             Reservation place;
-            claim_room(publication, length, timeout_ns(timeout.ptr()), place);
+            claim_room(publication, length, timeout_ns(timeout.ptr(), &publication.end()), place);
             return new ClaimView(self, publication, length, place, true);
         },
         nb::arg("publication"), nb::arg("timeout").none(), nb::rv_policy::take_ownership,

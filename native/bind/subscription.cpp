@@ -26,9 +26,11 @@ PyObject *receive_within(Subscription &subscription, int64_t timeout) {
 
 PyObject *subscription_recv(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
-        const int64_t timeout =
-            count == 0 && names == nullptr ? for_ever : timeout_ns(optional_argument("recv", args, count, names, 0, "timeout"));
         auto *subscription = nb::inst_ptr<Subscription>(self);
+        const int64_t timeout =
+            count == 0 && names == nullptr
+                ? for_ever
+                : timeout_ns(optional_argument("recv", args, count, names, 0, "timeout"), &subscription->end());
         PyObject *bytes = subscription->receive();
         return bytes != nullptr ? bytes : receive_within(*subscription, timeout);
     } catch (...) {
@@ -153,14 +155,18 @@ void bind_subscription(nb::module_ &m) {
             .def(nb::init<std::shared_ptr<ReaderEnd>, double, bool>(), nb::arg("reader"), nb::arg("spin"),
                  nb::arg("until_end") = false)
             .def(
-                "poll", [](Subscription &self, Whole limit) { return self.poll(limit.within("poll", "limit", 0, INT64_MAX)); },
+                "poll",
+                [](Subscription &self, Whole limit) {
+                    return self.poll(limit.within(&self.end(), "poll", "limit", 0, INT64_MAX));
+                },
                 nb::arg("limit").none() = 1000,
                 "The messages that are there now, at most `limit`, as a list of bytes. Never blocks. The next call raises an "
                 "error behind the first message, so that no message before it is lost.")
             .def(
                 "borrow",
                 [](nb::object self, nb::object timeout) {
-                    return new BorrowView(self, nb::cast<Subscription &>(self), timeout_ns(timeout.ptr()));
+                    auto &subscription = nb::cast<Subscription &>(self);
+                    return new BorrowView(self, subscription, timeout_ns(timeout.ptr(), &subscription.end()));
                 },
                 nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
                 "The next message without a copy, as a context manager; waits like recv. Messages that came in fragments are\n"
@@ -195,8 +201,9 @@ void bind_subscription(nb::module_ &m) {
     m.def(
         "poll_arrow",
         [](Subscription &subscription, Whole limit, Whole max_bytes) {
-            return subscription.poll_arrow(limit.within("poll_arrow", "limit", 0, INT64_MAX),
-                                           max_bytes.within("poll_arrow", "max_bytes", 0, INT64_MAX));
+            const End *end = &subscription.end();
+            return subscription.poll_arrow(limit.within(end, "poll_arrow", "limit", 0, INT64_MAX),
+                                           max_bytes.within(end, "poll_arrow", "max_bytes", 0, INT64_MAX));
         },
         nb::arg("subscription"), nb::arg("limit").none(), nb::arg("max_bytes").none(),
         nb::sig("def poll_arrow(subscription: Subscription, limit: int, max_bytes: int) -> tuple[Any, Any]"));

@@ -1,5 +1,6 @@
 // Errors, the exit gate and the arguments of hot methods.
 #include "arguments.hpp"
+#include "ends.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -76,6 +77,9 @@ PyObject *raise_current() noexcept {
         error.restore();
     } catch (const Error &error) {
         raise_error(error);
+    } catch (const nb::builtin_exception &error) {
+        const bool wrong_type = error.type() == nb::exception_type::type_error;
+        PyErr_SetString(wrong_type ? PyExc_TypeError : PyExc_RuntimeError, error.what());
     } catch (const std::system_error &error) { // the C++ library's: a thread that could not be started, say
         raise_error(Error(Code::system, error.what(), error.code().value()));
     } catch (const std::bad_alloc &) {
@@ -187,7 +191,9 @@ void pass_gate() {
 }
 void gate_passed() { --coming_back; }
 
-int64_t timeout_ns(PyObject *timeout) {
+std::string place_of(const End *end) { return end == nullptr ? std::string() : end->where() + ": "; }
+
+int64_t timeout_ns(PyObject *timeout, const End *end) {
     if (timeout == nullptr || timeout == Py_None) return for_ever;
     double seconds = 0;
     bool failed = false;
@@ -206,13 +212,13 @@ int64_t timeout_ns(PyObject *timeout) {
         PyErr_Clear();
     }
     if (failed || std::isnan(seconds) || seconds < 0)
-        throw Error(Code::invalid,
-                    "timeout is " + nb::cast<std::string>(nb::repr(timeout)) + ": it must be None or seconds from 0 on");
+        throw Error(Code::invalid, place_of(end) + "timeout is " + nb::cast<std::string>(nb::repr(timeout)) +
+                                       ": it must be None or seconds from 0 on");
     return seconds_to_ns(seconds);
 }
 
-int64_t Whole::within(const char *method, const char *name, int64_t least, int64_t most) const {
-    const std::string where = std::string(method) + "(): " + name + " is ";
+int64_t Whole::within(const End *end, const char *method, const char *name, int64_t least, int64_t most) const {
+    const std::string where = place_of(end) + std::string(method) + "(): " + name + " is ";
     if (PyIndex_Check(given.ptr()) == 0) throw nb::type_error((where + "a whole number, not " + class_name(given)).c_str());
     const nb::object number = nb::steal(PyNumber_Index(given.ptr()));
     if (!number.is_valid()) throw nb::python_error();
@@ -223,17 +229,19 @@ int64_t Whole::within(const char *method, const char *name, int64_t least, int64
                                    " to " + std::to_string(most));
 }
 
-BytesArgument::BytesArgument(PyObject *object) {
+void refuse_message(PyObject *object, const End *end) {
+    throw nb::type_error((place_of(end) + "a message is bytes or another bytes-like object, not " + class_name(object) +
+                          (PyUnicode_Check(object) ? ": encode it, or give the channel codec=\"json\"" : ""))
+                             .c_str());
+}
+
+BytesArgument::BytesArgument(PyObject *object, const End *end) {
     if (PyBytes_CheckExact(object)) {
         data_ = reinterpret_cast<const uint8_t *>(PyBytes_AS_STRING(object));
         size_ = static_cast<size_t>(PyBytes_GET_SIZE(object));
         return;
     }
-    if (PyUnicode_Check(object)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "a message is bytes or a buffer, not str: encode it, or give the channel codec=\"json\"");
-        throw nb::python_error();
-    }
+    if (PyObject_CheckBuffer(object) == 0) refuse_message(object, end);
     if (PyObject_GetBuffer(object, &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
     held_ = true;
     data_ = static_cast<const uint8_t *>(view_.buf);

@@ -40,8 +40,9 @@ PyObject *position_or_none(int64_t position) {
 PyObject *member_send(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
         const SendArguments given("send", args, count, names, true);
-        const int64_t position =
-            nb::inst_ptr<SyncMember>(self)->send(SyncBody(given.body), given.type, timeout_ns(given.timeout));
+        auto *member = nb::inst_ptr<SyncMember>(self);
+        const End *end = &member->publication().end();
+        const int64_t position = member->send(SyncBody(given.body, end), given.type, timeout_ns(given.timeout, end));
         if (position != no_room) return PyLong_FromLongLong(position);
         PyErr_Format(timeout_error(), "%U", nb::object(nb::handle(self).attr("_no_room")()).ptr());
         return nullptr;
@@ -53,7 +54,8 @@ PyObject *member_send(PyObject *self, PyObject *const *args, Py_ssize_t count, P
 PyObject *member_offer(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
         const SendArguments given("offer", args, count, names, false);
-        return position_or_none(nb::inst_ptr<SyncMember>(self)->offer(SyncBody(given.body), given.type));
+        auto *member = nb::inst_ptr<SyncMember>(self);
+        return position_or_none(member->offer(SyncBody(given.body, &member->publication().end()), given.type));
     } catch (...) {
         return raise_current();
     }
@@ -62,7 +64,8 @@ PyObject *member_offer(PyObject *self, PyObject *const *args, Py_ssize_t count, 
 PyObject *member_recv(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     try {
         auto *member = nb::inst_ptr<SyncMember>(self);
-        return member->recv(timeout_ns(optional_argument("recv", args, count, names, 0, "timeout"))).release().ptr();
+        const End *end = &member->publication().end();
+        return member->recv(timeout_ns(optional_argument("recv", args, count, names, 0, "timeout"), end)).release().ptr();
     } catch (...) {
         return raise_current();
     }
@@ -145,18 +148,20 @@ void bind_sync(nb::module_ &m) {
             .def(
                 "offer_many",
                 [](SyncMember &self, nb::object bodies, nb::object type) {
-                    return self.offer_many(MessagesArgument("offer_many", bodies.ptr(), true), type.ptr());
+                    return self.offer_many(MessagesArgument(self.publication().end(), "offer_many", bodies.ptr(), true),
+                                           type.ptr());
                 },
-                nb::arg("messages"), nb::kw_only(), nb::arg("type") = "",
+                nb::arg("messages").none(), nb::kw_only(), nb::arg("type") = "",
                 "Writes messages of one type in order until there is no room, without blocking, and returns how many. Takes a\n"
                 "sequence of texts and buffers, or one C-contiguous array whose rows are the messages.")
             .def(
                 "claim",
                 [](nb::object self, Whole given, nb::object timeout, nb::object type) {
-                    const auto length = static_cast<size_t>(given.within("claim", "length", 0, INT64_MAX));
                     auto &member = nb::cast<SyncMember &>(self);
+                    const End *end = &member.publication().end();
+                    const auto length = static_cast<size_t>(given.within(end, "claim", "length", 0, INT64_MAX));
                     Reservation place;
-                    if (member.claim(length, type.ptr(), timeout_ns(timeout.ptr()), place))
+                    if (member.claim(length, type.ptr(), timeout_ns(timeout.ptr(), end), place))
                         return new ClaimView(self, member.publication(), length, place);
                     PyErr_Format(timeout_error(), "%U", nb::object(self.attr("_no_room")()).ptr());
                     throw nb::python_error();
@@ -165,7 +170,10 @@ void bind_sync(nb::module_ &m) {
                 nb::rv_policy::take_ownership,
                 "Room for one body of `length` bytes, to be written in place. Waits for room as `send` does.")
             .def(
-                "poll", [](SyncMember &self, Whole limit) { return self.poll(limit.within("poll", "limit", 0, INT64_MAX)); },
+                "poll",
+                [](SyncMember &self, Whole limit) {
+                    return self.poll(limit.within(&self.publication().end(), "poll", "limit", 0, INT64_MAX));
+                },
                 nb::arg("limit").none() = 1000,
                 "The messages that are there now, at most `limit`. Never blocks. The next call raises an error behind the first "
                 "message, so that no message before it is lost.")
@@ -185,9 +193,9 @@ void bind_sync(nb::module_ &m) {
     m.def(
         "sync_try_send",
         [](SyncMember &member, nb::object body, nb::object type) {
-            return nb::steal(position_or_none(member.send(SyncBody(body.ptr()), type.ptr(), 0)));
+            return nb::steal(position_or_none(member.send(SyncBody(body.ptr(), &member.publication().end()), type.ptr(), 0)));
         },
-        nb::arg("member"), nb::arg("body"), nb::arg("type"),
+        nb::arg("member"), nb::arg("body").none(), nb::arg("type").none(),
         "`send` with a timeout of 0, which returns None if there is no room.");
     m.def(
         "sync_here", [](SyncMember &member) { member.here(); }, nb::arg("member"),
@@ -209,7 +217,7 @@ void bind_sync(nb::module_ &m) {
     m.def(
         "sync_wait_for_members",
         [](SyncMember &member, nb::handle attempt, nb::handle timeout) {
-            return member.wait_for_members(attempt, timeout_ns(timeout.ptr()));
+            return member.wait_for_members(attempt, timeout_ns(timeout.ptr(), &member.publication().end()));
         },
         nb::arg("member"), nb::arg("attempt"), nb::arg("timeout").none(),
         nb::sig("def sync_wait_for_members(member: SyncMember, attempt: collections.abc.Callable[[], bool], timeout: float | "

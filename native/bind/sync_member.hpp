@@ -20,10 +20,10 @@ inline std::string sync_text(nb::handle given, const char *what) {
 // A body is text or any buffer.
 class SyncBody {
   public:
-    explicit SyncBody(PyObject *given)
+    explicit SyncBody(PyObject *given, const End *end)
         : encoded_(PyUnicode_Check(given) ? nb::steal(PyUnicode_AsEncodedString(given, "utf-8", "surrogateescape"))
                                           : nb::borrow(given)),
-          bytes_(checked(encoded_)) {}
+          bytes_(checked(encoded_), end) {}
     const uint8_t *data() const { return bytes_.data(); }
     size_t size() const { return bytes_.size(); }
 

@@ -88,10 +88,22 @@ def unsendable(channel: str, error: Invalid) -> Invalid:
     return Invalid(f"{channel}: {error}")
 
 
+def no_message(channel: str, given: Any) -> TypeError:
+    """The error of a value that is no message of bytes, as compiled methods raise it."""
+    return TypeError(f"{channel}: a message is bytes or another bytes-like object, not {type(given).__name__}")
+
+
+def several(channel: str, messages: Iterable[Message]) -> Iterable[Message]:
+    """The messages given to `offer_many`. TypeError, with the channel's URI, for anything that is no list of them."""
+    if not isinstance(messages, Iterable):
+        raise TypeError(f"{channel}: offer_many takes a list of messages, not {type(messages).__name__}")
+    return messages
+
+
 def encoded_all(codec: Codec, channel: str, messages: Iterable[Any]) -> list[bytes]:
     """Messages as a codec encodes them. `Invalid`, with the channel's URI, for a value that it cannot carry."""
     encode, found = codec.encode, []
-    for message in messages:
+    for message in several(channel, messages):
         try:
             found.append(copied(encode(message)))
         except Invalid as error:

@@ -33,7 +33,7 @@ def local(channel: str) -> Channel:
 
 
 def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
-    """Waits until at least one subscription, sync queue or pipe socket has something to read, and returns those that do.
+    """Waits until at least one subscription, member or socket has something to read, and returns those that do.
 
     An empty list after `timeout` seconds; None waits for ever, 0 only looks. Costs one system call for all of them, of
     any kinds, ZeroMQ's included. `Invalid` for a handle that does not receive.
@@ -77,15 +77,13 @@ def _listed(subscriptions: Sequence[Any]) -> list[Any]:
 
 
 def _receiving(handle: Any) -> Any:
-    """The compiled end to wait on for a handle."""
+    """The end to wait on for a handle: a compiled one, or the handle itself."""
     end = getattr(handle, "_sub", handle)
     if isinstance(end, NativeSubscription):
         return end
-    from penstock.net.zmq_handle import ZmqHandle
-
-    if isinstance(end, ZmqHandle) and end.receives:
+    if getattr(end, "receives", False):  # one that has no compiled end, and says itself whether it is ready
         return end
-    raise Invalid(f"there is nothing to wait for on {handle!r}: give subscriptions, sync queues and sockets")
+    raise Invalid(f"there is nothing to wait for on {handle!r}: give subscriptions, members and sockets that receive")
 
 
 def channels(patterns: str | Sequence[str] = "*") -> Channels:

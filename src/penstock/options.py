@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from penstock._native import core as _native
 from penstock.errors import Invalid, NotFound
 
 MIB = 1 << 20
-TERM_LENGTH_MIN = 64 * 1024
+TERM_LENGTH_MIN, TERM_LENGTH_MAX = 64 * 1024, 1 << 30
 _GIVEN_AS = {"term_bytes": "term_length", "room": "capacity"}  # a log's computed values, by the option that gives them
 
 
@@ -52,14 +52,25 @@ def whole(value: Any, name: str, least: int = 0, most: int = (1 << 63) - 1) -> i
     return number
 
 
-def counted(value: Any, method: str, name: str) -> int:
-    """An argument that counts, checked as compiled methods check it: TypeError for what is no whole number, `Invalid` below 0."""
+class HasChannel(Protocol):
+    """A handle, which errors about its arguments name by its channel."""
+
+    @property
+    def channel(self) -> str:
+        """The channel's URI."""
+
+
+def counted(value: Any, method: str, name: str, handle: HasChannel) -> int:
+    """An argument of a handle's method that counts, checked as compiled methods check it. The error names the channel.
+
+    TypeError for what is no whole number, `Invalid` below 0.
+    """
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{method}(): {name} is a whole number, not {type(value).__name__}") from None
+        raise TypeError(f"{handle.channel}: {method}(): {name} is a whole number, not {type(value).__name__}") from None
     if not 0 <= number < 1 << 63:
-        raise Invalid(f"{method}(): {name} is {number}: it must be from 0 to {(1 << 63) - 1}")
+        raise Invalid(f"{handle.channel}: {method}(): {name} is {number}: it must be from 0 to {(1 << 63) - 1}")
     return number
 
 
@@ -115,7 +126,9 @@ class LogOptions:
         for name in ("stream_id", "initial_term_id"):
             if not -(1 << 31) <= getattr(self, name) < 1 << 31:
                 raise Invalid(f"{name} is {getattr(self, name)}: it must fit in 32 bits with a sign")
-        _within(self, 32, "term_bytes", "room", "max_members")
+        if self.term_length is None and self.room > TERM_LENGTH_MAX:
+            raise Invalid(f"capacity is {self.room}: it must be at most {TERM_LENGTH_MAX}")
+        _within(self, 32, "room", "term_bytes", "max_members")
         _within(self, 63, "start_position")
         _native.check_log_options(self.term_bytes, self.room, self.max_members, self.start_position)
 
@@ -185,6 +198,12 @@ class SyncOptions:
         _whole(self, "capacity", "max_members", "start_position")
         if not 1 <= self.max_members <= 512:
             raise Invalid(f"max_members is {self.max_members}: it must be from 1 to 512")
+        if not TERM_LENGTH_MIN <= self.capacity <= TERM_LENGTH_MAX or self.capacity & (self.capacity - 1):
+            raise Invalid(
+                f"capacity is {self.capacity}: it must be a power of two from {TERM_LENGTH_MIN} to {TERM_LENGTH_MAX}"
+            )
+        if self.start_position % self.capacity:
+            raise Invalid(f"start_position is {self.start_position}: it must be a multiple of the capacity below 2^63")
         _ = self.log
 
     @property
@@ -299,23 +318,24 @@ class FrameOptions:
         )
 
 
-def seconds(value: float | None, name: str) -> float:
-    """A duration in seconds; 0 for None. `Invalid` for negative or not a number."""
+def seconds(value: float | None, name: str, handle: HasChannel | None = None) -> float:
+    """A duration in seconds; 0 for None. `Invalid` for negative or not a number. handle: the one whose channel the error names."""
     if value is None:
         return 0.0
     if not isinstance(value, int | float) or not value >= 0:
-        raise Invalid(f"{name} is {value!r}: it must be None or seconds from 0 on")
+        where = "" if handle is None else f"{handle.channel}: "
+        raise Invalid(f"{where}{name} is {value!r}: it must be None or seconds from 0 on")
     return float(value) if value <= sys.float_info.max else math.inf  # there are larger integers
 
 
-def limit_of(timeout: float | None) -> float | None:
+def limit_of(timeout: float | None, handle: HasChannel | None = None) -> float | None:
     """A timeout in seconds; None: wait for ever. `Invalid` as for `seconds`."""
-    return None if timeout is None else seconds(timeout, "timeout")
+    return None if timeout is None else seconds(timeout, "timeout", handle)
 
 
-def deadline_of(timeout: float | None) -> float | None:
+def deadline_of(timeout: float | None, handle: HasChannel) -> float | None:
     """When a timeout that begins now is over, on the clock of `time.monotonic`; None: never. `Invalid` as for `seconds`."""
-    return None if timeout is None else time.monotonic() + seconds(timeout, "timeout")
+    return None if timeout is None else time.monotonic() + seconds(timeout, "timeout", handle)
 
 
 def patience(when_slow: str | None, drop_after: float | None) -> float:

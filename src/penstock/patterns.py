@@ -82,7 +82,7 @@ class Receiving(ABC, Generic[Raw, Made]):
 
         An error behind the first message waits for the next call, so that no message is lost to it.
         """
-        limit = counted(limit, "poll", "limit")
+        limit = counted(limit, "poll", "limit", self)
         self._raise_late()
         found: list[Made] = []
         try:
@@ -96,7 +96,7 @@ class Receiving(ABC, Generic[Raw, Made]):
 
     async def arecv(self, timeout: float | None = None) -> Made:
         """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses no message."""
-        limit = limit_of(timeout)
+        limit = limit_of(timeout, self)
         self._raise_late()
         raw = self._take(0)
         if raw is None and limit is None:

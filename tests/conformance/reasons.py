@@ -40,7 +40,9 @@ _ONE_WRITER = "One publication writes at a time: that is why a send needs no loc
 _ONE_PROCESS = Different("A `fake:` channel lives in one process, and in its forked children.")
 _GONE = "A message goes to one reader and is gone: there is no past to start in."
 _ZMQ_STREAM = "ZeroMQ keeps no stream: a reader gets the messages that are sent while it is connected."
-_ZMQ_SILENT = "ZeroMQ drops messages at a slow reader's `max_messages` and does not count them."
+_ZMQ_SILENT = (
+    'Unless `when_full="wait"`, ZeroMQ drops messages at a slow reader\'s `max_messages`, and does not count them.'
+)
 _ZMQ_CODEC = "Only the message's bytes are transmitted, so both ends name the codec."
 _ZMQ_LOCAL = "It is not in shared memory, so it cannot be inspected, recorded or removed."
 
@@ -56,7 +58,6 @@ REASONS: dict[tuple[str, str], Reason] = {
     ),
     ("every_reader_gets_every_message", "pipe"): Different("A pipe shares messages out: each goes to one reader."),
     ("full", "ring"): Different("A ring is never full: a slow reader is lapped."),
-    ("full", "zmq"): Different(_ZMQ_SILENT),
     ("start_earliest", "ring"): Refused(
         "A ring keeps nothing for late readers: its messages may be overwritten at any moment."
     ),
@@ -76,13 +77,12 @@ REASONS: dict[tuple[str, str], Reason] = {
     ("another_codec", "udp"): Different(_UDP_CODEC),
     ("lag", "zmq"): Refused("ZeroMQ does not report unread messages."),
     ("received_or_counted", "zmq"): Different(_ZMQ_SILENT),
-    ("codec", "frames"): Refused("Frames are arrays of one shape and dtype; `shape=` and `dtype=` say which."),
-    ("another_codec", "frames"): Refused("Frames are arrays of one shape and dtype; `shape=` and `dtype=` say which."),
-    ("unsendable", "frames"): Refused("Frames are arrays of one shape and dtype; `shape=` and `dtype=` say which."),
+    ("objects", "frames"): Refused("Frames are arrays of one shape and dtype."),
     ("inspect", "zmq"): Refused(_ZMQ_LOCAL),
     ("recorded", "zmq"): Refused(_ZMQ_LOCAL),
     ("latency", "zmq"): Different("Its messages carry no send time."),
     ("latency", "fake"): Different("A test steps the channel, so the time that a message waited says nothing."),
+    ("until_end", "member"): Refused("A member writes, too: the stream has not ended while it is there.", TypeError),
     ("remove", "zmq"): Refused(_ZMQ_LOCAL),
     ("until_end", "zmq"): Refused("ZeroMQ reconnects for ever: it does not say that a publisher has gone for good."),
     **{(promise, "fake"): _ONE_PROCESS for promise in ("killed_writer", "killed_reader", "recorded_in_a_process")},

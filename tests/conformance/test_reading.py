@@ -155,17 +155,19 @@ def test_poll_arrow(place):
 
 
 def test_limits(place):
-    """A limit that is no whole number is a `TypeError`; one below 0 is `Invalid`. With 0, `poll` and `poll_arrow` return nothing."""
+    """A limit that is no whole number is a `TypeError`; one below 0 is `Invalid`. The error names the channel. With 0, `poll` and `poll_arrow` return nothing."""
     pub, sub = place.pair()
 
     def check() -> None:
         for call, names in ((sub.poll, ("limit",)), (sub.poll_arrow, ("limit", "max_bytes"))):
             for name in names:
                 for wrong in ("a", 1.5, None):
-                    with pytest.raises(TypeError, match=f"{name} is a whole number, not "):
+                    with pytest.raises(TypeError, match=f"^{place.pattern}: .*{name} is a whole number, not "):
                         call(**{name: wrong})
                 for wrong in (-1, 1 << 63):
-                    with pytest.raises(penstock.Invalid, match=f"{name} is {wrong}: it must be from 0 to "):
+                    with pytest.raises(
+                        penstock.Invalid, match=f"^{place.pattern}: .*{name} is {wrong}: it must be from 0 to "
+                    ):
                         call(**{name: wrong})
 
     check()
@@ -182,13 +184,13 @@ def test_borrow(place):
     pub, sub = place.pair()
     pub.send(place.message(9))
     with sub.borrow(timeout=PATIENCE) as view:
-        assert bytes(view) == bytes(place.message(9))
+        assert bytes(place.body(view)) == bytes(place.message(9))
     assert sub.try_recv() is None
 
     async def work() -> bytes:
         pub.send(place.message(8))
         with await sub.aborrow(timeout=PATIENCE) as view:
-            return bytes(view)
+            return bytes(place.body(view))
 
     assert asyncio.run(work()) == bytes(place.message(8))
 
@@ -267,6 +269,13 @@ def test_start_position(place):
     pub.send(place.message(3))
     sub = place.subscribe(start=after)
     assert place.take(sub, 1) == [3]
+
+
+def test_unkept_position(place):
+    """A position that the channel does not keep is `Invalid`, or `Unsupported` where it keeps none. The error names the channel."""
+    place.publish()
+    with pytest.raises(penstock.Invalid, match=f"^{place.pattern}: "):
+        place.subscribe(start=1 << 40)
 
 
 def test_lag(place):

@@ -307,7 +307,7 @@ def test_socket_bad_timeout(meeting):
         for call in calls:
             counted = (1,) if call in (end.wait_for_readers, end.await_for_readers) else ()
             for wrong in (-1, float("nan"), "soon"):
-                with pytest.raises(penstock.Invalid, match="timeout"):
+                with pytest.raises(penstock.Invalid, match=f"^{meeting.pattern}: timeout is "):
                     found = call(*counted, wrong)
                     asyncio.run(found)
     assert meeting.exchange(one, other, b"1") == b"1"
@@ -319,9 +319,9 @@ def test_socket_limits(meeting):
     for end in (one, other):
         if end.name.removeprefix("a ") in ("request", "push"):
             continue
-        with pytest.raises(TypeError, match="limit is a whole number, not str"):
+        with pytest.raises(TypeError, match=f"^{meeting.pattern}: .*limit is a whole number, not str"):
             end.poll("a")
-        with pytest.raises(penstock.Invalid, match="limit is -1: it must be from 0 to "):
+        with pytest.raises(penstock.Invalid, match=f"^{meeting.pattern}: .*limit is -1: it must be from 0 to "):
             end.poll(-1)
 
 

@@ -1,6 +1,8 @@
 """Arguments and options of the data source that are wrong, and errors of Spark's: one line each."""
 
+import dataclasses
 import datetime
+import inspect
 import re
 import subprocess
 import sys
@@ -116,3 +118,12 @@ def test_what_spark_raises_becomes_one_line_of_ours():
     )
     for other in (RuntimeError(""), RuntimeError("a\nb"), RuntimeError("penstock.errors.SystemFailure: no\nb")):
         assert "\n" not in str(failure(other))
+
+
+def test_run_and_follow_list_every_option_of_the_pipeline():
+    from penstock.spark import pipeline, query
+
+    options = {field.name: field.default for field in dataclasses.fields(pipeline.Options)}
+    for verb in (pipeline.run, query.follow):
+        listed = inspect.signature(verb).parameters
+        assert {name: listed[name].default for name in options if name in listed} == options

@@ -4,7 +4,8 @@ A decision is code that asks which kind a channel has, instead of asking the kin
 
 - a comparison, or a `match`, with the name of a kind (`kind == "pipe"`, `parsed.kind in ("log", "sync")`);
 - a comparison of an attribute `.kind`, or of `.kind.name`, of a channel with anything else than None;
-- a tuple, list or set of at least two names of kinds, and a dictionary that has such names as its keys.
+- a tuple, list or set of at least two names of kinds, and a dictionary that has such names as its keys;
+- `isinstance` with a class that is imported from the module of a kind (`penstock.shm`, `penstock.net`), outside of that folder.
 
 Codecs have kinds, too, and `sync`, `pipe` and `frame` are among them; so have dtypes and parameters. A comparison is not counted where
 what is compared says so: its text has one of the words `codec`, `dtype`, `spec`, `found`, `parameter` in it. `codecs.py` and `columns/`
@@ -52,10 +53,29 @@ def _literal(node: ast.AST) -> bool:
     return False
 
 
-def decisions(source: str) -> list[int]:
-    """The lines of a module that decide by kind."""
+def _classes_of_kinds(tree: ast.AST, folder: str) -> set[str]:
+    """The names that a module imports from modules of kinds, other than those of its own folder."""
+    homes = [home for home in ("penstock.shm", "penstock.net") if home != f"penstock.{folder}"]
+    return {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(tuple(homes))
+        for alias in node.names
+    }
+
+
+def _asks_for_class(node: ast.AST, classes: set[str]) -> bool:
+    """Whether an expression is `isinstance` with one of these classes."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance"):
+        return False
+    return any(isinstance(part, ast.Name) and part.id in classes for part in ast.walk(node.args[1]))
+
+
+def decisions(source: str, folder: str = "") -> list[int]:
+    """The lines of a module that decide by kind. folder: the module's, below the package."""
     found: set[int] = set()
     tree = ast.parse(source)
+    classes = _classes_of_kinds(tree, folder)
     inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.Compare) for part in node.comparators}
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
@@ -67,7 +87,7 @@ def decisions(source: str) -> list[int]:
                 found.add(node.lineno)
         elif isinstance(node, ast.MatchValue) and _names_kinds(node.value):
             found.add(node.value.lineno)
-        elif _literal(node) and id(node) not in inside:
+        elif _asks_for_class(node, classes) or (_literal(node) and id(node) not in inside):
             found.add(node.lineno)
     return sorted(found)
 
@@ -77,7 +97,7 @@ def in_folder(folder: Path) -> dict[str, list[int]]:
     found = {}
     for path in sorted(folder.rglob("*.py")):
         name = path.relative_to(folder).as_posix()
-        if not set(NO_CHANNELS) & set(name.split("/")) and (lines := decisions(path.read_text())):
+        if not set(NO_CHANNELS) & set(name.split("/")) and (lines := decisions(path.read_text(), name.split("/")[0])):
             found[name] = lines
     return found
 

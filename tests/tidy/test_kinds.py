@@ -36,6 +36,7 @@ def test_no_decision_by_kind_outside_the_registry():
         'ROOMS = {"log": 1, "ring": 2}',
         'LOCAL = ("log", "ring")',
         'match kind:\n    case "pipe":\n        pass',
+        "from penstock.shm.frames import Frame\nif isinstance(found, int | Frame): pass",
     ],
 )
 def test_a_decision_is_found(code):

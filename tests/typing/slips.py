@@ -3,6 +3,7 @@
 import dataclasses
 
 import penstock
+import penstock.spark.pipeline
 from penstock import typed
 
 
@@ -50,6 +51,19 @@ def handles() -> None:
     typed.join_zmq("zmq+ipc:///tmp/a", role="request").late
     typed.join_zmq("zmq+ipc:///tmp/a", role="request").recv()  # refused
     typed.join_zmq("zmq+ipc:///tmp/a", role="pull", max_pipes=3)  # refused
+
+
+def archives(archive: penstock.Archive) -> None:
+    archive.read("log:a", decode=True, since="yesterday").num_rows
+    archive.read("log:a", decod=True)  # refused
+    archive.replay_onto("log:a", "log:b", limit=3, until="1h ago")
+    archive.replay_onto("log:a", "log:b", limits=3)  # refused
+    archive.record("log:a", drop_aftr=1)  # refused
+
+
+def pipelines(archive: str) -> None:
+    penstock.spark.pipeline.run(None, archive, "tables", tables=("raw", "messages"))
+    penstock.spark.pipeline.run(None, archive, "tables", table=("raw", "messages"))  # refused
 
 
 def classes() -> None:

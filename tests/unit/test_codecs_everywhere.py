@@ -80,9 +80,9 @@ def test_a_channel_carries_it(subject, codec, tmp_path):
         pub.wait_for_readers(1, timeout=PATIENCE)
         pub.send(sent)
         assert pub.offer_many([sent, sent]) == 2
-        assert same(sub.recv(timeout=PATIENCE), sent)
-        assert same(sub.recv(timeout=PATIENCE), sent)
-        assert same(sub.recv(timeout=PATIENCE), sent)
+        assert same(place.body(sub.recv(timeout=PATIENCE)), sent)
+        assert same(place.body(sub.recv(timeout=PATIENCE)), sent)
+        assert same(place.body(sub.recv(timeout=PATIENCE)), sent)
     finally:
         place.close()
 

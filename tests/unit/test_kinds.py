@@ -132,6 +132,13 @@ def test_an_option_of_another_kind_is_named_with_the_kind():
     assert penstock.channels() == []
 
 
+@pytest.mark.parametrize("channel", ["log:a", "ring:a", "sync:a", "pipe:a"])
+@pytest.mark.parametrize("capacity", [-1, 1, 1 << 40])
+def test_a_wrong_capacity_is_named_so(channel, capacity):
+    with pytest.raises(penstock.Invalid, match=f"^{channel}: capacity is {capacity}: it must be "):
+        penstock.publish(channel, capacity=capacity)
+
+
 def test_a_slow_readers_options_are_one_for_log_and_sync():
     for name in ("log:slow", "sync:slow"):
         penstock.subscribe(name, when_slow="drop", drop_after=0.1).close()

@@ -154,6 +154,8 @@ def test_arguments_are_checked():
         pipe.get(timeout=-1)
     with pytest.raises(TypeError):
         pipe.put()
+    with pytest.raises(TypeError, match="takes an optional block"):
+        pipe.get(1, 2, 3)
     begun = time.monotonic()
     with pytest.raises(penstock.TimedOut):
         pipe.get(timeout=0.05)

@@ -136,10 +136,11 @@ inline void check_room(Seat &seat, const OpenPart &part, uint32_t slots, bool ta
             need = i + 1;
         }
     need = std::max(need, there + (takes_one ? 1 : 0));
+    const uint32_t each = part.kind == Kind::sync ? 2 : 1; // a member of a sync queue reads and writes
     if (need > slots)
-        throw Error(Code::busy, where + ": " + std::to_string(there) + " are here already; " + std::to_string(slots) +
-                                    (part.kind == Kind::pipe ? " peers" : " slots") + " are too few: ask for at least " +
-                                    std::to_string(need) + ", or let some of them close first");
+        throw Error(Code::busy, where + ": " + std::to_string(there) + " readers are here already, and max_members=" +
+                                    std::to_string(slots / each) + " leaves them no room: ask for " +
+                                    std::to_string((need + each - 1) / each) + " at least, or let some of them close first");
 }
 
 // Gives the file its full size and allocates its memory. All bytes behind the slots become zero: a decider that was killed

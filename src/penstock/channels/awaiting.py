@@ -6,12 +6,12 @@ Knows descriptors, deadlines and the gates of tests. It must never know what a m
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from penstock._native import core as _native
 from penstock.errors import TimedOut
 from penstock.loops import patiently, readable
-from penstock.options import limit_of
+from penstock.options import HasChannel, limit_of
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ async def _until(
     *,
     members: bool = False,
 ) -> T:
-    limit = limit_of(timeout)
+    limit = limit_of(timeout, handles[0])
     found = attempt()
     if found is not None:
         return found
@@ -82,7 +82,7 @@ async def message(
 
     While a test holds the channel, the test ends the wait and not the clock.
     """
-    limit = limit_of(timeout)
+    limit = limit_of(timeout, cast("HasChannel", subscription))
     found = attempt()
     if found is not None:
         return found

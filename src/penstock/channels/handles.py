@@ -278,7 +278,7 @@ class DecodingSubscription(NativeSubscription):
 
         Ends before a message that does not decode: the next call raises its `DecodeError`, and the one after that continues.
         """
-        limit = counted(limit, "poll", "limit")
+        limit = counted(limit, "poll", "limit", self)
         found: list[Any] = []
         take, decode = _native.next_of_batch, self._decoded
         while len(found) < limit and (message := take(self, not found)) is not None:
@@ -321,7 +321,7 @@ class EarlySubscription(NativeSubscription):
 
     def recv(self, timeout: float | None = None) -> Any:
         """The next message; see `Subscription.recv`."""
-        deadline = deadline_of(timeout)
+        deadline = deadline_of(timeout, self)
         left = timeout
         while _decided(self) is None and _native.wait_any([self], left):
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
@@ -335,7 +335,7 @@ class EarlySubscription(NativeSubscription):
 
     def poll(self, limit: int = 1000) -> list[Any]:
         """The messages that are there now; see `Subscription.poll`."""
-        limit = counted(limit, "poll", "limit")
+        limit = counted(limit, "poll", "limit", self)
         return [] if _still_open(self) else self.poll(limit)
 
     def __next__(self) -> Any:
@@ -412,7 +412,9 @@ def _readers(subscriptions: Sequence[Any]) -> list[Any]:
     given = list(subscriptions)
     for handle in given:
         if not isinstance(handle, _native.Subscription):
-            raise Invalid(f"there is nothing to wait for on {handle!r}: give subscriptions, sync queues and sockets")
+            raise Invalid(
+                f"there is nothing to wait for on {handle!r}: give subscriptions, members and sockets that receive"
+            )
     return given
 
 

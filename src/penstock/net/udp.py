@@ -14,7 +14,7 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channel import Channel
 from penstock.channels import files, opening
-from penstock.errors import Busy, SystemFailure, Unsupported
+from penstock.errors import Busy, Invalid, SystemFailure, Unsupported
 from penstock.kinds import Kind, Layout
 from penstock.net import udp_address, udp_endpoint, udp_hosts, udp_options, udp_status, udp_tap
 from penstock.net.udp_handle import UdpPublication, UdpSubscription, publication, subscription
@@ -150,6 +150,11 @@ def open_subscription(
         "codec": codec,
     }
     opened: UdpSubscription = subscription(reader, channel, chosen, open_subscription, arguments, looking, ends)
+    if name == "position" and not opened.sessions:
+        opened.close()
+        raise Invalid(
+            f"{channel}: position {position} is not kept: no session was heard here yet; start is 'newest' or 'earliest'"
+        )
     return opened
 
 

@@ -25,7 +25,7 @@ from penstock.channels.handles import (
     Origin,
 )
 from penstock.codecs import Codec
-from penstock.errors import Corrupt, PenstockError
+from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.net import udp_hosts, udp_options, udp_status
 from penstock.net.udp_options import LINGER_MAX
 from penstock.status import ChannelStatus
@@ -83,10 +83,16 @@ def _session(found: dict[str, Any], channel: str) -> Session:
 def _reopened(self: Any) -> tuple[Any, ...]:
     """How to open a subscription again: at the same position, while it reads one session. Positions of several are their own."""
     handles.check_open(self)
-    arguments = dict(self._origin.arguments)
-    if len(_native.udp_sessions(self)) == 1:
-        arguments["start"] = self.position
-    return handles.reopen, (self._origin.opener, self._origin.channel, arguments)
+    position = self.position if len(_native.udp_sessions(self)) == 1 else None
+    return _open_again, (self._origin.opener, self._origin.channel, self._origin.arguments, position)
+
+
+def _open_again(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any], position: int | None) -> Any:
+    """A subscription again: at its position, if this machine still keeps it."""
+    if position is not None:
+        with contextlib.suppress(Invalid):
+            return handles.reopen(opener, channel, {**arguments, "start": position})
+    return handles.reopen(opener, channel, arguments)
 
 
 def _statistics(self: Any) -> ChannelStatus:

@@ -268,7 +268,7 @@ class ZmqHandle:
 
     def _until(self, attempt: Callable[[], T | None], mask: int, timeout: float | None) -> T | None:
         """The first result of `attempt` that is not None; None after `timeout` seconds. mask: what to wait for; 0: any news."""
-        left = math.inf if timeout is None else seconds(timeout, "timeout")
+        left = math.inf if timeout is None else seconds(timeout, "timeout", self)
         found = attempt()
         if found is not None or left == 0:
             return found
@@ -301,7 +301,7 @@ class ZmqHandle:
 
     async def _auntil(self, attempt: Callable[[], T | None], mask: int, timeout: float | None) -> T | None:
         """`_until` in the running event loop. Cancelled, it leaves what `attempt` would have taken."""
-        left = limit_of(timeout)
+        left = limit_of(timeout, self)
         found = attempt()
         if found is not None or left == 0:
             return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NoReturn
 
+from penstock import codecs
 from penstock.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Invalid, TimedOut, Unsupported
@@ -15,6 +16,7 @@ from penstock.net.zmq_options import ZmqOptions
 from penstock.net.zmq_publication import reopening
 from penstock.net.zmq_receiving import Taken, ZmqReceiving
 from penstock.net.zmq_sending import ZmqClaim, ZmqSending
+from penstock.options import counted
 from penstock.patterns import Body, Routed, encoded
 
 TYPES = {
@@ -89,11 +91,13 @@ class ZmqSocket(ZmqSending):
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits until at least `count` peers are connected. `TimedOut` after `timeout` seconds."""
-        self._enough(count, self._until(lambda: True if self.readers >= count else None, 0, timeout))
+        least = counted(count, "wait_for_readers", "count", self)
+        self._enough(count, self._until(lambda: True if self.readers >= least else None, 0, timeout))
 
     async def await_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """`wait_for_readers` in the running event loop."""
-        self._enough(count, await self._auntil(lambda: True if self.readers >= count else None, 0, timeout))
+        least = counted(count, "await_for_readers", "count", self)
+        self._enough(count, await self._auntil(lambda: True if self.readers >= least else None, 0, timeout))
 
     def _enough(self, count: int, found: bool | None) -> None:
         if found is None:
@@ -158,7 +162,7 @@ class ZmqTalker(ZmqSocket, ZmqReceiving):
 
     def offer_many(self, messages: Iterable[Body]) -> int:
         """Sends messages in order until there is no room. Returns how many were sent. Never blocks."""
-        return self._try_all([self._frames_of(message) for message in messages])
+        return self._try_all([self._frames_of(message) for message in codecs.several(self.channel, messages)])
 
     def claim(self, length: int, timeout: float | None = None) -> ZmqClaim:
         """Memory for one message of `length` bytes. The end of the block sends a copy of it, and waits as `send` does."""
@@ -195,7 +199,7 @@ class ZmqRouter(ZmqSocket, ZmqReceiving):
     def offer_many(self, messages: Iterable[Body], *, to: str) -> int:
         """Sends messages to one dealer in order until it has no room. Returns how many were sent. Never blocks."""
         name = self._named(to)
-        return self._try_all([[name, *self._body(message)] for message in messages])
+        return self._try_all([[name, *self._body(message)] for message in codecs.several(self.channel, messages)])
 
     def claim(self, length: int, timeout: float | None = None, *, to: str) -> ZmqClaim:
         """Memory for one message of `length` bytes to one dealer. The end of the block sends a copy of it, and waits as `send` does."""

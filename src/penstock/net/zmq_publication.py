@@ -14,7 +14,7 @@ from penstock.net.zmq_handle import LOOK_MASK, ZmqHandle
 from penstock.net.zmq_monitor import Monitor
 from penstock.net.zmq_options import ZmqOptions
 from penstock.net.zmq_sending import ZmqClaim, ZmqSending
-from penstock.options import seconds
+from penstock.options import counted, seconds
 from penstock.patterns import encoded
 from penstock.publication import Publication
 
@@ -68,7 +68,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         parts. It waits with `when_full="wait"` only: `TimedOut` if a queue was full for `timeout` seconds.
         """
         if timeout is not None:
-            seconds(timeout, "timeout")
+            seconds(timeout, "timeout", self)
         if type(data) is bytes and topic is None and self._plain:
             with self._lock:
                 if self._socket is not None:
@@ -95,7 +95,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def offer_many(self, messages: Iterable[Any], *, topic: Topic = None) -> int:
         """Sends messages in order until there is no room. Returns how many were sent. Never blocks."""
-        return self._try_all([self._frames(message, topic) for message in messages])
+        return self._try_all([self._frames(message, topic) for message in codecs.several(self.channel, messages)])
 
     def claim(self, length: int, timeout: float | None = None, *, topic: Topic = None) -> ZmqClaim:
         """Memory for one message of `length` bytes. The end of the block sends a copy of it, and waits as `send` does.
@@ -178,7 +178,8 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def _look_for(self, count: int, topic: Topic) -> Callable[[], bool | None]:
         wanted = None if topic is None else codecs.copied(encoded(topic))
-        return lambda: True if self._readers(wanted) >= count else None
+        enough = counted(count, "wait_for_readers", "count", self)
+        return lambda: True if self._readers(wanted) >= enough else None
 
     def _enough(self, count: int, found: bool | None) -> None:
         if found is None:

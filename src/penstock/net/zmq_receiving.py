@@ -186,7 +186,7 @@ class ZmqReceiving(ZmqTaking):
     def recv(self, timeout: float | None = None) -> Any:
         """The next message. Waits for it. `TimedOut` after `timeout` seconds."""
         if timeout is not None:
-            seconds(timeout, "timeout")
+            seconds(timeout, "timeout", self)
         taken = self._take()
         if taken is None:
             taken = self._expected(self._until(self._take, self._zmq.POLLIN, timeout))
@@ -210,7 +210,7 @@ class ZmqReceiving(ZmqTaking):
 
         Ends before a message that cannot be decoded. The next call raises its error, and the one after that continues behind it.
         """
-        limit = counted(limit, "poll", "limit")
+        limit = counted(limit, "poll", "limit", self)
         found: list[Any] = []
         while len(found) < limit and (taken := self._take()) is not None:
             try:
@@ -231,7 +231,10 @@ class ZmqReceiving(ZmqTaking):
         import pyarrow as pa
 
         self._refuse("poll_arrow")
-        limit, max_bytes = counted(limit, "poll_arrow", "limit"), counted(max_bytes, "poll_arrow", "max_bytes")
+        limit, max_bytes = (
+            counted(limit, "poll_arrow", "limit", self),
+            counted(max_bytes, "poll_arrow", "max_bytes", self),
+        )
         columns: tuple[list[Any], ...] = ([], [], [], [], [])
         size = 0
         while len(columns[0]) < limit and size < max_bytes and (taken := self._take()) is not None:

@@ -83,7 +83,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking):
 
     async def arequest(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
         """`request` in the running event loop. Cancelling it forgets the request."""
-        limit = limit_of(timeout)
+        limit = limit_of(timeout, self)
         while True:
             pending, frames = self._asked(body)
             try:
@@ -126,7 +126,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking):
         await self._pumps.answered(pending, self.fileno, self._turned)
 
     async def _await(self, pending: ZmqPending, timeout: float | None) -> None:
-        limit = limit_of(timeout)
+        limit = limit_of(timeout, self)
         if not pending.done:
             message = f"{self.channel}: no reply within the timeout{self._why()}"
             try:
@@ -158,7 +158,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking):
         self._pending.pop(pending.number, None)
 
     def _wait(self, pending: ZmqPending, timeout: float | None) -> None:
-        deadline = deadline_of(timeout)
+        deadline = deadline_of(timeout, self)
         while not pending.done:
             left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
             frames = self._until(self._take_reply, self._zmq.POLLIN, max(left, 0))

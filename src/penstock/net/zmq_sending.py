@@ -9,7 +9,7 @@ from typing import Any
 from penstock import codecs
 from penstock.errors import Closed, Disconnected, Invalid, SystemFailure, TimedOut
 from penstock.net.zmq_handle import ZmqHandle
-from penstock.options import seconds, whole
+from penstock.options import counted, seconds
 from penstock.patterns import decoded, encoded
 
 
@@ -83,11 +83,20 @@ class ZmqSending(ZmqHandle):
             except Invalid as error:
                 raise codecs.unsendable(self.channel, error) from error.__cause__
         if not isinstance(data, list | tuple):
-            return [encoded(data)]
-        parts = [encoded(part) for part in data]
+            return [self._part(data)]
+        parts = [self._part(part) for part in data]
         if not parts:
             raise Invalid(f"{self.channel}: a message has at least one part")
         return parts
+
+    def _part(self, data: Any) -> Any:
+        part = encoded(data)
+        if type(part) is not bytes:
+            try:
+                memoryview(part)
+            except TypeError:
+                raise codecs.no_message(self.channel, data) from None
+        return part
 
     def _try(self, frames: list[Any]) -> int | None:
         """The position after the message, or None if there is no room."""
@@ -132,9 +141,9 @@ class ZmqSending(ZmqHandle):
         return position
 
     def _claimed(self, length: int, front: list[Any], timeout: float | None) -> ZmqClaim:
-        size, codec = whole(length, "length"), self._codec
+        size, codec = counted(length, "claim", "length", self), self._codec
         if timeout is not None:
-            seconds(timeout, "timeout")
+            seconds(timeout, "timeout", self)
         if not self._plain and codec.size is None:
             raise Invalid(
                 f"{self.channel}: claim writes bytes as they are, and messages here are {codec.kind}: use send or offer"

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock import codecs
 from penstock.clock import Clock, SystemClock
@@ -164,7 +164,17 @@ class ArchiveReading:
         )
 
     def read(
-        self, recording: int | str, *, columns: Sequence[str] = COLUMNS_READ, decode: bool = False, **options: Any
+        self,
+        recording: int | str,
+        *,
+        columns: Sequence[str] = COLUMNS_READ,
+        decode: bool = False,
+        start: int = 0,
+        end: int = FOR_EVER,
+        since: Moment = TIME_MIN,
+        until: Moment = TIME_MAX,
+        batch_rows: int = 32768,
+        frames: bool = False,
     ) -> pa.Table:
         """A recording, or a part of it, as one Arrow table; options as in `scan`.
 
@@ -173,15 +183,25 @@ class ArchiveReading:
         """
         import pyarrow as pa
 
+        asked = columns
         if decode:
             from penstock.record import decoded
 
-            decoded.check(columns, options.get("frames", False))
+            decoded.check(columns, frames)
             asked = [*columns, *({"payload"} - set(columns))]
-            scanner = self.scan(recording, columns=asked, **options)
+        scanner = self.scan(
+            recording,
+            columns=asked,
+            start=start,
+            end=end,
+            since=since,
+            until=until,
+            batch_rows=batch_rows,
+            frames=frames,
+        )
+        if decode:
             batches = list(scanner) or [scanner.empty()]
             return decoded.table(batches, columns, self._about(recording).codec)
-        scanner = self.scan(recording, columns=columns, **options)
         batches = list(scanner)
         return pa.Table.from_batches(batches, schema=None if batches else scanner.empty().schema)
 
@@ -228,7 +248,10 @@ class ArchiveReading:
         speed: float | None = None,
         timeout: float | None = None,
         limit: int | None = None,
-        **options: Any,
+        start: int = 0,
+        end: int = FOR_EVER,
+        since: Moment = TIME_MIN,
+        until: Moment = TIME_MAX,
     ) -> int:
         """Publishes a recording onto a channel, each message encoded as it was; how many. Options as in `replay`.
 
@@ -238,7 +261,8 @@ class ArchiveReading:
             whole(limit, "limit", 0, sys.maxsize)
         info = self.find(recording)
         decode = replaying.holds_frames(channel)
-        found = itertools.islice(self.replay(info.id, speed=speed, decode=decode, **options), limit)
+        replayed = self.replay(info.id, start=start, end=end, since=since, until=until, speed=speed, decode=decode)
+        found = itertools.islice(replayed, limit)
         return replaying.publish(self._connector, channel, info, found, timeout)
 
     def play(

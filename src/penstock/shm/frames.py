@@ -147,7 +147,9 @@ class FramePublication(NativePublication):
     def offer_many(self, messages: Any) -> int:
         """Publishes arrays in order until no buffer is free. Returns how many."""
         count = 0
-        for pixels in [self._fitting(data) for data in messages]:  # nothing is sent if one does not fit
+        for pixels in [
+            self._fitting(data) for data in codecs.several(self.channel, messages)
+        ]:  # nothing is sent if one does not fit
             if self.offer(pixels) is None:
                 break
             count += 1
@@ -232,7 +234,7 @@ class FrameSubscription(NativeSubscription):
 
     def poll(self, limit: int = 1000) -> list[Frame]:
         """The frames that are there now, at most `limit` frames. Never blocks."""
-        limit = counted(limit, "poll", "limit")
+        limit = counted(limit, "poll", "limit", self)
         found: list[Frame] = []
         try:
             while len(found) < limit and (frame := self.try_recv()) is not None:
@@ -250,7 +252,10 @@ class FrameSubscription(NativeSubscription):
         """
         import pyarrow as pa
 
-        limit, max_bytes = counted(limit, "poll_arrow", "limit"), counted(max_bytes, "poll_arrow", "max_bytes")
+        limit, max_bytes = (
+            counted(limit, "poll_arrow", "limit", self),
+            counted(max_bytes, "poll_arrow", "max_bytes", self),
+        )
         schema = handles.to_batch(_native.poll_arrow(self, 0, 1)).schema
         columns: dict[str, list[Any]] = {name: [] for name in schema.names}
         room = max(1, max_bytes // self._kind.bytes)

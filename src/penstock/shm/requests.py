@@ -57,7 +57,7 @@ class Pending:
     async def aresult(self, timeout: float | None = None) -> Any:
         """The reply as `result` gives it, awaited in the running event loop. Cancelling it leaves the request under way."""
         requester = self._requester
-        limit = limit_of(timeout)
+        limit = limit_of(timeout, requester)
         requester._leave_to_parent()
         if not self.done:
             late = f"{requester.channel}: no reply within the timeout"
@@ -92,7 +92,7 @@ class Requester(Socket):
         `Disconnected` if the server dies with the request. With `retries`, another server is asked so many times instead: then the
         request may be done twice.
         """
-        deadline = deadline_of(timeout)
+        deadline = deadline_of(timeout, self)
         if self._pending or self._forks != _forks or (self._gate is not None and self._gate.held):
             pending = self._submit(body, retries, timeout)
         else:  # the fast path while no other request is under way: one call sends, and waits a little for the reply
@@ -148,7 +148,7 @@ class Requester(Socket):
     async def arequest(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
         """Sends a request and awaits its reply in the running event loop. Cancelling it forgets the request."""
         pending = self._pended(body, retries)
-        limit = limit_of(timeout)
+        limit = limit_of(timeout, self)
         try:
             await loops.patiently(self._answered(pending), limit, f"{self.channel}: no reply within the timeout")
         except BaseException:
@@ -218,7 +218,7 @@ class Requester(Socket):
 
     def _wait(self, pending: Pending, timeout: float | None) -> None:
         self._leave_to_parent()
-        deadline = deadline_of(timeout)
+        deadline = deadline_of(timeout, self)
         while not pending.done:
             left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
             if not self._receive(max(left, 0)) and (left <= 0 or self._stepped()) and not pending.done:

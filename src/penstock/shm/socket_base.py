@@ -227,7 +227,9 @@ class Socket:
 
     def _offer_many(self, to: int, messages: Iterable[Body]) -> int:
         sent = 0
-        for data, kind in [self._pack(message) for message in messages]:  # nothing is sent if one cannot be
+        for data, kind in [
+            self._pack(message) for message in codecs.several(self.channel, messages)
+        ]:  # nothing is sent if one cannot be
             if _native.pipe_send(self._pub, to, 0, kind, data, 0) is None:
                 break
             sent += 1

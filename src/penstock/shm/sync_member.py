@@ -97,6 +97,11 @@ class SyncMember(_native.SyncMember):
         return self._sub.position
 
     @property
+    def send_position(self) -> int:
+        """The end of the stream: the position after the newest message of any member."""
+        return self._pub.position
+
+    @property
     def lag(self) -> int:
         """Bytes of the stream that this member has not read."""
         return self._sub.lag
@@ -171,7 +176,7 @@ class SyncMember(_native.SyncMember):
 
     async def arecv(self, timeout: float | None = None) -> SyncMessage:
         """The next message; waits in the running event loop. Cancelling it loses nothing."""
-        limit = limit_of(timeout)
+        limit = limit_of(timeout, self)
         return await loops.patiently(self._arecv(), limit, f"{self.channel}: no message within the timeout")
 
     async def _arecv(self) -> SyncMessage:
@@ -193,7 +198,7 @@ class SyncMember(_native.SyncMember):
 
     async def aborrow(self, timeout: float | None = None) -> Borrowed:
         """The same; waits in the running event loop: `with await member.aborrow() as message:`."""
-        limit = limit_of(timeout)
+        limit = limit_of(timeout, self)
         return await loops.patiently(self._aborrow(), limit, f"{self.channel}: no message within the timeout")
 
     async def _aborrow(self) -> Borrowed:
@@ -251,14 +256,16 @@ class SyncMember(_native.SyncMember):
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits until so many others read, as `readers` counts them; `TimedOut` after `timeout` seconds."""
+        least = counted(count, "wait_for_readers", "count", self)
         try:
-            self._pub.wait_for_readers(count + (not self._origin.own), timeout)
+            self._pub.wait_for_readers(least + (not self._origin.own), timeout)
         except TimedOut:
             raise TimedOut(self._too_few(count)) from None
 
     async def await_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """The same; waits in the running event loop."""
-        attempt = lambda: True if self.readers >= count else None  # noqa: E731
+        least = counted(count, "await_for_readers", "count", self)
+        attempt = lambda: True if self.readers >= least else None  # noqa: E731
         await awaiting.members(self._pub, attempt, timeout, self._too_few(count))
 
     def _too_few(self, count: int) -> str:
@@ -400,7 +407,7 @@ class CodecSyncMember(SyncMember):
 
         Ends before a message that does not decode: the next call raises its `DecodeError`, and the one after that continues.
         """
-        limit = counted(limit, "poll", "limit")
+        limit = counted(limit, "poll", "limit", self)
         found: list[SyncMessage] = []
         take = _native.sync_next_of_batch
         while len(found) < limit and (message := take(self, not found)) is not None:

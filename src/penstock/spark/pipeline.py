@@ -164,7 +164,13 @@ def run(
     out: str | Path,
     *,
     progress: Progress | None = None,
-    **options: Any,
+    window: float = 1.0,
+    compression: str = "snappy",
+    tables: Sequence[str] | None = None,
+    range_bytes: int = 32 << 20,
+    commit_bytes: int = COMMIT_BYTES,
+    retain: float = 3600.0,
+    own: Sequence[str | Path] = (),
 ) -> Outcome:
     """Brings the tables in `out` up to date with an archive, once.
 
@@ -180,7 +186,16 @@ def run(
     Raises `Busy` if another pipeline writes to `out`, and `Corrupt` if a recording or a stream of the archive is damaged; all else is in
     the tables then.
     """
-    with Pipeline(spark, archive, out, Options(**options), progress) as pipeline:
+    options = Options(
+        window=window,
+        compression=compression,
+        tables=None if tables is None else tuple(tables),
+        range_bytes=range_bytes,
+        commit_bytes=commit_bytes,
+        retain=retain,
+        own=own,
+    )
+    with Pipeline(spark, archive, out, options, progress) as pipeline:
         outcome = pipeline.step()
     pipeline.check()
     return outcome

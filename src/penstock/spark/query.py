@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from penstock.errors import Invalid
 from penstock.spark.engine import Progress
 from penstock.spark.failures import failure, unlogged
 from penstock.spark.own_tables import isolated
-from penstock.spark.pipeline import Options, Outcome, Pipeline, log
+from penstock.spark.pipeline import COMMIT_BYTES, Options, Outcome, Pipeline, log
 from penstock.spark.reading import Reading
 
 if TYPE_CHECKING:
@@ -137,7 +137,13 @@ def follow(
     until: Callable[[float], bool] | None = None,
     progress: Progress | None = None,
     on_step: Callable[[Outcome], None] | None = None,
-    **options: Any,
+    window: float = 1.0,
+    compression: str = "snappy",
+    tables: Sequence[str] | None = None,
+    range_bytes: int = 32 << 20,
+    commit_bytes: int = COMMIT_BYTES,
+    retain: float = 3600.0,
+    own: Sequence[str | Path] = (),
 ) -> Outcome:
     """Runs the pipeline as a streaming query. The sums of all its steps, and the tables' rows at the end.
 
@@ -150,6 +156,15 @@ def follow(
         raise Invalid(
             "a query over Spark Connect cannot write tables: use penstock.spark.pipeline.run, again and again"
         )
+    options = Options(
+        window=window,
+        compression=compression,
+        tables=None if tables is None else tuple(tables),
+        range_bytes=range_bytes,
+        commit_bytes=commit_bytes,
+        retain=retain,
+        own=own,
+    )
     begun = time.monotonic()
     found: list[Outcome] = []
 
@@ -158,7 +173,7 @@ def follow(
         if on_step is not None:
             on_step(outcome)
 
-    with unlogged(), Pipeline(spark, archive, out, Options(**options), progress) as pipeline:
+    with unlogged(), Pipeline(spark, archive, out, options, progress) as pipeline:
         pipeline.consumer = Reading(pipeline.archive, str(pipeline.folder))
         query = Query(pipeline, note, once=every is None)
         try:
