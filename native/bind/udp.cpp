@@ -356,9 +356,14 @@ void bind_udp(nb::module_ &m) {
         "udp_finish",
         [](double seconds) {
             const int64_t ns = seconds_to_ns(seconds);
-            without_interpreter([&] { Keeper::instance().finish(ns); });
+            bool done = false;
+            without_interpreter([&] { done = Keeper::instance().finish(ns); });
+            return done;
         },
-        nb::arg("seconds"), "Waits until all closed publications have sent what they had, at most so long.");
+        nb::arg("seconds"), "Waits until all closed publications are done, at most so long. Whether they are.");
+    m.def(
+        "udp_unsent", [] { return Keeper::instance().take_unsent(); },
+        "The closed publications that gave up since the last call: the channel of each, and how many bytes were never sent.");
 }
 
 } // namespace penstock::bind

@@ -46,7 +46,7 @@ struct Publication : Peer {
 
 struct Seen {
     int32_t session;
-    uint64_t join, position, lost, counted;
+    uint64_t begun, position, lost, counted;
     bool at_end;
 };
 
@@ -164,8 +164,8 @@ std::optional<Terms> Host::open(const wire::SetupFrame &setup, const Address &) 
 void Host::close(const Image &image) {
     const Held &mine = held[image.session()];
     if (mine.reader)
-        seen.push_back({image.session(), image.join(), mine.reader->position(), mine.reader->lost(), image.counts().bytes_lost,
-                        image.end().has_value() && image.rebuilt() == *image.end()});
+        seen.push_back({image.session(), mine.reader->begun(), mine.reader->position(), mine.reader->lost(),
+                        image.counts().bytes_lost, image.end().has_value() && image.rebuilt() == *image.end()});
     held.erase(image.session());
 }
 
@@ -330,6 +330,15 @@ void World::judge(const Host &host) const {
         CHECK(seen.lost <= seen.counted, "%lu bytes lost, %lu counted", static_cast<unsigned long>(seen.lost),
               static_cast<unsigned long>(seen.counted));
     }
+    // Between two images of a publication nothing is missing that is not counted.
+    std::map<int32_t, uint64_t> reached;
+    uint64_t skipped = 0;
+    for (const Seen &seen : host.seen) {
+        if (const auto before = reached.find(seen.session); before != reached.end()) skipped += seen.begun - before->second;
+        reached[seen.session] = seen.position;
+    }
+    CHECK(skipped <= host.receiver.counts().bytes_skipped, "%lu bytes between images, %lu counted",
+          static_cast<unsigned long>(skipped), static_cast<unsigned long>(host.receiver.counts().bytes_skipped));
     if (fate.rough) return;
     CHECK(host.seen.size() == 1, "%zu images of one session", host.seen.size());
     const Seen &seen = host.seen[0];

@@ -101,7 +101,9 @@ class Reader {
         position_ = log.start / round * round + image.join();
         if (position_ < log.start) position_ += round;
         shift_ = position_ - image.join();
+        begun_ = position_;
     }
+    uint64_t begun() const { return begun_; }
     uint64_t lost() const { return lost_; }
     uint64_t frames() const { return frames_; }
     uint64_t position() const { return position_; }
@@ -131,7 +133,7 @@ class Reader {
 
   private:
     const Log &log_;
-    uint64_t position_ = 0, shift_ = 0;
+    uint64_t position_ = 0, shift_ = 0, begun_ = 0;
     uint64_t lost_ = 0, frames_ = 0;
 };
 

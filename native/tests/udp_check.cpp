@@ -391,6 +391,53 @@ void a_keeper_comes_when_it_is_due() {
     CHECK(keeper.cycle(0) == now + 1'000'000'000 && keeper.visits() == 15);
 }
 
+// A closed publication goes on for as long as its receivers take something, however slowly. When nothing has moved for its linger
+// it gives up, and says how much it had still to send.
+void a_closed_publication_waits_for_slow_receivers(const Folder &folder) {
+    constexpr int64_t linger = 1'000'000'000, pause = linger * 9 / 10;
+    constexpr uint32_t room = 1056, messages = 10; // bytes that a message takes
+    for (const bool slow : {true, false}) {
+        UdpWriterOptions options;
+        options.to = parse_address("127.0.0.1", free_port());
+        options.linger_ns = linger;
+        UdpSocket peer(options.to, "test");
+        peer.bind(options.to);
+        Outgoing out("udp:test", folder.path("closing."), options, 77, NetCalls::system());
+        int64_t now = monotonic_ns();
+        out.turn(now, true);
+        sockaddr_storage from{};
+        socklen_t length = sizeof from;
+        char setup[64];
+        CHECK(recvfrom(peer.fd(), setup, sizeof setup, 0, reinterpret_cast<sockaddr *>(&from), &length) == 40);
+        const auto take = [&](uint32_t messages_read) { // and there is room for one more
+            auto frame = wire::make<wire::StatusFrame>(wire::Type::status);
+            frame.start.length = wire::status_length;
+            frame.session = 77;
+            frame.stream = options.stream;
+            frame.term_id = options.initial_term_id;
+            frame.term_offset = static_cast<int32_t>(messages_read * room);
+            frame.window = room;
+            CHECK(sendto(peer.fd(), &frame, wire::status_length, 0, reinterpret_cast<sockaddr *>(&from), length) > 0);
+        };
+        auto log = std::make_shared<TermLog>(out.fd(), out.where(), out.mapping());
+        LogWriter writer(log, true, nullptr);
+        const std::vector<char> body(1000, 'x');
+        for (uint32_t i = 0; i < messages; ++i) CHECK(writer.offer(body.data(), body.size()) != no_room);
+        log->detach();
+        take(0);
+        out.close(now);
+        CHECK(out.sent() == room);
+        for (uint32_t i = 1; slow && i < messages; ++i) {
+            take(i);
+            CHECK(!out.keep(now += pause).done && out.sent() == (i + 1) * room, "%lu", static_cast<unsigned long>(out.sent()));
+        }
+        CHECK(!out.keep(now += pause).done);
+        CHECK(out.keep(now += pause).done);
+        const Keeper::Unsent expected{{"udp:test", (messages - 1) * room}};
+        CHECK(Keeper::instance().take_unsent() == (slow ? Keeper::Unsent{} : expected));
+    }
+}
+
 // A message goes from one to the other, at this address.
 void reaches(const Folder &folder, const Address &at) {
     UdpEndpointOptions options;
@@ -417,6 +464,7 @@ int main(int argc, char **argv) {
     a_message_arrives(folder);
     a_late_subscription_counts_when_it_reads(folder);
     messages_that_wait_in_vain_wait_no_more(folder);
+    a_closed_publication_waits_for_slow_receivers(folder);
     a_new_holder_goes_on(folder);
     a_takeover_fails_half_way(folder);
     many_messages(folder, 100'000 * scale, 64);

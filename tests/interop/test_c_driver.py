@@ -213,6 +213,29 @@ def test_a_late_joiner_of_ours_begins_where_aeron_is(peer, at):
     assert 0 < found["messages"] <= 600
 
 
+def test_a_late_joiner_of_aerons_begins_where_we_are(at):
+    """A receiver of ours is there from the start. The driver comes when 400 messages have been read, to a group of two."""
+    other = f"127.0.0.1:{free_port()}"
+    with (
+        penstock.subscribe(f"udp://{at}/{STREAM}") as sub,
+        penstock.publish(f"udp://{at}/{STREAM}", destinations=[other], flow_control="min", **TERM) as ours,
+        aeron.driver() as late,
+    ):
+        ours.wait_for_readers(1, timeout=PATIENCE_S)
+        for number in range(400):
+            ours.send(body(number, size_of(number, SHORT)), timeout=PATIENCE_S)
+            assert sub.recv(timeout=PATIENCE_S) == body(number, size_of(number, SHORT))
+        late.call("subscribe", channel=channel(other), stream=STREAM, sizes=SHORT, first=400)
+        ours.wait_for_readers(2, timeout=PATIENCE_S)
+        late.begin("read", count=600, sessions=1, ends=True, seconds=PATIENCE_S)
+        for number in range(400, 1_000):
+            ours.send(body(number, size_of(number, SHORT)), timeout=PATIENCE_S)
+            assert sub.recv(timeout=PATIENCE_S) == body(number, size_of(number, SHORT))
+        ours.close()
+        found = late.answer()
+    assert (found["wrong"], found["counts"], found["firsts"], found["ended"]) == ([], [600], [400], True)
+
+
 def test_aerons_receivers_ask_at_our_control_address(at):
     """Dynamic multi-destination: two drivers get everything from one publication of ours."""
     with aeron.driver() as one, aeron.driver() as other, contextlib.ExitStack() as stack:

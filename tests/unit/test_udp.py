@@ -347,6 +347,17 @@ def test_smaller_buffers_are_told_once(uri, caplog):
     assert len([record for record in caplog.records if "buffer" in record.getMessage()]) == 1
 
 
+def test_a_small_buffer_of_the_program_is_not_the_systems_fault(uri, caplog):
+    with caplog.at_level(logging.WARNING, "penstock"):
+        penstock.subscribe(uri, receive_buffer=1 << 16).close()
+    [record] = [record.getMessage() for record in caplog.records if "buffer" in record.getMessage()]
+    assert record == (
+        f"{uri}: a receive buffer of 65536 bytes is too small for the window, which is lowered from 131072 to 16384 bytes. "
+        "Give a larger receive_buffer, or ask for a smaller window"
+    )
+
+
+
 @pytest.mark.parametrize("verb", [penstock.publish, penstock.subscribe])
 def test_a_host_that_is_not_there_says_so(uri, verb):
     with pytest.raises(penstock.NotFound, match=r"no host 'nowhere\.invalid'"):

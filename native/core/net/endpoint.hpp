@@ -412,10 +412,15 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
         const uint32_t granted = port_->add(*this, o, asked, file_.uri());
         const uint32_t window = std::min(o.window, std::max<uint32_t>(granted / 4 & ~(frame_alignment - 1), 4096));
         warning_.clear();
-        if (window < o.window)
-            warning_ = file_.uri() + ": the system grants a receive buffer of " + std::to_string(granted) + " bytes, not " +
-                       std::to_string(asked) + "; the window is lowered from " + std::to_string(o.window) + " to " +
-                       std::to_string(window) + " bytes. Raise net.core.rmem_max, or ask for a smaller window";
+        if (window < o.window) {
+            const std::string buffer = "a receive buffer of " + std::to_string(granted) + " bytes";
+            const std::string lowered = "from " + std::to_string(o.window) + " to " + std::to_string(window) + " bytes. ";
+            warning_ = granted < asked ? "the system grants " + buffer + ", not " + std::to_string(asked) +
+                                             "; the window is lowered " + lowered + "Raise net.core.rmem_max"
+                                       : buffer + " is too small for the window, which is lowered " + lowered +
+                                             "Give a larger receive_buffer";
+            warning_ += ", or ask for a smaller window";
+        }
         return window;
     }
     void give_up_seat() {
@@ -454,8 +459,8 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
         c.duplicates = sum.duplicates + r.cooled;
         c.overruns = sum.overruns;
         c.overlaps = sum.overlaps;
-        c.losses = sum.losses;
-        c.bytes_lost = sum.bytes_lost;
+        c.losses = sum.losses + r.skips;
+        c.bytes_lost = sum.bytes_lost + r.bytes_skipped;
         c.setup_requests = sum.setup_requests + r.setup_requests;
         c.malformed = sum.malformed + r.malformed;
         c.strange = sum.strange + r.strange;

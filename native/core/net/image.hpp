@@ -38,6 +38,10 @@ class Image {
   public:
     enum class State { active, draining, leaving, gone };
     static constexpr uint32_t farewells = 5;
+    // A sender sends nothing again that lies further back than this.
+    static uint64_t kept(const wire::SetupFrame &setup) {
+        return uint64_t{static_cast<uint32_t>(setup.term_length)} / 2 + static_cast<uint32_t>(setup.term_length) / 8;
+    }
 
     // `terms`: zeroed. `setup`: checked by parse().
     Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now)
@@ -83,7 +87,9 @@ class Image {
     uint32_t window() const { return window_; }
     const std::optional<uint64_t> &end() const { return end_; } // of the stream
     State state() const { return state_; }
-    bool fallen() const { return fallen_; } // it fell behind what the sender keeps: the session may be joined again
+    bool fallen() const {
+        return fallen_;
+    } // behind what the sender keeps, or the sender is another one: it may be joined at once
     bool proved() const { return proved_; } // the source receives what is sent there
     int64_t round_trip_ns() const { return round_trips_.usual_ns(); }
     const std::string &description() const { return description_; }
@@ -108,8 +114,9 @@ class Image {
                           setup.mtu == setup_.mtu && setup.stream == setup_.stream;
         uint64_t at;
         const bool found = terms_.find_position(setup.active_term_id, static_cast<uint32_t>(setup.term_offset), rebuilt(), at);
-        if (same && found && at < rebuilt() && !(from == source_) && state_ == State::active &&
-            now - heard_ns_ >= options_.moved_ns) { // positions never go back: this is another publication with the same number
+        const bool other = !same || (found && at < rebuilt()); // positions never go back
+        if (other && !(from == source_) && state_ == State::active &&
+            now - heard_ns_ >= options_.moved_ns) { // another publication with the same number
             fallen_ = true;
             drain();
         }
@@ -119,10 +126,8 @@ class Image {
         }
         hear(now, sizeof setup);
         status_asked_ = true;
-        // The sender sends nothing again that lies further back than this: what is missing is gone.
-        const uint64_t kept = terms_.term_length() / 2 + terms_.term_length() / 8;
         if (!found) return;
-        if (at > rebuilt() + kept) {
+        if (at > rebuilt() + kept(setup_)) { // the sender has dropped some of the missing bytes
             fallen_ = true;
             drain();
         } else if (at > rebuilt()) see(std::min(at, edge()));

@@ -12,12 +12,14 @@
 #include <csignal>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace penstock {
@@ -43,6 +45,9 @@ class Keeper {
     using Clock = int64_t (*)();                       // monotonic, in ns
     static constexpr int64_t caller_ns = 1'000'000;    // a caller that turned so lately is left alone
     static constexpr int64_t look_max_ns = 10'000'000; // between two looks at one that goes on
+
+    using Unsent = std::vector<std::pair<std::string, uint64_t>>; // channels, and bytes
+    static constexpr size_t unsent_max = 64;
 
     // With `thread` false it starts no thread: a test calls its cycles.
     explicit Keeper(Clock clock = monotonic_ns, bool thread = true)
@@ -94,6 +99,15 @@ class Keeper {
         return changed_.wait_for(hold, std::chrono::nanoseconds(ns), [&] {
             return std::none_of(entries_.begin(), entries_.end(), [](const Entry &entry) { return entry.kept->leaving(); });
         });
+    }
+    // A closed publication has no handle any more that could tell of it: these bytes of its stream were never sent.
+    void gave_up(const std::string &uri, uint64_t bytes) {
+        const std::lock_guard hold(mutex_);
+        if (unsent_.size() < unsent_max) unsent_.emplace_back(uri, bytes);
+    }
+    Unsent take_unsent() {
+        const std::lock_guard hold(mutex_);
+        return std::exchange(unsent_, {});
     }
     // From within keep(): comes again as soon as `fd` has something. The caller sees to it that nobody closes it meanwhile.
     void watch(Kept &kept, int fd) {
@@ -191,6 +205,7 @@ class Keeper {
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<Entry> entries_;
+    Unsent unsent_;
     bool started_;
     std::atomic<bool> coming_{false};
     std::atomic<uint64_t> visits_{0};

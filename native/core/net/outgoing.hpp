@@ -26,7 +26,7 @@ class Outgoing final : public Kept {
     static constexpr int64_t show_counts_ns = 1'000'000; // between two looks that others get at the counts
 
     Outgoing(const std::string &uri, const std::string &prefix, const UdpWriterOptions &options, int32_t session, NetCalls &calls)
-        : options_(options), session_(session), path_(path_of(prefix, session)), counts_path_(counts_path_of(path_)),
+        : options_(options), uri_(uri), session_(session), path_(path_of(prefix, session)), counts_path_(counts_path_of(path_)),
           where_(uri + " (" + path_ + ")"), file_(make_log()), log_(std::make_shared<TermLog>(file_.fd(), where_)),
           map_(log_->mapping()), socket_(options.to, uri), out_(socket_, calls, terms_at(), log_->buffer().size()), calls_(calls),
           sender_(terms(), sender_options(), options.start_position, monotonic_ns()), caller_(calls),
@@ -173,8 +173,8 @@ class Outgoing final : public Kept {
     void open_socket(const std::string &uri, NetCalls &calls) {
         const uint32_t asked = options_.send_buffer != 0 ? options_.send_buffer : std::max(2 * options_.window, 256u * 1024);
         if (const uint32_t granted = socket_.send_buffer(asked); granted < asked && options_.send_buffer != 0)
-            warning_ = uri + ": the system grants a send buffer of " + std::to_string(granted) + " bytes, not " +
-                       std::to_string(asked) + "; raise net.core.wmem_max";
+            warning_ = "the system grants a send buffer of " + std::to_string(granted) + " bytes, not " + std::to_string(asked) +
+                       "; raise net.core.wmem_max";
         if (is_multicast(options_.to)) {
             socket_.multicast(options_.interface, options_.ttl);
             control_ = std::make_unique<UdpSocket>(options_.to, uri);
@@ -189,6 +189,8 @@ class Outgoing final : public Kept {
     // Whether a closed publication has no more to do: then it is gone from this machine.
     bool over(int64_t now) {
         if (!leaving_ || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
+        if (!removed_ && options_.linger_ns != 0 && sender_.position() < log_->tail())
+            Keeper::instance().gave_up(uri_, log_->tail() - sender_.position());
         remove_files(); // first: who holds no place in a log has no say about its name
         log_->detach();
         return true;
@@ -245,7 +247,7 @@ class Outgoing final : public Kept {
         more_ = true;
         if (several_) go_out(now, *several_);
         else go_out(now, out_);
-        show(heard);
+        show(now, heard);
         if (now - shown_ns_ >= show_counts_ns) show_counts(now);
     }
     template <class Out> void go_out(int64_t now, Out &out) {
@@ -256,11 +258,12 @@ class Outgoing final : public Kept {
         }
     }
     // Writers may go on. Waits for receivers look again.
-    void show(bool heard) {
+    void show(int64_t now, bool heard) {
         const uint64_t position = sender_.position();
         const uint32_t receivers = sender_.readers();
         const bool moved = position != sent_.relaxed(), others = receivers != receivers_.relaxed();
         if (moved) {
+            if (leaving_) closed_at_most_ = now + options_.linger_ns; // receivers take what there is, if slowly
             sent_.relaxed(position);
             // SYNC 3: pairs with LogRoom::position_limit; forbids the position being visible before the frames below it were read
             log_->me().reader.position.release(position);
@@ -319,6 +322,7 @@ class Outgoing final : public Kept {
     };
 
     const UdpWriterOptions options_;
+    const std::string uri_;
     const int32_t session_;
     const std::string path_, counts_path_, where_;
     bool removed_ = false;

@@ -19,6 +19,7 @@ struct ReceiverCounts {
     uint64_t cooled = 0;                 // datagrams of sessions that have ended
     uint64_t unknown = 0;                // data of sessions without an image
     uint64_t setup_requests = 0, requests_dropped = 0;
+    uint64_t skips = 0, bytes_skipped = 0; // bytes between two images of a session that its sender had dropped
 };
 
 // `Place`: optional<Terms> open(setup, address) gives zeroed terms for a new image, or none; close(image) takes them back.
@@ -96,6 +97,11 @@ template <class Place> class Receiver {
         int32_t session;
         int64_t until;
     };
+    // A session that fell silent before its end, and how far it was received: it may speak again.
+    struct Silent {
+        wire::SetupFrame at;
+        Address from;
+    };
 
     bool is_cooling(int32_t session) const {
         return std::any_of(cooling_.begin(), cooling_.end(),
@@ -142,24 +148,69 @@ template <class Place> class Receiver {
     void make_image(const Address &from, const wire::SetupFrame &setup) {
         const uint64_t size = uint64_t{3} * static_cast<uint32_t>(setup.term_length);
         const bool fits = images_.size() < options_.sessions_max && size <= options_.memory_max - memory_;
-        const std::optional<Terms> terms = fits ? place_.open(setup, from) : std::nullopt;
+        const wire::SetupFrame begin = begin_of(from, setup);
+        const std::optional<Terms> terms = fits ? place_.open(begin, from) : std::nullopt;
         if (!terms) {
             ++counts_.sessions_refused;
             return;
         }
-        images_.push_back(std::make_unique<Image>(*terms, options_, setup, from, now_));
+        images_.push_back(std::make_unique<Image>(*terms, options_, begin, from, now_));
         images_.back()->on_setup(now_, from, setup);
         memory_ += size;
         ++counts_.images;
         std::erase_if(pending_, [&](const Pending &one) { return one.session == setup.session; });
+        forget_silent(from, setup);
+    }
+    // Where a new image begins: at the SETUP's position, or where the session was when it fell silent, if its sender still keeps
+    // all that it has sent since.
+    wire::SetupFrame begin_of(const Address &from, const wire::SetupFrame &setup) const {
+        wire::SetupFrame begin = setup;
+        for (const Silent &one : silent_) {
+            const int64_t ahead = ahead_of(one, from, setup);
+            if (ahead < 0 || static_cast<uint64_t>(ahead) > Image::kept(setup)) continue;
+            begin.active_term_id = one.at.active_term_id;
+            begin.term_offset = one.at.term_offset;
+        }
+        return begin;
+    }
+    // How far SETUP is beyond what has been received of the same publication; -1 if it is another one's.
+    static int64_t ahead_of(const Silent &one, const Address &from, const wire::SetupFrame &setup) {
+        if (one.at.session != setup.session || !(one.from == from) || one.at.term_length != setup.term_length ||
+            one.at.initial_term_id != setup.initial_term_id || one.at.mtu != setup.mtu)
+            return -1;
+        const auto terms =
+            static_cast<int32_t>(static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(one.at.active_term_id));
+        return std::max<int64_t>(int64_t{terms} * setup.term_length + setup.term_offset - one.at.term_offset, -1);
+    }
+    void forget_silent(const Address &from, const wire::SetupFrame &setup) {
+        std::erase_if(silent_, [&](const Silent &one) {
+            if (one.at.session != setup.session) return false;
+            const int64_t ahead = ahead_of(one, from, setup);
+            if (ahead > 0 && static_cast<uint64_t>(ahead) > Image::kept(setup)) {
+                ++counts_.skips;
+                counts_.bytes_skipped += static_cast<uint64_t>(ahead);
+            }
+            return true;
+        });
+    }
+    // Late datagrams of a session that has ended make no image. One that fell silent, or behind, is welcome at any time.
+    void remember(const Image &image) {
+        if (image.end() && image.rebuilt() >= *image.end()) {
+            if (image.fallen()) return;
+            if (cooling_.size() == cooling_max) cooling_.erase(cooling_.begin());
+            cooling_.push_back({image.session(), now_ + options_.cool_down_ns});
+            return;
+        }
+        wire::SetupFrame at = image.setup();
+        at.active_term_id = image.terms().term_id(image.rebuilt());
+        at.term_offset = static_cast<int32_t>(image.terms().offset(image.rebuilt()));
+        if (silent_.size() == cooling_max) silent_.erase(silent_.begin());
+        silent_.push_back({at, image.source()});
     }
     void forget_images() {
         for (const auto &image : images_) {
             if (image->state() != Image::State::gone) continue;
-            if (!image->fallen()) {
-                if (cooling_.size() == cooling_max) cooling_.erase(cooling_.begin());
-                cooling_.push_back({image->session(), now_ + options_.cool_down_ns});
-            }
+            remember(*image);
             memory_ -= image->terms().size();
             add(past_, image->counts());
             place_.close(*image);
@@ -188,6 +239,7 @@ template <class Place> class Receiver {
     std::vector<std::unique_ptr<Image>> images_;
     std::vector<Pending> pending_;
     std::vector<Cooling> cooling_;
+    std::vector<Silent> silent_;
     uint64_t memory_ = 0;
     int64_t control_at_ = INT64_MIN;
     int64_t now_;

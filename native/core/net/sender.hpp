@@ -120,19 +120,20 @@ class Sender {
         int64_t next = state_ == State::unheard || setup_asked_ ? setup_at_ : INT64_MAX;
         if (state_ != State::unheard) next = std::min(next, heartbeat_at_);
         if (!options_.description.empty()) next = std::min(next, describe_at_);
-        if (state_ == State::lingering || (closing_ && state_ == State::unheard)) next = std::min(next, linger_until_);
+        if (state_ == State::lingering || (state_ == State::draining && !connected()) || (closing_ && state_ == State::unheard))
+            next = std::min(next, linger_until_);
         return std::max(next, now_);
     }
 
-    // No frame is committed at or above `end`. Frames below it are still sent, while there is a receiver, or until the first one
-    // comes: for that it waits as long as it lingers.
+    // No frame is committed at or above `end`. Frames below it are still sent, while there is a receiver, or until one comes:
+    // for that it waits as long as it lingers.
     void close(int64_t now, uint64_t end) {
         advance(now);
         if (closing_ || state_ == State::draining || state_ == State::lingering || state_ == State::closed) return;
         end_ = end;
         closing_ = state_ == State::unheard && end > position_;
-        if (closing_) linger_until_ = now_ + options_.linger_ns;
-        else state_ = state_ == State::unheard ? State::closed : State::draining; // nobody ever listened
+        linger_until_ = now_ + options_.linger_ns;
+        if (!closing_) state_ = state_ == State::unheard ? State::closed : State::draining; // nobody ever listened
         heartbeat_at_ = now_;
     }
 
@@ -374,11 +375,11 @@ class Sender {
 
     void go_on() {
         if (closing_ && state_ == State::unheard && now_ >= linger_until_) state_ = State::closed;
-        if (state_ == State::draining && (position_ >= end_ || !connected())) {
+        if (state_ == State::draining && (position_ >= end_ || connected())) linger_until_ = now_ + options_.linger_ns;
+        if (state_ == State::draining && position_ >= end_) {
             state_ = State::lingering;
-            linger_until_ = now_ + options_.linger_ns;
             heartbeat_at_ = now_;
-        }
+        } else if (state_ == State::draining && now_ >= linger_until_) state_ = State::closed; // the end would be a lie
         if (state_ == State::lingering && (now_ >= linger_until_ || receivers_.all_leaving())) state_ = State::closed;
     }
 

@@ -864,7 +864,12 @@ def udp_told(handle: Publication | Subscription) -> tuple[str, str]:
     A warning about the socket's buffers, and a receiver's last error; empty if there is none.
     """
 
-def udp_finish(seconds: float) -> None:
+def udp_finish(seconds: float) -> bool:
     """
-    Waits until all closed publications have sent what they had, at most so long.
+    Waits until all closed publications are done, at most so long. Whether they are.
+    """
+
+def udp_unsent() -> list[tuple[str, int]]:
+    """
+    The closed publications that gave up since the last call: the channel of each, and how many bytes were never sent.
     """

@@ -61,6 +61,8 @@ def endpoint(text: str, what: str = "the address") -> Endpoint:
             return Endpoint(str(ipaddress.IPv6Address(host[1:-1])), int(port))
         except ValueError:
             raise Invalid(f"{host} is no IPv6 address") from None
+    if "[" in host or "]" in host:
+        raise Invalid(f"{text!r} has no pair of brackets around an IPv6 address: write [ADDRESS]:PORT")
     if ":" in host:
         raise Invalid(f"write an IPv6 address in brackets: [{host}]:{port}")
     try:

@@ -27,8 +27,9 @@ from penstock.channels.handles import (
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.net import udp_hosts, udp_options, udp_status
-from penstock.net.udp_options import LINGER_MAX
 from penstock.status import ChannelStatus
+
+FINISH_SECONDS = 0.05  # of a wait at the end of a process, between two looks for signals
 
 _logger = logging.getLogger("penstock")
 _warned: set[tuple[int, str]] = set()
@@ -202,11 +203,18 @@ def _warn(handle: Any) -> None:
 
 
 def _finish(process: int) -> None:
-    """At the end of a process: closes its publications, and waits until they have sent what they had, each for its `linger`."""
+    """At the end of a process: closes its publications, and waits until they have sent what they had. Ctrl-C ends the wait.
+
+    Each gives up when nothing has moved for its `linger`. A warning says how many bytes it had still to send.
+    """
     if process != os.getpid():
         return
     _native.end_handles()
     for handle in list(_open):
         with contextlib.suppress(PenstockError):
             handle.close()
-    _native.udp_finish(LINGER_MAX)
+    with contextlib.suppress(KeyboardInterrupt):
+        while not _native.udp_finish(FINISH_SECONDS):
+            pass  # signals are handled here
+    for channel, unsent in _native.udp_unsent():
+        _logger.warning("%s: a publication has closed, and %d bytes of its stream found no receiver", channel, unsent)

@@ -53,7 +53,7 @@ class UdpOptions(Network):
 
     mtu: bytes of the longest datagram, a multiple of 32 from 96 to 65504. term_length, capacity, initial_term_id, start_position:
     as of a log. max_members: how many readers on this machine may read the publication's own log. session: its number, for peers that
-    ask for one; chosen at random unless given. linger: seconds for which a closed publication goes on to send what is missing.
+    ask for one; chosen at random unless given. linger: seconds for which a closed publication goes on while nothing moves.
     ttl: of multicast. send_buffer: bytes of the socket's buffer. flow_control: "max" follows the fastest receiver, "min" the slowest, `{"tag": n}` the slowest of a group.
     control: it sends to all that ask there, instead of to the address. destinations: HOST:PORT of each, beside the address.
     """

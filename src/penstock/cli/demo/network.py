@@ -57,7 +57,9 @@ class Networks(Logs):
         tally = Tally()
         with contextlib.ExitStack() as opened:
             pubs = {
-                stream: opened.enter_context(penstock.publish(self.sending[stream], **self.of_stream[stream]))
+                stream: opened.enter_context(
+                    penstock.publish(self.sending[stream], linger=PATIENCE_SECONDS, **self.of_stream[stream])
+                )
                 for stream in streams
             }
             for pub in pubs.values():
