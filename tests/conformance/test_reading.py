@@ -263,10 +263,11 @@ def test_start_earliest(place):
 
 def test_start_position(place):
     """`start=` takes a position that `send` returned."""
-    pub, _ = place.pair()
+    pub, first = place.pair()
     pub.send(place.message(1))
     after = pub.send(place.message(2))
     pub.send(place.message(3))
+    assert place.take(first, 3) == [1, 2, 3]  # over a network they have arrived by now
     sub = place.subscribe(start=after)
     assert place.take(sub, 1) == [3]
 
