@@ -338,8 +338,8 @@ void late_datagrams_of_a_session_that_has_ended_make_no_image() {
     CHECK(receiver.images().size() == 1);
 }
 
-// A publication that was stopped for more than 10 s: its session goes on where it was received, and what it sent meanwhile is
-// asked for. What it keeps no more is counted. Another publication with its number begins where that one is.
+// A publication was stopped for more than 10 s: its session goes on where it was received, and the receiver asks for all that was
+// sent meanwhile. Bytes that the sender has dropped are counted. Another publication with its number begins where that one is.
 void a_session_that_was_silent_goes_on_where_it_was() {
     Random random(14);
     const auto status_of = [](Receiver<Place> &receiver) { return receiver.image(session)->rebuilt(); };

@@ -77,7 +77,7 @@ def test_a_slow_reader_gets_everything_from_a_publication_that_has_closed(uri):
 
 @pytest.mark.skipif(not LONG, reason="a publication is stopped for 12 s: long mode")
 def test_a_publication_that_was_stopped_for_long_goes_on_where_it_was(uri):
-    """Its session has ended for the receiver meanwhile. What it sends before it is heard again is asked for."""
+    """Its session has ended for the receiver meanwhile. The receiver asks for the messages that come before it hears the session again."""
     count = 1_500
     with penstock.subscribe(uri) as sub, run(NUMBERS, uri, count) as process:
         numbers = [int.from_bytes(sub.recv(timeout=PATIENCE)[:8], "little") for _ in range(200)]
