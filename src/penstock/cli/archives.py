@@ -89,6 +89,8 @@ def record(
         output.say(
             f"recording {row.recording} of {row.channel}: {output.many(row.messages, 'message')} up to position {row.position:,}"
         )
+    if not any(row.messages for row in done):
+        output.note("no message came, so nothing was recorded")
     if ended not in (0, signal.SIGINT):  # Ctrl-C is how a recording ends
         raise ending.Signalled(ended)
 
