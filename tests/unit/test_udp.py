@@ -357,7 +357,6 @@ def test_a_small_buffer_of_the_program_is_not_the_systems_fault(uri, caplog):
     )
 
 
-
 @pytest.mark.parametrize("verb", [penstock.publish, penstock.subscribe])
 def test_a_host_that_is_not_there_says_so(uri, verb):
     with pytest.raises(penstock.NotFound, match=r"no host 'nowhere\.invalid'"):
