@@ -9,7 +9,7 @@ import signal
 import threading
 
 import pytest
-from aio import pulse, scenes, zmq_scenes
+from aio import pulse, scenes, sync_scenes, zmq_scenes
 from aio.scenes import SCENES, WAIT
 from conftest import LONG
 
@@ -92,7 +92,8 @@ def test_the_loop_goes_on_while_a_call_waits(opened, tally):
 
 async def rest(scene, done):
     """Receives what else was sent."""
-    while isinstance(scene, scenes.Receiving) and scene.received < scene.sent:
+    receives = isinstance(scene, (scenes.Receiving, sync_scenes.Borrowing))
+    while receives and scene.received < scene.sent:
         done.append((-1, await asyncio.wait_for(scene.wait(-1), WAIT)))
     return done
 
