@@ -5,6 +5,7 @@ import { make, mark, one, put, rate, say, size } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const MOST = 60; // channels that are drawn unless all are asked for
+const BEND = 16, BELOW = 5; // of an edge that leads back: how far it reaches beside and below the boxes
 const MOVING = 160; // edges that move at most: more would cost a laptop its battery
 const NARROW = 560;
 
@@ -145,9 +146,10 @@ export class Flow {
       known.dots.setAttribute("d", path);
       this.edges.set(id, known);
     }
-    this.board.style.height = `${placed.height}px`;
+    const height = placed.height + 2 * BELOW;
+    this.board.style.height = `${height}px`;
     this.board.style.width = `${Math.max(room, full)}px`;
-    this.svg.style.height = `${placed.height}px`;
+    this.svg.style.height = `${height}px`;
     this.svg.style.width = `${Math.max(room, full)}px`;
     if (focused && this.nodes.has(focused)) this.nodes.get(focused).element.focus({ preventScroll: true });
     this.rove();
@@ -241,6 +243,11 @@ function weight(row) {
 
 function curve(from, to) {
   const x1 = from.left + from.width, y1 = from.y + HEIGHT / 2, x2 = to.left, y2 = to.y + HEIGHT / 2;
-  const pull = x2 > x1 ? Math.max(18, (x2 - x1) / 2) : 70;
+  if (x2 <= x1) { // back to a column on the left: below both boxes
+    const low = Math.max(from.y, to.y) + HEIGHT + BELOW, right = (x1 + BEND).toFixed(1), left = (x2 - BEND).toFixed(1);
+    return `M${x1.toFixed(1)} ${y1}C${right} ${y1} ${right} ${low} ${x1.toFixed(1)} ${low}L${x2.toFixed(1)} ${low}` +
+      `C${left} ${low} ${left} ${y2} ${x2.toFixed(1)} ${y2}`;
+  }
+  const pull = Math.max(18, (x2 - x1) / 2);
   return `M${x1.toFixed(1)} ${y1}C${(x1 + pull).toFixed(1)} ${y1} ${(x2 - pull).toFixed(1)} ${y2} ${x2.toFixed(1)} ${y2}`;
 }
