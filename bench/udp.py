@@ -371,7 +371,7 @@ def _why_trips(report: Report, way: str) -> str:
     if not wake or not endless or way == "spinning":
         return WHY_TRIP
     return (
-        f"a wake takes about {wake / 2:.0f} µs in this run, so who has slept once answers too late for the other's spin; without an end "
+        f"a wake takes about {wake / 2:.0f} µs in this run, so a side that has slept once answers too late for the other's spin; without an end "
         f"of the spin it is {endless:.1f} µs"
     )
 
