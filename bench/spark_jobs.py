@@ -13,6 +13,7 @@ from typing import Any
 from bench.bounded import Failed
 from bench.report import Report
 
+PATIENCE = 6  # times a report's limit: a job of Spark's is many rows
 AGAIN = 0.5  # seconds after which jobs are cancelled once more: a query may begin another one
 
 
@@ -61,6 +62,3 @@ def in_turn(
             if number or rounds == 1:
                 found[case, who].append(took)
     return {name: seconds for name, seconds in found.items() if seconds}
-
-
-PATIENCE = 6  # times a report's limit: a job of Spark's is many rows

@@ -175,8 +175,7 @@ void bind_gate(nb::module_ &m) {
             handles_end = true;
         },
         "From now on a daemon thread whose handle was closed stays where it is. Called once, by what closes handles at the end "
-        "of "
-        "the process.");
+        "of the process.");
     pthread_atfork(nullptr, nullptr, [] { // the parent's threads are not the child's, nor is its end
         coming_back = 0;
         handles_end = false;
