@@ -276,6 +276,23 @@ def test_one_strange_thing_hides_no_other_recording(three, what, caplog, tally):
     tally("strange things in archives", 1)
 
 
+def test_a_strange_thing_may_go_while_a_repair_looks_at_it(three, monkeypatch):
+    strange = [three.path / "recordings" / name for name in "xyz"]
+    for path in strange:
+        path.write_bytes(b"x")
+    listed = type(three._files).strangers
+
+    def goes(folder):
+        found = listed(folder)
+        strange[0].unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(type(three._files), "strangers", goes)
+    moved = [repair.path.name for repair in three.repair() if repair.path.parent.name == "damaged"]
+    assert moved == ["y", "z"]
+    assert not any(path.exists() for path in strange)
+
+
 def test_a_recording_that_was_renamed_gets_its_number_back(three):
     (three.path / "recordings/00000001").rename(three.path / "recordings/00000009")
     three.repair()

@@ -53,7 +53,13 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
             folder.unlock(lock)
     if recording is None:
         done += [Repair(path, "removed: its recorder or its purge died half way") for path in archive.sweep()]
-        done += [_move_aside(archive, path, "it is no recording") for path in archive.strangers()]
+        for path in archive.strangers():
+            try:
+                done.append(_move_aside(archive, path, "it is no recording"))
+            except FileNotFoundError:
+                continue  # its owner took it away meanwhile
+            except (PenstockError, OSError) as error:
+                failed = failed or error
     done += _rebuild_catalog(archive, recording)
     if failed is not None:
         raise failed
