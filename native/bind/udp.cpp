@@ -272,6 +272,7 @@ nb::dict stream_dict(const UdpReader::Stream &stream) {
     about["initial_term_id"] = geometry.initial_term_id;
     about["stream_id"] = geometry.stream;
     about["description"] = nb::bytes(stream.description.data(), stream.description.size());
+    about["skipped"] = stream.skipped;
     about["time_ns"] = nb::none();
     if (stream.reader->readable()) about["time_ns"] = stream.reader->log().frame(stream.reader->position())->reserved;
     return about;

@@ -259,6 +259,84 @@ void a_new_holder_goes_on(const Folder &folder) {
     two.detach([] {});
 }
 
+// A session falls silent, another process takes the socket over, and its sender goes on far ahead. Who read it before counts what
+// is missing; who comes later does not.
+void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder) {
+    const Place place(folder);
+    const OpenFile opened = open_file(place.path);
+    const EndpointFile file(opened.fd(), place.path);
+    SessionReaders reader({Start::From::earliest, 0}, 0), late({Start::From::earliest, 0}, 0);
+    reader.join(opened.fd(), file, 1);
+    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
+    one.attach(MemberRole::host, [] {});
+    two.attach(MemberRole::host, [] {});
+    ReceiverOptions options;
+    options.stream = 1;
+    struct {
+        bool send(const Address &, const uint8_t *, size_t) { return true; }
+    } way;
+    const auto dice = [] { return uint64_t{7}; };
+    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
+    setup.session = 7;
+    setup.stream = 1;
+    setup.term_length = 64 * 1024;
+    setup.mtu = 1408;
+    wire::DataHeader data{};
+    data.start = {header_length, 0, flags_whole, static_cast<uint16_t>(wire::Type::data)};
+    data.session = 7;
+    data.stream = 1;
+    int64_t now = 1'000'000'000;
+    uint64_t read = 0;
+    const auto go_on = [&](HeldImages &images, int64_t until, bool reads = true) {
+        for (; now < until; now += 100'000'000) {
+            images.receiver().tick(now, way, dice);
+            images.consume(now);
+            images.show([](bool) {});
+            while (reads && reader.look() != nullptr) reader.take(), ++read;
+        }
+    };
+    // Whether the last messages before the silence are read when the session is heard again.
+    for (const bool reads : {true, false}) {
+        uint64_t lost = 0;
+        read = 0;
+        {
+            HeldImages first(file, one, options, now);
+            first.adopt();
+            first.receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
+            first.receiver().datagram(now, {}, wire::bytes_of(data), sizeof data);
+            go_on(first, now + 1'000'000'000, reads);
+            lost = reader.lost();
+            go_on(first, now + 15'000'000'000, reads);
+            CHECK(first.receiver().images().size() == !reads);
+            first.hand_over();
+        }
+        HeldImages next(file, two, options, now);
+        next.adopt();
+        if (reads) late.join(opened.fd(), file, 1);    // while nobody has the session in memory
+        if (!reads) go_on(next, now + 15'000'000'000); // it can only be heard again when its image is read
+        CHECK(read == 1 && next.receiver().images().empty(), "%lu read, %zu images", read, next.receiver().images().size());
+        lost = reads ? lost : reader.lost();
+        setup.active_term_id = data.term_id += 100;
+        next.receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
+        next.receiver().datagram(now, {}, wire::bytes_of(data), sizeof data);
+        go_on(next, now + 1'000'000'000);
+        CHECK(read == 2 && reader.lost() - lost == 100 * 64 * 1024 - header_length, "%lu bytes lost", reader.lost() - lost);
+        const uint64_t told = one.slot(reader.mine()).subscriber.bytes_lost.relaxed();
+        CHECK(told == reader.lost(), "%lu bytes shown, %lu lost", told, reader.lost());
+        if (reads) {
+            while (late.look() != nullptr) late.take();
+            CHECK(late.lost() == 0);
+            late.leave();
+        }
+        go_on(next, now + 15'000'000'000); // silent again, and read whole
+        CHECK(next.receiver().images().empty());
+        setup.active_term_id = data.term_id += 100;
+    }
+    reader.leave();
+    one.detach([] {});
+    two.detach([] {});
+}
+
 // A takeover may fail at any image, and is tried again. The images before it stay.
 void a_takeover_fails_half_way(const Folder &folder) {
     const Place place(folder);
@@ -466,6 +544,7 @@ int main(int argc, char **argv) {
     messages_that_wait_in_vain_wait_no_more(folder);
     a_closed_publication_waits_for_slow_receivers(folder);
     a_new_holder_goes_on(folder);
+    a_silent_session_tells_its_readers_what_is_lost(folder);
     a_takeover_fails_half_way(folder);
     many_messages(folder, 100'000 * scale, 64);
     many_messages(folder, 20'000 * scale, 1000);

@@ -260,7 +260,8 @@ def test_the_demo_on_the_drive(drive, tmp_path):
     result = json.loads(done.stdout)
     assert (result["messages"], result["lost"], result["payloads_equal"]) == (183_401, 0, 183_401)
     page = (tmp_path / "demo" / "report.html").read_text()
-    assert page.count("<svg") == 2 * (4 + 9)  # wide and narrow: four of the transport, and one of each stream that has numbers
+    plots = 4 + 9  # of the transport, and one of each stream that has numbers
+    assert page.count("<svg") == 2 * plots, "each is drawn wide and narrow"
     assert not re.search(r'(src|href)="http', page), "the report is self-contained"
 
 

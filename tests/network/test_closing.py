@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from conftest import LONG
+from network import frames
 from network.relay import free_port
 
 import penstock
@@ -92,3 +95,35 @@ def test_a_publication_that_was_stopped_for_long_goes_on_where_it_was(uri):
         assert numbers == list(range(count))
         assert sub.lost == 0
         process.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.skipif(not LONG, reason="a session is silent for 12 s: long mode")
+def test_bytes_dropped_before_a_silent_session_is_heard_again_are_lost_to_readers_and_recordings(uri, tmp_path):
+    """A peer of the test's own goes on 99 terms further. A subscription, and a recorder, count all that lies between."""
+    length, port = 1 << 16, int(uri.rpartition(":")[2].partition("/")[0])
+    archive = penstock.Archive(tmp_path)
+    said = threading.Event()
+    with (
+        penstock.subscribe(uri) as sub,
+        archive.record(uri),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer,
+    ):
+        for term in (0, 99):
+            while (got := sub.try_recv()) is None:
+                peer.sendto(frames.setup(42, 7, 0, term, 0, length), ("127.0.0.1", port))
+                peer.sendto(frames.data(42, 7, term, 0, b"%02d" % term), ("127.0.0.1", port))
+                said.wait(0.02)
+            assert got == b"%02d" % term
+            if term == 0:
+                assert sub.lost == 0
+                with pytest.raises(penstock.TimedOut):
+                    sub.recv(timeout=12)
+        assert sub.lost == 99 * length - 64
+        until = time.monotonic() + PATIENCE
+        while sum(info.messages for info in archive.list()) < 2 and time.monotonic() < until:
+            said.wait(0.1)
+    first, second = archive.list()
+    assert (first.start_position, first.end_position, first.lost_bytes) == (0, 64, 0)
+    assert (second.start_position, second.lost_bytes) == (64, 99 * length - 64)
+    assert [message.data for message in archive.replay(second.id)] == [b"99"]
+    assert archive.verify() == []

@@ -32,12 +32,22 @@ class UdpWatch {
 class SessionReaders {
   public:
     static constexpr uint64_t fair_bytes = 64 * 1024; // of one session, while others wait
+    static constexpr size_t left_max = 1024;
 
+    // What stays the same when a session that fell silent goes on in another image, and at no other time.
+    struct Publication {
+        int32_t session = 0, initial_term_id = 0;
+        uint32_t term_length = 0, mtu = 0;
+        Address source;
+        bool operator==(const Publication &) const = default;
+    };
     // A session that this subscription reads.
     struct Open {
         uint64_t number, join;
         uint32_t index;
         int32_t session;
+        Publication from;
+        uint64_t skipped = 0; // bytes between the image before and this one: its sender had dropped them
         std::unique_ptr<LogReader> reader;
         const Message *reader_message = nullptr;
         uint32_t held = 0; // messages that are lent
@@ -216,6 +226,11 @@ class SessionReaders {
     }
 
   private:
+    struct Left {
+        Publication from;
+        uint64_t end; // where it was read last
+    };
+
     EndpointControl &control() const { return file_->control(); }
     const Message *look_at(size_t at) {
         Open &one = *open_[at];
@@ -238,10 +253,32 @@ class SessionReaders {
         one->number = number;
         one->index = index;
         one->session = static_cast<int32_t>(entry.session.relaxed());
+        one->from = {one->session, log->geometry().initial_term_id, log->geometry().term_length, entry.mtu.relaxed(),
+                     read_source(entry)};
         one->reader = std::make_unique<LogReader>(std::move(log), start, drop_after_ns_);
         one->join = one->reader->position();
+        if (wire::SetupFrame setup; read_setup(entry, setup)) one->skipped = skipped_before(one->from, join_of(setup));
+        lost_ += one->skipped;
+        if (one->skipped != 0) members_->me().subscriber.bytes_lost.bump(one->skipped);
         open_.push_back(std::move(one));
         seen_any_ = true;
+    }
+    // The same publication may have been read before, until it fell silent or the receiver fell behind: what lies between is
+    // lost. Each subscription knows by itself, so the holder of the socket may change meanwhile.
+    uint64_t skipped_before(const Publication &from, uint64_t join) const {
+        uint64_t end = join;
+        for (const Left &old : left_)
+            if (old.from == from) end = old.end;
+        for (const auto &old : open_)
+            if (old->from == from) end = end_of(*old);
+        return join > end ? join - end : 0;
+    }
+    // How far the messages of an image go that gets no more of them.
+    uint64_t end_of(const Open &one) const {
+        const ImageEntry &entry = file_->entry(one.index);
+        // Only the values count, as in is_over(): an image that is listed no more was read whole.
+        const uint64_t end = entry.end.relaxed();
+        return entry.number.relaxed() == one.number && end != no_end ? end : one.reader->position();
     }
     // A session that has ended is not looked at any more, once nothing of it is lent.
     void forget_ended() {
@@ -254,6 +291,8 @@ class SessionReaders {
             }
             lost_ += one.reader->lost();
             incomplete_ += one.reader->incomplete();
+            if (left_.size() == left_max) left_.erase(left_.begin());
+            left_.push_back({one.from, one.reader->position()});
             one.reader->log().detach();
             open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
             current_ = 0;
@@ -266,6 +305,7 @@ class SessionReaders {
     std::unique_ptr<EndpointMembers> members_;
     std::shared_ptr<UdpWatch> watch_;
     std::vector<std::unique_ptr<Open>> open_;
+    std::vector<Left> left_; // sessions that it reads no more; newest last
     size_t current_ = 0;
     uint64_t changes_ = 0, seen_ = 0, number_at_join_ = 0, sessions_at_join_ = 0, in_turn_ = 0;
     uint64_t last_position_ = 0, lost_ = 0, incomplete_ = 0;

@@ -108,6 +108,7 @@ class UdpReader {
         uint64_t number = 0; // of its image
         LogReader *reader = nullptr;
         std::string description;
+        uint64_t skipped = 0; // bytes before it that were lost while the session was silent
     };
     // The sessions as they are now.
     std::vector<Stream> streams() {
@@ -115,7 +116,7 @@ class UdpReader {
         if (sessions_.has_news()) sessions_.refresh();
         std::vector<Stream> all;
         for (const auto &one : sessions_.all())
-            all.push_back({one->number, one->reader.get(), read_description(file().entry(one->index))});
+            all.push_back({one->number, one->reader.get(), read_description(file().entry(one->index)), one->skipped});
         return all;
     }
     bool has_news() const { return sessions_.has_news(); }

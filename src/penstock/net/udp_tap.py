@@ -50,6 +50,8 @@ class UdpTap(SessionTap):
             description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
             description |= {"epoch": secrets.randbits(63), "codec": codec.spec}
             tap = SessionTap(_native.udp_stream(self, number), self.channel, lossy=self.lossy)
+            if about["skipped"]:  # the recording begins with a gap: where the session was when it fell silent
+                description["start_position"] = tap.position - about["skipped"]
             found.append((tap, description))
         return found
 

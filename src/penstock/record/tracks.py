@@ -61,15 +61,15 @@ class Tracks:
         pixels: bool = False,
         about: dict[str, Any] | None = None,
     ) -> Track:
-        """A recording that begins where the subscription stands. about: what it keeps of the channel; None: asks for it."""
+        """A recording that begins where the subscription stands. about: what it keeps of the channel; None: asks for it. An earlier
+        `start_position` in it makes the recording begin with a gap."""
         try:
             if about is None:
                 about = self._connector.describe(channel, pixels=pixels)
             now = self._clock.now_ns()
+            about = {"start_position": subscription.position, **about}
             folder, description, lock = self._files.begin(
-                Description(
-                    id=0, channel=channel, start_position=subscription.position, created_ns=now, format=FORMAT, **about
-                )
+                Description(id=0, channel=channel, created_ns=now, format=FORMAT, **about)
             )
         except BaseException:
             subscription.close()
