@@ -359,6 +359,8 @@ void a_session_that_was_silent_goes_on_where_it_was() {
         Bytes setup = setup_bytes;
         const auto at = static_cast<uint32_t>(what == 2 ? 32 : frames * 1056);
         std::memcpy(setup.data() + 8, &at, sizeof at);
+        hand(receiver, 10'500 * ms, setup_bytes); // it was long on its way: what it announces was received
+        CHECK(receiver.images().empty() && receiver.counts().cooled == 1);
         hand(receiver, 20'000 * ms, setup, what == 2 ? 2 : 1);
         CHECK(status_of(receiver) == (what == 0 ? 1056 : at), "%lu", static_cast<unsigned long>(status_of(receiver)));
         CHECK(receiver.counts().bytes_skipped == (what == 1 ? at - 1056 : 0) && receiver.counts().skips == (what == 1));

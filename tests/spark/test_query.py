@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 
 import psutil
 import pytest
@@ -119,6 +120,35 @@ def test_tables_are_there_before_the_session_is_asked_for(spark, archive, tmp_pa
     assert follow(begun, archive.path, out).rows == sent
     assert seen[0] == sent
     assert jvm.whole(begun) is jvm.whole(begun) is session()
+
+
+def test_a_query_stops_while_a_batch_begins():
+    """Spark waits for a batch that has begun when it ends a query."""
+    from penstock.spark.query import Query
+
+    class Pipeline:
+        damaged = ()
+        steps = 0
+
+        def step(self):
+            self.steps += 1
+            return types.SimpleNamespace(own=[])
+
+    class Running:
+        isActive = False
+
+        def stop(self):
+            batch = threading.Thread(target=query._batch, args=(None, 2), daemon=True)
+            batch.start()
+            batch.join(60)
+            assert not batch.is_alive(), "the batch waits for the query's end, which waits for the batch"
+
+    pipeline, told = Pipeline(), []
+    query = Query(pipeline, told.append, once=False)
+    query._query = Running()
+    query._batch(None, 1)
+    query.stop()
+    assert (pipeline.steps, query.steps, len(told)) == (1, 1, 1)
 
 
 def test_messages_are_followed_until_it_is_told_to_stop(spark, archive, tmp_path):

@@ -2,10 +2,12 @@
 
 import itertools
 import random
+import threading
 
 import pytest
 
 import penstock
+from penstock.record import watch
 from penstock.recording import intervals
 
 
@@ -113,6 +115,30 @@ def test_a_message_in_fragments_comes_when_it_is_complete(archive):
         pub.send(b"after")
         synced(recorder, [other])
         assert [row[3] for row in reader.step()] == [b"after"]
+    assert {row[:4] for row in reader.rows} == everything(archive)
+
+
+def test_an_incomplete_message_is_found_however_long_it_is(archive, monkeypatch):
+    """It began further back than a look for incomplete messages goes at first."""
+    monkeypatch.setattr(watch, "LOOK_BACK", 2048)
+    pub = penstock.publish("log:f", term_length=1 << 16)
+    reader = Reader(archive)
+    with archive.record("log:f", extend=False) as recorder, penstock.subscribe("log:f") as sub:
+        pub.send(b"before")
+        sending = threading.Thread(target=pub.send, args=(bytes(400_000),))
+        sending.start()
+        end = 0
+        while end < 30_000 or end != sub.position + sub.lag:  # it is back pressure: the message stops in its middle
+            end = sub.position + sub.lag
+            penstock.wait([], 0.05)
+        while recorder.progress()[0].position < end:
+            assert recorder.error is None
+        assert [row[3] for row in reader.step()] == [b"before"]
+        while sending.is_alive():
+            sub.poll(100)
+        sending.join()
+        synced(recorder, [pub])
+        assert [row[3] for row in reader.step()] == [bytes(400_000)]
     assert {row[:4] for row in reader.rows} == everything(archive)
 
 

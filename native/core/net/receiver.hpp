@@ -16,7 +16,7 @@ struct ReceiverCounts {
     uint64_t malformed = 0, strange = 0; // of another stream or type
     uint64_t images = 0;                 // ever made
     uint64_t sessions_refused = 0;       // a cap was reached, or the place had none
-    uint64_t cooled = 0;                 // datagrams of sessions that have ended
+    uint64_t cooled = 0;                 // datagrams of sessions that have ended, or from before they fell silent
     uint64_t unknown = 0;                // data of sessions without an image
     uint64_t setup_requests = 0, requests_dropped = 0;
     uint64_t skips = 0, bytes_skipped = 0; // bytes between two images of a session that its sender had dropped
@@ -101,6 +101,7 @@ template <class Place> class Receiver {
     struct Silent {
         wire::SetupFrame at;
         Address from;
+        int64_t until; // a SETUP from before that arrives earlier has been on its way, or in the socket, for long
     };
 
     bool is_cooling(int32_t session) const {
@@ -142,8 +143,13 @@ template <class Place> class Receiver {
         if (!wire::parse(bytes, length, setup)) ++counts_.malformed;
         else if (setup.stream != options_.stream) ++counts_.strange;
         else if (Image *known = image(setup.session)) known->on_setup(now_, from, setup);
-        else if (is_cooling(setup.session)) ++counts_.cooled;
+        else if (is_cooling(setup.session) || is_late(from, setup)) ++counts_.cooled;
         else make_image(from, setup);
+    }
+    // An image that began where this SETUP says would have messages a second time.
+    bool is_late(const Address &from, const wire::SetupFrame &setup) const {
+        return std::any_of(silent_.begin(), silent_.end(),
+                           [&](const Silent &one) { return now_ < one.until && ahead_of(one, from, setup).value_or(0) < 0; });
     }
     void make_image(const Address &from, const wire::SetupFrame &setup) {
         const uint64_t size = uint64_t{3} * static_cast<uint32_t>(setup.term_length);
@@ -166,26 +172,26 @@ template <class Place> class Receiver {
     wire::SetupFrame begin_of(const Address &from, const wire::SetupFrame &setup) const {
         wire::SetupFrame begin = setup;
         for (const Silent &one : silent_) {
-            const int64_t ahead = ahead_of(one, from, setup);
+            const int64_t ahead = ahead_of(one, from, setup).value_or(-1);
             if (ahead < 0 || static_cast<uint64_t>(ahead) > Image::kept(setup)) continue;
             begin.active_term_id = one.at.active_term_id;
             begin.term_offset = one.at.term_offset;
         }
         return begin;
     }
-    // How far SETUP is beyond what has been received of the same publication; -1 if it is another one's.
-    static int64_t ahead_of(const Silent &one, const Address &from, const wire::SetupFrame &setup) {
+    // How far SETUP is beyond what has been received of the same publication; none if it is another one's.
+    static std::optional<int64_t> ahead_of(const Silent &one, const Address &from, const wire::SetupFrame &setup) {
         if (one.at.session != setup.session || !(one.from == from) || one.at.term_length != setup.term_length ||
             one.at.initial_term_id != setup.initial_term_id || one.at.mtu != setup.mtu)
-            return -1;
+            return std::nullopt;
         const auto terms =
             static_cast<int32_t>(static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(one.at.active_term_id));
-        return std::max<int64_t>(int64_t{terms} * setup.term_length + setup.term_offset - one.at.term_offset, -1);
+        return int64_t{terms} * setup.term_length + setup.term_offset - one.at.term_offset;
     }
     void forget_silent(const Address &from, const wire::SetupFrame &setup) {
         std::erase_if(silent_, [&](const Silent &one) {
             if (one.at.session != setup.session) return false;
-            const int64_t ahead = ahead_of(one, from, setup);
+            const int64_t ahead = ahead_of(one, from, setup).value_or(-1);
             if (ahead > 0 && static_cast<uint64_t>(ahead) > Image::kept(setup)) {
                 ++counts_.skips;
                 counts_.bytes_skipped += static_cast<uint64_t>(ahead);
@@ -205,7 +211,7 @@ template <class Place> class Receiver {
         at.active_term_id = image.terms().term_id(image.rebuilt());
         at.term_offset = static_cast<int32_t>(image.terms().offset(image.rebuilt()));
         if (silent_.size() == cooling_max) silent_.erase(silent_.begin());
-        silent_.push_back({at, image.source()});
+        silent_.push_back({at, image.source(), now_ + options_.moved_ns});
     }
     void forget_images() {
         for (const auto &image : images_) {

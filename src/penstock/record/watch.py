@@ -34,8 +34,8 @@ log = logging.getLogger("penstock")
 
 Positions = dict[Stream, list[Interval]]
 FRAME_STEP = 32  # positions are multiples of this: the shortest range that holds one message's beginning
-BEGINS = 0x80  # a frame's flag
-LOOK_BACK = 64 << 20  # bytes at the end of what is new in which incomplete messages are looked for
+BEGINS, ENDS = 0x80, 0x40  # a frame's flags
+LOOK_BACK = 64 << 20  # bytes at the end of what is new in which incomplete messages are looked for first
 PATIENCE = 8  # a message that does not become complete is looked for at most this share of the time
 
 
@@ -248,7 +248,7 @@ class Watch:
         if looked == end or begun < not_before:
             low += FRAME_STEP  # it was not complete a moment ago
         found: list[tuple[Interval, bool]] = []
-        at = max(low, high - LOOK_BACK)
+        at = _looked_from(one, low, high)
         if at > low:
             found.append(((low, at), True))
         while at < high:
@@ -347,6 +347,26 @@ def _begun(one: Tracked, low: int, high: int) -> list[int]:
         begins = (batch.column("flags").to_numpy() & BEGINS) != 0
         found += batch.column("position").to_numpy()[begins].tolist()
     return found
+
+
+def _looked_from(one: Tracked, low: int, high: int) -> int:
+    """From where incomplete messages of a part are looked for: no message that goes on behind there began before."""
+    back = LOOK_BACK
+    while (at := max(low, high - back)) > low and _is_within(one, at, high):
+        back *= 2
+    return at
+
+
+def _is_within(one: Tracked, low: int, high: int) -> bool:
+    """Whether a message that began before may go on through all of a part: one does, or no frame begins there."""
+    going_on: set[int] = set()
+    over: set[int] = set()  # sessions with a message that begins or ends here: the one before is complete, or was given up
+    for batch in _scanner(one, low, high, ["session", "flags"], frames=True):
+        sessions = batch.column("session").to_numpy()
+        inner = (batch.column("flags").to_numpy() & (BEGINS | ENDS)) == 0
+        going_on.update(np.unique(sessions[inner]).tolist())
+        over.update(np.unique(sessions[~inner]).tolist())
+    return bool(going_on - over) or not over
 
 
 def _first(one: Tracked, part: Interval, size: int | None, count: int | None) -> Interval:

@@ -76,6 +76,10 @@ class Query:
         """Brings the tables up to date."""
         with self._running:
             outcome = self._pipeline.step()
+        self._tell(outcome)
+        return outcome
+
+    def _tell(self, outcome: Outcome) -> None:
         self.steps += 1
         damaged = [f"{text}; all else is in the tables" for text in self._pipeline.damaged]
         failed = [one.error for one in outcome.own if one.error is not None]
@@ -85,11 +89,16 @@ class Query:
                 self._told.add(text)
         if self._on_step is not None:
             self._on_step(outcome)
-        return outcome
 
     def _batch(self, frame: DataFrame, number: int) -> None:
+        if not self._running.acquire(blocking=False):
+            return  # stop() has it, and Spark waits for this batch there; the next query begins with a step of its own
         try:
-            self.step()  # in the session that began it: the batch's own would be cloned with every batch
+            try:
+                outcome = self._pipeline.step()  # in the session that began it: the batch's own would be cloned each time
+            finally:
+                self._running.release()
+            self._tell(outcome)
         except BaseException as error:
             self._error = error
             raise
