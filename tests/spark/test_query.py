@@ -134,18 +134,15 @@ def test_a_query_stops_while_a_batch_begins():
             self.steps += 1
             return types.SimpleNamespace(own=[])
 
-    class Running:
-        isActive = False
-
-        def stop(self):
-            batch = threading.Thread(target=query._batch, args=(None, 2), daemon=True)
-            batch.start()
-            batch.join(60)
-            assert not batch.is_alive(), "the batch waits for the query's end, which waits for the batch"
+    def stop():
+        batch = threading.Thread(target=query._batch, args=(None, 2), daemon=True)
+        batch.start()
+        batch.join(60)
+        assert not batch.is_alive(), "the batch waits for the query's end, which waits for the batch"
 
     pipeline, told = Pipeline(), []
     query = Query(pipeline, told.append, once=False)
-    query._query = Running()
+    query._query = types.SimpleNamespace(isActive=False, stop=stop)
     query._batch(None, 1)
     query.stop()
     assert (pipeline.steps, query.steps, len(told)) == (1, 1, 1)
