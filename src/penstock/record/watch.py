@@ -360,7 +360,9 @@ def _looked_from(one: Tracked, low: int, high: int) -> int:
 def _is_within(one: Tracked, low: int, high: int) -> bool:
     """Whether a message that began before may go on through all of a part: one does, or no frame begins there."""
     going_on: set[int] = set()
-    over: set[int] = set()  # sessions with a message that begins or ends here: the one before is complete, or was given up
+    over: set[int] = (
+        set()
+    )  # sessions with a message that begins or ends here: the one before is complete, or was given up
     for batch in _scanner(one, low, high, ["session", "flags"], frames=True):
         sessions = batch.column("session").to_numpy()
         inner = (batch.column("flags").to_numpy() & (BEGINS | ENDS)) == 0

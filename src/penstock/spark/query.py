@@ -94,8 +94,8 @@ class Query:
         if not self._running.acquire(blocking=False):
             return  # stop() has it, and Spark waits for this batch there; the next query begins with a step of its own
         try:
-            try:
-                outcome = self._pipeline.step()  # in the session that began it: the batch's own would be cloned each time
+            try:  # in the session that began it: the batch's own would be cloned with every batch
+                outcome = self._pipeline.step()
             finally:
                 self._running.release()
             self._tell(outcome)
