@@ -136,7 +136,7 @@ wheels-everywhere: $(WHEEL)/.ready ## As the release does: wheels for 3.11 to 3.
 
 ci: $(STAMP) ## What CI runs
 	$(MAKE) check
-	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/8"
+	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/12"
 	$(MAKE) docs
 	$(BIN)/python tools/aeron.py
 	$(BIN)/python -m bench all --quick

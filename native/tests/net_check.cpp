@@ -381,22 +381,30 @@ void a_session_that_was_silent_goes_on_where_it_was() {
 // The next publication with a number that was used may have other datagrams and terms.
 void a_number_is_used_again_with_other_options() {
     Random random(15);
-    for (const size_t field : {28, 32}) { // term length, MTU
-        Place place;
-        Receiver<Place> receiver(receiver_options(), place, 0);
-        Box box;
-        Bytes other = setup_bytes;
-        other[field + 1] = static_cast<uint8_t>(field == 32 ? 2 : 0);
-        other[field] = 0;
-        other[field + 2] = static_cast<uint8_t>(field == 28 ? 2 : 0);
-        hand(receiver, 0, setup_bytes);
-        hand(receiver, 500 * ms, other, 2);
-        receiver.tick(500 * ms, box, random);
-        CHECK(receiver.images().size() == 1 && receiver.images()[0]->source() == address(1), "the first one lives");
-        hand(receiver, 1'500 * ms, other, 2);
-        receiver.tick(1'500 * ms, box, random);
-        hand(receiver, 1'600 * ms, other, 2);
-        CHECK(receiver.images().size() == 1 && receiver.images()[0]->source() == address(2), "it waits for the first one");
+    for (const uint16_t port : {1, 2}) {          // the next publication's; one with an address of its own has the last one's
+        for (const size_t field : {20, 28, 32}) { // initial term, term length, MTU
+            Place place;
+            Receiver<Place> receiver(receiver_options(), place, 0);
+            Box box;
+            Bytes other = setup_bytes;
+            other[field] = 0;
+            other[field + 1] = static_cast<uint8_t>(field == 28 ? 0 : 2);
+            other[field + 2] = static_cast<uint8_t>(field == 28 ? 2 : 0);
+            if (field == 20) std::copy_n(other.begin() + 20, 4, other.begin() + 24);
+            const auto is_other = [&] {
+                const wire::SetupFrame &now = receiver.images()[0]->setup();
+                return std::memcmp(&now.initial_term_id, other.data() + 20, 4) == 0 &&
+                       std::memcmp(&now.term_length, other.data() + 28, 8) == 0;
+            };
+            hand(receiver, 0, setup_bytes);
+            hand(receiver, 500 * ms, other, port);
+            receiver.tick(500 * ms, box, random);
+            CHECK(receiver.images().size() == 1 && !is_other(), "the first one lives");
+            hand(receiver, 1'500 * ms, other, port);
+            receiver.tick(1'500 * ms, box, random);
+            hand(receiver, 1'600 * ms, other, port);
+            CHECK(receiver.images().size() == 1 && is_other(), "it waits for the first one");
+        }
     }
 }
 

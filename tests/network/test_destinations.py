@@ -1,6 +1,8 @@
 """A publication with several receivers over unicast: receivers that ask at its control address, and destinations that it names."""
 
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -35,6 +37,33 @@ def test_all_that_ask_at_the_control_address_get_everything(flow_control):
             assert list(sub) == [{"number": number} for number in range(COUNT)]
             assert sub.lost == 0
             assert [one.source for one in sub.sessions] in ([], [control])
+
+
+NUMBERED = """
+import sys, threading, penstock
+pub = penstock.publish(sys.argv[1], control=sys.argv[2], session=5)
+pub.wait_for_readers(1)
+for number in range(int(sys.argv[3]), 1 << 60):
+    pub.send(number.to_bytes(8, "little"), timeout=120)
+    threading.Event().wait(0.001)
+"""
+
+
+def test_a_publication_with_a_number_that_was_killed_starts_again_at_its_address():
+    """A receiver knows it from the one before, though session, address and positions are the same: nothing is taken for a duplicate."""
+    control = f"127.0.0.1:{free_port()}"
+    with penstock.subscribe(uri(free_port()), control=control) as sub:
+        for begin in (0, 1000, 2000):
+            arguments = [f"udp://{control}/7", control, str(begin)]
+            with subprocess.Popen([sys.executable, "-c", NUMBERED, *arguments]) as process:
+                try:
+                    while (first := numbers(sub, 1)[0]) < begin:
+                        pass  # of the one before
+                    assert [first, *numbers(sub, 99)] == list(range(begin, begin + 100))
+                finally:
+                    process.kill()
+        assert sub.lost == 0
+        assert sub.statistics().details["duplicates"] == 0
 
 
 def test_receivers_may_come_before_and_after_the_publication_and_lose_nothing_over_bad_links(rng):

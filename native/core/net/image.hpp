@@ -114,8 +114,9 @@ class Image {
                           setup.mtu == setup_.mtu && setup.stream == setup_.stream;
         uint64_t at;
         const bool found = terms_.find_position(setup.active_term_id, static_cast<uint32_t>(setup.term_offset), rebuilt(), at);
-        const bool other = !same || (found && at < rebuilt()); // positions never go back
-        if (other && !(from == source_) && state_ == State::active &&
+        // Terms never change. Positions never go back, but a SETUP of the same source may be late.
+        const bool other = !same || (found && at < rebuilt() && !(from == source_));
+        if (other && state_ == State::active &&
             now - heard_ns_ >= options_.moved_ns) { // another publication with the same number
             fallen_ = true;
             drain();

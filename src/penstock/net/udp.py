@@ -46,7 +46,7 @@ def open_publication(
     flow_control: FlowControl = "max",
     control: str | None = None,
     destinations: Sequence[str] | None = None,
-    initial_term_id: int = 0,
+    initial_term_id: int | None = None,
     start_position: int = 0,
     clock: _native.ManualClock | None = None,
     prefault: bool = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -51,8 +52,8 @@ class Network:
 class UdpOptions(Network):
     """How a publication sends. Each publication is a session of its own, with a log of its own.
 
-    mtu: bytes of the longest datagram, a multiple of 32 from 96 to 65504. term_length, capacity, initial_term_id, start_position:
-    as of a log. max_members: how many readers on this machine may read the publication's own log. session: its number, for peers that
+    mtu: bytes of the longest datagram, a multiple of 32 from 96 to 65504. term_length, capacity, start_position: as of a log.
+    initial_term_id: by it receivers tell a publication from the next one with its session; at random unless given. max_members: how many readers on this machine may read the publication's own log. session: its number, for peers that
     ask for one; chosen at random unless given. linger: seconds for which a closed publication goes on while nothing moves.
     ttl: of multicast. send_buffer: bytes of the socket's buffer. flow_control: "max" follows the fastest receiver, "min" the slowest, `{"tag": n}` the slowest of a group.
     control: it sends to all that ask there, instead of to the address. destinations: HOST:PORT of each, beside the address.
@@ -67,7 +68,7 @@ class UdpOptions(Network):
     ttl: int = 1
     send_buffer: int | None = None
     flow_control: FlowControl = "max"
-    initial_term_id: int = 0
+    initial_term_id: int | None = None
     start_position: int = 0
     destinations: Sequence[str] | None = None
 
@@ -100,12 +101,13 @@ class UdpOptions(Network):
 
     def log(self, stream: int) -> LogOptions:
         """The log that the publication writes, as an ordinary log has it."""
+        term_id = secrets.randbits(32) - (1 << 31)
         return LogOptions(
             capacity=self.capacity,
             term_length=self.term_length,
             max_members=self.max_members,
             stream_id=stream,
-            initial_term_id=self.initial_term_id,
+            initial_term_id=term_id if self.initial_term_id is None else self.initial_term_id,
             start_position=self.start_position,
         )
 
