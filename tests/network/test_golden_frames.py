@@ -84,7 +84,7 @@ def test_a_publication_sends_the_captured_bytes(peer):
 
 def test_fragments_have_the_flags_of_begin_and_end(peer):
     uri = f"udp://127.0.0.1:{peer.getsockname()[1]}/{STREAM}"
-    with penstock.publish(uri, session=SESSION, term_length=TERM_LENGTH, linger=0) as pub:
+    with penstock.publish(uri, session=SESSION, initial_term_id=0, term_length=TERM_LENGTH, linger=0) as pub:
         _, source = until(peer, frames.SETUP)
         peer.sendto(frames.status(SESSION, STREAM, 0, 0, 1 << 15, RECEIVER), source)
         pub.send(b"x" * (1376 * 2 + 10), timeout=PATIENCE)
