@@ -61,7 +61,10 @@ def test_a_stranger_floods_a_receiver(rng, tally):
                 if sent - got < 20 and flooding.is_alive():
                     pub.send(message(sent), timeout=PATIENCE)
                     sent += 1
-                found = sub.recv(timeout=PATIENCE)
+                try:
+                    found = sub.recv(timeout=PATIENCE)
+                except penstock.Mismatch:  # an invented session with an invented codec: its message is left out
+                    continue
                 if sub.last.session == SESSION:
                     assert found == message(got)
                     got += 1
