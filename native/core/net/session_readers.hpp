@@ -34,7 +34,7 @@ class SessionReaders {
     static constexpr uint64_t fair_bytes = 64 * 1024; // of one session, while others wait
     static constexpr size_t left_max = 1024;
 
-    // What stays the same when a session that fell silent goes on in another image, and at no other time.
+    // It stays the same when a session that fell silent goes on in another image, and at no other time.
     struct Publication {
         int32_t session = 0, initial_term_id = 0;
         uint32_t term_length = 0, mtu = 0;

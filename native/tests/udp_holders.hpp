@@ -1,0 +1,192 @@
+// Promises of those who hold an endpoint's socket, one after another, to its readers. For udp_check.
+#pragma once
+
+#include "udp_place.hpp"
+
+namespace penstock::test {
+
+// A holder that has not let go keeps its images. The next one goes on with them, and with the losses that were counted.
+inline void a_new_holder_goes_on(const Folder &folder) {
+    const Place place(folder);
+    const OpenFile opened = open_file(place.path);
+    const EndpointFile file(opened.fd(), place.path);
+    SessionReaders reader({Start::From::earliest, 0}, 0);
+    reader.join(opened.fd(), file, 1);
+    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
+    one.attach(MemberRole::host, [] {});
+    two.attach(MemberRole::host, [] {});
+    ReceiverOptions options;
+    options.stream = 1;
+    options.reliable = false;
+    struct {
+        bool send(const Address &, const uint8_t *, size_t) { return true; }
+    } way;
+    const auto dice = [] { return uint64_t{7}; };
+    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
+    setup.session = 7;
+    setup.stream = 1;
+    setup.term_length = 64 * 1024;
+    setup.mtu = 1408;
+    wire::DataHeader second{}; // the frame before it is lost
+    second.start = {header_length, 0, flags_whole, static_cast<uint16_t>(wire::Type::data)};
+    second.term_offset = header_length;
+    second.session = 7;
+    second.stream = 1;
+    int64_t now = 1'000'000'000;
+    auto first = std::make_unique<HeldImages>(file, one, options, now);
+    first->receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
+    first->receiver().datagram(now, {}, wire::bytes_of(second), sizeof second);
+    for (int i = 0; i < 2; ++i) first->receiver().tick(now += 1'000'000, way, dice);
+    CHECK(first->show([](bool) {}));
+    const auto read = [&] {
+        while (reader.look() != nullptr) reader.take();
+        return reader.lost();
+    };
+    CHECK(read() == header_length); // the padding in its place tells every reader
+    CHECK(file.entry(0).bytes_lost.relaxed() == header_length);
+    const std::string told = wire::write_extension(wire::extension_description, 7, 1, "its codec");
+    first->receiver().datagram(now, {}, reinterpret_cast<const uint8_t *>(told.data()), told.size());
+    CHECK(first->show([](bool) {}), "a subscription sleeps until it knows the codec, however many messages are there");
+    CHECK(!first->show([](bool) {}), "it is told once");
+    HeldImages next(file, two, options, now);
+    bool busy = false;
+    try {
+        next.adopt();
+    } catch (const Error &error) {
+        busy = error.code == Code::busy;
+    }
+    CHECK(busy && file.entry(0).number.relaxed() == 1);
+    first->hand_over();
+    first.reset();
+    next.adopt();
+    next.show([](bool) {});
+    CHECK(file.entry(0).bytes_lost.relaxed() == header_length);
+    CHECK(read() == header_length && reader.position() == 2 * header_length);
+    reader.leave();
+    one.detach([] {});
+    two.detach([] {});
+}
+
+// A session falls silent, another process takes the socket over, and the sender goes on far ahead. A subscription that read the
+// session before counts the missing bytes; one that comes later does not.
+inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder) {
+    const Place place(folder);
+    const OpenFile opened = open_file(place.path);
+    const EndpointFile file(opened.fd(), place.path);
+    SessionReaders reader({Start::From::earliest, 0}, 0), late({Start::From::earliest, 0}, 0);
+    reader.join(opened.fd(), file, 1);
+    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
+    one.attach(MemberRole::host, [] {});
+    two.attach(MemberRole::host, [] {});
+    ReceiverOptions options;
+    options.stream = 1;
+    struct {
+        bool send(const Address &, const uint8_t *, size_t) { return true; }
+    } way;
+    const auto dice = [] { return uint64_t{7}; };
+    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
+    setup.session = 7;
+    setup.stream = 1;
+    setup.term_length = 64 * 1024;
+    setup.mtu = 1408;
+    wire::DataHeader data{};
+    data.start = {header_length, 0, flags_whole, static_cast<uint16_t>(wire::Type::data)};
+    data.session = 7;
+    data.stream = 1;
+    int64_t now = 1'000'000'000;
+    uint64_t read = 0;
+    const auto go_on = [&](HeldImages &images, int64_t until, bool reads = true) {
+        for (; now < until; now += 100'000'000) {
+            images.receiver().tick(now, way, dice);
+            images.consume(now);
+            images.show([](bool) {});
+            while (reads && reader.look() != nullptr) reader.take(), ++read;
+        }
+    };
+    // Whether the last messages before the silence are read when the session is heard again.
+    for (const bool reads : {true, false}) {
+        uint64_t lost = 0;
+        read = 0;
+        {
+            HeldImages first(file, one, options, now);
+            first.adopt();
+            first.receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
+            first.receiver().datagram(now, {}, wire::bytes_of(data), sizeof data);
+            go_on(first, now + 1'000'000'000, reads);
+            lost = reader.lost();
+            go_on(first, now + 15'000'000'000, reads);
+            CHECK(first.receiver().images().size() == !reads);
+            first.hand_over();
+        }
+        HeldImages next(file, two, options, now);
+        next.adopt();
+        if (reads) late.join(opened.fd(), file, 1);    // while nobody has the session in memory
+        if (!reads) go_on(next, now + 15'000'000'000); // it can only be heard again when its image is read
+        CHECK(read == 1 && next.receiver().images().empty(), "%lu read, %zu images", read, next.receiver().images().size());
+        lost = reads ? lost : reader.lost();
+        setup.active_term_id = data.term_id += 100;
+        next.receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
+        next.receiver().datagram(now, {}, wire::bytes_of(data), sizeof data);
+        go_on(next, now + 1'000'000'000);
+        CHECK(read == 2 && reader.lost() - lost == 100 * 64 * 1024 - header_length, "%lu bytes lost", reader.lost() - lost);
+        const uint64_t told = one.slot(reader.mine()).subscriber.bytes_lost.relaxed();
+        CHECK(told == reader.lost(), "%lu bytes shown, %lu lost", told, reader.lost());
+        if (reads) {
+            while (late.look() != nullptr) late.take();
+            CHECK(late.lost() == 0);
+            late.leave();
+        }
+        go_on(next, now + 15'000'000'000); // silent again, and read whole
+        CHECK(next.receiver().images().empty());
+        setup.active_term_id = data.term_id += 100;
+    }
+    reader.leave();
+    one.detach([] {});
+    two.detach([] {});
+}
+
+// A takeover may fail at any image, and is tried again. The images before it stay.
+inline void a_takeover_fails_half_way(const Folder &folder) {
+    const Place place(folder);
+    const OpenFile opened = open_file(place.path);
+    const EndpointFile file(opened.fd(), place.path);
+    SessionReaders reader({Start::From::earliest, 0}, 0);
+    reader.join(opened.fd(), file, 1);
+    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
+    one.attach(MemberRole::host, [] {});
+    two.attach(MemberRole::host, [] {});
+    ReceiverOptions options;
+    options.stream = 1;
+    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
+    setup.stream = 1;
+    setup.term_length = 64 * 1024;
+    setup.mtu = 1408;
+    {
+        HeldImages first(file, one, options, 1);
+        for (setup.session = 7; setup.session < 9; ++setup.session)
+            first.receiver().datagram(1, {}, wire::bytes_of(setup), sizeof setup);
+        first.hand_over();
+    }
+    setup.session = 8;
+    {
+        const OpenFile second = open_file(file.image_file(2));
+        HeldImage still_held(second.fd(), file, 1, 2, setup);
+        HeldImages next(file, two, options, 1);
+        bool busy = false;
+        try {
+            next.adopt();
+        } catch (const Error &error) {
+            busy = error.code == Code::busy;
+        }
+        CHECK(busy && next.receiver().images().size() == 1);
+        still_held.log().detach();
+    }
+    HeldImages last(file, two, options, 1);
+    last.adopt();
+    CHECK(last.receiver().images().size() == 2);
+    reader.leave();
+    one.detach([] {});
+    two.detach([] {});
+}
+
+} // namespace penstock::test
