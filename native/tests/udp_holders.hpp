@@ -1,4 +1,4 @@
-// Promises of those who hold an endpoint's socket, one after another, to its readers. For udp_check.
+// Promises of one holder of an endpoint's socket after another, to its readers. For udp_check.
 #pragma once
 
 #include "udp_place.hpp"
