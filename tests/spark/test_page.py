@@ -46,7 +46,7 @@ def test_the_page(spark, drive, tmp_path, monkeypatch):
     assert [file.name for file in files] == ["my.sql", "my.py"]
     done = pipeline.run(spark, drive.path, "tables", own=files)
     assert [(one.name, one.error) for one in done.own] == [("speeds", None), ("fastest", None)]
-    names = {}
+    names, started = {}, []
     spark.sql(f"create database page location '{tmp_path / 'page'}'")
     spark.sql("use page")
     try:
@@ -62,6 +62,8 @@ def test_the_page(spark, drive, tmp_path, monkeypatch):
                 continue
             if kind == "python":
                 exec(compile(code, str(PAGE), "exec"), names)
+                if (query := names.pop("query", None)) is not None:  # the page uses the name again
+                    started.append(query)
             else:
                 answers = [spark.sql(one).collect() for one in code.split(";") if one.strip()]
                 assert answers[-1][0][0] == 100
@@ -69,7 +71,9 @@ def test_the_page(spark, drive, tmp_path, monkeypatch):
         spark.sql("use default")
         spark.sql("drop database page cascade")
         spark.catalog.dropTempView("imu")
-    names["query"].awaitTermination()
+    assert len(started) == 2
+    for query in started:
+        query.awaitTermination()
     assert spark.read.parquet(f"{tmp_path}/rows").count() == 200
     asked = ASKED.findall(text)
     assert len(asked) == 2
