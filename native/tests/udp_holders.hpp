@@ -5,28 +5,44 @@
 
 namespace penstock::test {
 
+// An endpoint with a reader, and two processes that may hold its socket.
+struct Scene {
+    const Place place;
+    const OpenFile opened;
+    const EndpointFile file;
+    SessionReaders reader{{Start::From::earliest, 0}, 0};
+    EndpointMembers one, two;
+    ReceiverOptions options;
+    wire::SetupFrame setup = wire::make<wire::SetupFrame>(wire::Type::setup); // of session 7
+
+    explicit Scene(const Folder &folder)
+        : place(folder), opened(open_file(place.path)), file(opened.fd(), place.path), one(opened.fd(), file),
+          two(opened.fd(), file) {
+        reader.join(opened.fd(), file, 1);
+        one.attach(MemberRole::host, [] {});
+        two.attach(MemberRole::host, [] {});
+        options.stream = setup.stream = 1;
+        setup.session = 7;
+        setup.term_length = 64 * 1024;
+        setup.mtu = 1408;
+    }
+    void end() {
+        reader.leave();
+        one.detach([] {});
+        two.detach([] {});
+    }
+};
+struct Nowhere { // takes what a receiver sends
+    bool send(const Address &, const uint8_t *, size_t) { return true; }
+};
+inline uint64_t seven() { return 7; } // for a random number
+
 // A holder that has not let go keeps its images. The next one goes on with them, and with the losses that were counted.
 inline void a_new_holder_goes_on(const Folder &folder) {
-    const Place place(folder);
-    const OpenFile opened = open_file(place.path);
-    const EndpointFile file(opened.fd(), place.path);
-    SessionReaders reader({Start::From::earliest, 0}, 0);
-    reader.join(opened.fd(), file, 1);
-    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
-    one.attach(MemberRole::host, [] {});
-    two.attach(MemberRole::host, [] {});
-    ReceiverOptions options;
-    options.stream = 1;
+    Scene scene(folder);
+    auto &[place, opened, file, reader, one, two, options, setup] = scene;
     options.reliable = false;
-    struct {
-        bool send(const Address &, const uint8_t *, size_t) { return true; }
-    } way;
-    const auto dice = [] { return uint64_t{7}; };
-    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
-    setup.session = 7;
-    setup.stream = 1;
-    setup.term_length = 64 * 1024;
-    setup.mtu = 1408;
+    Nowhere way;
     wire::DataHeader second{}; // the frame before it is lost
     second.start = {header_length, 0, flags_whole, static_cast<uint16_t>(wire::Type::data)};
     second.term_offset = header_length;
@@ -36,7 +52,7 @@ inline void a_new_holder_goes_on(const Folder &folder) {
     auto first = std::make_unique<HeldImages>(file, one, options, now);
     first->receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
     first->receiver().datagram(now, {}, wire::bytes_of(second), sizeof second);
-    for (int i = 0; i < 2; ++i) first->receiver().tick(now += 1'000'000, way, dice);
+    for (int i = 0; i < 2; ++i) first->receiver().tick(now += 1'000'000, way, seven);
     CHECK(first->show([](bool) {}));
     const auto read = [&] {
         while (reader.look() != nullptr) reader.take();
@@ -62,33 +78,16 @@ inline void a_new_holder_goes_on(const Folder &folder) {
     next.show([](bool) {});
     CHECK(file.entry(0).bytes_lost.relaxed() == header_length);
     CHECK(read() == header_length && reader.position() == 2 * header_length);
-    reader.leave();
-    one.detach([] {});
-    two.detach([] {});
+    scene.end();
 }
 
 // A session falls silent, another process takes the socket over, and the sender goes on far ahead. A subscription that read the
 // session before counts the missing bytes; one that comes later does not.
 inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder) {
-    const Place place(folder);
-    const OpenFile opened = open_file(place.path);
-    const EndpointFile file(opened.fd(), place.path);
-    SessionReaders reader({Start::From::earliest, 0}, 0), late({Start::From::earliest, 0}, 0);
-    reader.join(opened.fd(), file, 1);
-    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
-    one.attach(MemberRole::host, [] {});
-    two.attach(MemberRole::host, [] {});
-    ReceiverOptions options;
-    options.stream = 1;
-    struct {
-        bool send(const Address &, const uint8_t *, size_t) { return true; }
-    } way;
-    const auto dice = [] { return uint64_t{7}; };
-    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
-    setup.session = 7;
-    setup.stream = 1;
-    setup.term_length = 64 * 1024;
-    setup.mtu = 1408;
+    Scene scene(folder);
+    auto &[place, opened, file, reader, one, two, options, setup] = scene;
+    SessionReaders late({Start::From::earliest, 0}, 0);
+    Nowhere way;
     wire::DataHeader data{};
     data.start = {header_length, 0, flags_whole, static_cast<uint16_t>(wire::Type::data)};
     data.session = 7;
@@ -97,7 +96,7 @@ inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder
     uint64_t read = 0;
     const auto go_on = [&](HeldImages &images, int64_t until, bool reads = true) {
         for (; now < until; now += 100'000'000) {
-            images.receiver().tick(now, way, dice);
+            images.receiver().tick(now, way, seven);
             images.consume(now);
             images.show([](bool) {});
             while (reads && reader.look() != nullptr) reader.take(), ++read;
@@ -140,27 +139,13 @@ inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder
         CHECK(next.receiver().images().empty());
         setup.active_term_id = data.term_id += 100;
     }
-    reader.leave();
-    one.detach([] {});
-    two.detach([] {});
+    scene.end();
 }
 
 // A takeover may fail at any image, and is tried again. The images before it stay.
 inline void a_takeover_fails_half_way(const Folder &folder) {
-    const Place place(folder);
-    const OpenFile opened = open_file(place.path);
-    const EndpointFile file(opened.fd(), place.path);
-    SessionReaders reader({Start::From::earliest, 0}, 0);
-    reader.join(opened.fd(), file, 1);
-    EndpointMembers one(opened.fd(), file), two(opened.fd(), file);
-    one.attach(MemberRole::host, [] {});
-    two.attach(MemberRole::host, [] {});
-    ReceiverOptions options;
-    options.stream = 1;
-    auto setup = wire::make<wire::SetupFrame>(wire::Type::setup);
-    setup.stream = 1;
-    setup.term_length = 64 * 1024;
-    setup.mtu = 1408;
+    Scene scene(folder);
+    auto &[place, opened, file, reader, one, two, options, setup] = scene;
     {
         HeldImages first(file, one, options, 1);
         for (setup.session = 7; setup.session < 9; ++setup.session)
@@ -184,9 +169,7 @@ inline void a_takeover_fails_half_way(const Folder &folder) {
     HeldImages last(file, two, options, 1);
     last.adopt();
     CHECK(last.receiver().images().size() == 2);
-    reader.leave();
-    one.detach([] {});
-    two.detach([] {});
+    scene.end();
 }
 
 } // namespace penstock::test
