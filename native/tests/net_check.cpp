@@ -1,5 +1,5 @@
 // The network log's datagrams against bytes captured from a real driver, and single promises of its state machines.
-#include "net_promises.hpp"
+#include "net_sources.hpp"
 
 using namespace penstock;
 using namespace penstock::test;
@@ -273,52 +273,6 @@ void a_receiver_sends_what_was_captured() {
     CHECK(image.source() == address(1) && image.counts().strange == 1, "somebody else's SETUP");
 }
 
-// The bytes that a source may draw before it has proved that it receives them.
-void replies_are_bounded() {
-    Random random(6);
-    Place place;
-    Receiver<Place> receiver(receiver_options(), place, 0);
-    Box box;
-    hand(receiver, 0, setup_bytes);
-    int64_t now = 0;
-    for (; now < 9'000 * ms; now += ms) receiver.tick(now, box, random);
-    size_t bytes = 0;
-    for (const Bytes &sent : box.sent) bytes += sent.size();
-    CHECK(bytes <= 3 * setup_bytes.size() && receiver.images()[0]->counts().held != 0);
-    Bytes answer = box.sent[1]; // RTTM
-    answer[5] = 0;
-    Bytes guess = answer;
-    guess[16] ^= 1;
-    hand(receiver, now, guess);
-    hand(receiver, now, answer, 2);
-    CHECK(!receiver.images()[0]->proved());
-    hand(receiver, now, answer);
-    CHECK(receiver.images()[0]->proved() && receiver.images()[0]->round_trip_ns() > 0);
-}
-
-void caps_hold() {
-    Random random(7);
-    Place place;
-    ReceiverOptions options = receiver_options();
-    options.sessions_max = 3;
-    options.memory_max = 3 * 65536 * 5 / 2;
-    Receiver<Place> receiver(options, place, 0);
-    Box box;
-    Bytes setup = setup_bytes, beat = heartbeat_bytes;
-    for (uint8_t i = 0; i < 200; ++i) {
-        setup[12] = beat[12] = i;
-        hand(receiver, i, setup);
-        hand(receiver, i, beat);
-    }
-    CHECK(place.memories.size() == 2 && receiver.counts().sessions_refused == 198 && receiver.memory() == 6 * 65536);
-    CHECK(receiver.counts().requests_dropped == 198 - Receiver<Place>::pending_max);
-    for (int64_t now : {10'000 * ms, 10'001 * ms, 10'002 * ms}) receiver.tick(now, box, random);
-    CHECK(receiver.images().empty() && place.closed == 2 && receiver.memory() == 0, "silent for 10 s");
-    setup[12] = 0;
-    hand(receiver, 10'003 * ms, setup);
-    CHECK(receiver.images().size() == 1 && receiver.counts().cooled == 0, "it was silent, and speaks again");
-}
-
 void late_datagrams_of_a_session_that_has_ended_make_no_image() {
     Random random(13);
     Place place;
@@ -366,6 +320,7 @@ void a_session_that_was_silent_goes_on_where_it_was() {
         CHECK(receiver.counts().bytes_skipped == (what == 1 ? at - 1056 : 0) && receiver.counts().skips == (what == 1));
         box.sent.clear();
         receiver.tick(20'001 * ms, box, random);
+        hand(receiver, 20'002 * ms, heartbeat_bytes); // a gap is asked for once the source has sent enough for that
         receiver.tick(20'002 * ms, box, random);
         CHECK((receiver.image(session)->counts().naks != 0) == (what == 0));
         if (what != 0) continue;
@@ -507,6 +462,8 @@ int main() {
     a_sender_sends_again_but_not_too_often();
     a_receiver_sends_what_was_captured();
     replies_are_bounded();
+    naks_leave_room_for_the_proof();
+    a_session_returns_to_a_source_that_was_proved();
     caps_hold();
     late_datagrams_of_a_session_that_has_ended_make_no_image();
     a_session_that_was_silent_goes_on_where_it_was();

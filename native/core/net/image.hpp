@@ -112,7 +112,7 @@ class Image {
     void on_setup(int64_t now, const Address &from, const wire::SetupFrame &setup) {
         const bool same = setup.term_length == setup_.term_length && setup.initial_term_id == setup_.initial_term_id &&
                           setup.mtu == setup_.mtu && setup.stream == setup_.stream;
-        uint64_t at;
+        uint64_t at = 0;
         const bool found = terms_.find_position(setup.active_term_id, static_cast<uint32_t>(setup.term_offset), rebuilt(), at);
         // Terms never change. Positions never go back, but a SETUP of the same source may be late.
         const bool other = !same || (found && at < rebuilt() && !(from == source_));
@@ -202,11 +202,14 @@ class Image {
 
   private:
     // Others may forge a session's datagrams, so they are taken from one source. It may move once it has been silent.
+    // Until the new source has proved itself, a word from the one that had takes the session back.
     bool is_source(int64_t now, const Address &from, bool may_move) {
         if (from == source_) return true;
-        if (!may_move || now - heard_ns_ < options_.moved_ns) return false;
+        const bool back = !proved_ && proved_source_ && *proved_source_ == from;
+        if (!back && (!may_move || now - heard_ns_ < options_.moved_ns)) return false;
+        if (proved_) proved_source_ = source_;
         source_ = from;
-        proved_ = false;
+        proved_ = back;
         round_trips_ = {};
         received_ = replied_ = 0;
         rtt_at_ = now;
@@ -289,7 +292,7 @@ class Image {
         status_ = consumed_;
         status_at_ = now + (proved_ ? options_.status_ns : options_.status_ns / 10); // a sender that never heard of us goes on
         status_asked_ = false;
-        if (send(out, status(0), status_size(options_))) ++counts_.statuses;
+        if (send(out, status(0), status_size(options_), proof)) ++counts_.statuses;
         if (readers_ != told_ || (in_time && readers_ > 1)) tell_readers(out);
     }
     // The sender does not send anything again sooner. Told after each measurement, which is made where something is missing.
@@ -297,12 +300,12 @@ class Image {
         const auto told = static_cast<uint32_t>(std::min<int64_t>(round_trips_.usual_ns(), UINT32_MAX));
         const std::string frame =
             wire::write_extension(wire::extension_round_trip, session(), setup_.stream, std::to_string(told));
-        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size())) round_trip_asked_ = false;
+        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), proof)) round_trip_asked_ = false;
     }
     template <class Out> void tell_readers(Out &out) {
         const std::string frame =
             wire::write_extension(wire::extension_readers, session(), setup_.stream, std::to_string(readers_));
-        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size())) told_ = readers_;
+        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), proof)) told_ = readers_;
     }
     wire::StatusFrame status(uint8_t flags) const {
         wire::StatusFrame frame = make_status(options_, session(), flags);
@@ -328,7 +331,7 @@ class Image {
         if (!passed_ || now < setup_at_) return;
         passed_ = false;
         setup_at_ = now + options_.status_ns;
-        if (send(out, make_status(options_, session(), wire::flag_send_setup), status_size(options_))) ++counts_.setup_requests;
+        if (send(out, make_status(options_, session(), wire::flag_send_setup), status_size(options_), proof)) ++counts_.setup_requests;
     }
 
     template <class Out> void say_farewell(int64_t now, Out &out) {
@@ -337,7 +340,7 @@ class Image {
             state_ = State::gone;
             return;
         }
-        if (send(out, status(wire::flag_leaving), status_size(options_))) ++counts_.statuses;
+        if (send(out, status(wire::flag_leaving), status_size(options_), 0)) ++counts_.statuses;
         ++said_;
         status_at_ = now + options_.status_ns;
     }
@@ -352,7 +355,7 @@ class Image {
         frame.stream = setup_.stream;
         frame.echo = number;
         frame.receiver = options_.receiver;
-        if (send(out, frame, sizeof frame)) {
+        if (send(out, frame, sizeof frame, 0)) {
             ++counts_.rtt_requests;
             round_trips_.asked(now, number);
         }
@@ -371,7 +374,7 @@ class Image {
             frame.term_id = terms_.term_id(from);
             frame.term_offset = static_cast<int32_t>(terms_.offset(from));
             frame.length = static_cast<int32_t>(std::min(to - from, terms_.left_in_term(from)));
-            if (send(out, frame, sizeof frame)) ++counts_.naks;
+            if (send(out, frame, sizeof frame, proof + status_size(options_))) ++counts_.naks;
         });
     }
 
@@ -401,12 +404,14 @@ class Image {
         ranges_.add(at, at + room);
     }
 
-    // At most three times what came from a source goes there until it has proved that it sent it.
-    template <class Out, class Frame> bool send(Out &out, const Frame &frame, size_t length) {
-        return send_bytes(out, wire::bytes_of(frame), length);
+    // At most three times what came from a source goes there until it has proved that it sent it. `left`: bytes that stay for
+    // what matters more. The proof comes first, since it ends the limit, then status messages, then NAKs, which are many.
+    static constexpr size_t proof = sizeof(wire::RttFrame);
+    template <class Out, class Frame> bool send(Out &out, const Frame &frame, size_t length, size_t left) {
+        return send_bytes(out, wire::bytes_of(frame), length, left);
     }
-    template <class Out> bool send_bytes(Out &out, const uint8_t *bytes, size_t length) {
-        if (!proved_ && replied_ + length > 3 * received_) {
+    template <class Out> bool send_bytes(Out &out, const uint8_t *bytes, size_t length, size_t left) {
+        if (!proved_ && replied_ + length + left > 3 * received_) {
             ++counts_.held;
             return false;
         }
@@ -422,6 +427,7 @@ class Image {
     const ReceiverOptions &options_;
     const wire::SetupFrame setup_;
     Address source_;
+    std::optional<Address> proved_source_; // before the session moved
     const uint64_t join_;
     const uint32_t window_;
     Ranges ranges_;
