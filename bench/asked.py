@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench import imports, pipes, record, ring, wakes
+from bench.ipc import COPIES
 from bench.reasons import CALLS
 
 Place = tuple[str, str, str]  # case, who, metric of a result
@@ -118,7 +119,7 @@ ROWS = (
         ("1 MiB", "rate, of one memcpy in and one out"),
         "0.77 ×",
         (),
-        (Beside("the two copies", ("1 MiB, one process", "memcpy in + out", "rate")),),
+        (Beside("the two copies", ("1 MiB, one process", COPIES, "rate")),),
     ),
     Row(
         "1 MiB between processes",

@@ -472,5 +472,5 @@ int main() {
     flow_control_follows_the_slowest();
     readers_are_told();
     ranges_join_and_are_bounded();
-    std::printf("net_check: 18 promises\n");
+    std::printf("net_check: 20 promises\n");
 }

@@ -3,6 +3,8 @@
 // docs/design/channel_file.md.
 #pragma once
 
+#include "ground/pages.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -100,11 +102,21 @@ inline void release_fence(Site site = Site::here()) { platform::fence(platform::
 inline void acquire_fence(Site site = Site::here()) { platform::fence(platform::acquire, site); }
 inline void spin_pause() { platform::pause(); }
 
+// As many whole blocks as there are; returns how many bytes that was.
+inline size_t copy_blocks(void *to, const void *from, size_t length) {
+    if (length < long_bytes) return platform::copy_blocks(to, from, length);
+    size_t copied = 0;
+    by_pages(to, from, length, [&](size_t done, size_t piece) {
+        copied += platform::copy_blocks(static_cast<uint8_t *>(to) + done, static_cast<const uint8_t *>(from) + done, piece);
+    });
+    return copied;
+}
+
 // Bytes that one side may overwrite while the other reads them. They are copied word by word, each word atomic, so it is no data
 // race; long ones by the machine's block copy, which the compiler takes for I/O. The reader must find out afterwards whether
 // somebody wrote meanwhile. Whole words are moved: shared memory has room up to the next multiple of 8.
 inline void copy_words_in(void *to, const void *from, size_t length) {
-    const size_t done = platform::copy_blocks(to, from, length);
+    const size_t done = copy_blocks(to, from, length);
     auto *words = static_cast<Atomic<uint64_t> *>(to) + done / 8;
     const auto *bytes = static_cast<const uint8_t *>(from) + done;
     for (length -= done; length >= 8; length -= 8, bytes += 8) {
@@ -118,7 +130,7 @@ inline void copy_words_in(void *to, const void *from, size_t length) {
     words->relaxed(word);
 }
 inline void copy_words_out(void *to, const void *from, size_t length) {
-    const size_t done = platform::copy_blocks(to, from, length);
+    const size_t done = copy_blocks(to, from, length);
     const auto *words = static_cast<const Atomic<uint64_t> *>(from) + done / 8;
     auto *bytes = static_cast<uint8_t *>(to) + done;
     for (length -= done; length >= 8; length -= 8, bytes += 8) {
@@ -132,10 +144,11 @@ inline void copy_words_out(void *to, const void *from, size_t length) {
 
 // memcpy, but for its worst case: many versions of glibc copy what is longer than 2 KiB, and fits a cache, by `rep movsb`, and
 // AMD's processors do that 20 times slower than else if `to` is 1 to 31 bytes above `from` in a page. Payloads begin at multiples
-// of 32, and what malloc gives at multiples of 16.
+// of 32, and what malloc gives at multiples of 16. Long ones go by pages, for which see by_pages.
 inline void copy_bytes(void *to, const void *from, size_t length) {
     const uintptr_t above = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) & 4095;
-    const size_t done = length > 2048 && above - 1 < 31 ? platform::copy_blocks(to, from, length) : 0;
+    const bool slow = (length > 2048 && above - 1 < 31) || length >= long_bytes;
+    const size_t done = slow ? copy_blocks(to, from, length) : 0;
     std::memcpy(static_cast<uint8_t *>(to) + done, static_cast<const uint8_t *>(from) + done, length - done);
 }
 
@@ -145,7 +158,10 @@ inline void copy_in(void *to, const void *from, size_t length) {
     platform::wrote(to, length);
 }
 inline void zero(void *at, size_t length) {
-    std::memset(at, 0, length);
+    if (length < long_bytes) std::memset(at, 0, length);
+    else
+        by_pages(at, nullptr, length,
+                 [&](size_t done, size_t piece) { std::memset(static_cast<uint8_t *>(at) + done, 0, piece); });
     platform::wrote(at, length);
 }
 inline void wrote(const void *at, size_t length) { platform::wrote(at, length); }
