@@ -361,9 +361,11 @@ void World::tell() const {
                      number(one->sender.counts().naks_ignored));
     for (const auto &host : hosts)
         for (const auto &image : host->receiver.images())
-            std::fprintf(stderr, "  image %d of %u from %u: join %lld, rebuilt %lld, high %lld, consumed %lld, state %d, end %lld\n",
-                         image->session(), host->port, image->source().port, number(image->join()), number(image->rebuilt()), number(image->high()),
-                         number(image->consumed()), static_cast<int>(image->state()), number(image->end().value_or(0)));
+            std::fprintf(stderr,
+                         "  image %d of %u from %u: join %lld, rebuilt %lld, high %lld, consumed %lld, state %d, end %lld\n",
+                         image->session(), host->port, image->source().port, number(image->join()), number(image->rebuilt()),
+                         number(image->high()), number(image->consumed()), static_cast<int>(image->state()),
+                         number(image->end().value_or(0)));
 }
 
 void World::live() {

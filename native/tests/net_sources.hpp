@@ -49,10 +49,12 @@ inline void naks_leave_room_for_the_proof() {
             ++last[type == wire::Type::status ? 0 : type == wire::Type::rtt ? 1 : 2];
         }
     }
-    CHECK(last[0] >= 5 && last[1] >= 3 && last[2] >= 1, "%zu status messages, %zu measurements, %zu NAKs", last[0], last[1], last[2]);
+    CHECK(last[0] >= 5 && last[1] >= 3 && last[2] >= 1, "%zu status messages, %zu measurements, %zu NAKs", last[0], last[1],
+          last[2]);
 }
 
-// SETUP from elsewhere moves a session that was silent, but its source takes it back with a word until the new one has proved itself.
+// SETUP from elsewhere moves a session that was silent, but its source takes it back with a word until the new one has proved
+// itself.
 inline void a_session_returns_to_a_source_that_was_proved() {
     for (const bool proves : {false, true}) {
         Random random(17);

@@ -7,10 +7,10 @@
 
 namespace penstock {
 
-// Calls piece(done, length) for pieces of a page, in order. Before each it asks for a line two pages further. A processor fetches
-// ahead within a page only. The first access to the next page waits for the page tables, and shared memory has small pages:
-// without this, a cold MiB takes half as long again. Behind the end, too: long runs come in steps, and where no memory is, a hint
-// does nothing. `to` is written, `from` is read; either may be null.
+// Calls piece(done, length) for pieces of a page, in order. `to` is written, `from` is read; either may be null. Before each
+// piece it asks for a line two pages further. A processor fetches ahead within a page only. The first access to the next page
+// waits for the page tables, and shared memory has small pages. It asks behind the end, too: long runs come in steps, and where
+// no memory is, a hint does nothing.
 template <class Piece> void by_pages(const void *to, const void *from, size_t length, Piece &&piece) {
     constexpr size_t page = 4096, ahead = 2 * page;
     for (size_t done = 0; done < length; done += page) {

@@ -331,7 +331,8 @@ class Image {
         if (!passed_ || now < setup_at_) return;
         passed_ = false;
         setup_at_ = now + options_.status_ns;
-        if (send(out, make_status(options_, session(), wire::flag_send_setup), status_size(options_), proof)) ++counts_.setup_requests;
+        if (send(out, make_status(options_, session(), wire::flag_send_setup), status_size(options_), proof))
+            ++counts_.setup_requests;
     }
 
     template <class Out> void say_farewell(int64_t now, Out &out) {
