@@ -273,9 +273,10 @@ void World::deliver(const Link::Datagram &datagram) {
     }
 }
 
-// Pauses, jumps of clocks, kills.
+// Pauses, jumps of clocks, kills. They end some day: with a tiny window each of them may cost more time than was won since the
+// last.
 void World::trouble() {
-    if (!chance(random, 0.002)) return;
+    if (now > 200 * s || !chance(random, 0.002)) return;
     Peer &peer = chance(random, 0.5) ? static_cast<Peer &>(*publications.back()) : *hosts[random() % hosts.size()];
     const uint64_t which = random() % (fate.rough ? 4 : 2);
     if (which == 0) peer.paused_until = now + static_cast<int64_t>(between(random, 1, fate.rough ? 8'000 : 300)) * ms;
