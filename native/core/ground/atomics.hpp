@@ -147,8 +147,8 @@ inline void copy_words_out(void *to, const void *from, size_t length) {
 // of 32, and what malloc gives at multiples of 16. Long ones go by pages, for which see by_pages.
 inline void copy_bytes(void *to, const void *from, size_t length) {
     const uintptr_t above = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) & 4095;
-    const bool slow = (length > 2048 && above - 1 < 31) || length >= long_bytes;
-    const size_t done = slow ? copy_blocks(to, from, length) : 0;
+    const bool in_blocks = (length > 2048 && above - 1 < 31) || length >= long_bytes;
+    const size_t done = in_blocks ? copy_blocks(to, from, length) : 0;
     std::memcpy(static_cast<uint8_t *>(to) + done, static_cast<const uint8_t *>(from) + done, length - done);
 }
 
