@@ -22,6 +22,7 @@ SANITIZED = {
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",  # a child of udp_check starts a keeper of its own
 }
+LIVES_FAILED = 20  # of one worker: then something is wrong with all
 
 
 def _lines(command: list[str]) -> tuple[list[dict[str, object]], str]:
@@ -210,10 +211,29 @@ def network(*, lives: int, seed: int) -> Row:
     program = build("plain", ("net_sim",)) / "tests" / "net_sim"
     each = -(-lives // WORKERS)
     begun = time.monotonic()
-    commands = [[str(program), "--seed", str(seed + part * each), "--lives", str(each)] for part in range(WORKERS)]
+
+    def run(first: int) -> list[str]:
+        """Each life that fails ends the program: it goes on behind that one."""
+        failed, end = [], first + each
+        while first < end and len(failed) < LIVES_FAILED:
+            command = [str(program), "--seed", str(first), "--lives", str(end - first)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if not done.returncode:
+                break
+            failed.append(f"{program} {done.stderr.strip()[-400:]}")
+            life = re.search(r"reproduce: net_sim --seed (\d+)", done.stderr)
+            if not life:  # it died without a word
+                failed.append(f"{' '.join(command)}   # exit status {done.returncode}: not known which life")
+                break
+            first = int(life[1]) + 1
+        if len(failed) >= LIVES_FAILED:
+            failed.append(f"{program} --seed {first} --lives {end - first}   # did not run: {LIVES_FAILED} had failed")
+        return failed
+
     with ThreadPoolExecutor(WORKERS) as pool:
-        done = list(pool.map(lambda c: subprocess.run(c, capture_output=True, text=True), commands))
-    failed = [f"{program} {d.stderr.strip()[-400:]}" for d in done if d.returncode]
+        failed = [one for part in pool.map(run, (seed + part * each for part in range(WORKERS))) for one in part]
+    for one in failed[1:]:  # the row shows the first
+        print(one, file=sys.stderr)
     return Row(
         "simulator",
         "lives of the network log",
