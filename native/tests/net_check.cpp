@@ -1,4 +1,5 @@
 // The network log's datagrams against bytes captured from a real driver, and single promises of its state machines.
+#include "net_silent.hpp"
 #include "net_sources.hpp"
 
 using namespace penstock;
@@ -292,75 +293,6 @@ void late_datagrams_of_a_session_that_has_ended_make_no_image() {
     CHECK(receiver.images().size() == 1);
 }
 
-// A publication was stopped for more than 10 s: its session goes on where it was received, and the receiver asks for all that was
-// sent meanwhile. Bytes that the sender has dropped are counted. Another publication with its number begins where that one is.
-void a_session_that_was_silent_goes_on_where_it_was() {
-    Random random(14);
-    const auto status_of = [](Receiver<Place> &receiver) { return receiver.image(session)->rebuilt(); };
-    for (const int what : {0, 1, 2}) {
-        Place place;
-        Receiver<Place> receiver(receiver_options(), place, 0);
-        Box box;
-        Log log(65536, 7, 0, session, stream, 1408);
-        const uint64_t frames = what == 1 ? 60 : 3; // more than 5/8 of a term
-        for (uint64_t i = 0; i < frames; ++i) log.write(random, 1000, flags_whole);
-        hand(receiver, 0, setup_bytes);
-        hand(receiver, 1, Bytes(log.written(0), log.written(0) + 1056));
-        receiver.tick(2, box, random);
-        receiver.image(session)->consume(1056);
-        for (const int64_t now : {10'001 * ms, 10'002 * ms}) receiver.tick(now, box, random);
-        CHECK(receiver.images().empty());
-        Bytes setup = setup_bytes;
-        const auto at = static_cast<uint32_t>(what == 2 ? 32 : frames * 1056);
-        std::memcpy(setup.data() + 8, &at, sizeof at);
-        hand(receiver, 10'500 * ms, setup_bytes); // it was long on its way: what it announces was received
-        CHECK(receiver.images().empty() && receiver.counts().cooled == 1);
-        hand(receiver, 20'000 * ms, setup, what == 2 ? 2 : 1);
-        CHECK(status_of(receiver) == (what == 0 ? 1056 : at), "%lu", static_cast<unsigned long>(status_of(receiver)));
-        CHECK(receiver.counts().bytes_skipped == (what == 1 ? at - 1056 : 0) && receiver.counts().skips == (what == 1));
-        box.sent.clear();
-        receiver.tick(20'001 * ms, box, random);
-        hand(receiver, 20'002 * ms, heartbeat_bytes); // a gap is asked for once the source has sent enough for that
-        receiver.tick(20'002 * ms, box, random);
-        CHECK((receiver.image(session)->counts().naks != 0) == (what == 0));
-        if (what != 0) continue;
-        hand(receiver, 20'003 * ms, Bytes(log.written(1056), log.written(1056) + 1056));
-        hand(receiver, 20'003 * ms, Bytes(log.written(2112), log.written(2112) + 1056));
-        CHECK(status_of(receiver) == log.tail);
-        Reader reader(log, *receiver.image(session));
-        reader.read(*receiver.image(session), 10);
-        CHECK(reader.frames() == 2 && reader.lost() == 0);
-    }
-}
-
-// The next publication with a number that was used may have other datagrams and terms.
-void a_number_is_used_again_with_other_options() {
-    Random random(15);
-    for (const uint16_t port : {1, 2}) {          // the next publication's; one with an address of its own has the last one's
-        for (const size_t field : {20, 28, 32}) { // initial term, term length, MTU
-            Place place;
-            Receiver<Place> receiver(receiver_options(), place, 0);
-            Box box;
-            Bytes other = setup_bytes;
-            other[field] = 0;
-            other[field + 1] = static_cast<uint8_t>(field == 28 ? 0 : 2);
-            other[field + 2] = static_cast<uint8_t>(field == 28 ? 2 : 0);
-            if (field == 20) std::copy_n(other.begin() + 20, 4, other.begin() + 24);
-            const auto is_other = [&] { // from the initial term to the MTU
-                return std::memcmp(&receiver.images()[0]->setup().initial_term_id, other.data() + 20, 16) == 0;
-            };
-            hand(receiver, 0, setup_bytes);
-            hand(receiver, 500 * ms, other, port);
-            receiver.tick(500 * ms, box, random);
-            CHECK(receiver.images().size() == 1 && !is_other(), "the first one lives");
-            hand(receiver, 1'500 * ms, other, port);
-            receiver.tick(1'500 * ms, box, random);
-            hand(receiver, 1'600 * ms, other, port);
-            CHECK(receiver.images().size() == 1 && is_other(), "it waits for the first one");
-        }
-    }
-}
-
 void an_unreliable_image_counts_what_it_skips() {
     Random random(8);
     Place place;
@@ -465,6 +397,7 @@ int main() {
     naks_leave_room_for_the_proof();
     a_session_returns_to_a_source_that_was_proved();
     caps_hold();
+    an_image_that_fell_behind_begins_again_at_a_frame();
     late_datagrams_of_a_session_that_has_ended_make_no_image();
     a_session_that_was_silent_goes_on_where_it_was();
     a_number_is_used_again_with_other_options();
@@ -472,5 +405,5 @@ int main() {
     flow_control_follows_the_slowest();
     readers_are_told();
     ranges_join_and_are_bounded();
-    std::printf("net_check: 20 promises\n");
+    std::printf("net_check: 21 promises\n");
 }

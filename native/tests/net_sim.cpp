@@ -247,7 +247,12 @@ void World::tick(Host &host) {
             Host::Held &mine = host.held[image->session()];
             const Publication *from = publication(image->session());
             if (from == nullptr) continue; // forged: nobody reads it
-            if (!mine.reader) mine.reader = std::make_unique<Reader>(from->log, *image);
+            if (!mine.reader) {
+                mine.reader = std::make_unique<Reader>(from->log, *image);
+                const uint64_t begun = mine.reader->begun(); // a sender sends nothing again from within a frame
+                CHECK(from->log.begins(begun) || fate.forged || !fate.reliable, "an image begins at %lu, within a frame",
+                      static_cast<unsigned long>(begun));
+            }
             mine.reader->read(*image, between(random, 0, 200));
         }
     }

@@ -63,6 +63,14 @@ class Log {
     // A position's bytes as they were written.
     const uint8_t *written(uint64_t position) const { return truth_.data() + (position - start); }
 
+    // Whether a frame begins there, or will.
+    bool begins(uint64_t position) const {
+        if (position >= tail) return position == tail;
+        FrameHeader header;
+        std::memcpy(static_cast<void *>(&header), written(position), header_length);
+        return header.term_offset == memory.terms.offset(position) && header.session == session_;
+    }
+
     const Memory memory;
     const uint64_t start;
     uint64_t tail;

@@ -50,15 +50,15 @@ class Image {
                  terms.term_length()) +
                 static_cast<uint32_t>(setup.term_offset)),
           window_(static_cast<uint32_t>(std::min<uint64_t>(options.window, terms.term_length() / 2))), ranges_(join_),
-          loss_(options.loss), high_(join_), consumed_(join_), status_(join_), clean_(join_ - terms.offset(join_) + terms.size()),
-          heard_ns_(now), status_at_(now), rtt_at_(now) {}
+          loss_(options.loss), high_(join_), bound_(join_), consumed_(join_), status_(join_),
+          clean_(join_ - terms.offset(join_) + terms.size()), heard_ns_(now), status_at_(now), rtt_at_(now) {}
 
     // Goes on where another process stopped, which died or gave up.
     Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now,
           const ImageState &state)
         : Image(terms, options, setup, from, now) {
         ranges_ = Ranges(state.rebuilt);
-        high_ = state.rebuilt;
+        high_ = bound_ = state.rebuilt;
         consumed_ = status_ = std::min(state.status, state.rebuilt);
         clean_ = state.clean;
         end_ = state.end;
@@ -131,7 +131,7 @@ class Image {
         if (at > rebuilt() + kept(setup_)) { // the sender has dropped some of the missing bytes
             fallen_ = true;
             drain();
-        } else if (at > rebuilt()) see(std::min(at, edge()));
+        } else if (at > rebuilt()) hear_of(at);
     }
 
     void on_data(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
@@ -230,16 +230,28 @@ class Image {
         if (end_of_stream && !end_ && at >= ranges_.end() && at <= edge() + terms_.term_length()) {
             end_ = at;
             high_ = std::min(high_, at); // heartbeats may have lied
+            bound_ = std::min(bound_, at);
         }
         if (at > edge()) passed_ = true;
-        see(std::min(at, edge()));
+        hear_of(at);
     }
-    // Nothing more is taken; local readers read on to what was seen last.
+    // Nothing more is taken; local readers read on to the last end of a frame that is known, also beyond the edge. The next image
+    // of this session begins there, and a sender sends nothing again from within a frame.
     void drain() {
         state_ = State::draining;
-        give_up(high_);
+        make_clean(bound_);
+        give_up(bound_);
     }
-    void see(uint64_t position) { high_ = std::max(high_, end_ ? std::min(position, *end_) : position); }
+    // The sender is there. Gaps are asked for up to the edge.
+    void hear_of(uint64_t at) {
+        if (end_) at = std::min(at, *end_);
+        high_ = std::max(high_, std::min(at, edge()));
+        if (at <= edge() + terms_.term_length()) bound_ = std::max(bound_, at); // as far as memory can be clean
+    }
+    void see(uint64_t to) {
+        high_ = std::max(high_, to);
+        bound_ = std::max(bound_, to);
+    }
 
     void on_frames(uint64_t at, const wire::DataRun &run, const uint8_t *bytes, size_t length) {
         const uint64_t to = at + run.room;
@@ -433,7 +445,9 @@ class Image {
     const uint32_t window_;
     Ranges ranges_;
     LossScan loss_;
-    uint64_t high_, consumed_;
+    uint64_t high_;  // asked for up to here, which may be within a frame
+    uint64_t bound_; // the last known end of a frame
+    uint64_t consumed_;
     uint64_t status_; // the position of the last status message
     uint64_t clean_;  // memory is zero from what has arrived up to here
     std::optional<uint64_t> end_;
