@@ -27,12 +27,24 @@ class GateWait {
     std::optional<Gate::Waiter> waiter_;
 };
 
+// Ends the waits of another thread, for good. The count of wakes in the event is the state.
+class Waker {
+  public:
+    void wake() { event_disturb(event_); }
+    bool woken() const { return event_.relaxed() > event_has_sleeper; }
+    WaitEntry announce() { return wait_entry(event_, event_announce(event_)); }
+
+  private:
+    Atomic<uint32_t> event_{};
+};
+
 // Sleeps on the events of all handles.
 template <class Kind> class ManyTarget : public Target {
   public:
-    explicit ManyTarget(const std::vector<Kind *> &handles) : handles_(handles) {}
+    explicit ManyTarget(const std::vector<Kind *> &handles, Waker *waker = nullptr) : handles_(handles), waker_(waker) {}
     void prepare() {
         entries_.clear();
+        if (waker_ != nullptr) entries_.push_back(waker_->announce());
         for (Kind *handle : handles_) {
             Atomic<uint32_t> &event = handle->ready().event();
             const uint32_t expected = event_announce(event);
@@ -42,7 +54,7 @@ template <class Kind> class ManyTarget : public Target {
     }
     // With more events than one call can sleep on it looks at the others soon.
     void sleep(int64_t ns) {
-        const int64_t most = handles_.size() > wait_many_max ? 1'000'000 : ns;
+        const int64_t most = handles_.size() + (waker_ != nullptr) > wait_many_max ? 1'000'000 : ns;
         event_sleep_many(entries_.data(), entries_.size(), std::min(ns, most));
     }
     void idle() {
@@ -53,6 +65,7 @@ template <class Kind> class ManyTarget : public Target {
     const std::vector<Kind *> &handles_;
 
   private:
+    Waker *waker_;
     std::vector<WaitEntry> entries_;
 };
 
@@ -93,18 +106,6 @@ class SubscriptionsTarget : public ManyTarget<Subscription> {
     std::vector<Glance> watched_;
     std::deque<Gate::Waiter> stepped_;
 };
-
-// Which of several handles `has` says yes to; waits until there is one, or the timeout.
-template <class Kind, class On, class Has>
-std::vector<size_t> wait_any(const std::vector<Kind *> &handles, int64_t timeout, On &&target, Has &&has) {
-    std::vector<size_t> found;
-    wait_for(timeout, target, [&] {
-        for (size_t i = 0; i < handles.size(); ++i)
-            if (has(*handles[i])) found.push_back(i);
-        return !found.empty();
-    });
-    return found;
-}
 
 void bind_gates(nb::module_ &m) {
     nb::class_<Gate>(m, "Gate", "Decides for a test when messages are delivered and waits return.")
@@ -182,17 +183,29 @@ void bind_waiting(nb::module_ &m) {
         "wait_any",
         [](const std::vector<Subscription *> &subscriptions, nb::object timeout) {
             const int64_t limit = timeout_ns(timeout.ptr());
-            return wait_any(subscriptions, limit, SubscriptionsTarget(subscriptions, limit),
-                            [](Subscription &one) { return one.has_news(one.ready()); });
+            std::vector<size_t> found;
+            wait_for(limit, SubscriptionsTarget(subscriptions, limit), [&] {
+                for (size_t i = 0; i < subscriptions.size(); ++i)
+                    if (subscriptions[i]->has_news(subscriptions[i]->ready())) found.push_back(i);
+                return !found.empty();
+            });
+            return found;
         },
         nb::arg("subscriptions"), nb::arg("timeout").none(), "The subscriptions that have something for a user.");
+    nb::class_<Waker>(m, "Waker", "Ends the waits of another thread, for good.")
+        .def(nb::init<>())
+        .def("wake", &Waker::wake)
+        .def_prop_ro("woken", &Waker::woken);
     m.def(
         "wait_any_frames",
-        [](const std::vector<StreamHandle *> &streams, nb::object timeout) {
-            return wait_any(streams, timeout_ns(timeout.ptr()), ManyTarget<StreamHandle>(streams),
-                            [](StreamHandle &one) { return one.ready().readable(); });
+        [](const std::vector<StreamHandle *> &streams, nb::object timeout, Waker &waker) {
+            wait_for(timeout_ns(timeout.ptr()), ManyTarget<StreamHandle>(streams, &waker), [&] {
+                return waker.woken() ||
+                       std::any_of(streams.begin(), streams.end(), [](StreamHandle *one) { return one->ready().readable(); });
+            });
         },
-        nb::arg("streams"), nb::arg("timeout").none(), "The streams that have something for a recorder.");
+        nb::arg("streams"), nb::arg("timeout").none(), nb::arg("waker"),
+        "Until one of the streams has something for a recorder, or the waker has woken.");
 }
 
 } // namespace penstock::bind

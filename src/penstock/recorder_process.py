@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import signal
+import sys
 import threading
 from dataclasses import asdict
 from typing import Any, cast
@@ -108,6 +110,19 @@ def _serve(recorder: ThreadRecorder, watch: _Watch, parent: _Parent) -> None:
             elif word == "stop" or watch.signalled or recorder.error is not None or watch.parent_is_gone():
                 break
     recorder.stop()
+
+
+def run(job: str) -> None:
+    """The child's work and its end. Nothing is open after a recording that ended well, so the interpreter need not take itself apart,
+    which takes 30 ms that the parent would wait for."""
+    status = main(job)
+    if status:
+        sys.exit(status)
+    logging.shutdown()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: there was none to inherit
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def main(job: str) -> int:

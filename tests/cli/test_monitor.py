@@ -266,7 +266,7 @@ def test_tables_are_counted_again_after_a_commit_only(tmp_path, monkeypatch):
             "python3 -c from multiprocessing.spawn import spawn_main; spawn_main(3) --multiprocessing-fork",
             "python3 child",
         ),
-        ("python -c from penstock.recorder_process import main; main() 3", "penstock recorder"),
+        ("python -c from penstock.recorder_process import run; run() 3", "penstock recorder"),
         ("python", "python"),
         ("", ""),
     ],

@@ -171,9 +171,7 @@ def _started(job: dict[str, Any]) -> tuple[subprocess.Popen[bytes], io.FileIO]:
     Answers have a pipe of their own, since any module that the child imports may print.
     """
     path = [entry for entry in sys.path if isinstance(entry, str)]
-    main = (
-        f"import sys; sys.path[:] = {path!r}; from penstock.recorder_process import main; sys.exit(main(sys.argv[1]))"
-    )
+    main = f"import sys; sys.path[:] = {path!r}; from penstock.recorder_process import run; run(sys.argv[1])"
     read, write = os.pipe()
     answers = io.FileIO(read)
     try:

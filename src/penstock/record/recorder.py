@@ -48,7 +48,7 @@ class ThreadRecorder(Recorder):
         self._coming, self._retention = coming, retention
         self._notes = Notes(catalog)
         self._clock = clock or SystemClock()
-        self._stop = threading.Event()
+        self._stop = _native.Waker()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
 
@@ -69,7 +69,7 @@ class ThreadRecorder(Recorder):
         try:
             self._note()
             next_sync = self._clock.monotonic() + self._interval
-            while not self._stop.is_set():
+            while not self._stop.woken:
                 self.cycle()
                 now = self._clock.monotonic()
                 if now >= next_sync:
@@ -132,11 +132,10 @@ class ThreadRecorder(Recorder):
         if moved >= BUSY_BYTES:
             return
         if moved > 0:
-            self._stop.wait(NAP_SECONDS)  # let a block gather: fewer, larger index entries
-        elif waits := [one.subscription for one in self._all if isinstance(one.subscription, _native.StreamHandle)]:
-            _native.wait_any_frames(waits, IDLE_SECONDS)
-        else:
-            self._stop.wait(IDLE_SECONDS)  # no channel came yet
+            _native.wait_any_frames([], NAP_SECONDS, self._stop)  # let a block gather: fewer, larger index entries
+            return
+        waits = [one.subscription for one in self._all if isinstance(one.subscription, _native.StreamHandle)]
+        _native.wait_any_frames(waits, IDLE_SECONDS, self._stop)
 
     def _drain(self) -> None:
         """Records all messages that were published before `stop`."""
@@ -146,7 +145,7 @@ class ThreadRecorder(Recorder):
 
     def stop(self) -> list[Progress]:
         """Records the messages that are published already, seals, syncs, ends. Returns how far each recording came. Safe to call twice."""
-        self._stop.set()
+        self._stop.wake()
         if self._thread.ident is not None:
             self._thread.join()
         if self._error is not None:
