@@ -7,7 +7,9 @@ STAMP := $(VENV)/.ready
 DEMO := $(VENV)/.demo
 UV := $(or $(shell command -v uv),$(BIN)/uv)
 # uv takes half of pip's CPU time, and downloads at once what pip does one by one. Without it, or where it fails, pip does it.
-install = { $(UV) pip install -q --python $(BIN)/python $(1) 2>/dev/null || $(BIN)/python -m pip install -q $(1); }
+# PySpark comes as source, 450 MB that would be compressed and unpacked again on their way.
+STORED := --config-settings-package=pyspark:--build-option=--compression=stored
+install = { $(UV) pip install -q --python $(BIN)/python $(STORED) $(1) 2>/dev/null || $(BIN)/python -m pip install -q $(1); }
 NATIVE := $(wildcard native/*/*.hpp native/*/*/*.hpp native/*/*.cpp) CMakeLists.txt pyproject.toml
 SOURCES := $(shell find src -name '*.py' -o -name '*.properties' -o -name '*.pyi')
 SIZE :=
@@ -35,12 +37,12 @@ endef
 # What the demo needs, which is less than the tests need. The library is compiled while its packages are fetched.
 $(DEMO): $(NATIVE) $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip --version | grep -qE 'pip (2[4-9]|[3-9])' || $(BIN)/python -m pip install -q --upgrade pip
-	@test -x $(UV) || $(BIN)/python -m pip install -q uv || true
+	@test -x $(UV) || $(BIN)/python -m pip install -q uv || $(BIN)/python -m pip install -q --upgrade pip
 	@rm -rf build/made
-	@$(BIN)/python -m pip wheel -q --no-deps --wheel-dir build/made . & made=$$!; \
+	@{ $(UV) build -q --wheel --python $(BIN)/python --out-dir build/made 2>/dev/null || \
+	   $(BIN)/python -m pip wheel -q --no-deps --wheel-dir build/made .; } & made=$$!; \
 	$(BIN)/python tools/packages.py needed spark demo >$(VENV)/packages.txt && $(call install,-r $(VENV)/packages.txt) && wait $$made
-	$(BIN)/python -m pip install -q --no-deps --force-reinstall build/made/*.whl
+	$(call install,--no-deps --force-reinstall build/made/*.whl)
 	@touch $@
 
 $(STAMP): $(DEMO)
