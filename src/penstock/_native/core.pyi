@@ -467,8 +467,20 @@ def metadata_of(stream: StreamHandle) -> bytes:
 def wait_any(subscriptions: Sequence[Subscription], timeout: float | None) -> list[int]:
     """The subscriptions that have something for a user."""
 
-def wait_any_frames(streams: Sequence[StreamHandle], timeout: float | None) -> list[int]:
-    """The streams that have something for a recorder."""
+class Waker:
+    """Ends the waits of another thread, for good."""
+
+    def __init__(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    @property
+    def woken(self) -> bool: ...
+
+def wait_any_frames(streams: Sequence[StreamHandle], timeout: float | None, waker: Waker) -> None:
+    """
+    Until one of the streams has something for a recorder, or the waker has woken.
+    """
 
 class RecordingSegment:
     """A segment being written. One thread at a time."""
