@@ -1,5 +1,6 @@
 """Calls on archives: arguments of every kind, a process that changes its directory, truncation, repairs beside ending recorders."""
 
+import contextlib
 import fcntl
 import multiprocessing
 import os
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -325,6 +327,25 @@ def test_a_thread_that_cannot_start_stops_no_recording_and_leaks_nothing(archive
     record(archive, pub, 10, extend=True)
     assert archive.find(1).messages == (30 if which == "penstock-catalog" else 20)
     assert archive.verify() == []
+
+
+@pytest.mark.parametrize("came", [True, False], ids=["a channel", "no channel yet"])
+def test_stop_wakes_a_recorder_that_waits(archive, monkeypatch, came):
+    monkeypatch.setattr("penstock.record.recorder.IDLE_SECONDS", 3600)
+    with contextlib.ExitStack() as stack:
+        if came:
+            pub = stack.enter_context(penstock.publish("log:w"))
+        recorder = archive.record("log:w")
+        if came:
+            pub.send(b"1")
+            while not recorder.progress()[0].messages:
+                time.sleep(0.01)
+        time.sleep(0.2)  # it waits by now
+        stopped = threading.Thread(target=recorder.stop, daemon=True)
+        stopped.start()
+        stopped.join(60)
+        assert not stopped.is_alive()
+    assert [row.messages for row in recorder.progress()] == [1] * came
 
 
 # ---- full disks ----
