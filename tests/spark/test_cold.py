@@ -46,6 +46,22 @@ def test_the_first_jvm_writes_an_archive_and_later_ones_use_it(places):
     assert not fresh.exists()
 
 
+def test_the_demo_makes_none_and_uses_one(places, monkeypatch):
+    monkeypatch.setattr(jvm, "find_java", lambda: (places[0], "a test"))
+    monkeypatch.setattr(jvm, "_shim", lambda java: java)
+
+    def asked():
+        settings = {}
+        monkeypatch.setenv("SPARK_HOME", str(places[1]))
+        jvm._prepared({"PYSPARK_PYTHON": "python"}, settings, jvm.DEMO, local=True)
+        return settings[jvm.OPTIONS].split()
+
+    assert not list(classes.cache().glob("*.new"))
+    assert not [one for one in asked() if "ArchiveClassesAtExit" in one]
+    written(new_file(classes.options(*places, "any")))
+    assert used(asked()) == used(classes.options(*places, "any"))
+
+
 def test_while_one_jvm_is_to_write_it_others_do_without(places):
     fresh = new_file(classes.options(*places, "any"))
     fresh.touch()

@@ -28,9 +28,9 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "classes"
 
 
-def options(java: Path, spark: Path, purpose: str) -> list[str]:
-    """Options for a JVM that uses the archive, or writes it when it exits. java, spark: their folders. purpose: sessions of one
-    purpose load much the same classes; each purpose has an archive."""
+def options(java: Path, spark: Path, purpose: str, *, make: bool = True) -> list[str]:
+    """Options for a JVM that uses the archive, or writes it when it exits, if `make`. java, spark: their folders. purpose: sessions of
+    one purpose load much the same classes; each purpose has an archive."""
     if os.environ.get(SWITCH) == "off":
         return []
     try:
@@ -40,18 +40,18 @@ def options(java: Path, spark: Path, purpose: str) -> list[str]:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not _is_mine(folder):
             return []
-        return _options(folder, _key(java, spark, purpose))
+        return _options(folder, _key(java, spark, purpose), make)
     except (OSError, RuntimeError):  # no home, no room, no permission
         return []
 
 
-def _options(folder: Path, key: str) -> list[str]:
+def _options(folder: Path, key: str, make: bool) -> list[str]:
     found = _sound(folder, key) or _adopted(folder, key)
     if found is not None:
         with contextlib.suppress(OSError):
             os.utime(found)
         return [f"-XX:SharedArchiveFile={found}", *QUIET]
-    if any(_age(path) < MAKING_SECONDS for path in folder.glob(f"{key}-*.new")):
+    if not make or any(_age(path) < MAKING_SECONDS for path in folder.glob(f"{key}-*.new")):
         return []  # another JVM is going to write it
     return [f"-XX:ArchiveClassesAtExit={folder}/{key}-{secrets.token_hex(4)}.new", *QUIET]
 

@@ -39,6 +39,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "8",
 }
 PIPELINE = "penstock-pipeline"  # the name of its sessions
+DEMO = "penstock-demo"  # often the only one on a machine: it does not make an archive of classes for the next
 HERE = "local[*,4]"  # the default master: all cores. A task is tried four times, as on a cluster; of local[*], once
 CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
 OPTIONS = "spark.driver.extraJavaOptions"
@@ -230,13 +231,13 @@ def _no_orphan() -> Iterator[None]:
         raise
 
 
-def _prepared(launch: dict[str, str], settings: dict[str, Any], purpose: str, *, local: bool) -> None:
+def _prepared(launch: dict[str, str], settings: dict[str, Any], name: str, *, local: bool) -> None:
     """Completes the environment and the settings of a session that starts a JVM."""
     from pyspark.find_spark_home import _find_spark_home
 
     quiet = Path(__file__).with_name("log4j2.properties")
     options = [f"-Dlog4j2.configurationFile={quiet}", *UNCHECKED]
-    if purpose == "pipeline":
+    if name == PIPELINE:
         options.append("-Dpenstock.queries=off")
     if "SPARK_ENV_LOADED" not in os.environ:  # else spark-submit has started it
         java, source = find_java()
@@ -246,7 +247,7 @@ def _prepared(launch: dict[str, str], settings: dict[str, Any], purpose: str, *,
         if local and "SPARK_HOME" not in os.environ:
             spark = _unzipped(spark)
             launch["SPARK_HOME"] = str(spark)
-        options += classes.options(java, spark, purpose)
+        options += classes.options(java, spark, "pipeline" if name == PIPELINE else "any", make=name != DEMO)
     if local and launch["PYSPARK_PYTHON"] == sys.executable:
         settings.setdefault("spark.python.daemon.module", "penstock.spark.daemon")
     settings[OPTIONS] = " ".join([*options, str(settings.get(OPTIONS, ""))]).strip()
@@ -274,7 +275,7 @@ def _asked(name: str, master: str | None, conf: dict[str, Any]) -> tuple[dict[st
     if master is not None:
         settings["spark.master"] = master
     if active is None:
-        _prepared(launch, settings, "pipeline" if name == PIPELINE else "any", local=(master or "").startswith("local"))
+        _prepared(launch, settings, name, local=(master or "").startswith("local"))
     return launch, settings
 
 

@@ -117,7 +117,7 @@ def _tables(archive: Path, out: Path, own: Sequence[Path]) -> Any:
     from penstock.spark import jvm, own_tables
     from penstock.spark.query import follow
 
-    spark = jvm.launched("penstock-demo")
+    spark = jvm.launched(jvm.DEMO)
     try:
         outcome = follow(spark, archive, out, own=own)
     finally:
