@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 
 import penstock
+from penstock._native import core
 from penstock.record.archive_folder import ArchiveFolder
 from penstock.record.folder import GAP, RecordingFolder
 
@@ -331,21 +331,27 @@ def test_a_thread_that_cannot_start_stops_no_recording_and_leaks_nothing(archive
 
 @pytest.mark.parametrize("came", [True, False], ids=["a channel", "no channel yet"])
 def test_stop_wakes_a_recorder_that_waits(archive, monkeypatch, came):
+    wait, waits, recorders = core.wait_any_frames, threading.Event(), []
+
+    def told(streams, timeout, waker):
+        if timeout == 3600 and (not came or any(one.progress()[0].messages for one in recorders)):
+            waits.set()
+        wait(streams, timeout, waker)
+
     monkeypatch.setattr("penstock.record.recorder.IDLE_SECONDS", 3600)
+    monkeypatch.setattr(core, "wait_any_frames", told)
     with contextlib.ExitStack() as stack:
         if came:
             pub = stack.enter_context(penstock.publish("log:w"))
-        recorder = archive.record("log:w")
+        recorders.append(archive.record("log:w"))
         if came:
             pub.send(b"1")
-            while not recorder.progress()[0].messages:
-                time.sleep(0.01)
-        time.sleep(0.2)  # it waits by now
-        stopped = threading.Thread(target=recorder.stop, daemon=True)
+        assert waits.wait(60)
+        stopped = threading.Thread(target=recorders[0].stop, daemon=True)
         stopped.start()
         stopped.join(60)
         assert not stopped.is_alive()
-    assert [row.messages for row in recorder.progress()] == [1] * came
+    assert [row.messages for row in recorders[0].progress()] == [1] * came
 
 
 # ---- full disks ----
