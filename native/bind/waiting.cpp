@@ -44,18 +44,18 @@ template <class Kind> class ManyTarget : public Target {
     explicit ManyTarget(const std::vector<Kind *> &handles, Waker *waker = nullptr) : handles_(handles), waker_(waker) {}
     void prepare() {
         entries_.clear();
-        if (waker_ != nullptr) entries_.push_back(waker_->announce());
         for (Kind *handle : handles_) {
             Atomic<uint32_t> &event = handle->ready().event();
             const uint32_t expected = event_announce(event);
-            if (entries_.size() < wait_many_max) entries_.push_back(wait_entry(event, expected));
+            if (entries_.size() < room()) entries_.push_back(wait_entry(event, expected));
         }
+        if (waker_ != nullptr) entries_.push_back(waker_->announce());
         event_announced();
     }
-    // With more events than one call can sleep on it looks at the others soon.
+    // With more events than one call can sleep on it looks at the others soon; at a recorder's leisure.
     void sleep(int64_t ns) {
-        const int64_t most = handles_.size() + (waker_ != nullptr) > wait_many_max ? 1'000'000 : ns;
-        event_sleep_many(entries_.data(), entries_.size(), std::min(ns, most));
+        const int64_t soon = waker_ == nullptr ? 1'000'000 : 10'000'000;
+        event_sleep_many(entries_.data(), entries_.size(), handles_.size() > room() ? std::min(ns, soon) : ns);
     }
     void idle() {
         for (Kind *handle : handles_) handle->ready().repair();
@@ -65,6 +65,8 @@ template <class Kind> class ManyTarget : public Target {
     const std::vector<Kind *> &handles_;
 
   private:
+    size_t room() const { return wait_many_max - (waker_ != nullptr); }
+
     Waker *waker_;
     std::vector<WaitEntry> entries_;
 };

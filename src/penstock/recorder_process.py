@@ -142,5 +142,5 @@ def main(job: str) -> int:
         if recorder is not None:
             answer |= _rows(recorder)
     with contextlib.suppress(_Gone):
-        parent.say(answer)
+        parent.say(answer | {"last": True})
     return 1 if "error" in answer else 0

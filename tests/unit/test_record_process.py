@@ -195,3 +195,43 @@ def test_what_is_printed_in_the_child_is_no_answer(tmp_path):
     done = run_beside(tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert done.stdout.endswith("\nclosed 1\n"), done.stderr
     assert done.returncode == 0
+
+
+def test_no_answer_goes_where_a_closed_standard_stream_was(tmp_path):
+    """The lowest free descriptors would be the child's output."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import os\nos.write(1, b'good morning\\n')\n")
+    (tmp_path / "go.py").write_text(GO.replace(".messages)", ".messages, file=__import__('sys').stderr)"))
+    shell = f"exec {sys.executable} go.py <&- >&-"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run(
+        ["sh", "-c", shell], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stderr.endswith("closed 1\n"), done.stderr
+
+
+# ---- a signal's handler that stops the recorder ----
+
+
+@pytest.mark.parametrize("call", ["stop", "progress"])
+def test_a_handler_may_stop_the_recorder_within_another_call(archive, pub, call):
+    recorder = archive.record("log:p", process=True)
+    pub.send(b"1")
+    seen = []
+
+    def handler(number, frame):
+        os.kill(recorder.pid, signal.SIGCONT)
+        seen.append(recorder.stop()[0].messages)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        os.kill(recorder.pid, signal.SIGSTOP)  # its answer comes after the signal
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        seen.append(getattr(recorder, call)()[0].messages)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert seen == [1, 1]
+    assert recorder.error is None
+    assert recorder.stop()[0].messages == 1
+    assert archive.find("log:p").state == "closed"
