@@ -51,8 +51,11 @@ def _options(folder: Path, key: str, make: bool) -> list[str]:
         with contextlib.suppress(OSError):
             os.utime(found)
         return [f"-XX:SharedArchiveFile={found}", *QUIET]
-    if not make or any(_age(path) < MAKING_SECONDS for path in folder.glob(f"{key}-*.new")):
-        return []  # another JVM is going to write it
+    is_coming = any(
+        _age(path) < MAKING_SECONDS for path in folder.glob(f"{key}-*.new")
+    )  # another JVM is going to write it
+    if is_coming or not make:
+        return []
     return [f"-XX:ArchiveClassesAtExit={folder}/{key}-{secrets.token_hex(4)}.new", *QUIET]
 
 
