@@ -10,7 +10,7 @@ UV := $(or $(shell command -v uv),$(BIN)/uv)
 # PySpark comes as source, 450 MB that would be compressed and unpacked again on their way.
 STORED := --config-settings-package=pyspark:--build-option=--compression=stored
 install = { $(UV) pip install -q --python $(BIN)/python $(STORED) $(1) 2>/dev/null || $(BIN)/python -m pip install -q $(1); }
-NATIVE := $(wildcard native/*/*.hpp native/*/*/*.hpp native/*/*.cpp) CMakeLists.txt pyproject.toml
+NATIVE := $(shell find native -name '*.hpp' -o -name '*.cpp') CMakeLists.txt pyproject.toml
 SOURCES := $(shell find src -name '*.py' -o -name '*.properties' -o -name '*.pyi')
 SIZE :=
 MODE := short
@@ -19,11 +19,12 @@ EVIDENCE_SEED := 0
 EVIDENCE_OPTIONS :=
 SEED := 1
 OPTIONS :=
+TESTS :=
 LIVES := 2000000
 DATAGRAMS := 100000000
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help setup demo test check fix native stress crash interop network lives fuzz bench performance docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
+.PHONY: screenshots help setup demo test test-pythons check fix native stress crash interop network lives fuzz bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,7 +42,7 @@ $(DEMO): $(NATIVE) $(SOURCES)
 	@rm -rf build/made
 	@{ $(UV) build -q --wheel --python $(BIN)/python --out-dir build/made 2>/dev/null || \
 	   $(BIN)/python -m pip wheel -q --no-deps --wheel-dir build/made .; } & made=$$!; \
-	$(BIN)/python tools/packages.py needed spark demo >$(VENV)/packages.txt && $(call install,-r $(VENV)/packages.txt) && wait $$made
+	$(BIN)/python tools/packages.py needed cli spark report >$(VENV)/packages.txt && $(call install,-r $(VENV)/packages.txt) && wait $$made
 	$(call install,--no-deps --force-reinstall build/made/*.whl)
 	@touch $@
 
@@ -54,13 +55,16 @@ setup: $(STAMP) ## Build the library and put everything into .venv
 demo: $(DEMO) ## Run the main job end to end: real telemetry, recording, Spark, report
 	$(BIN)/penstock demo
 
-test: $(STAMP) ## Run the tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## Run the tests, several at once: make test TESTS=tests/record
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
+
+test-pythons: $(STAMP) ## Run the core's tests with each CPython from 3.11 on that is here: make test-pythons TESTS=tests/channels
+	$(BIN)/python tools/pythons.py $(TESTS)
 
 check: $(STAMP) ## Lint, types, layers, format, stubs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run --Werror $(wildcard native/*/*.hpp native/*/*/*.hpp native/*/*.cpp)
+	$(BIN)/clang-format --dry-run --Werror $(shell find native -name '*.hpp' -o -name '*.cpp')
 	$(BIN)/python tools/stubs.py --check
 	$(BIN)/python tools/kinds.py --check
 	$(BIN)/python tools/openers.py --check
@@ -70,7 +74,7 @@ check: $(STAMP) ## Lint, types, layers, format, stubs
 fix: $(STAMP) ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(wildcard native/*/*.hpp native/*/*/*.hpp native/*/*.cpp)
+	$(BIN)/clang-format -i $(shell find native -name '*.hpp' -o -name '*.cpp')
 
 screenshots: $(STAMP) ## Take the pictures of the docs anew: top, the monitor beside the demo, the report (needs Chromium)
 	$(BIN)/python tools/screenshots.py
@@ -101,19 +105,19 @@ lives: $(STAMP) ## Lives of the network log in its simulator: make lives LIVES=2
 fuzz: $(STAMP) ## Datagrams into the network log's parsers and state machines: make fuzz DATAGRAMS=100000000
 	$(BIN)/python -m evidence.network fuzz --count $(DATAGRAMS) --seed $(EVIDENCE_SEED)
 
-bench: $(STAMP) ## Run every benchmark with rivals into a new folder of out/bench: make bench SIZE=--short
+bench: $(STAMP) ## Run every benchmark with rivals, and write the results into out/bench: make bench SIZE=--short
 	$(call packages,bench)
-	$(BIN)/python tools/aeron.py
 	$(BIN)/python -m bench all $(SIZE) --json out/bench
 
-performance: $(STAMP) ## Write docs/performance.md and draw the charts from the last two runs of make bench
-	$(BIN)/python -m bench.performance
+# The pages once more, with those at the root: a link or an anchor that leads nowhere ends it, in either.
+LINKED := -D extensions=myst_parser,sphinx.ext.autodoc -D myst_heading_anchors=3 -D suppress_warnings=toc,ref.python \
+	-D root_doc=README -D include_patterns='*.md,docs/**.md,deploy/**.md,examples/**.md'
 
 docs: ## Build the documentation into docs/_build, and check its links
 	@$(MAKE) -s $(STAMP)
 	$(call packages,docs)
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build
-	$(BIN)/python tools/links.py --built docs/_build
+	$(BIN)/sphinx-build -q -W -C -b dummy $(LINKED) . build/links
 
 evidence: $(STAMP) ## The evidence rooms: model checker, mutants, kills, hostile bytes, faults (MODE=long for all)
 	$(BIN)/python -m evidence --mode $(MODE) --seed $(EVIDENCE_SEED) --json out/evidence.json $(EVIDENCE_OPTIONS)
@@ -137,9 +141,8 @@ wheels-everywhere: $(WHEEL)/.ready ## As the release does: wheels for 3.11 to 3.
 	$(WHEEL)/bin/cibuildwheel --output-dir dist
 
 ci: $(STAMP) ## What CI runs
-	$(MAKE) check
-	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/12"
-	$(MAKE) docs
+	$(MAKE) -j2 -O check docs
+	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/24"
 	$(BIN)/python tools/aeron.py
 	$(BIN)/python -m bench all --quick
 	$(MAKE) test

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from bench.bounded import Failed, program
 from bench.report import Report
+from evidence.bounded import Failed, program
 from evidence.build import build
 
 CASE, READINGS = "CPU of a reading", "against the system's clock"
@@ -35,13 +35,6 @@ def run(report: Report) -> None:
     if "drift without another look" in found:
         drift = abs(found["drift without another look"]) / (found["seconds"] + 1)
         report.add(READINGS, "a counter that is compared once", "drift", drift, "ns a second")
-    wrong = f"{found['above 1 us']} of {found['readings']:,} readings were wrong by more than 1 µs in this run"
-    report.at_most(READINGS, "worst error", 1000, "ns", abs(found["worst error"]), wrong)
+    report.at_most(READINGS, "worst error", 1000, "ns", abs(found["worst error"]))
     gained = found["wall clock"] / found["clock_gettime"]
-    why = (
-        f"reading the counter alone takes {found['rdtsc']:.1f} ns in this run"
-        if "rdtsc" in found
-        else "this machine has no counter"
-    )
-    why += f", clock_gettime {found['clock_gettime']:.1f} ns"
-    report.at_most(CASE, "of clock_gettime's", 0.7, "×", gained, why)
+    report.at_most(CASE, "of clock_gettime's", 0.7, "×", gained)

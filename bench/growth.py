@@ -1,7 +1,7 @@
 """Does a message cost more when something grows? Channels of 64 KiB to 1 GiB, 1 to 64 readers, messages of 8 B to 64 MiB, archives of 1 MB to 50 GB.
 
 One thread of one process sends a burst and then receives it, so that only the calls are measured: CPU time, medians.
-`python -m bench.chart` draws a figure for each kind.
+`--plot` draws a panel for each kind and each thing that grows.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ FRAME, BUFFERS = 32 * KIB, 4  # bytes of a frame and frames in a pool, where tha
 ROUNDS = 40
 COPIES = "memcpy in + out"
 FLAT, LINEAR = 2.0, 1.5  # how far the end of a line may lie above its promise
+LINES = True  # of --plot: a line for each metric
 UNITS = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "GB": 10**9}
 
 
@@ -253,20 +254,13 @@ def aims(report: Report) -> None:
             case = f"{kind.name}, by {MESSAGE}"
             ours, copies = line(report, case, "send", "receive"), line(report, case, COPIES)
             grown = ours[max(ours)] / copies[max(ours)] if ours and copies else None
-            why = (
-                f"64 MiB take {ours[max(ours)] / 1e3:.1f} ms in this run, the two copies {copies[max(ours)] / 1e3:.1f} ms"
-                if grown
-                else ""
-            )
-            report.at_most(kind.name, f"linear by {MESSAGE}: 64 MiB, times two copies", LINEAR, "×", grown, why)
+            report.at_most(kind.name, f"linear by {MESSAGE}: 64 MiB, times two copies", LINEAR, "×", grown)
     for metric in ("open", "list"):
         flat(report, "archive", RECORDED, metric)
     spent = line(report, f"archive, by {RECORDED}", "plan")
     if spent and not report.quick:
         per_gb = spent[max(spent)] / (max(spent) / 1e9)
-        first, last = (f"{at / 1e9:g} GB take {spent[at]:.1f} ms" for at in (min(spent), max(spent)))
-        why = f"a plan reads 64 bytes of index for each 256 KiB: {first} in this run, {last}"
-        report.at_most("archive", f"at most linear by {RECORDED}: plan, for each GB", 10, "ms", per_gb, why)
+        report.at_most("archive", f"at most linear by {RECORDED}: plan, for each GB", 10, "ms", per_gb)
 
 
 def flat(report: Report, name: str, axis: str, *metrics: str) -> None:
@@ -274,11 +268,4 @@ def flat(report: Report, name: str, axis: str, *metrics: str) -> None:
     case = f"{name}, by {axis}"
     costs = [cost for _, cost in sorted(line(report, case, *metrics).items())]
     grown = max(costs[1:]) / costs[0] if costs else None
-    each = [[row for row in report.results if (row.case, row.metric) == (case, metric)] for metric in metrics]
-    why = "; ".join(
-        f"{rows[0].metric}: {', '.join(f'{row.value:.3g} {row.unit} at {row.who}' for row in rows)}"
-        for rows in each
-        if rows
-    )
-    metric = f"flat by {axis}: {' + '.join(metrics)}, the dearest point, times the first"
-    report.at_most(name, metric, FLAT, "×", grown, f"in this run {why}")
+    report.at_most(name, f"flat by {axis}: {' + '.join(metrics)}, the dearest point, times the first", FLAT, "×", grown)

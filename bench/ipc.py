@@ -10,20 +10,20 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 import penstock
-from bench.bounded import Failed, bounded, child, join
-from bench.elsewhere import Rival, bursts, flow, round_trips
+from bench.processes import bursts, flow, round_trips
 from bench.report import Report
+from evidence.bounded import Failed, bounded, child, join
 
 COUNTS = {64: 600_000, 1024: 200_000, 65536: 12_000, 1 << 20: 1_000}
-# Rivals that would take too long get fewer messages.
+# ModuleTypes that would take too long get fewer messages.
 SLOW = {
     "mp_queue": 20,
-    "pysyncq": 20,
     "mp_pipe": 8,
     "iceoryx2": 20,
     "faster_fifo": 10,
@@ -62,6 +62,25 @@ def tried(report: Report, who: str, case: str, what: str, measure: Any, *args: A
         return None
 
 
+def cpu_ns(call: Callable[[], Any], count: int) -> float:
+    """CPU time of a call of no argument, with the loop around it."""
+    begun = time.process_time_ns()
+    for _ in range(count):
+        call()
+    return (time.process_time_ns() - begun) / count
+
+
+def bare_calls(report: Report) -> None:
+    """The least that a call from Python costs: one of a C method that does nothing, and one that reads the clock."""
+    count, rounds = (500, 2) if report.quick else (5_000, 60)
+    found: dict[str, list[float]] = {"a method that does nothing": [], "the clock": []}
+    for _ in range(rounds):
+        for values, call in zip(found.values(), ((0).conjugate, time.time_ns), strict=True):
+            values.append(cpu_ns(call, count))
+    for who, values in found.items():
+        report.add("a bare call", who, "CPU per call", values, "ns")
+
+
 def in_one_process(report: Report, channel: str, **options: Any) -> None:
     """CPU time of a call where nobody disturbs: one thread sends a burst, then receives it."""
     count, rounds = (500, 2) if report.quick else (5_000, 60)
@@ -87,7 +106,7 @@ def in_one_process(report: Report, channel: str, **options: Any) -> None:
         report.add("64 B, one process", f"penstock {name}", "CPU per message", values, "ns")
 
 
-def one_by_one(report: Report, who: str, rival: Rival) -> None:
+def one_by_one(report: Report, who: str, rival: ModuleType) -> None:
     """The same for a rival; only the calling thread's time counts, for a driver may run beside it."""
     case, count, rounds = "64 B, one process", report.sized(2_000, quick=200), report.sized(40, quick=2)
     if not report.tries(who, case):
@@ -101,7 +120,7 @@ def one_by_one(report: Report, who: str, rival: Rival) -> None:
         report.add(case, f"{who} {name}", "CPU per message", list(values), "ns")
 
 
-def throughput(report: Report, everyone: dict[str, Rival], size: int, readers: int) -> None:
+def throughput(report: Report, everyone: dict[str, ModuleType], size: int, readers: int) -> None:
     """Messages per second at the slowest receiver; the order of who runs is turned each round."""
     case = f"{NAMES[size]}, {readers} subscriber{'s' if readers > 1 else ''}"
     small = size == 64  # which feel most what else the machine does
@@ -128,7 +147,7 @@ def throughput(report: Report, everyone: dict[str, Rival], size: int, readers: i
         report.add(case, who, "CPU per receive", [f.receive_ns for f in flows], "ns")
 
 
-def latency(report: Report, everyone: dict[str, Rival], size: int, *, ours: ModuleType) -> None:
+def latency(report: Report, everyone: dict[str, ModuleType], size: int, *, ours: ModuleType) -> None:
     """Round trips, one at a time; ours both spinning and sleeping."""
     case = f"{NAMES[size]}, round trip"
     count = 300 if report.quick else 20_000
@@ -139,9 +158,7 @@ def latency(report: Report, everyone: dict[str, Rival], size: int, *, ours: Modu
             if not report.tries(who, case):
                 continue
             try:
-                times = round_trips(
-                    report.limit, rival, size, count // (10 if who in ("mp_queue", "pysyncq") else 1), **options
-                )
+                times = round_trips(report.limit, rival, size, count // (10 if who == "mp_queue" else 1), **options)
             except Failed as error:
                 report.failed(who, case, error)
                 continue
@@ -220,22 +237,6 @@ def copies(report: Report, pub: Any, sub: Any) -> None:
             times[who].append(time.perf_counter() - begun)
     for who, values in times.items():
         report.add("1 MiB, one process", who, "rate", 1 / statistics.median(values[20:]), "messages/s")
-
-
-def why_copies(report: Report, zeroes: bool) -> str:
-    """Reasons for the distance to the bare copies, in numbers of the same run. zeroes: the channel zeroes bytes before they are claimed again."""
-    ours, bare, private, zeroed = (
-        report.get("1 MiB, one process", who, "rate") for who in ("penstock send + recv", COPIES, PRIVATE, ZEROED)
-    )
-    if not ours or not bare or not private or not zeroed:
-        return ""
-    why = (
-        f"the two copies take {1e6 / bare:.0f} µs in this run, in private memory {1e6 / private:.0f} µs, "
-        f"send and receive {1e6 / ours:.0f} µs"
-    )
-    if zeroes:
-        why += f"; a log zeroes the bytes before they are claimed: with as many zeroed first the copies take {1e6 / zeroed:.0f} µs"
-    return why
 
 
 def of_two_copies(report: Report) -> float | None:

@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import Any
 
 import penstock
-from bench import reasons, rivals
-from bench.bounded import Failed, Results, child, context, join, program, until, watched
-from bench.ipc import add_trips, copies, of_two_copies, own_channels, throughput, tried, wakes, why_copies
+from bench import rivals
+from bench.ipc import add_trips, copies, of_two_copies, own_channels, throughput, tried, wakes
 from bench.processes import round_trips
 from bench.report import Report
 from bench.rivals import ours, pipe, pipe_batch
+from evidence.bounded import Failed, Results, child, context, join, program, until, watched
 from evidence.build import build
 
 PUSHES = "penstock push and pull, spinning"
@@ -215,62 +215,29 @@ def there_and_back(report: Report) -> None:
             report.failed(who, case, error)
 
 
-def why_asked(report: Report) -> str:
-    """For the round trip of a spinning requester and a spinning server."""
-    bare, log = (report.get("64 B, request and reply", who, "p50") for who in (PUSHES, LOG))
-    if not bare or not log:
-        return ""
-    return f"a push and a pull there and the same back, both spinning, take {bare:.2f} µs in this run, through two logs {log:.2f} µs"
-
-
-def why_shared(one: float | None, eight: float | None) -> str:
-    """For the rate of all workers."""
-    if not one or not eight:
-        return ""
-    return f"9 processes share {reasons.cores()} cores: {1e6 / one:.2f} µs pass per message with one worker, {1e6 / eight:.2f} µs with eight"
-
-
-def why_core(report: Report) -> str:
-    """For the structures within a process: what the same steps take together in this run."""
-    found = [(who, metric, report.get("within a process, C++ core", who, metric)) for who, metric in CORE.values()]
-    each = ", ".join(f"{who}: {metric} {ns:.1f} ns" for who, metric, ns in found if ns)
-    bare = report.get("64 B, request and reply", "two bare wakes (eventfd)", "p50")
-    return f"in this run {each}" + (f"; two bare wakes of processes take {bare * 1e3:,.0f} ns" if bare else "")
-
-
 def aims(report: Report) -> None:
     """The aims of pipes, by the rivals of the same run."""
-    case = "64 B, 1 subscriber"
+    case, large, asked = "64 B, 1 subscriber", "1 MiB, 1 subscriber", "64 B, request and reply"
 
     def times(who: str, rival: str, where: str = case) -> float | None:
-        mine, theirs = report.get(where, who, "throughput"), report.get(where, rival, "throughput")
-        return mine / theirs if mine and theirs else None
+        return report.ratio(where, "throughput", who, rival)
 
-    one, many = (reasons.of_cores(report, case, who, 1) for who in ("penstock", "penstock batches"))
-    large = "1 MiB, 1 subscriber"
-    report.at_least(case, "one by one, times pyzmq", 12, "×", times("penstock", "pyzmq"), one)
-    report.at_least(case, "in batches, times pyzmq", 30, "×", times("penstock batches", "pyzmq"), many)
-    report.at_least(case, "one by one, times multiprocessing.Queue", 30, "×", times("penstock", "mp_queue"), one)
-    why = reasons.of_cores(report, large, "penstock", 1)
-    report.at_least(large, "times pyzmq", 1, "×", times("penstock", "pyzmq", large), why)
+    report.at_least(case, "one by one, times pyzmq", 12, "×", times("penstock", "pyzmq"))
+    report.at_least(case, "in batches, times pyzmq", 30, "×", times("penstock batches", "pyzmq"))
+    report.at_least(case, "one by one, times multiprocessing.Queue", 30, "×", times("penstock", "mp_queue"))
+    report.at_least(large, "times pyzmq", 1, "×", times("penstock", "pyzmq", large))
     if not report.quick:
-        of_two = of_two_copies(report)
-        report.at_least(
-            "1 MiB", "rate, of one memcpy in and one out", 0.9, "×", of_two, why_copies(report, zeroes=False)
-        )
-    asked = "64 B, request and reply"
-    spun, slept = (report.get(asked, f"penstock {way}", "p50") for way in ("spinning", "sleeping"))
-    report.at_most(asked, "spinning, p50", 1.2, "µs", spun, why_asked(report))
-    report.at_most(asked, "sleeping, p50", 12.0, "µs", slept, reasons.of_wakes(report, asked))
+        report.at_least("1 MiB", "rate, of one memcpy in and one out", 0.9, "×", of_two_copies(report))
+    for way, limit in (("spinning", 1.2), ("sleeping", 12.0)):
+        report.at_most(asked, f"{way}, p50", limit, "µs", report.get(asked, f"penstock {way}", "p50"))
     if not report.quick:  # measured for libzmq's own
+        inside = "within a process, C++ core"
         for who, metric, aim in (
             ("ypipe", "write + flush + read", 20),
             ("ypipe, flushing every 16", "write + flush + read", 4.4),
             ("mailbox", "send", 70),
             ("mailbox", "round trip between threads", 2300),
         ):
-            found = report.get("within a process, C++ core", who, metric)
-            report.at_most("within a process, C++ core", f"{who}, {metric}", aim, "ns", found, why_core(report))
-    one, eight = (report.get("64 B, one pushes", who, "done by all") for who in ("1 worker", "8 workers"))
-    ratio = eight / one if one and eight else None
-    report.at_least("64 B, one pushes", "8 workers, times 1", 0.8, "×", ratio, why_shared(one, eight))
+            report.at_most(inside, f"{who}, {metric}", aim, "ns", report.get(inside, who, metric))
+    ratio = report.ratio("64 B, one pushes", "done by all", "8 workers", "1 worker")
+    report.at_least("64 B, one pushes", "8 workers, times 1", 0.8, "×", ratio)

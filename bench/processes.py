@@ -3,7 +3,7 @@
 A rival is a module with `sender(name, readers, size)`, `receiver(name, number, size)` giving objects with `send(data)`,
 `recv()` and `close()`. Its `crowded(readers)`, if it has one, gives options of its receivers where there are more processes than
 cores. Names are fresh for each run. Children are forked before any handle exists. Every run is bounded in time
-(`bench.bounded`): `Failed` says what did not finish.
+(`evidence.bounded`): `Failed` says what did not finish.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from bench.bounded import Results, bounded, child, context, join, until, watched
+from evidence.bounded import Results, bounded, child, context, join, until, watched
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 import penstock
-from bench import reasons
 from bench.ipc import own_channels, tried
 from bench.report import Report
 
@@ -60,28 +59,11 @@ def aims(report: Report) -> None:
     """The aims of a recorder that keeps up."""
     without = report.get(CASE, BARE, "writer CPU per message")
     with_it = report.get(CASE, RECORDED, "writer CPU per message")
-    why = _why_slow(report)
-    report.at_least(CASE, "recorded", 1.0, "GB/s", report.get(CASE, RECORDED, "throughput"), why)
+    report.at_least(CASE, "recorded", 1.0, "GB/s", report.get(CASE, RECORDED, "throughput"))
     of_plain = report.ratio(CASE, "throughput", RECORDED, PLAIN)
-    report.at_least(CASE, "recorded, of a plain pwrite of the same bytes", 0.85, "×", of_plain, why)
+    report.at_least(CASE, "recorded, of a plain pwrite of the same bytes", 0.85, "×", of_plain)
     slower = None if not without or with_it is None else with_it / without
-    why = f"a send takes {with_it or 0:.0f} ns beside a recorder and {without or 0:.0f} ns beside a plain reader, medians of rounds in turn"
-    report.at_most(CASE, "writer CPU with the recorder, of that with a plain reader", 1.05, "×", slower, why)
-
-
-def _why_slow(report: Report) -> str:
-    """Where the time of a recorded message goes, in numbers of this run."""
-    names = ("writer CPU per message", "other process' CPU per message")
-    writer, recorder = (report.get(CASE, RECORDED, name) for name in names)
-    plain, bare = (report.get(CASE, who, "throughput") for who in (PLAIN, BARE))
-    if not writer or not recorder or not plain or not bare:
-        return ""
-    slowest = max(writer, recorder, (writer + recorder) / reasons.cores())
-    return (
-        f"a message takes the writer {writer:.0f} ns and the recorder {recorder:.0f} ns of CPU, its start and end among them, on {reasons.cores()} "
-        f"cores: at most {SIZE / slowest:.2f} GB/s; pwrite alone takes {SIZE / plain:.0f} ns, and without a recorder the channel carries "
-        f"{bare:.2f} GB/s to a reader"
-    )
+    report.at_most(CASE, "writer CPU with the recorder, of that with a plain reader", 1.05, "×", slower)
 
 
 def _plain_write(count: int) -> float:

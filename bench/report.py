@@ -15,8 +15,8 @@ from rich.table import Table
 
 import penstock
 
-# A quick run measures nothing: the JVM's second compiler and an archive of its classes take longer than they save there.
-QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", "PENSTOCK_CLASS_ARCHIVE": "off"}
+# A quick run measures nothing: the JVM's second compiler takes longer than it saves there.
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
 FAILURES = 2  # cases in which a library gives no result before it is left out of the others
 
 
@@ -33,15 +33,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Aim:
-    """An aim, the measured value, and whether it meets the aim. value and met are None where a rival is missing. why: the reason of a miss,
-    in numbers of the same run."""
+    """An aim, the measured value, and whether it meets the aim. value and met are None where a rival is missing."""
 
     case: str
     metric: str
     aim: str
     value: float | None
     met: bool | None
-    why: str = ""
 
 
 class Report:
@@ -109,15 +107,15 @@ class Report:
         """A result noted before."""
         return next((r.value for r in self.results if (r.case, r.who, r.metric) == (case, who, metric)), None)
 
-    def at_most(self, case: str, metric: str, limit: float, unit: str, value: float | None, why: str) -> None:
+    def at_most(self, case: str, metric: str, limit: float, unit: str, value: float | None) -> None:
         """An aim that is met by a value up to `limit`."""
         met = None if value is None else value <= limit
-        self.aims.append(Aim(case, metric, f"<= {limit:g} {unit}", value, met, "" if met else why))
+        self.aims.append(Aim(case, metric, f"<= {limit:g} {unit}", value, met))
 
-    def at_least(self, case: str, metric: str, limit: float, unit: str, value: float | None, why: str) -> None:
+    def at_least(self, case: str, metric: str, limit: float, unit: str, value: float | None) -> None:
         """An aim that is met by a value from `limit` on."""
         met = None if value is None else value >= limit
-        self.aims.append(Aim(case, metric, f">= {limit:g} {unit}", value, met, "" if met else why))
+        self.aims.append(Aim(case, metric, f">= {limit:g} {unit}", value, met))
 
     def ratio(self, case: str, metric: str, who: str, rival: str) -> float | None:
         """How many times the rival's value ours is; None if the rival is missing."""
@@ -175,9 +173,11 @@ class Report:
                     aim.case, aim.metric, aim.aim, value, {True: "yes", False: "no", None: "no rival"}[aim.met]
                 )
             console.print(table)
-        for why in dict.fromkeys(aim.why for aim in self.aims if aim.met is False and aim.why and not self.quick):
-            missed = [f"{aim.case}: {aim.metric}" for aim in self.aims if aim.met is False and aim.why == why]
-            console.print(f"missed: {'; '.join(missed)}: {why}", markup=False, highlight=False)
+
+
+def cores() -> int:
+    """Cores on which this process may run."""
+    return len(os.sched_getaffinity(0))
 
 
 def machine() -> str:

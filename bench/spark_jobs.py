@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.bounded import Failed
 from bench.report import Report
+from evidence.bounded import Failed
 
 PATIENCE = 6  # times a report's limit: a job of Spark's is many rows
 AGAIN = 0.5  # seconds after which jobs are cancelled once more: a query may begin another one

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import penstock
 from penstock._native import core
-from penstock.record import ledger
-from penstock.record.folder import LEDGER, RecordingFolder
-from penstock.record.mark import Mark
-from penstock.recording import plan
+from penstock.record import plan
+from penstock.record.format import ledger
+from penstock.record.format.folder import LEDGER, RecordingFolder
+from penstock.record.format.mark import Mark
 
 ARCHIVE_BYTES = (10**6, 10**7, 10**8, 10**9, 10**10, 5 * 10**10)
 QUICK_ARCHIVE_BYTES = ARCHIVE_BYTES[:3]

@@ -1,21 +1,19 @@
-"""How fast is a sync queue from Python? Throughput to one and to three members, round trips, against pysyncq and fan-out by hand."""
+"""How fast is a sync queue from Python? Throughput to one and to three members, round trips, against fan-out by hand."""
 
 from __future__ import annotations
 
 import os
+from types import ModuleType
 
 import penstock
-from bench import reasons, rivals
-from bench.bounded import Failed
-from bench.elsewhere import Elsewhere, Rival
-from bench.ipc import latency, own_channels, throughput
+from bench import rivals
+from bench.ipc import cpu_ns, latency, own_channels, throughput
 from bench.processes import mesh
 from bench.report import Report
 from bench.rivals import sync, sync_batch
+from evidence.bounded import Failed
 
-NAMES = ("pysyncq", "mp_queue", "pyzmq")
-# pysyncq's values on a busy two-core machine of this kind.
-PYSYNCQ = {"one": 61e3, "three": 28e3, "large": 3.2e3}
+NAMES = ("mp_queue", "pyzmq")
 
 
 def run(report: Report) -> None:
@@ -39,17 +37,17 @@ def in_one_process(report: Report) -> None:
     data, found = os.urandom(64), {"send": [], "receive": []}
     with penstock.join("sync:one", name="a", capacity=1 << 20) as one, penstock.join("sync:one", name="b") as other:
         for _ in range(rounds):
-            found["send"].append(reasons.cpu_ns(lambda: one.send(data), count))
-            found["receive"].append(reasons.cpu_ns(other.recv, count))
+            found["send"].append(cpu_ns(lambda: one.send(data), count))
+            found["receive"].append(cpu_ns(other.recv, count))
     for name, values in found.items():
         report.add("64 B, one process", f"penstock {name}", "CPU per message", values, "ns")
 
 
-def conversation(report: Report, everyone: dict[str, Rival], members: int) -> None:
+def conversation(report: Report, everyone: dict[str, ModuleType], members: int) -> None:
     """Everybody writes, everybody reads everybody else."""
     case = f"64 B, {members} that all write and read"
     for who, rival in everyone.items():
-        if isinstance(rival, Elsewhere) or not hasattr(rival, "member"):
+        if not hasattr(rival, "member"):
             continue
         count = (200 if report.quick else 4_000 if who != "penstock" else 40_000) // members
         if not report.tries(who, case):
@@ -64,23 +62,9 @@ def conversation(report: Report, everyone: dict[str, Rival], members: int) -> No
 
 
 def aims(report: Report) -> None:
-    """The aims of the queue: pysyncq here if it is installed, else its values measured elsewhere."""
-
-    def times(who: str, case: str, key: str) -> float | None:
-        mine, theirs = report.get(case, who, "throughput"), report.get(case, "pysyncq", "throughput") or PYSYNCQ[key]
-        return mine / theirs if mine else None
-
+    """The aims of the queue."""
     alone = report.get("64 B, 1 subscriber", "penstock", "throughput")
-    why = reasons.of_cores(report, "64 B, 1 subscriber", "penstock", 1)
-    report.at_least("64 B, 1 subscriber", "one by one", 5e6, "messages/s", alone, why)
-    for case, key, readers in (("64 B, 1 subscriber", "one", 1), ("64 B, 3 subscribers", "three", 3)):
-        for who, metric, aim in (("penstock", "one by one", 40), ("penstock batches", "in batches", 200)):
-            why = reasons.of_cores(report, case, who, readers)
-            report.at_least(case, f"{metric}, times pysyncq", aim, "×", times(who, case, key), why)
-    large = "1 MiB, 1 subscriber"
-    why = reasons.of_cores(report, large, "penstock", 1)
-    report.at_least(large, "times pysyncq", 4, "×", times("penstock", large, "large"), why)
+    report.at_least("64 B, 1 subscriber", "one by one", 5e6, "messages/s", alone)
     trip = "64 B, round trip"
-    spun, slept = (report.get(trip, f"penstock {way}", "p50") for way in ("spinning", "sleeping"))
-    report.at_most(trip, "spinning, p50", 2.0, "µs", spun, reasons.of_trips(report, trip, "penstock spinning"))
-    report.at_most(trip, "sleeping, p50", 12.0, "µs", slept, reasons.of_wakes(report, trip))
+    for way, limit in (("spinning", 2.0), ("sleeping", 12.0)):
+        report.at_most(trip, f"{way}, p50", limit, "µs", report.get(trip, f"penstock {way}", "p50"))

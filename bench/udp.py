@@ -10,21 +10,21 @@ import resource
 import statistics
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import penstock
-from bench import elsewhere, reasons, rivals, udp_gaps
-from bench.bounded import Failed, Results, child, context, program, until
-from bench.elsewhere import Elsewhere, Rival, flow, round_trips
+from bench import rivals, udp_gaps
 from bench.ipc import NAMES, own_channels, tried
-from bench.processes import Flow
+from bench.processes import Flow, flow, round_trips
 from bench.report import Report
 from bench.rivals import loopback, udp_ours, udp_ours_batch
+from evidence.bounded import Failed, Results, child, context, program, until
 from evidence.build import build
 
-RIVALS = ("udp_zmq", "udp_raw")
-WHO = {"udp_zmq": "pyzmq tcp", "udp_raw": "raw Python UDP"}
 AERON = "pyaeron udp"
+WHO = {"udp_zmq": "pyzmq tcp", "udp_raw": "raw Python UDP", "udp_pyaeron": AERON}
+PLOT = (("64 B", "throughput"), ("1 KiB", "throughput"))  # the bars of --plot: case, metric
 COUNTS = {64: 300_000, 1024: 60_000, 65536: 3_000}
 SLOW = {"raw Python UDP": 4}
 BOTH = "CPU both sides"
@@ -38,18 +38,13 @@ LOG_HALVES = {"sender": "publishing, beside sending", "receiver": "reading, besi
 WINDOWS = (128 << 10, 2 << 20)
 WAKES = "wakes"
 RECEIVER_ERRORS = ("InErrors", "RcvbufErrors")
-WHY_TRIP = "beside two datagrams a trip has two logs written, two images filled and read, and looks at clocks"
 
 
 def run(report: Report) -> None:
     """All of it, everyone in turn, several times, medians."""
-    found, report.missing = rivals.load(RIVALS)
-    everyone: dict[str, Rival] = {"penstock": udp_ours, "penstock batches": udp_ours_batch}
+    found, report.missing = rivals.load(tuple(WHO))
+    everyone: dict[str, ModuleType] = {"penstock": udp_ours, "penstock batches": udp_ours_batch}
     everyone |= {WHO[name]: module for name, module in found.items()}
-    if python := elsewhere.interpreter():
-        everyone[AERON] = Elsewhere(python, "udp_pyaeron")
-    else:
-        report.missing[AERON] = "no Python >= 3.12 with pyaeron: `python tools/aeron.py` installs one under build/aeron"
     core(report)
     halves(report)
     core_trips(report)
@@ -109,7 +104,7 @@ def halves(report: Report) -> None:
         report.add(case, LOG_HALVES[half], DATAGRAM, row["log_ns"], "ns")
 
 
-def one_way(report: Report, everyone: dict[str, Rival], size: int) -> None:
+def one_way(report: Report, everyone: dict[str, ModuleType], size: int) -> None:
     """A stream of messages to one receiver; the order of who runs is turned each round."""
     case = NAMES[size]
     found: dict[str, list[Flow]] = {}
@@ -135,7 +130,7 @@ def one_way(report: Report, everyone: dict[str, Rival], size: int) -> None:
         report.add(case, who, "throughput", [f.rate for f in flows], "messages/s")
 
 
-def trips(report: Report, everyone: dict[str, Rival]) -> None:
+def trips(report: Report, everyone: dict[str, ModuleType]) -> None:
     """Round trips, one at a time. A sleeping pair's depends on the cores that the system puts it on."""
     ways: list[tuple[str, Any, dict[str, float]]] = []
     for who, rival in everyone.items():
@@ -279,7 +274,7 @@ def aims(report: Report) -> None:
 
     def core_of(case: str, way: str, limit: float, who: str = "network log") -> None:
         ratio = report.ratio(f"{case}, C++", "both", who, f"bare {way}")
-        report.at_most(f"{case}, C++", f"{who}, of bare {way}", limit, "×", ratio, _why_core(report, case, who))
+        report.at_most(f"{case}, C++", f"{who}, of bare {way}", limit, "×", ratio)
 
     for case, limit in (("64 B", 2.5), ("1 KiB", 2.0), ("64 KiB", 2.0)):
         core_of(case, "GSO + GRO", limit)
@@ -291,30 +286,16 @@ def aims(report: Report) -> None:
         for half, rival in BARE_HALVES.items():
             case = f"{size}, {PLAIN}, C++"
             ratio = report.ratio(case, DATAGRAM, half, rival)
-            spent, bare, log = (report.get(case, who, DATAGRAM) for who in (half, rival, LOG_HALVES[half]))
-            why = (
-                f"a datagram takes {spent:.0f} ns in this run, the bare loop {bare:.0f}; {LOG_HALVES[half]} is {log:.0f}"
-                if spent and bare and log
-                else ""
-            )
-            report.at_most(case, f"{half}, {DATAGRAM}, of {rival}", 1.4, "×", ratio, why)
+            report.at_most(case, f"{half}, {DATAGRAM}, of {rival}", 1.4, "×", ratio)
 
     def cpu(case: str, who: str, rival: str, limit: float) -> None:
-        ratio, core_ns = report.ratio(case, BOTH, who, rival), report.get(f"{case}, C++", "network log", "both")
-        why = f"the C++ core alone takes {core_ns / 1e3:.2f} µs for such a message in this run" if core_ns else ""
-        report.at_most(case, f"{who}, {BOTH}, of {rival}", limit, "×", ratio, why)
+        report.at_most(case, f"{who}, {BOTH}, of {rival}", limit, "×", report.ratio(case, BOTH, who, rival))
 
     cpu("64 B", "penstock", AERON, 0.45)
     cpu("64 B", "penstock", WHO["udp_zmq"], 0.35)
     cpu("64 B", "penstock batches", AERON, 0.15)
-    report.at_least(
-        "64 B",
-        f"penstock batches, messages/s, times {AERON}",
-        5,
-        "×",
-        report.ratio("64 B", "throughput", "penstock batches", AERON),
-        _why_rate(report),
-    )
+    ratio = report.ratio("64 B", "throughput", "penstock batches", AERON)
+    report.at_least("64 B", f"penstock batches, messages/s, times {AERON}", 5, "×", ratio)
     cpu("1 KiB", "penstock", AERON, 0.10)
     cpu("64 KiB", "penstock", AERON, 0.20)
     for way, rival, limit in (
@@ -324,61 +305,20 @@ def aims(report: Report) -> None:
         ("asleep, one core", "asleep, one core", 1.25),
     ):
         ratio = report.ratio(TRIP, "p50", f"C++, {way}", f"bare, {rival}")
-        report.at_most(TRIP, f"C++, {way}, p50, of bare sockets, {rival}", limit, "×", ratio, WHY_TRIP)
+        report.at_most(TRIP, f"C++, {way}, p50, of bare sockets, {rival}", limit, "×", ratio)
     for way in ("spinning", "spinning 20 µs"):
         for rival, limit in ((f"{WHO['udp_raw']}, spinning", 1.4), (AERON, 0.12)):
             ratio = report.ratio(TRIP, "p50", f"penstock, {way}", rival)
-            report.at_most(TRIP, f"{way}, p50, of {rival}", limit, "×", ratio, _why_trips(report, way))
+            report.at_most(TRIP, f"{way}, p50, of {rival}", limit, "×", ratio)
     ratio = report.ratio(TRIP, "p50", "penstock, asleep", "bare, asleep, free")
-    report.at_most(TRIP, "asleep, p50, of bare blocking sockets", 1.25, "×", ratio, WHY_TRIP)
+    report.at_most(TRIP, "asleep, p50, of bare blocking sockets", 1.25, "×", ratio)
     for who in ("publisher", "subscriber"):
-        share, wakes = (report.get("idle pair", who, metric) for metric in ("share of a core", WAKES))
-        why = f"{wakes:.0f} wakes a second, {share * 1e4 / wakes:.0f} µs each" if share and wakes else ""
-        report.at_most("idle pair", f"{who}, share of a core", 0.2, "%", share, why)
+        share = report.get("idle pair", who, "share of a core")
+        report.at_most("idle pair", f"{who}, share of a core", 0.2, "%", share)
     for window in WINDOWS:
         who = f"window {window >> 10} KiB"
-        dropped, sent = (report.get("receive-buffer drops", who, metric) for metric in ("dropped", "of messages"))
-        why = f"{dropped or 0:.0f} datagrams were dropped while {sent or 0:,.0f} messages went; the counter is the whole machine's"
-        report.at_most("receive-buffer drops", who, 0, "datagrams", dropped, why)
-    report.at_most(
-        "through a relay",
-        "5 % lost both ways, of the lossless time",
-        2,
-        "×",
-        report.ratio("through a relay", "time", "5 % lost both ways", "no loss"),
-        _why_gaps(report),
-    )
-    udp_gaps.aim(report, _why_gaps(report))
-
-
-def _why_core(report: Report, case: str, who: str) -> str:
-    batches = report.ratio(f"{case}, C++", "both", "network log, batches", "bare GSO + GRO")
-    if batches and who == "network log":
-        return f"one by one, each message has a call and looks at the clock; in batches it is {batches:.1f} ×"
-    return "a message is also copied into the sender's log and into the image, and the memory of both is zeroed before"
-
-
-def _why_rate(report: Report) -> str:
-    spent = [report.get("64 B", "penstock batches", f"CPU per {half}") for half in ("send", "receive")]
-    if not all(spent):
-        return ""
-    send, receive = (one for one in spent if one)
-    return f"a message takes {send:.3f} µs of CPU to send and {receive:.3f} µs to receive in this run, on {reasons.cores()} cores"
-
-
-def _why_trips(report: Report, way: str) -> str:
-    wake, endless = (report.get(TRIP, who, "p50") for who in ("bare, asleep, apart", "penstock, spinning"))
-    if not wake or not endless or way == "spinning":
-        return WHY_TRIP
-    return (
-        f"a wake takes about {wake / 2:.0f} µs in this run, so a side that has slept once answers too late for the other's spin; without an end "
-        f"of the spin it is {endless:.1f} µs"
-    )
-
-
-def _why_gaps(report: Report) -> str:
-    wake = [report.get(TRIP, "bare, asleep, apart", metric) for metric in ("p50", "p99")]
-    if not all(wake):
-        return ""
-    p50, p99 = (one / 2 for one in wake if one)
-    return f"a repair wakes four sleepers, the relay's among them; a wake takes {p50:.0f} µs in this run, and {p99:.0f} at the 99th percentile"
+        dropped = report.get("receive-buffer drops", who, "dropped")
+        report.at_most("receive-buffer drops", who, 0, "datagrams", dropped)
+    ratio = report.ratio("through a relay", "time", "5 % lost both ways", "no loss")
+    report.at_most("through a relay", "5 % lost both ways, of the lossless time", 2, "×", ratio)
+    udp_gaps.aim(report)

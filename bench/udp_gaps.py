@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import penstock
-from bench.bounded import Results, child, context
 from bench.ipc import tried
 from bench.report import Report
 from bench.rivals import loopback, udp_ours
+from evidence.bounded import Results, child, context
 from evidence.build import build
 
 CASE, WHO = "gap to filled, 5 % lost both ways", "penstock"
@@ -93,6 +93,6 @@ def _send(count: int, ready: Any, results: Results) -> None:
         results.wait()
 
 
-def aim(report: Report, why: str) -> None:
-    """The aim for a gap. why: it may be missed."""
-    report.at_most(CASE, "p99", 1_000, "µs", report.get(CASE, WHO, "p99"), why)
+def aim(report: Report) -> None:
+    """The aim for a gap."""
+    report.at_most(CASE, "p99", 1_000, "µs", report.get(CASE, WHO, "p99"))

@@ -15,8 +15,8 @@ import time
 from typing import Any
 
 import penstock
-from bench.bounded import Failed, Results, bounded, child, context, join, program, until, watched
 from bench.report import Report
+from evidence.bounded import Failed, Results, bounded, child, context, join, program, until, watched
 from evidence.build import build
 
 # Placement → the cores of the two sides and of those that keep a core busy; None: wherever the kernel puts it.
@@ -146,28 +146,11 @@ def aims(report: Report) -> None:
     """Sleeping as fast as the kernel wakes; spinning only where it pays."""
     for place in PLACES:
         case = f"64 B, round trip, {place}"
-        asleep, comes, spinning = WAYS
-        why = _why(report, case, asleep, BARE)
-        report.at_most(case, "sleeping, times a bare futex", 1.25, "×", report.ratio(case, "p50", asleep, BARE), why)
+        asleep, comes, _ = WAYS
+        report.at_most(case, "sleeping, times a bare futex", 1.25, "×", report.ratio(case, "p50", asleep, BARE))
         if place == "apart":
-            why = _why(report, case, comes, spinning)
-            report.at_most(case, "as it comes", 1.5, "µs", report.get(case, comes, "p50"), why)
+            report.at_most(case, "as it comes", 1.5, "µs", report.get(case, comes, "p50"))
         else:
-            why = _why(report, case, comes, asleep)
-            ratio = report.ratio(case, "p50", comes, asleep)
-            report.at_most(case, "as it comes, times without a spin", 1.3, "×", ratio, why)
-
-
-def _why(report: Report, case: str, *names: str) -> str:
-    """The time of both ways in this run, and where their sides were."""
-    each = []
-    for who in names:
-        trip, cpu, together = (report.get(case, who, metric) for metric in ("p50", CPU, TOGETHER))
-        if trip is not None and cpu is not None and together is not None:
-            each.append(f"{who}: {trip:.1f} µs, {cpu:.1f} µs of CPU on a side, {together:.0f} % of trips on one core")
-    ours = (
-        "; a sleep of ours has two calls from Python, lets the GIL go and makes a membarrier call"
-        if BARE in names
-        else ""
-    )
-    return f"{'; '.join(each)}{ours}" if each else ""
+            report.at_most(
+                case, "as it comes, times without a spin", 1.3, "×", report.ratio(case, "p50", comes, asleep)
+            )

@@ -15,7 +15,7 @@ from typing import Self
 import psutil
 import pyspark
 
-from penstock.spark.jvm import _shim, find_java
+from penstock.spark.jvm import java_environment
 
 HERE = Path(__file__).parent
 
@@ -55,12 +55,18 @@ class Cluster:
         return count
 
     def _launch(self, name: str, arguments: list[str]) -> subprocess.Popen[str]:
-        home = _shim(find_java()[0])
+        java = java_environment()
         spark = Path(pyspark.__file__).parent
-        environment = {**os.environ, "JAVA_HOME": str(home), "SPARK_HOME": str(spark), "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = {**os.environ, **java, "SPARK_HOME": str(spark), "SPARK_LOCAL_IP": "127.0.0.1"}
         scala = next((spark / "jars").glob("spark-core_*.jar")).name.split("_")[1].split("-")[0]
         environment |= {"SPARK_SCALA_VERSION": scala, "PYSPARK_PYTHON": sys.executable}
-        command = [home / "bin" / "java", "-Xmx256m", "-cp", f"{spark}/jars/*", f"org.apache.spark.deploy.{name}"]
+        command = [
+            f"{java['JAVA_HOME']}/bin/java",
+            "-Xmx256m",
+            "-cp",
+            f"{spark}/jars/*",
+            f"org.apache.spark.deploy.{name}",
+        ]
         command += ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments]
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder.name

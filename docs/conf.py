@@ -1,8 +1,8 @@
 """Sphinx settings."""
 
 project = "Penstock"
-author = "The Penstock authors"
-copyright = "2026, The Penstock authors"
+author = "The Penstock maintainers"
+copyright = "2026, The Penstock maintainers"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = "Penstock"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from evidence import bugs, model, native, network, sim, suites, system, tmpfs
+from evidence import bugs, living, mcap, model, native, network, recordings, signals, sim, suites, system, tmpfs
 from evidence.room import WHOLE, Row, save, show
 
 
@@ -25,11 +25,14 @@ def rooms(*, long: bool, seed: int, part: tuple[int, int] = WHOLE) -> dict[str, 
             native.scribble(long=long, seed=seed),
         ],
         "system": lambda: [*system.faults(long=long, seed=seed), tmpfs.sizes(long=long)],
-        "recording": lambda: [native.corrupt(long=long, seed=seed)],
+        "living": lambda: living.counts(long=long, seed=seed),
+        "recording": lambda: [native.corrupt(long=long, seed=seed), recordings.damage(long=long, seed=seed)],
+        "mcap": lambda: [mcap.damage(long=long, seed=seed)],
         "simulator": lambda: [
             sim.recordings(long=long, seed=seed),
             native.network(lives=network.LIVES if long else 20_000, seed=seed),
         ],
+        "signals": lambda: signals.ends(long=long, seed=seed),
         **{suite.name: partial(suites.run, suite, long=long, seed=seed) for suite in suites.SUITES},
         "bugs": lambda: [bugs.kill_all(part)],
         "sanitizer": lambda: [native.sanitizers(long=long, seed=seed), *([native.python_tests()] if long else [])],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ def tool(name: str) -> str:
 
 
 def build(name: str, targets: tuple[str, ...], *, sanitize: str = "", compiler: str | None = None) -> Path:
-    """Configures `build/evidence-NAME` and builds these targets there; the folder of native programs."""
+    """Configures `build/evidence-NAME` where that was not done, and builds these targets there; the folder of native programs."""
     folder = ROOT / "build" / f"evidence-{name}{'-' + Path(compiler).name if compiler else ''}"
     options = [
         "-DPENSTOCK_PYTHON=OFF",
@@ -31,8 +32,15 @@ def build(name: str, targets: tuple[str, ...], *, sanitize: str = "", compiler: 
     if compiler is not None:
         options.append(f"-DCMAKE_CXX_COMPILER={compiler}")
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"]
-    run([tool("cmake"), "-S", str(ROOT), "-B", str(folder), *generator, *options])
-    run([tool("cmake"), "--build", str(folder), "--target", *targets])
+    configure = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), *generator, *options]
+    folder.mkdir(parents=True, exist_ok=True)
+    configured = folder / ".configured"
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # rooms and tests beside each other build one after another
+        if not configured.exists() or configured.read_text() != " ".join(configure):
+            run(configure)
+            configured.write_text(" ".join(configure))
+        run([tool("cmake"), "--build", str(folder), "--target", *targets])
     return folder / "native"
 
 

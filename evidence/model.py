@@ -141,7 +141,7 @@ HALVES = {
 @cache
 def sources() -> dict[str, str]:
     """The core's headers: folder/file → text."""
-    return {path.relative_to(CORE).as_posix(): path.read_text() for path in sorted(CORE.glob("*/*.hpp"))}
+    return {path.relative_to(CORE).as_posix(): path.read_text() for path in sorted(CORE.rglob("*.hpp"))}
 
 
 @cache
@@ -184,7 +184,7 @@ def unreached(program: Path, met: list[Mutant]) -> list[str]:
     """Lines of the core that spell an ordered operation which no scenario comes by."""
     lines = {(m.site.split(":")[0], int(m.site.split(":")[1])) for m in met}
     found = []
-    for path in sorted(CORE.glob("*/*.hpp")):
+    for path in sorted(CORE.rglob("*.hpp")):
         name = str(path.relative_to(CORE))
         if path.name in ("atomics.hpp", "platform.hpp"):
             continue

@@ -333,8 +333,17 @@ def python_tests() -> Row:
     ]
     command = [sys.executable, "-m", "pytest", "-o", "addopts=--import-mode=importlib", "-q", "-p", "no:cacheprovider"]
     command += [
-        f"tests/unit/test_{name}.py"
-        for name in ("log", "ring", "frames", "record", "record_frames", "files", "waiting")
+        f"tests/{name}.py"
+        for name in (
+            *(
+                "kinds/test_log",
+                "kinds/test_ring",
+                "kinds/test_frames",
+                "record/test_record",
+                "record/test_record_frames",
+            ),
+            *("channels/test_files", "channels/test_waiting"),
+        )
     ]
     environment = {
         **SANITIZED,

@@ -15,6 +15,7 @@ from evidence import (
     planted_compat,
     planted_conformance,
     planted_decoder,
+    planted_mcap,
     planted_native,
     planted_pipes,
     planted_start,
@@ -28,8 +29,8 @@ SEEDS = 400
 
 
 def _synced_is_said_before_it_is() -> None:
-    from penstock.record import mark
-    from penstock.record.track import Track
+    from penstock.record.format import mark
+    from penstock.record.write.track import Track
 
     def sync(self: Any) -> None:
         self.synced = self.segment.position
@@ -39,8 +40,8 @@ def _synced_is_said_before_it_is() -> None:
 
 
 def _a_dead_recorders_end_is_not_cut() -> None:
-    from penstock.record import repair
-    from penstock.record.extent import extent
+    from penstock.record.format.extent import extent
+    from penstock.record.keep import repair
 
     repair.close_crashed = lambda folder: extent(folder, folder.describe().start_position)
 
@@ -57,13 +58,13 @@ def _a_follower_repeats() -> None:
 
 
 def _repair_leaves_torn_ends() -> None:
-    from penstock.record import repair
+    from penstock.record.keep import repair
 
     repair._cut = lambda folder, segment, valid, why: []
 
 
 def _a_gap_between_segments() -> None:
-    from penstock.record.track import Track
+    from penstock.record.write.track import Track
 
     plain = Track._roll
 
@@ -85,6 +86,7 @@ PYTHON_BUGS: dict[str, Planted] = {
     **planted_command.BUGS,
     **planted_pipes.BUGS,
     **planted_archives.BUGS,
+    **planted_mcap.BUGS,
     **planted_native.BUGS,
     **planted_start.BUGS,
     **planted_conformance.BUGS,

@@ -11,7 +11,7 @@ WAITS = "tests/aio/test_waits.py"
 
 
 def _arequest_sends_in_a_plain_call() -> None:
-    from penstock.shm.sockets import Requester
+    from penstock.kinds.pipe.sockets import Requester
 
     plain = Requester._dispatch
     Requester._dispatch = (  # type: ignore[method-assign]
@@ -20,13 +20,13 @@ def _arequest_sends_in_a_plain_call() -> None:
 
 
 def _arequest_never_looks_for_the_dead() -> None:
-    from penstock.shm.sockets import Requester
+    from penstock.kinds.pipe.sockets import Requester
 
     Requester._look_for_the_dead = lambda self: None  # type: ignore[method-assign]
 
 
 def _arequest_has_no_retries() -> None:
-    from penstock.shm.sockets import Requester
+    from penstock.kinds.pipe.sockets import Requester
 
     plain = Requester._pended
     Requester._pended = lambda self, body, retries: plain(self, body, 0)  # type: ignore[method-assign]
@@ -35,31 +35,31 @@ def _arequest_has_no_retries() -> None:
 def _arecv_loses_what_it_took_when_it_is_cancelled() -> None:
     from penstock._native import core
     from penstock.channels.handles import NativeSubscription
-    from penstock.loops import readable
+    from penstock.channels.loops import readable
 
-    async def arecv(self: Any) -> Any:
+    async def recv_async(self: Any) -> Any:
         while (message := core.Subscription.try_recv(self)) is None:
             await readable(self.fileno())
         await asyncio.sleep(0)
         return self.codec.parse(message)
 
-    NativeSubscription.arecv = arecv  # type: ignore[method-assign]
+    NativeSubscription.recv_async = recv_async  # type: ignore[method-assign]
 
 
 def _a_cancelled_send_was_written() -> None:
-    from penstock.shm.sync_member import SyncMember
+    from penstock.kinds.sync.member import SyncMember
 
-    async def asend(self: Any, data: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
+    async def send_async(self: Any, data: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
         while (position := self.offer(data, type=type)) is None:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0)
         return int(position)
 
-    SyncMember.asend = asend  # type: ignore[method-assign]
+    SyncMember.send_async = send_async  # type: ignore[method-assign]
 
 
 def _a_task_takes_the_descriptor_from_another() -> None:
-    import penstock.pipes
+    import penstock.threads
 
     async def readable(fd: int) -> None:
         loop = asyncio.get_running_loop()
@@ -70,32 +70,32 @@ def _a_task_takes_the_descriptor_from_another() -> None:
         finally:
             loop.remove_reader(fd)
 
-    penstock.pipes.readable = readable  # type: ignore[attr-defined]
+    penstock.threads.readable = readable  # type: ignore[attr-defined]
 
 
 BUGS: dict[str, Planted] = {
-    "arequest sends in a plain call": Planted(
+    "request_async sends in a plain call": Planted(
         _arequest_sends_in_a_plain_call,
-        (f"{WAITS}::test_the_loop_goes_on_while_a_call_waits[pipe arequest, no server]",),
+        (f"{WAITS}::test_the_loop_goes_on_while_a_call_waits[pipe request_async, no server]",),
     ),
-    "arequest never looks for dead servers": Planted(
+    "request_async never looks for dead servers": Planted(
         _arequest_never_looks_for_the_dead,
-        (f"{WAITS}::test_a_peer_that_is_killed_leaves_a_call_that_works[pipe arequest, no reply]",),
+        (f"{WAITS}::test_a_peer_that_is_killed_leaves_a_call_that_works[pipe request_async, no reply]",),
     ),
-    "arequest has no retries": Planted(
+    "request_async has no retries": Planted(
         _arequest_has_no_retries,
-        ("tests/unit/test_sockets.py::test_arequest_learns_that_its_server_died_and_asks_another",),
+        ("tests/kinds/pipe/test_sockets.py::test_arequest_learns_that_its_server_died_and_asks_another",),
     ),
-    "arecv loses what it took when it is cancelled": Planted(
+    "recv_async loses what it took when it is cancelled": Planted(
         _arecv_loses_what_it_took_when_it_is_cancelled,
-        (f"{WAITS}::test_a_call_that_is_cancelled_loses_and_doubles_nothing[log arecv]",),
+        (f"{WAITS}::test_a_call_that_is_cancelled_loses_and_doubles_nothing[log recv_async]",),
     ),
     "a cancelled send of a member was written": Planted(
         _a_cancelled_send_was_written,
-        (f"{WAITS}::test_a_call_that_is_cancelled_loses_and_doubles_nothing[sync asend]",),
+        (f"{WAITS}::test_a_call_that_is_cancelled_loses_and_doubles_nothing[sync send_async]",),
     ),
     "a task takes the descriptor from another": Planted(
         _a_task_takes_the_descriptor_from_another,
-        (f"{WAITS}::test_closing_ends_every_call_that_waits[mailbox aget-task]",),
+        (f"{WAITS}::test_closing_ends_every_call_that_waits[mailbox get_async-task]",),
     ),
 }

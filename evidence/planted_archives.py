@@ -13,10 +13,11 @@ from typing import Any
 
 from evidence.planting import Planted
 
-ARCHIVES = "tests/unit/test_archives.py"
-CATALOG = "tests/unit/test_catalog.py"
-PROCESS = "tests/unit/test_record_process.py"
-CALLS = "tests/unit/test_archive_calls.py"
+ARCHIVES = "tests/record/test_archives.py"
+CATALOG = "tests/record/test_catalog.py"
+PROCESS = "tests/record/test_record_process.py"
+DAMAGE = "tests/record/test_damage.py"
+CALLS = "tests/record/test_archive_calls.py"
 
 
 def _archives_keep_a_relative_path() -> None:
@@ -24,13 +25,13 @@ def _archives_keep_a_relative_path() -> None:
 
 
 def _a_lock_goes_by_closing_only() -> None:
-    from penstock.record import folder
+    from penstock.record.format import folder
 
     folder._let_go = os.close
 
 
 def _repair_writes_every_row() -> None:
-    from penstock.record.catalog import Catalog
+    from penstock.record.format.catalog import Catalog
 
     def revise(self: Any, before: Any, wanted: Any) -> None:
         if self.exists():
@@ -42,14 +43,14 @@ def _repair_writes_every_row() -> None:
 
 
 def _truncate_promises_as_before() -> None:
-    from penstock.record import repair
+    from penstock.record.keep import repair
 
     repair._promise_less = lambda *_: None
 
 
 def _extend_touches_before_it_locks() -> None:
-    from penstock.record import repair
-    from penstock.record.tracks import Tracks
+    from penstock.record.keep import repair
+    from penstock.record.write.tracks import Tracks
 
     plain = Tracks._extension
 
@@ -62,7 +63,7 @@ def _extend_touches_before_it_locks() -> None:
 
 
 def _a_refused_recorder_keeps_its_subscription() -> None:
-    from penstock.record.track import Track
+    from penstock.record.write.track import Track
 
     plain = Track.__init__
 
@@ -85,12 +86,13 @@ _kept: list[Any] = []
 
 
 def _readers_skip_the_continuity_check() -> None:
-    from penstock.record import archive_reading, scan
+    from penstock.record import archive_reading
+    from penstock.record.read import scan
 
     class Loose(scan.Scanner):
         def __init__(self, segments: list[tuple[str, str]], *options: Any, **named: Any) -> None:
             super().__init__(segments, *options, **named)
-            each = [scan.Scanner([segment], *options, **named) for segment in segments]
+            each = [scan.Scanner([segment], *options, **{**named, "begins": None}) for segment in segments]
             self._batches = itertools.chain.from_iterable(each)
 
         def __iter__(self) -> Iterator[Any]:
@@ -102,24 +104,58 @@ def _readers_skip_the_continuity_check() -> None:
     archive_reading.Scanner = Loose  # type: ignore[misc]
 
 
-def _readers_do_not_look_where_a_recording_begins_and_ends() -> None:
-    from penstock.record import archive_reading, reading
+def _readers_do_not_look_where_a_recording_begins() -> None:
+    from penstock.record import archive_reading
+    from penstock.record.read import reading
 
-    def segments_for(folder: Any, begins: int, start: int, end: int) -> list[tuple[str, str]]:
-        return [(str(s.data), str(s.index)) for s in folder.segments() if s.base < end]
+    def segments_for(folder: Any, begins: int, start: int, end: int) -> Any:
+        return reading.Needed([(str(s.data), str(s.index)) for s in folder.segments() if s.base < end], None, 0)
 
     archive_reading.segments_for = reading.segments_for = segments_for
 
 
+def _readers_do_not_look_where_a_recording_ends() -> None:
+    from penstock.record.format import extent
+    from penstock.record.read import reading
+
+    extent.cut_short = reading.cut_short = lambda *_: ""
+
+
+def _repair_gives_up_what_follows_damage() -> None:
+    from penstock.record.keep import repair
+
+    plain = repair.as_holes
+    repair.as_holes = lambda entries, bad: plain(entries[: min(bad, default=len(entries))], [])
+
+
+def _an_append_reads_its_messages_under_the_lock() -> None:
+    from penstock.record.write import append
+
+    class Lazy:
+        def __init__(self, folder: Any, bodies: Any, times_ns: Any, clock: Any, channel: str) -> None:
+            self._found = ((clock.now_ns(), body) for body in bodies)
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def __iter__(self) -> Any:
+            return self._found
+
+    append.Spool = Lazy  # type: ignore[misc, assignment]
+
+
 def _list_trusts_the_indexes() -> None:
-    from penstock.record import extent
+    from penstock.record.format import extent
 
     extent.unfit = lambda segment, about, expected: ""
     extent.cut_short = lambda *_: ""
 
 
 def _the_recorder_waits_for_the_catalog() -> None:
-    from penstock.record.recorder import ThreadRecorder
+    from penstock.record.write.recorder import ThreadRecorder
 
     def note(self: Any) -> None:
         with contextlib.suppress(Exception):
@@ -129,25 +165,25 @@ def _the_recorder_waits_for_the_catalog() -> None:
 
 
 def _the_catalog_is_asked_and_not_the_folder() -> None:
-    from penstock.record.listing import Listing
+    from penstock.record.read.listing import Listing
 
     Listing._synced = lambda self, folder, about: self._files.catalog.rows()[about.id].synced_position  # type: ignore[method-assign]
 
 
 def _an_unusable_catalog_stays() -> None:
-    from penstock.record.catalog import Catalog
+    from penstock.record.format.catalog import Catalog
 
     Catalog.note = Catalog._write  # type: ignore[method-assign, assignment]
 
 
 def _verify_leaves_the_catalog_out() -> None:
-    from penstock.record import verify
+    from penstock.record.keep import verify
 
     verify._compare = lambda *_: []
 
 
 def _verify_trusts_a_missing_folder() -> None:
-    from penstock.record import verify
+    from penstock.record.keep import verify
 
     plain = verify.verify
 
@@ -159,31 +195,31 @@ def _verify_trusts_a_missing_folder() -> None:
 
 
 def _verify_trusts_the_segments_that_are_left() -> None:
-    from penstock.record import verify
+    from penstock.record.keep import verify
 
     verify._verify_mark = lambda *_: []
 
 
 def _one_bad_folder_hides_all() -> None:
-    from penstock.record.listing import Listing
+    from penstock.record.read.listing import Listing
 
     Listing._look = Listing._info  # type: ignore[method-assign]
 
 
 def _a_purge_goes_file_by_file() -> None:
-    from penstock.record.archive_folder import ArchiveFolder
+    from penstock.record.format.archive_folder import ArchiveFolder
 
     ArchiveFolder.purge = lambda self, folder: shutil.rmtree(folder.path)  # type: ignore[method-assign]
 
 
 def _numbers_are_given_twice() -> None:
-    from penstock.record import archive_folder
+    from penstock.record.format import archive_folder
 
     archive_folder.open_private = lambda path, flags: os.open(os.devnull, flags)
 
 
 def _the_umask_decides() -> None:
-    from penstock.record import archive_folder, folder
+    from penstock.record.format import archive_folder, folder
 
     def make_folder(path: Path) -> Path:
         path.mkdir(exist_ok=True)
@@ -193,19 +229,19 @@ def _the_umask_decides() -> None:
 
 
 def _an_error_leaves_the_subscription_open() -> None:
-    from penstock.record.recorder import ThreadRecorder
+    from penstock.record.write.recorder import ThreadRecorder
 
     ThreadRecorder._let_go = lambda self: None  # type: ignore[method-assign]
 
 
 def _following_does_not_look_for_the_recorder() -> None:
-    from penstock.record import follow
+    from penstock.record.read import follow
 
     follow.LOOK_SECONDS = 3600.0
 
 
 def _a_recorder_believes_that_its_parent_lives() -> None:
-    from penstock.record import process
+    from penstock.record.write import process
 
     first = os.getppid()
     os.getppid = lambda: first
@@ -214,7 +250,7 @@ def _a_recorder_believes_that_its_parent_lives() -> None:
 
 
 def _a_dead_recorder_is_not_noticed() -> None:
-    from penstock.record.process import ProcessRecorder
+    from penstock.record.write.process import ProcessRecorder
 
     ProcessRecorder._look = lambda self: None  # type: ignore[method-assign]
 
@@ -253,10 +289,18 @@ BUGS: dict[str, Planted] = {
         _readers_skip_the_continuity_check, (_part("both files of a segment", "middle"),)
     ),
     "readers do not look where a recording begins": Planted(
-        _readers_do_not_look_where_a_recording_begins_and_ends, (_part("both files of a segment", "first"),)
+        _readers_do_not_look_where_a_recording_begins, (_part("both files of a segment", "first"),)
     ),
     "readers do not look where a recording ends": Planted(
-        _readers_do_not_look_where_a_recording_begins_and_ends, (_part("seal and last entry", "last"),)
+        _readers_do_not_look_where_a_recording_ends, (_part("seal and last entry", "last"),)
+    ),
+    "repair gives up what follows damage": Planted(
+        _repair_gives_up_what_follows_damage,
+        (f"{DAMAGE}::test_repair_writes_the_gap_down_and_moves_no_sound_segment",),
+    ),
+    "an append reads its messages under the lock": Planted(
+        _an_append_reads_its_messages_under_the_lock,
+        (f"{DAMAGE}::test_an_append_reads_the_callers_messages_before_it_locks_anything",),
     ),
     "the list trusts the indexes": Planted(_list_trusts_the_indexes, (_part("all entries", "middle"),)),
     "the recorder waits for the catalog": Planted(
@@ -281,7 +325,7 @@ BUGS: dict[str, Planted] = {
     ),
     "one bad folder hides all": Planted(
         _one_bad_folder_hides_all,
-        (f"{ARCHIVES}::test_one_strange_thing_hides_no_other_recording[a flipped byte in a description]",),
+        (f"{ARCHIVES}::test_one_strange_thing_hides_no_other_recording[an empty folder]",),
     ),
     "a purge goes file by file": Planted(
         _a_purge_goes_file_by_file, (f"{ARCHIVES}::test_listing_beside_recording_and_purging_never_fails",)

@@ -9,8 +9,10 @@ from evidence.planting import Planted
 
 ANY = "tests/cli/test_any_arguments.py::test_any_call_in_this_process"
 ENDS = "tests/cli/test_ends.py"
+LOSSLESS = "tests/record/test_record_lossless_frames.py"
+SIGNALS = "tests/cli/test_signals.py"
 ODD = "tests/cli/test_odd_archives.py"
-DECODING = "tests/unit/test_decoding.py"
+DECODING = "tests/columns/test_decoding.py"
 
 
 def _text_is_read_as_markup() -> None:
@@ -43,9 +45,9 @@ def _one_value_is_no_json() -> None:
 
 
 def _one_strange_file_hides_all_channels() -> None:
-    from penstock import front
-    from penstock.channel import Channel
     from penstock.channels import files, opening
+    from penstock.channels.channel import Channel
+    from penstock.front import discovery as front
 
     def survey(patterns: Any = "*") -> Any:
         names, strange = files.listing()
@@ -70,6 +72,40 @@ def _a_signal_ends_without_sealing() -> None:
     ending._handled = lambda numbers, handler: contextlib.nullcontext()  # type: ignore[assignment]
 
 
+def _a_handler_takes_a_lock() -> None:
+    import contextlib
+    import threading
+
+    from penstock.cli import ending
+
+    @contextlib.contextmanager
+    def noted() -> Any:
+        came, number = threading.Event(), 0
+
+        def note(which: int, frame: Any) -> None:
+            nonlocal number
+            if came.is_set():
+                ending._raise(which, frame)
+            number = which
+            came.set()
+
+        def wait(seconds: float) -> int:
+            came.wait(seconds)
+            return number
+
+        with ending._handled(ending.ENDING, note):
+            yield wait
+
+    ending.noted = noted
+
+
+def _the_command_leaves_pixels_out() -> None:
+    from penstock.record.write.tracks import Tracks
+
+    plain = Tracks.open
+    Tracks.open = lambda self, *given, **named: plain(self, *given[:5], False, *given[6:], **named)  # type: ignore[method-assign]
+
+
 def _errors_of_several_lines() -> None:
     from penstock.cli import ending, output
 
@@ -84,7 +120,7 @@ def _chmod_on_any_folder() -> None:
 
 
 def _a_damaged_recording_is_only_logged() -> None:
-    from penstock.record.plan import Survey
+    from penstock.record.read.plan import Survey
     from penstock.spark import pipeline
 
     pipeline.Survey = lambda archive, **_: Survey(archive)
@@ -98,7 +134,7 @@ def _a_decoders_own_error_gets_out() -> None:
 
 def _an_iterator_ends_at_what_does_not_decode() -> None:
     from penstock.errors import DecodeError
-    from penstock.record import replay
+    from penstock.record.read import replay
 
     def go_on(self: Any) -> Any:
         one = next(self._found)
@@ -139,6 +175,10 @@ BUGS: dict[str, Planted] = {
     "the command's errors are several lines": Planted(_errors_of_several_lines, (ANY,)),
     "SIGTERM ends a recording without its seal": Planted(
         _a_signal_ends_without_sealing, (f"{ENDS}::test_a_signal_seals_the_recording[TERM]",)
+    ),
+    "a signal's handler takes a lock": Planted(_a_handler_takes_a_lock, (f"{SIGNALS}::test_a_handler_takes_no_lock",)),
+    "a recording leaves the pixels out": Planted(
+        _the_command_leaves_pixels_out, (f"{LOSSLESS}::test_the_command_records_frames",)
     ),
     "advice to close any folder to others": Planted(
         _chmod_on_any_folder, (f"{ENDS}::test_no_advice_to_close_a_folder_that_others_need[/tmp]",)

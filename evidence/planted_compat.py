@@ -165,7 +165,7 @@ def _any_start_will_do() -> None:
 
 
 def _a_hung_rival_is_waited_for() -> None:
-    from bench import bounded
+    from evidence import bounded
 
     plain = bounded._ward
     bounded._ward = lambda answer, folder, limit, *rest: plain(answer, folder, limit * 4, *rest)
@@ -173,19 +173,19 @@ def _a_hung_rival_is_waited_for() -> None:
 
 
 def _a_dead_rival_is_waited_for() -> None:
-    from bench import bounded
+    from evidence import bounded
 
     bounded.all_well = lambda processes: None
 
 
 def _a_rivals_children_live_on() -> None:
-    from bench import bounded
+    from evidence import bounded
 
     bounded._prctl = lambda what, value: None
 
 
 def _a_rivals_memory_stays() -> None:
-    from bench import bounded
+    from evidence import bounded
 
     bounded._held = lambda pid: set()
 

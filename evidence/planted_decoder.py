@@ -9,7 +9,7 @@ from evidence.planting import Planted
 MESSAGES = "tests/decoder/test_messages.py"
 TABLES = "tests/decoder/test_tables.py"
 GOING_ON = "tests/decoder/test_going_on.py"
-VALUES = "tests/unit/test_values.py"
+VALUES = "tests/codecs/test_values.py"
 
 
 def _bytes_are_cut_at_the_first_nul() -> None:
@@ -132,7 +132,7 @@ def _a_table_that_came_later_is_not_filled() -> None:
 
 
 def _what_is_not_complete_is_done() -> None:
-    from penstock import rows
+    from penstock.record.read import rows
 
     rows.holes = lambda scanner, segments, planned: []
 
@@ -148,13 +148,13 @@ def _one_damaged_stream_stops_all() -> None:
 
 
 def _numbers_that_json_lacks_become_null() -> None:
-    from penstock import values
+    from penstock.codecs import values
 
     values._refuse_not_finite = lambda value: None
 
 
 def _numbers_are_cast() -> None:
-    from penstock import values
+    from penstock.codecs import values
 
     values._compare = lambda given, made, field: None
 

@@ -47,10 +47,11 @@ class NativeBug:
     tests: tuple[str, ...]
 
 
+HELD = "tests/conformance/test_held.py"
 FORK = "tests/fork/test_fork.py::test_a_child_forked_in_the_middle_of_a_wait_leaves_nothing_behind"
 EXIT = "tests/exit/test_exit.py::test_the_interpreter_ends_with_handles_in_every_state"
 INSIDE = "tests/threads/test_shared_handles.py::test_a_take_inside_a_take_gets_another_message"
-DECODE = "tests/unit/test_decoding.py"
+DECODE = "tests/columns/test_decoding.py"
 LOCK = "tests/threads/test_lock.py"
 NATIVE_BUGS = (
     NativeBug(
@@ -66,6 +67,41 @@ NATIVE_BUGS = (
         "const auto [sender, type] = reader.texts();",
         "if (PLANTED) made = empty_tuple(); $0",
         (f"{INSIDE}[try_recv]",),
+    ),
+    NativeBug(
+        "a reader of frames maps them to be written",
+        "FramePool::only_read",
+        "map_->protect(geometry_.buffers_page(), geometry_.buffers_end());",
+        "if (!PLANTED) $0",
+        (f"{HELD}::test_a_write_by_mistake_ends_the_writer_alone[frames]",),
+    ),
+    NativeBug(
+        "a reader of a log maps the terms to be written",
+        "TermLog::only_read",
+        "map_->protect(terms_offset(geometry_.slot_count), terms_end(geometry_));",
+        "if (!PLANTED) $0",
+        (f"{HELD}::test_a_write_by_mistake_ends_the_writer_alone[log]",),
+    ),
+    NativeBug(
+        "a socket lends from the mapping that it writes to",
+        "PipeReaderEnd::readable_bytes",
+        "map = peer_->file().lent_mapping(seat());",
+        "if (!PLANTED) $0",
+        ("tests/conformance/test_sockets.py::test_a_socket_lends_what_nobody_changes[shm-pair]",),
+    ),
+    NativeBug(
+        "a repair writes where the terms are only read",
+        "TermLog::writable_terms",
+        "if (!map_->protects())",
+        "if (PLANTED || !map_->protects())",
+        ("tests/channels/test_held.py::test_a_reader_fills_the_hole_of_a_dead_writer[log:a]",),
+    ),
+    NativeBug(
+        "an array of objects is sent as its addresses",
+        "BufferArgument::BufferArgument",
+        "if (holds_addresses(view_.format))",
+        "if (!PLANTED && holds_addresses(view_.format))",
+        ("tests/conformance/test_arrays.py::test_arrays_of_objects[log]",),
     ),
     NativeBug(
         "a claim is committed while an array of it is in use",
@@ -84,8 +120,8 @@ NATIVE_BUGS = (
     NativeBug(
         "what is held back on a pipe counts as done",
         "PipeReaderEnd::hold_back",
-        "peer_->hold_back();",
-        "if (!PLANTED) peer_->hold_back();",
+        "peer_->acknowledger().hold_back();",
+        "if (!PLANTED) peer_->acknowledger().hold_back();",
         (f"{DECODE}::test_on_a_pipe_it_does_not_count_as_done_before_somebody_was_told",),
     ),
     NativeBug(
@@ -107,7 +143,7 @@ NATIVE_BUGS = (
         "Bridge::Bridge",
         "catch (const std::system_error &error) {",
         "catch (const std::system_error &error) { if (PLANTED) throw std::runtime_error(error.what());",
-        ("tests/unit/test_waiting.py::test_what_cannot_be_had_for_lack_of_memory_is_an_error_of_this_library",),
+        ("tests/channels/test_waiting.py::test_what_cannot_be_had_for_lack_of_memory_is_an_error_of_this_library",),
     ),
     NativeBug(
         "the lock gives up on a crowd",
@@ -126,6 +162,20 @@ NATIVE_BUGS = (
         (f"{EXIT}[pipe]",),
     ),
     NativeBug(
+        "the dead are counted",
+        "Participants::lives",
+        "const bool there = seat_.member_at($a);",
+        "const bool there = PLANTED || seat_.member_at($a);",
+        ("tests/conformance/test_living.py::test_a_killed_reader_is_not_counted[log]",),
+    ),
+    NativeBug(
+        "a member that comes leaves no event",
+        "LogMembers::attach",
+        "if (events_ != nullptr && role == Role::subscription)",
+        "if (events_ != nullptr && role == Role::subscription && !PLANTED)",
+        ("tests/kinds/sync/test_sync_changes.py::test_a_member_that_joined_and_left_is_named",),
+    ),
+    NativeBug(
         "a spin looks at no socket",
         "Subscription::MessageTarget::bring_in",
         "source_->bring_in();",
@@ -138,7 +188,7 @@ NATIVE_BUGS = (
 def sources() -> dict[str, str]:
     """The bindings and the core: path below native/ → text."""
     native = ROOT / "native"
-    paths = [*sorted(native.glob("core/*/*.hpp")), *sorted(native.glob("bind/*.[hc]pp"))]
+    paths = [*sorted(native.rglob("core/**/*.hpp")), *sorted(native.rglob("bind/**/*.[hc]pp"))]
     return {path.relative_to(native).as_posix(): path.read_text() for path in paths}
 
 
@@ -242,10 +292,10 @@ def _poll_loses_a_batch() -> None:
 
 
 def _a_child_removes_no_queue() -> None:
-    from penstock.shm import sync
+    from penstock.kinds.sync import opener as sync
 
     plain, parent = sync._remove_if_last, os.getpid()
-    sync._remove_if_last = lambda channel: plain(channel) if os.getpid() == parent else None
+    sync._remove_if_last = lambda *given: plain(*given) if os.getpid() == parent else None
 
 
 def _claims_do_not_encode() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 from evidence.planting import Planted
 
-ORDER = "tests/unit/test_start_order.py::"
-OPEN = "tests/unit/test_open_channels.py::"
+ORDER = "tests/channels/test_start_order.py::"
+OPEN = "tests/channels/test_open_channels.py::"
 
 
 def _a_subscription_decides() -> None:
     from penstock.channels import opening
-    from penstock.shm import log
+    from penstock.kinds import log
 
     def open_reader(kind: Any, channel: Any, asked: Any, codec: Any, end: Any, early: Any, start: Any = None) -> Any:
         return opening.open_end(kind, channel, asked, codec, end)
@@ -57,6 +57,17 @@ def _an_early_subscription_never_decodes() -> None:
     handles.EarlySubscription._usual = staticmethod(lambda codec: handles.NativeSubscription)  # type: ignore[assignment]
 
 
+def _an_early_wait_knows_no_end() -> None:
+    from penstock.channels import handles
+
+    def recv(self: Any, timeout: float | None = None) -> Any:
+        while handles._decided(self) is None and handles._native.wait_any([self], timeout):
+            pass
+        return self.recv(timeout)
+
+    handles.EarlySubscription.recv = recv  # type: ignore[method-assign]
+
+
 def _a_conflict_names_no_way_out() -> None:
     from penstock.channels import opening
 
@@ -64,7 +75,7 @@ def _a_conflict_names_no_way_out() -> None:
 
 
 def _a_recorder_needs_the_channel() -> None:
-    from penstock.record import tracks
+    from penstock.record.write import tracks
 
     tracks._native = _Instead(tracks._native, decided=lambda subscription: True)  # type: ignore[assignment]
 
@@ -97,6 +108,10 @@ BUGS: dict[str, Planted] = {
     ),
     "an early subscription never decodes": Planted(
         _an_early_subscription_never_decodes, (OPEN + "test_subscriptions_add_what_they_name",)
+    ),
+    "an early subscription waits for a message that cannot come": Planted(
+        _an_early_wait_knows_no_end,
+        ("tests/kinds/udp/test_udp_ends.py::test_a_wait_keeps_its_deadline_whatever_a_stranger_sends[_forged]",),
     ),
     "a conflict names no way out": Planted(
         _a_conflict_names_no_way_out, (ORDER + "test_every_order_of_everything[log]",)

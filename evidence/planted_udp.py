@@ -7,24 +7,24 @@ from typing import Any
 from evidence.planting import Planted
 
 EXIT = "tests/exit/test_exit.py"
-HANDLES = "tests/unit/test_udp.py"
-ADDRESSES = "tests/unit/test_udp_address.py"
+HANDLES = "tests/kinds/udp/test_udp.py"
+ADDRESSES = "tests/kinds/udp/test_udp_address.py"
 
 
 def _subscriptions_of_an_endpoint_may_differ() -> None:
-    from penstock.net import udp_endpoint
+    from penstock.kinds.udp import endpoint as udp_endpoint
 
     udp_endpoint.DECIDED = ()  # type: ignore[assignment]
 
 
 def _a_call_outdoes_its_uri() -> None:
-    from penstock.net import udp_options
+    from penstock.kinds.udp import options as udp_options
 
     udp_options.merged = lambda given, written, uri: {**written, **given}
 
 
 def _small_buffers_are_told_every_time() -> None:
-    from penstock.net import udp_handle
+    from penstock.kinds.udp import handle as udp_handle
 
     class Forgetful(set[Any]):
         def add(self, element: Any) -> None:
@@ -34,13 +34,13 @@ def _small_buffers_are_told_every_time() -> None:
 
 
 def _any_mtu_will_do() -> None:
-    from penstock.net import udp_options
+    from penstock.kinds.udp import options as udp_options
 
     udp_options.FRAME_ALIGNMENT = 1
 
 
 def _hosts_are_spelled_as_they_come() -> None:
-    from penstock.net import udp_address
+    from penstock.kinds.udp import address as udp_address
 
     plain = udp_address.endpoint
 
@@ -53,7 +53,7 @@ def _hosts_are_spelled_as_they_come() -> None:
 
 
 def _a_group_is_no_number() -> None:
-    from penstock.net.udp_options import UdpOptions
+    from penstock.kinds.udp.options import UdpOptions
 
     UdpOptions.flow = property(lambda self: (str(self.flow_control), 0))  # type: ignore[assignment,method-assign]
 

@@ -8,33 +8,33 @@ from typing import Any
 from evidence.planting import Planted
 
 WAITS = "tests/aio/test_waits.py"
-TOPICS = "tests/unit/test_zmq_topics.py"
-LIFE = "tests/unit/test_zmq_life.py"
-PROMISES = "tests/unit/test_zmq_promises.py"
-ROLES = "tests/unit/test_zmq_roles.py"
+TOPICS = "tests/kinds/zmq/test_zmq_topics.py"
+LIFE = "tests/kinds/zmq/test_zmq_life.py"
+PROMISES = "tests/kinds/zmq/test_zmq_promises.py"
+ROLES = "tests/kinds/zmq/test_zmq_roles.py"
 
 
 def _arecv_of_zeromq_polls_in_the_loop() -> None:
-    from penstock.net.zeromq import ZmqSubscription
+    from penstock.kinds.zmq.opener import ZmqSubscription
 
-    async def arecv(self: Any, timeout: float | None = None) -> Any:
+    async def recv_async(self: Any, timeout: float | None = None) -> Any:
         while (parts := self._take()) is None:
             with self._lock:
                 self._open().poll(100)
             await asyncio.sleep(0)
         return self._made(parts)
 
-    ZmqSubscription.arecv = arecv  # type: ignore[method-assign]
+    ZmqSubscription.recv_async = recv_async  # type: ignore[method-assign]
 
 
 def _messages_are_torn_into_parts() -> None:
-    from penstock.net.zmq_handle import ZmqHandle
+    from penstock.kinds.zmq.handle import ZmqHandle
 
     ZmqHandle._parts = lambda self, socket: [socket.recv(self._noblock)]  # type: ignore[method-assign]
 
 
 def _topics_count_as_readers() -> None:
-    from penstock.net.zeromq import ZmqPublication
+    from penstock.kinds.zmq.opener import ZmqPublication
 
     plain = ZmqPublication._readers
 
@@ -46,38 +46,38 @@ def _topics_count_as_readers() -> None:
 
 
 def _close_drops_without_a_word() -> None:
-    from penstock.net.zmq_handle import ZmqHandle
-    from penstock.net.zmq_sockets import ZmqSocket
+    from penstock.kinds.zmq.handle import ZmqHandle
+    from penstock.kinds.zmq.sockets import ZmqSocket
 
     ZmqHandle._owes = ZmqSocket._owes = lambda self: False  # type: ignore[method-assign]
 
 
 def _close_leaves_what_peers_have_not_read() -> None:
-    from penstock.net.zmq_monitor import Monitor
+    from penstock.kinds.zmq.monitor import Monitor
 
     Monitor.hold = lambda self: None  # type: ignore[method-assign]
 
 
 def _nothing_is_sent_at_the_end_of_a_process() -> None:
-    from penstock.net import zmq_process
+    from penstock.kinds.zmq import process as zmq_process
 
     zmq_process._end = lambda pid: None
 
 
 def _a_fork_goes_on_with_its_parents_socket() -> None:
-    from penstock.net.zmq_handle import ZmqHandle
+    from penstock.kinds.zmq.handle import ZmqHandle
 
     ZmqHandle._after_fork_in_child = lambda self: None  # type: ignore[method-assign]
 
 
 def _a_fork_keeps_its_parents_connections() -> None:
-    from penstock.net.zmq_monitor import Monitor
+    from penstock.kinds.zmq.monitor import Monitor
 
     Monitor.let_go = lambda self: None  # type: ignore[method-assign]
 
 
 def _keys_are_not_used() -> None:
-    from penstock.net.zmq_options import ZmqOptions
+    from penstock.kinds.zmq.options import ZmqOptions
 
     def apply(self: Any, module: Any, socket: Any, channel: str, *, bind: bool) -> None:
         socket.setsockopt(module.LINGER, 0)
@@ -86,20 +86,20 @@ def _keys_are_not_used() -> None:
 
 
 def _a_publication_that_should_wait_drops() -> None:
-    from penstock.net.zmq_publication import ZmqPublication
-    from penstock.net.zmq_sending import ZmqSending
+    from penstock.kinds.zmq.publication import ZmqPublication
+    from penstock.kinds.zmq.sending import ZmqSending
 
     ZmqPublication._prepare = ZmqSending._prepare  # type: ignore[method-assign]
 
 
 def _what_is_unknown_is_said_to_be_nothing() -> None:
-    from penstock.net.zmq_receiving import ZmqReceiving
+    from penstock.kinds.zmq.receiving import ZmqReceiving
 
     ZmqReceiving.lost = property(lambda self: 0)  # type: ignore[assignment,method-assign]
 
 
 def _a_claim_is_sent_while_it_is_in_use() -> None:
-    from penstock.net.zmq_sending import ZmqClaim
+    from penstock.kinds.zmq.sending import ZmqClaim
 
     def commit(self: Any) -> int:
         self._ended = True
@@ -109,7 +109,7 @@ def _a_claim_is_sent_while_it_is_in_use() -> None:
 
 
 def _a_cancelled_send_was_sent() -> None:
-    from penstock.net.zmq_sending import ZmqSending
+    from penstock.kinds.zmq.sending import ZmqSending
 
     async def patiently(self: Any, frames: list[Any], timeout: float | None) -> int:
         while (position := self._try(frames)) is None:
@@ -117,17 +117,17 @@ def _a_cancelled_send_was_sent() -> None:
         await asyncio.sleep(0)
         return int(position)
 
-    ZmqSending._apatiently = patiently  # type: ignore[method-assign]
+    ZmqSending._patiently_async = patiently  # type: ignore[method-assign]
 
 
 def _replies_are_not_decoded() -> None:
-    from penstock.net.zmq_requests import ZmqRequester
+    from penstock.kinds.zmq.requests import ZmqRequester
 
     ZmqRequester._reply_of = lambda self, pending: pending._reply[0]  # type: ignore[method-assign]
 
 
 def _a_bad_request_ends_its_server() -> None:
-    from penstock.net.zmq_requests import ZmqReplier
+    from penstock.kinds.zmq.requests import ZmqReplier
 
     def serve(self: Any, answer: Any, count: int | None = None) -> None:
         for _ in range(count or 0):
@@ -138,8 +138,8 @@ def _a_bad_request_ends_its_server() -> None:
 
 
 BUGS: dict[str, Planted] = {
-    "arecv of ZeroMQ polls in the event loop": Planted(
-        _arecv_of_zeromq_polls_in_the_loop, (f"{WAITS}::test_the_loop_goes_on_while_a_call_waits[zmq arecv]",)
+    "recv_async of ZeroMQ polls in the event loop": Planted(
+        _arecv_of_zeromq_polls_in_the_loop, (f"{WAITS}::test_the_loop_goes_on_while_a_call_waits[zmq recv_async]",)
     ),
     "a subscription tears messages into parts": Planted(
         _messages_are_torn_into_parts, (f"{TOPICS}::test_a_message_keeps_its_parts",)
@@ -176,7 +176,7 @@ BUGS: dict[str, Planted] = {
     ),
     "a cancelled send over ZeroMQ was sent": Planted(
         _a_cancelled_send_was_sent,
-        (f"{WAITS}::test_a_call_that_is_cancelled_loses_and_doubles_nothing[zmq push asend]",),
+        (f"{WAITS}::test_a_call_that_is_cancelled_loses_and_doubles_nothing[zmq push send_async]",),
     ),
     "replies over ZeroMQ are not decoded": Planted(_replies_are_not_decoded, (f"{ROLES}::test_codecs_on_every_role",)),
     "a bad request ends its server": Planted(

@@ -26,27 +26,21 @@ class Suite:
 
 SUITES: tuple[Suite, ...] = (
     Suite("conformance", ("tests/conformance",)),
-    Suite("decoder", ("tests/decoder", "tests/unit/test_values.py")),
+    Suite("decoder", ("tests/decoder", "tests/codecs/test_values.py")),
     Suite("peers", ("tests/peers",)),
     Suite("asyncio", ("tests/aio",)),
-    Suite(
-        "zeromq",
-        tuple(
-            f"tests/unit/test_{name}.py"
-            for name in ("zeromq", "zmq_promises", "zmq_roles", "zmq_sockets", "zmq_topics", "zmq_life", "zmq_moments")
-        ),
-    ),
+    Suite("zeromq", ("tests/kinds/zmq",)),
     Suite("command", ("tests/cli/test_any_arguments.py", "tests/cli/test_ends.py", "tests/cli/test_odd_archives.py")),
     Suite(
         "archives",
-        ("tests/unit/test_archives.py", "tests/unit/test_archive_calls.py", "tests/unit/test_record_process.py"),
+        ("tests/record/test_archives.py", "tests/record/test_archive_calls.py", "tests/record/test_record_process.py"),
     ),
-    Suite("catalog", ("tests/unit/test_catalog.py",)),
+    Suite("catalog", ("tests/record/test_catalog.py",)),
     Suite("deaths", ("tests/crash/test_kill_archives.py",)),
     Suite("fork", ("tests/fork",)),
     Suite("exit", ("tests/exit",)),
-    Suite("threads", ("tests/threads", "tests/unit/test_decoding.py")),
-    Suite("order", ("tests/unit/test_start_order.py", "tests/unit/test_open_channels.py")),
+    Suite("threads", ("tests/threads", "tests/columns/test_decoding.py")),
+    Suite("order", ("tests/channels/test_start_order.py", "tests/channels/test_open_channels.py")),
 )
 
 

@@ -204,7 +204,7 @@ def _udp() -> str:
 
 
 def _choose_port(ground: Ground) -> None:
-    import penstock.net.udp  # noqa: F401  loaded before any attack
+    import penstock.kinds.udp.opener  # noqa: F401  loaded before any attack
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))

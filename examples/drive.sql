@@ -3,7 +3,7 @@
 --   penstock demo --data DRIVE --tables examples/drive.sql
 --   penstock pipeline ARCHIVE --out TABLES --tables examples/drive.sql
 --
--- Streams are named by the words behind their kind: the channel log:drive.can is drive_can. `t` is the car's clock in seconds.
+-- Streams are named by their channels, in backticks. `t` is the car's clock in seconds.
 
 -- What the bus says, in physical units. Addresses and scales are those of the car's make.
 create temporary view can_values as
@@ -23,7 +23,7 @@ from (
     (conv(hex(substring(data, 5, 1)), 16, 10)::int div 16 + 8) % 16 - 8 as fraction,
     conv(hex(substring(data, 1, 2)), 16, 10)::int as rpm,
     conv(hex(substring(data, 7, 1)), 16, 10)::int as pedal
-  from drive_can
+  from `log:drive.can`
   where bus = 0 and hex(address) in ('B4', '25', '1C4', '2C1')
 );
 
@@ -32,9 +32,9 @@ create table drive comment 'Speed, steering and CAN at each message of the speed
 with together as (
   select t, value[0] as speed_m_s, null as steering_deg,
          null as can_speed_m_s, null as can_steering_deg, null as engine_rpm, null as pedal_percent
-  from drive_speed
+  from `log:drive.speed`
   union all
-  select t, null, value, null, null, null, null from drive_steering_angle
+  select t, null, value, null, null, null, null from `log:drive.steering_angle`
   union all
   select t, null, null, speed_m_s, steering_deg, engine_rpm, pedal_percent from can_values
 ), known as (
@@ -59,7 +59,7 @@ where speed_m_s is not null;
 create table can_rates as
 select bus, address, hex(address) as address_hex, count(*) as messages,
        count(*) / (max(t) - min(t)) as per_second, max(t - before) as longest_gap_s
-from (select bus, address, t, lag(t) over (partition by bus, address order by t) as before from drive_can)
+from (select bus, address, t, lag(t) over (partition by bus, address order by t) as before from `log:drive.can`)
 group by bus, address
 having count(*) > 1
 order by messages desc;

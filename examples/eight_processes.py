@@ -11,7 +11,7 @@ def work(name: str) -> None:
     with penstock.join("sync:eight", name=name, capacity=1 << 16) as queue:
         queue.wait_for(NAMES, timeout=60)
         for number in range(5000):
-            queue.send(f"{number}".zfill(64))
+            queue.send(f"{number}".zfill(64).encode())
             queue.poll()
 
 

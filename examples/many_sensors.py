@@ -10,7 +10,7 @@ NAMES = ("log:imu", "log:gps", "log:odometry")
 async def listen(name: str) -> int:
     """Counts ten messages."""
     with penstock.subscribe(name, start="earliest") as sub:
-        return len([await sub.arecv() for _ in range(10)])
+        return len([await sub.recv_async() for _ in range(10)])
 
 
 async def main() -> None:

@@ -1,7 +1,7 @@
 """A fast writer and two slow readers: nobody waits, and each knows what it did not get. `python examples/ring.py`"""
 
 import penstock
-from penstock import typed
+from penstock.front import typed
 
 with (
     penstock.publish("ring:example", capacity=1 << 20) as pub,

@@ -10,9 +10,10 @@ import random
 import secrets
 import shutil
 import signal
+import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,49 @@ with (
     warnings.simplefilter("ignore")
     import pandas  # noqa: F401
 
+
+def reset_process() -> None:
+    """Resets the state that the parent of the tests may have changed and that each child would inherit. A shell's background job, for
+    example, ignores SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in ("SIGTERM", "SIGHUP", "SIGQUIT", "SIGCHLD", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGWINCH"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o022)
+    said = ("LANG", "LANGUAGE", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PENSTOCK_FAKE")
+    for name in [name for name in os.environ if name in said or name.startswith("LC_")]:
+        del os.environ[name]
+    os.environ["LANG"] = "C.UTF-8"
+
+
+reset_process()
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
+
+
+ALONE = ("spark", "storage", "docs", "test_demo")  # folders and modules of tests that run one after the other
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Workers of `make test`: two for each core, because most tests wait for other processes."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps in one worker the tests that share a costly fixture: those of a session, or those of a module. And all that start a JVM:
+    several at once starve each other's Python workers, which Spark gives up after 10 s. Programs of pages have fixed ports, too."""
+    for item in items:
+        if item.get_closest_marker("spark") is not None or item.path.parent.name in ALONE or item.path.stem in ALONE:
+            item.add_marker(pytest.mark.xdist_group("alone"))
+            continue
+        fixtures = item._fixtureinfo.name2fixturedefs
+        scopes = {
+            found[-1].scope: name for name, found in fixtures.items() if name not in ("tmp_path_factory", "drive")
+        }
+        if "session" in scopes:
+            item.add_marker(pytest.mark.xdist_group(scopes["session"]))
+        elif "module" in scopes:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def heed_interrupts() -> None:
@@ -89,6 +132,17 @@ def drive() -> Path:
 def archive(tmp_path: Path) -> penstock.Archive:
     """An empty archive."""
     return penstock.Archive(tmp_path / "archive")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small file system of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True).returncode != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
 
 
 @pytest.fixture(scope="session")

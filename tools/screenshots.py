@@ -107,7 +107,7 @@ def draw_top() -> None:
         cast = [context.Process(target=play, args=arguments) for play, arguments in CAST]
         for process in cast:
             process.start()
-        while sum(status.writers + status.readers for status in penstock.channels()) < len(CAST):
+        while sum(status.writers + status.readers for status in penstock.list_channels()) < len(CAST):
             time.sleep(0.1)
         lines = last_look(folder)
         for process in cast:

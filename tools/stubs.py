@@ -63,13 +63,9 @@ FUNCTIONS = {
     "def next_of_batch(subscription, first):": (
         "def next_of_batch(subscription: Subscription, first: bool, /) -> bytes | None:"
     ),
-    "def pipe_ask(publication, subscription, id, kind, data, timeout, patience):": (
-        "def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, "
-        "timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int, bytes] | int | None:"
-    ),
     "def pipe_answer(publication, subscription, to, id, kind, data):": (
         "def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /"
-        ") -> tuple[int, int, int, bytes, int, bytes]:"
+        ") -> tuple[int, int, int, bytes, bytes]:"
     ),
 }
 
@@ -97,6 +93,8 @@ def generate() -> str:
         text = text.replace(found, meant)
     for found, meant in FUNCTIONS.items():
         text = text.replace(found, meant)
+    # Else type checkers would take any attribute, and the compiled module refuses the unknown ones.
+    text = re.sub(r"    def __(set|del)attr__\(.*\n        \"\"\"Implement .*\"\"\"\n\n?", "", text)
     # These take anything, to say in one sentence what they want: a number.
     text = re.sub(r"\b(limit|max_bytes|length|count|now_ns): int \| None", r"\1: int", text)
     text = re.sub(r"    (\w+): types\.MethodDescriptorType = \.\.\.\n", _method, text)

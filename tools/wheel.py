@@ -134,15 +134,22 @@ def try_one(wheel: Path, minor: int, interpreter: Path) -> None:
     shutil.rmtree(environment, ignore_errors=True)
     run(interpreter, "-m", "venv", environment)
     variables, python = bare(environment), environment / "bin" / "python"
-    begun = time.monotonic()
-    run(python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", wheel, env=variables, cwd=environment)
-    seconds = time.monotonic() - begun
+    begun, before = time.monotonic(), size_of(environment)
+    install = ("-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:")
+    run(python, *install, wheel, env=variables, cwd=environment)
+    seconds, size = time.monotonic() - begun, size_of(environment) - before
     two_terminals(python, variables, environment)
+    run(python, *install, f"{wheel}[cli]", env=variables, cwd=environment)
     run(environment / "bin" / "penstock", "doctor", env=variables, cwd=environment)
     cost = run(python, "-c", COST, env=variables, cwd=environment).strip()
     print(
-        f"CPython 3.{minor}, {wheel.name}: installed in {seconds:.1f} s; the README's programs and `penstock doctor` work; {cost}"
+        f"CPython 3.{minor}, {wheel.name}: installed in {seconds:.1f} s, {size / 1e6:.0f} MB with NumPy and msgspec; the README's programs and `penstock doctor` work; {cost}"
     )
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 COST = """

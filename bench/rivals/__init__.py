@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import importlib
-
-from bench.elsewhere import Elsewhere, Rival, interpreter
+from types import ModuleType
 
 NAMES = ("pyzmq", "mp_pipe", "mp_queue", "faster_fifo", "faster_fifo_many", "iceoryx2", "pyaeron")
-BESIDE = ("pyaeron",)  # may be had in another Python: `python tools/aeron.py`
 
 
-def load(names: tuple[str, ...] = NAMES) -> tuple[dict[str, Rival], dict[str, str]]:
+def load(names: tuple[str, ...] = NAMES) -> tuple[dict[str, ModuleType], dict[str, str]]:
     """(name → adapter, name → why it is missing)."""
-    found: dict[str, Rival] = {}
+    found: dict[str, ModuleType] = {}
     missing: dict[str, str] = {}
     for name in names:
         try:
-            module = importlib.import_module(f"bench.rivals.{name}")
+            found[name] = importlib.import_module(f"bench.rivals.{name}")
         except ImportError as error:
-            if name in BESIDE and (python := interpreter(name)):
-                found[name] = Elsewhere(python, name)
-                continue
             missing[name] = f"not installed: {error.name or error}"
-            continue
-        why = getattr(module, "unavailable", lambda: None)()
-        if why:
-            missing[name] = why
-        else:
-            found[name] = module
     return found, missing

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import penstock
-from bench.reasons import cores
+from bench.report import cores
 
 PATIENCE = 0.01  # seconds of a wait in which an end looks and yields its core in turn, before it sleeps
 CAPACITY = {64: 1 << 20, 1024: 1 << 22}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import penstock
-from penstock.shm.sync import SyncMember
+from penstock.kinds.sync.opener import SyncMember
 
 SIZE = 1 << 20
 

@@ -1,6 +1,6 @@
 // Any bytes as a recorded block: its frames are walked, or refused.
 #include "fuzz.hpp"
-#include "recording/recording_scan.hpp"
+#include "record/recording_scan.hpp"
 
 using namespace penstock;
 

@@ -60,11 +60,11 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     break;
                 case 5:
                     for (int i = 0; i < 20; ++i) {
-                        const Message *message = pull->look();
+                        const Message *message = pull->peek();
                         if (message == nullptr) break;
                         if (message->length > sizeof out) __builtin_trap();
                         std::memcpy(out, message->data, message->length);
-                        pull->take();
+                        pull->consume();
                     }
                     if ((what & 16) != 0)
                         pull->drain([&, left = 20](const Message &message) mutable {
@@ -73,7 +73,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                             return --left == 0;
                         });
                     if ((what & 8) != 0) pull->acknowledge();
-                    if (recorder) tap.take(tap.run(500));
+                    if (recorder) tap.acknowledge(tap.run(500));
                     break;
                 case 6:
                     if ((what & 8) != 0) {
@@ -87,12 +87,13 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                 case 7: {
                     const Piece pieces[] = {{payload, 0}, {payload, 20}, {payload, 0}};
                     push->write_many(pieces, 3);
-                    push->lag_out();
-                    push->waiting();
-                    push->others();
-                    pull->readable();
-                    pull->others_wait();
-                    pull->name_of(input.take<uint64_t>());
+                    push->outgoing().lag();
+                    push->outgoing().waiting();
+                    push->refresh();
+                    push->outgoing().alive();
+                    pull->pipes().readable();
+                    pull->pipes().others_wait();
+                    pull->peers().name_of(input.take<uint64_t>());
                 }
                 }
             } catch (const Error &) {

@@ -1,7 +1,7 @@
 // Any datagrams into a sender over a small log that goes on: what leaves is whole frames as they were written, or a control
 // frame, within the MTU and the window; a request that is not honoured leaves no trace but a count.
 #include "fuzz.hpp"
-#include "net/sender.hpp"
+#include "net/send/sender.hpp"
 
 #include <vector>
 

@@ -199,15 +199,15 @@ void subscribe(const PipeChannel &channel, std::mt19937_64 &random, Clock::time_
                     if (records) {
                         const Run run = tap.run(1 << 15);
                         for (uint64_t b = 0; b < run.length; b += 8) sum += run.data[b];
-                        tap.take(run);
+                        tap.acknowledge(run);
                     } else if (random() % 8 == 0) {
                         peer->drain([&](const Message &message) {
                             count(message);
                             return random() % 50 == 0;
                         });
-                    } else if (const Message *message = peer->look()) {
+                    } else if (const Message *message = peer->peek()) {
                         count(*message);
-                        peer->take();
+                        peer->consume();
                     } else {
                         peer->repair();
                     }

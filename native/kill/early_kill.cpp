@@ -109,7 +109,7 @@ struct PipeCase {
     static std::shared_ptr<Early> join(int fd, std::shared_ptr<Mapping> map, const OpenPart &part) {
         return std::make_shared<PipePeer>(fd, "early", PeerRole::pull, "who", WhenFull::wait, std::move(map), part);
     }
-    static void leave(Early &peer) { peer.leave(); }
+    static void leave(Early &peer) { peer.detach(); }
     static void decide(int fd, OpenHold &hold, int shape) {
         PipeGeometry g;
         g.capacity = shape == 0 ? 2 * T : T;
@@ -127,10 +127,10 @@ struct PipeCase {
             3 * opened.geometry.capacity, [&](const void *data, size_t size) { return writer.write(data, size); },
             [&] {
                 reader.repair();
-                return reader.look();
+                return reader.peek();
             },
             [&] {
-                reader.take();
+                reader.consume();
                 reader.acknowledge();
             });
     }

@@ -36,7 +36,7 @@ struct Hands {
     const PipeChannel &channel;
     const Case &at;
     std::shared_ptr<PipePeer> peer, other;
-    Reservation place;
+    Reservation room;
     std::vector<uint8_t> text;
     void push(WhenFull when_full = WhenFull::wait) {
         peer = channel.peer(PeerRole::push, when_full);
@@ -51,7 +51,7 @@ struct Hands {
         peer->write(text.data(), text.size());
     }
     void take(int count) {
-        for (int i = 0; i < count && peer->look() != nullptr; ++i) peer->take();
+        for (int i = 0; i < count && peer->peek() != nullptr; ++i) peer->consume();
     }
 };
 
@@ -107,9 +107,9 @@ const Operation operations[] = {
     {"claim and commit", [](Hands &h) { h.push(); },
      [](Hands &h) {
          const auto text = spell(victim, 0, h.at.length);
-         if (!h.peer->reserve(static_cast<uint32_t>(text.size()), h.place)) return;
-         std::memcpy(h.place.payload, text.data(), text.size());
-         h.peer->commit(h.place);
+         if (!h.peer->claim(static_cast<uint32_t>(text.size()), h.room)) return;
+         std::memcpy(h.room.payload, text.data(), text.size());
+         h.peer->commit(h.room);
      }},
     {"come to push", [](Hands &) {}, [](Hands &h) { h.peer = h.channel.peer(PeerRole::push); }},
     {"come to pull, inheriting", [](Hands &) {}, [](Hands &h) { h.pull(); }},
@@ -118,13 +118,13 @@ const Operation operations[] = {
          h.push();
          h.write(0);
      },
-     [](Hands &h) { h.peer->leave(); }, 0, true},
+     [](Hands &h) { h.peer->detach(); }, 0, true},
     {"leave a pull with messages in hand",
      [](Hands &h) {
          h.pull();
          h.take(2);
      },
-     [](Hands &h) { h.peer->leave(); }},
+     [](Hands &h) { h.peer->detach(); }},
     {"take", [](Hands &h) { h.pull(); }, [](Hands &h) { h.take(2); }},
     {"take and acknowledge", [](Hands &h) { h.pull(); },
      [](Hands &h) {
@@ -134,11 +134,31 @@ const Operation operations[] = {
          h.peer->acknowledge();
      },
      2},
+    {"begin to read", [](Hands &h) { h.pull(); }, [](Hands &h) { h.peer->peek(); }},
+    {"relieve one that never looked",
+     [](Hands &h) {
+         h.other = h.channel.peer(PeerRole::pull); // inherits what is there
+         h.pull();
+         h.peer->peek();
+     },
+     [](Hands &h) {
+         h.peer->repair();
+         h.take(1);
+     }},
+    {"begin when relieved",
+     [](Hands &h) {
+         h.other = h.channel.peer(PeerRole::pull);
+         h.pull();
+         h.peer->peek();
+         h.peer->repair();
+         h.take(1);
+     },
+     [](Hands &h) { h.other->peek(); }},
     {"look after the dead",
      [](Hands &h) {
          h.other = h.channel.peer(PeerRole::pull);
-         h.other->look();
-         h.other->take();
+         h.other->peek();
+         h.other->consume();
          h.pull();
          h.other->abandon();
      },
@@ -153,7 +173,7 @@ std::string go_on(const PipeChannel &channel, const Operation &op) {
     std::string wrong;
     auto read = [&](bool patiently) {
         for (int quiet = 0; quiet < 3 && wrong.empty();) {
-            const Message *message = pull->look();
+            const Message *message = pull->peek();
             if (message == nullptr) {
                 if (!patiently) return;
                 usleep(1100); // the dead are looked for once a millisecond
@@ -173,7 +193,7 @@ std::string go_on(const PipeChannel &channel, const Operation &op) {
                 next[word.writer] = word.number + 1;
                 ++count[word.writer];
             }
-            pull->take();
+            pull->consume();
             pull->acknowledge();
             quiet = 0;
         }

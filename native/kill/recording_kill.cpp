@@ -1,7 +1,7 @@
 // Kills a recorder after every one of its instructions. Its files are copied whenever they changed; another process must find in
 // the copy a valid prefix of the log, and be able to go on from there to the end.
 #include "../tests/support.hpp"
-#include "recording/recording_scan.hpp"
+#include "record/recording_scan.hpp"
 #include "tracer.hpp"
 
 #include <chrono>
@@ -101,8 +101,8 @@ std::string recover(const Plan &plan, const Case &at, const std::vector<uint8_t>
     SegmentIndex known = read_index(index.path());
     if (index_bytes.size() < sizeof(IndexHeader)) return {}; // an index without its header has no name yet
     if (!known.problems.empty()) return "the index is damaged: " + known.problems[0].what;
-    uint64_t valid = 0;
-    const auto problems = verify_segment(data.path(), index.path(), valid);
+    std::vector<uint64_t> bad;
+    const auto problems = verify_segment(data.path(), index.path(), bad);
     if (!problems.empty()) return "damage: " + problems[0].what;
     const auto *log = reinterpret_cast<const uint8_t *>(plan.channel.open()->frame(at.start));
     if (std::memcmp(log, data_bytes.data(), known.data_length) != 0) return "the prefix is not what was in the log";
@@ -116,7 +116,7 @@ std::string recover(const Plan &plan, const Case &at, const std::vector<uint8_t>
     SegmentWriter segment(data.sink(), index.sink(), plan.header, known.entries.size(), known.data_length, messages);
     auto reader = plan.channel.reader({Start::From::position, at.start + known.data_length});
     plan.record(segment, *reader, 1 << 20, true);
-    if (!verify_segment(data.path(), index.path(), valid).empty()) return "damage after going on";
+    if (!verify_segment(data.path(), index.path(), bad).empty()) return "damage after going on";
     const uint64_t rows = rows_of(data, index);
     return rows == at.messages ? "" : std::to_string(rows) + " messages after going on";
 }

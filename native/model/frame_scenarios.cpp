@@ -29,8 +29,12 @@ class FrameStage {
     static FrameReader &reader(int thread, bool conflate = false) {
         return handle_of<FrameReader>(thread, open(), Start{}, conflate);
     }
+    // One that waits for all that read every frame.
+    static FrameWriter &patient(int thread) { return handle_of<FrameWriter>(thread, open(), nullptr, true); }
     // One that the publication waits for.
-    static FrameReader &waiting(int thread) { return handle_of<FrameReader>(thread, open(), Start{}, false, true); }
+    static FrameReader &waiting(int thread, uint32_t how = waits_always) {
+        return handle_of<FrameReader>(thread, open(), Start{}, false, how);
+    }
     static inline std::shared_ptr<Mapping> mapping;
 };
 
@@ -327,6 +331,24 @@ void waits_for_both() {
     reads_all(b, 3);
 }
 
+void waits_where_it_was_opened_so() {
+    FrameStage stage;
+    FrameReader &reader = FrameStage::waiting(1, waits_where_opened);
+    publishes(FrameStage::patient(0), 3);
+    reads_all(reader, 3);
+}
+
+void waits_for_a_recorder_beside_another() {
+    FrameStage stage;
+    FrameReader &a = FrameStage::waiting(1), &b = FrameStage::waiting(2, waits_with_others);
+    FrameWriter &writer = FrameStage::writer(0);
+    publish(writer);
+    publish(writer);
+    publishes(writer, 1);
+    reads_all(a, 3);
+    reads_all(b, 3);
+}
+
 void waits_and_wakes() { // the publication sleeps until a frame was received and given back
     FrameStage stage;
     FrameReader &reader = FrameStage::waiting(1);
@@ -362,13 +384,15 @@ void waits_no_more() { // its handle is closed, and it keeps a frame
     });
 }
 
-template <int before> void waits_for_a_newcomer() { // it receives everything from its start on
+template <int before, Start::From from = Start::From::newest>
+void waits_for_a_newcomer() { // it receives everything from its start on
     FrameStage stage;
     FrameWriter &writer = FrameStage::writer(0);
     for (int i = 0; i < before; ++i) publish(writer);
     publishes(writer, 3);
     World::thread([] {
-        auto &reader = *new FrameReader(FrameStage::open(), {}, false, true);
+        auto &reader = *new FrameReader(FrameStage::open(), {from, 1}, false, true);
+        EXPECT(from == Start::From::newest || reader.ring().sequence() + 1 >= before);
         while (reader.ring().sequence() < before + 3)
             if (!one(reader)) spin_pause();
         EXPECT(reader.ring().lost_messages() == 0);
@@ -476,11 +500,14 @@ const std::vector<Scenario> &frame_scenarios() {
         {"frames_dead_slot", "and its slot is given to the next", slot_of_a_dead_reader, true},
         {"frames_wait", "nothing is lost for a subscription that the publication waits for", waits, true},
         {"frames_wait_both", "nor for two of them", waits_for_both, true, true},
+        {"frames_wait_opened", "nor where the publication was opened to wait", waits_where_it_was_opened_so, true},
+        {"frames_wait_recorder", "nor for a recorder beside one of them", waits_for_a_recorder_beside_another, true, true},
         {"frames_wait_wake", "no wake-up is lost when it has received a frame", waits_and_wakes},
         {"frames_wait_leave", "nor when it leaves", waits_for_one_that_leaves},
         {"frames_wait_close", "nor when it is closed and keeps a frame", waits_no_more},
         {"frames_wait_join", "it joins while buffers are reused", waits_for_a_newcomer<1>, true},
         {"frames_wait_late", "and when all of them were used before", waits_for_a_newcomer<2>, true},
+        {"frames_wait_last", "and when it begins with the newest frame", waits_for_a_newcomer<2, Start::From::last>, true},
         {"frames_wait_dead", "it dies", waits_for_the_dead, true, true},
         {"frames_wait_killed", "the publication dies", waiting_outlives_the_writer, true},
         {"frames_killed", "the publication is killed, another goes on", killed_writer, true},

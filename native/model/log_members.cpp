@@ -11,7 +11,7 @@ template <Start::From from> void attach_while_written() {
     LogWriter &writer = Stage::writer(0);
     offers(writer, 1, 4);
     World::thread([&] {
-        LogReader &reader = Stage::reader(1, {from, 0});
+        LogReader &reader = Stage::reader(1, {from, 1});
         Seen seen;
         for (int turn = 0; turn < 4; ++turn) {
             const Message *message = reader.look();
@@ -250,6 +250,7 @@ const std::vector<Scenario> &log_members() {
         {"slowest_holds_writers", "of two subscriptions the slower one counts", slowest_holds_writers},
         {"attach_newest", "a subscription comes while others write", attach_while_written<Start::From::newest>},
         {"attach_earliest", "and starts at the oldest kept", attach_while_written<Start::From::earliest>},
+        {"attach_last", "or at the newest message", attach_while_written<Start::From::last>},
         {"attach_two", "two publications come at once", attach_two, true},
         {"exclusive_alone", "at most one is exclusive", exclusive_alone},
         {"slot_changes_hands", "a slot's owner goes, another comes", slot_changes_hands},

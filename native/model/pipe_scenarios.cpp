@@ -158,13 +158,13 @@ void pipe_laps() { // four messages fit; six are sent
     World::thread([&] {
         for (uint32_t next = 0; next < 6;) {
             Message message;
-            if (!reader.look(message)) {
+            if (!reader.peek(message)) {
                 reader.acknowledge();
                 spin_pause();
                 continue;
             }
             EXPECT(number_in(message) == next);
-            reader.take();
+            reader.consume();
             ++next;
             if (next % 2 == 0) reader.acknowledge();
         }
@@ -184,12 +184,12 @@ void pipe_mark() { // however much room there is, no more than the mark is in it
     World::thread([&] {
         for (uint32_t next = 0; next < 4;) {
             Message message;
-            if (!reader.look(message)) {
+            if (!reader.peek(message)) {
                 spin_pause();
                 continue;
             }
             EXPECT(number_in(message) == next);
-            reader.take();
+            reader.consume();
             ++next;
             reader.acknowledge();
         }
@@ -210,13 +210,13 @@ void pipe_batches() { // a batch is seen whole
     World::thread([&] {
         for (uint32_t next = 0; next < 4;) {
             Message message;
-            if (!reader.look(message)) {
+            if (!reader.peek(message)) {
                 EXPECT(next % 2 == 0);
                 spin_pause();
                 continue;
             }
             EXPECT(number_in(message) == next);
-            reader.take();
+            reader.consume();
             reader.acknowledge();
             ++next;
         }
@@ -234,12 +234,12 @@ void pipe_inherited() { // a reader goes with a message in hand; another begins 
     World::thread([&, gone] {
         for (uint32_t next = 0; next < 2;) {
             Message message;
-            if (!first.look(message)) {
+            if (!first.peek(message)) {
                 spin_pause();
                 continue;
             }
             EXPECT(number_in(message) == next++);
-            first.take();
+            first.consume();
             if (next == 1) first.acknowledge();
         }
         gone->release(1);
@@ -250,12 +250,12 @@ void pipe_inherited() { // a reader goes with a message in hand; another begins 
         PipeReader &second = circle.reader();
         for (uint32_t next = 1; next < 5;) {
             Message message;
-            if (!second.look(message)) {
+            if (!second.peek(message)) {
                 spin_pause();
                 continue;
             }
             EXPECT(number_in(message) == next);
-            second.take();
+            second.consume();
             EXPECT(second.redelivered() == (next == 1));
             second.acknowledge();
             ++next;
@@ -283,16 +283,16 @@ void pipe_drops_oldest() { // the writer never waits; a message that the reader 
     World::thread([&, got] {
         for (uint32_t next = 0; next < 7;) {
             Message message;
-            if (!reader.look(message)) {
+            if (!reader.peek(message)) {
                 reader.acknowledge();
                 spin_pause();
                 continue;
             }
-            EXPECT(reader.look(message)); // once more: it is the same, and nobody drops it
+            EXPECT(reader.peek(message)); // once more: it is the same, and nobody drops it
             const uint32_t number = number_in(message);
             EXPECT(number >= next);
             next = number + 1;
-            reader.take();
+            reader.consume();
             reader.acknowledge();
             ++*got;
         }
@@ -332,14 +332,14 @@ struct Table {
 
 uint32_t take_one(PipePeer &peer) {
     for (;;) {
-        const uint32_t expected = event_prepare(peer.bell());
-        const Message *message = peer.look();
+        const uint32_t expected = event_prepare(peer.peers().bell());
+        const Message *message = peer.peek();
         if (message != nullptr) {
             const uint32_t number = number_in(*message);
-            peer.take();
+            peer.consume();
             return number;
         }
-        event_sleep(peer.bell(), expected, 1);
+        event_sleep(peer.peers().bell(), expected, 1);
     }
 }
 
@@ -377,17 +377,17 @@ void peers_part() { // a peer that leaves has written a message just before: it 
     World::thread([&] {
         const uint32_t number = 3;
         while (!push.write(&number, sizeof number)) spin_pause();
-        push.leave();
+        push.detach();
     });
     World::thread([&] {
         pull.repair();
         EXPECT(take_one(pull) == 3);
         pull.acknowledge();
-        pull.leave();
+        pull.detach();
     });
     World::finally([&push] {
         for (uint32_t i = 0; i < 2; ++i)
-            EXPECT(push.link(i).ends.state.relaxed() == 0 || push.link(i).writer.closed.relaxed() == 0);
+            EXPECT(push.pipes().link(i).ends.state.relaxed() == 0 || push.pipes().link(i).writer.closed.relaxed() == 0);
     });
 }
 
@@ -399,7 +399,7 @@ void peers_relay() { // a pipe is created again for another writer while its rea
     EXPECT(take_one(pull) == 8);
     pull.acknowledge();
     World::thread([&] {
-        one.leave();
+        one.detach();
         auto &two = *new PipePeer(-1, "pipe", PeerRole::push, "z", WhenFull::wait, nullptr, Table::mapping);
         for (uint32_t second = 9; second < 11; ++second) // past where the old one was read
             while (!two.write(&second, sizeof second)) spin_pause();
@@ -421,13 +421,13 @@ void peers_inherit() { // one leaves with a message in hand; the other, asleep, 
     EXPECT(push.write(&number, sizeof number));
     World::owner(-1);
     World::thread([&] {
-        const Message *message = first.look();
-        if (message != nullptr) first.take();
-        first.leave();
+        while (first.peek() == nullptr) spin_pause(); // its first look needs the table's lock
+        first.consume();
+        first.detach();
     });
     World::thread([&] {
         EXPECT(take_one(second) == 5);
-        EXPECT(second.redelivered());
+        EXPECT(second.acknowledger().redelivered());
     });
     World::thread([&] { (void)push; });
 }
@@ -457,7 +457,7 @@ void peers_record() { // every message that a peer gets is there for the recorde
     World::owner(-1);
     const PipeLink *copies = nullptr;
     for (uint32_t i = 0; i < 3; ++i)
-        if (push.link(i).ends.pattern.relaxed() == static_cast<uint32_t>(PeerRole::tap)) copies = &push.link(i);
+        if (push.pipes().link(i).ends.pattern.relaxed() == static_cast<uint32_t>(PeerRole::tap)) copies = &push.pipes().link(i);
     World::thread([&] {
         for (uint32_t i = 0; i < 3; ++i)
             while (!push.write(&i, sizeof i)) spin_pause();
@@ -471,11 +471,11 @@ void peers_record() { // every message that a peer gets is there for the recorde
     });
     World::thread([&] {
         for (uint32_t next = 0; next < 3;) {
-            const uint32_t expected = event_prepare(taps.bell());
+            const uint32_t expected = event_prepare(taps.peers().bell());
             const Run run = tap.run(128);
-            if (run.length == 0) event_sleep(taps.bell(), expected, 1);
+            if (run.length == 0) event_sleep(taps.peers().bell(), expected, 1);
             next = check_run(run, next);
-            tap.take(run);
+            tap.acknowledge(run);
         }
     });
 }

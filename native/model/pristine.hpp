@@ -48,7 +48,7 @@ inline void quiet_ring(const Mapping &mapping, uint32_t slots) {
     const auto *control = reinterpret_cast<const RingControl *>(mapping.bytes() + control_offset);
     World::quiet(&control->writer.bytes_sent, 16); // and joined_ns
     World::quiet(&control->writer.pid, 4);
-    World::quiet(&control->reaped, sizeof control->reaped);
+    World::quiet(&control->writer.deaths, sizeof control->writer.deaths);
     for (uint32_t i = 0; i < slots; ++i) {
         const auto *slot = reinterpret_cast<const RingSlot *>(mapping.bytes() + slots_offset + i * sizeof(RingSlot));
         World::quiet(&slot->identity.pid, offsetof(RingSlot::Identity, waits) - 4);

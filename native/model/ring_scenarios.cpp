@@ -121,12 +121,12 @@ template <bool commits> void claimed_in_place() {
     receives(reader, 4);
 }
 
-void joins_while_written() {
+template <Start::From from> void joins_while_written() {
     RingStage stage;
     RingWriter &writer = RingStage::writer(0);
     sends(writer, 5);
     World::thread([&] {
-        RingReader &reader = RingStage::reader(1);
+        auto &reader = *new RingReader(RingStage::open(), {from, 1}, false);
         const uint64_t begun = reader.sequence();
         Got got;
         while (got.total + reader.lost_messages() + begun < 5)
@@ -423,7 +423,8 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_batch_pad", "over the circle's end", batch_over_the_end},
         {"ring_claim_commit", "a message written in place", claimed_in_place<true>, true},
         {"ring_claim_abort", "and given up", claimed_in_place<false>, true},
-        {"ring_join", "a subscription comes while others write", joins_while_written, true},
+        {"ring_join", "a subscription comes while others write", joins_while_written<Start::From::newest>, true},
+        {"ring_join_last", "and begins with the newest messages", joins_while_written<Start::From::last>, true},
         {"ring_conflate", "only the newest", newest_only<3>, true},
         {"ring_conflate_lap", "and the newest is overwritten", newest_only<5>, true},
         {"ring_conflate_batch", "the newest of a batch", newest_of_a_batch, true},

@@ -159,6 +159,8 @@ void hand_over() {
 // Before each shared operation: the current thread goes on, or another one does, or it is killed here.
 void schedule() {
     if (++m.steps > steps_max) fail("no end in sight");
+    me().hash =
+        mix(me().hash, 0x5c); // an operation that changes nothing may follow: the next place is another state all the same
     int able[threads_max + 1], count = 0;
     able[count++] = m.current;
     if (m.preemptions_left > 0)

@@ -31,6 +31,9 @@ class Seat {
     int again() const { return -1; }
     bool try_take(uint64_t byte) { return model::seat_take(this, file_ + byte); }
     void give_back(uint64_t byte) { model::seat_leave(this, file_ + byte, false); }
+    void enter(uint64_t) {}
+    int descriptor() const { return -1; }
+    bool member_at(uint64_t byte) const { return model::seat_taken_by_other(this, file_ + byte); }
     bool taken_by_other(uint64_t byte) { return model::seat_taken_by_other(this, file_ + byte); }
     const std::string &path() const { return path_; }
     const std::string &where() const { return path_; }

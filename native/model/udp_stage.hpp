@@ -5,8 +5,8 @@
 
 #include "pristine.hpp"
 
-#include "net/held_images.hpp"
-#include "net/session_readers.hpp"
+#include "net/receive/held_images.hpp"
+#include "net/receive/session_readers.hpp"
 
 #include <optional>
 
@@ -125,7 +125,7 @@ class UdpStage {
         for (uint32_t i = 0; i < slots; ++i) {
             const auto *slot = reinterpret_cast<EndpointSlot *>(endpoint + slots_offset + i * sizeof(EndpointSlot));
             World::quiet(&slot->identity.pid, 12);
-            World::quiet(&slot->subscriber.messages, 32);
+            World::quiet(&slot->subscriber.messages, 40);
         }
         const auto *entries = reinterpret_cast<ImageEntry *>(endpoint + entries_offset(slots));
         for (uint32_t i = 0; i < images_max; ++i) {

@@ -31,6 +31,47 @@ struct Table {
     std::function<uint64_t()> reaped;
 };
 
+// The dead that somebody has cleared, by the words of a table's slots.
+template <class Slot, class Word> uint64_t counted(const Mapping &map, uint32_t slots, Word word) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < slots; ++i)
+        sum += word(*reinterpret_cast<const Slot *>(map.bytes() + slots_offset + i * sizeof(Slot))).relaxed() / 2;
+    return sum;
+}
+
+// A look counts each owner once: nobody has cleared it, or somebody has begun to, or has.
+void look() {
+    Deaths deaths{};
+    Atomic<uint64_t> joined{};
+    bool there = true, alive = true;
+    const auto seen = [&] { return deaths_of(deaths, joined, [&] { return there; }, [&] { return alive; }); };
+    for (uint64_t dead = 0; dead < 3; ++dead) {
+        there = alive = true;
+        begin_owner(deaths);
+        CHECK(seen() == dead);
+        alive = false;
+        CHECK(seen() == dead + 1);
+        count_death(deaths); // by a process that dies before it has cleared the slot
+        CHECK(seen() == dead + 1);
+        count_death(deaths);
+        CHECK(seen() == dead + 1);
+        there = false;
+        CHECK(seen() == dead + 1);
+    }
+    // An owner that leaves while it is looked at, and its successor, are no deaths.
+    begin_owner(deaths);
+    there = true;
+    CHECK(deaths_of(deaths, joined, [&] { return there; }, [&] { return there = false; }) == 3);
+    there = true;
+    bool again = false;
+    const auto lives = [&] {
+        if (std::exchange(again, true)) return true;
+        joined.relaxed(joined.relaxed() + 1);
+        return false;
+    };
+    CHECK(deaths_of(deaths, joined, [&] { return there; }, lives) == 3);
+}
+
 void check(const Table &table) {
     // All slots, and no more.
     std::vector<Member> members;
@@ -74,7 +115,7 @@ void log_table() {
                channel.clock->now.add(reap_interval_ns); // it looks for the dead at most so often
                there->log().reap();
            },
-           [&] { return there->log().control().totals.reaped.relaxed(); }});
+           [&] { return counted<Slot>(*channel.map, 6, [](const Slot &s) -> const Deaths & { return s.counters.deaths; }); }});
 }
 
 void ring_table() {
@@ -88,7 +129,10 @@ void ring_table() {
                auto reader = channel.reader();
                return Member{[=] { reader->ring().abandon(); }, [=] { reader->ring().detach(); }, [=] { reader->rejoin(); }};
            },
-           [&] { there->ring().readers(); }, [&] { return there->ring().control().reaped.value.relaxed(); }});
+           [&] { there->ring().readers(); },
+           [&] {
+               return counted<RingSlot>(*channel.map, 5, [](const RingSlot &s) -> const Deaths & { return s.identity.deaths; });
+           }});
 }
 
 void pipe_table() {
@@ -102,18 +146,21 @@ void pipe_table() {
     check({"pipe", 5,
            [&] {
                auto reader = channel.peer(PeerRole::pull);
-               return Member{[=] { reader->abandon(); }, [=] { reader->leave(); }, [=] { reader->join(); }};
+               return Member{[=] { reader->abandon(); }, [=] { reader->detach(); }, [=] { reader->attach(); }};
            },
            [&] {
                channel.clock->now.add(PipePeer::repair_interval_ns);
                there->repair();
            },
-           [&] { return there->control().totals.reaped.relaxed(); }});
+           [&] {
+               return counted<PeerSlot>(*channel.map, 6, [](const PeerSlot &s) -> const Deaths & { return s.counters.deaths; });
+           }});
 }
 
 } // namespace
 
 int main() {
+    look();
     log_table();
     ring_table();
     pipe_table();

@@ -2,8 +2,8 @@
 // address: single promises.
 #include "net_world.hpp"
 
-#include "net/receiver.hpp"
-#include "net/sender.hpp"
+#include "net/receive/receiver.hpp"
+#include "net/send/sender.hpp"
 
 #include <utility>
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "check.hpp"
-#include "net/receiver.hpp"
-#include "net/sender.hpp"
+#include "net/receive/receiver.hpp"
+#include "net/send/sender.hpp"
 
 #include <queue>
 #include <random>

@@ -2,7 +2,9 @@
 // damaged files: an error or the right data, never a crash.
 #include "support.hpp"
 
-#include "recording/recording_scan.hpp"
+#include "record/recording_scan.hpp"
+
+#include <sys/stat.h>
 
 using namespace penstock;
 using namespace penstock::test;
@@ -86,21 +88,19 @@ Recorded record_something() {
     return made;
 }
 
-// How many messages a scan gives before it ends or says what is wrong.
-uint64_t scan(const std::string &data, const std::string &index, bool &failed) {
+// How many messages a scan gives. said: whether it says that anything is wrong. lost: bytes that it counts in front of messages.
+uint64_t scan(const std::string &data, const std::string &index, bool &said, uint64_t &left_out) {
     const ScanOptions options;
     Scan scan({{data, index}}, options);
     uint64_t rows = 0;
-    failed = false;
-    try {
-        for (;;) {
-            BatchBuilder batch(column_position | column_payload);
-            if (!scan.fill(batch)) break;
-            rows += batch.rows();
-        }
-    } catch (const Error &) {
-        failed = true;
+    for (;;) {
+        BatchBuilder batch(column_position | column_payload);
+        if (!scan.fill(batch)) break;
+        rows += batch.rows();
     }
+    said = !scan.left_out().empty();
+    left_out = 0;
+    for (const LeftOut &one : scan.left_out()) left_out += one.end - one.start;
     return rows;
 }
 
@@ -132,26 +132,44 @@ class Wound {
 void damaged_files(uint64_t rounds, uint64_t seed) {
     std::mt19937_64 random(seed);
     const Recorded good = record_something();
-    const std::string stem = "/dev/shm/penstock-native-" + std::to_string(getpid());
+    const std::string folder = "/dev/shm/penstock-native-" + std::to_string(getpid());
+    CHECK(::mkdir(folder.c_str(), 0700) == 0);
+    const std::string stem = folder + "/00000000000000000000"; // a segment's name says where it begins
     const std::string data = write_file(stem + ".seg", good.data), index = write_file(stem + ".idx", good.index);
-    bool failed;
-    uint64_t valid;
-    CHECK(scan(data, index, failed) == messages_recorded && !failed);
-    CHECK(verify_segment(data, index, valid).empty());
+    bool said;
+    uint64_t left_out;
+    std::vector<uint64_t> bad;
+    CHECK(scan(data, index, said, left_out) == messages_recorded && !said);
+    CHECK(verify_segment(data, index, bad).empty());
+    const SegmentIndex whole_index = read_index(index);
     for (uint64_t i = 0; i < rounds; ++i) {
         const bool in_data = random() % 2 != 0;
         const std::vector<uint8_t> &whole = in_data ? good.data : good.index;
-        const Wound wound(in_data ? data : index, whole, random() % whole.size(),
+        const size_t place = random() % whole.size();
+        const Wound wound(in_data ? data : index, whole, place,
                           random() % 4 != 0 ? static_cast<uint8_t>(1 + random() % 255) : uint8_t{0});
         const bool cut_between_entries = !in_data && wound.cut();
-        const auto problems = verify_segment(data, index, valid);
+        const auto problems = verify_segment(data, index, bad);
         CHECK(!problems.empty() || cut_between_entries, "seed %lu round %lu", (unsigned long)seed, (unsigned long)i);
-        const uint64_t rows = scan(data, index, failed);
+        const uint64_t rows = scan(data, index, said, left_out);
         CHECK(rows <= messages_recorded);
-        CHECK(failed || !problems.empty() || cut_between_entries);
+        CHECK(said || cut_between_entries, "seed %lu round %lu", (unsigned long)seed, (unsigned long)i);
+        if (wound.cut()) continue;
+        // One byte costs the block that it is in, or whose entry it is in, with the messages that have a part there.
+        uint64_t begins = 0, most = 0, longest = 0;
+        for (const IndexEntry &entry : whole_index.entries) {
+            begins = std::max<uint64_t>(begins, entry.begins);
+            longest = std::max<uint64_t>(longest, entry.length);
+        }
+        most = begins + 1;
+        CHECK(rows + most >= messages_recorded, "seed %lu round %lu: %lu messages", (unsigned long)seed, (unsigned long)i,
+              (unsigned long)rows);
+        CHECK(left_out <= longest || !in_data);
+        CHECK(bad.size() == (in_data ? 1u : 0u), "seed %lu round %lu", (unsigned long)seed, (unsigned long)i);
     }
     ::unlink(data.c_str());
     ::unlink(index.c_str());
+    ::rmdir(folder.c_str());
 }
 
 } // namespace

@@ -1,8 +1,8 @@
 // Each half of the network log against a plain peer, as Aeron's driver is one: the sender into a plain receiver that knows just
 // enough to let it send (SETUP, status messages), and the receiver fed with datagrams that come one by one. Beside each the bare
 // loop over the same bytes, in turn. CPU time of one thread for each datagram. JSON lines.
-#include "net/setup_frame.hpp"
 #include "net/udp_ends.hpp"
+#include "net/wire/setup_frame.hpp"
 #include "udp_loops.hpp"
 #include "udp_place.hpp"
 

@@ -3,12 +3,11 @@
 The front door. Everything here is documented to users; everything else is private. A name is loaded when it is first used.
 """
 
-from importlib import import_module as _import_module
-from typing import TYPE_CHECKING
-from typing import Any as _Any
+from __future__ import annotations
 
-from penstock import channels as _package  # noqa: F401  (see below)
-from penstock import registry as registry
+from importlib import import_module as _import_module
+
+from penstock import kinds as kinds
 from penstock.errors import (
     Busy,
     Closed,
@@ -20,6 +19,7 @@ from penstock.errors import (
     Mismatch,
     NotFound,
     PenstockError,
+    ServerError,
     SystemFailure,
     TimedOut,
     TooLarge,
@@ -27,48 +27,49 @@ from penstock.errors import (
     Unsupported,
 )
 
+TYPE_CHECKING = False  # the module typing takes as long to load as all else here
 if TYPE_CHECKING:
-    from penstock import typed as typed
+    from typing import Any as _Any
+
     from penstock import types as types
-    from penstock.archives import Archive
-    from penstock.clock import ManualClock
+    from penstock.channels.publication import Publication
+    from penstock.channels.subscription import Subscription
     from penstock.codecs import array, objects
-    from penstock.front import channels, inspect, remove, wait, wait_async
-    from penstock.joining import join
-    from penstock.pipes import Mailbox, Pipe
-    from penstock.publication import Publication
-    from penstock.subscription import Subscription
-    from penstock.verbs import publish, subscribe
-else:
-    # `channels` is a function here. Its package of the same name, loaded above, would hide it.
-    del channels
+    from penstock.front import typed as typed
+    from penstock.front.discovery import inspect, list_channels, remove
+    from penstock.front.joining import join
+    from penstock.front.verbs import publish, subscribe
+    from penstock.front.waiting import wait, wait_async
+    from penstock.record.archive import Archive
+    from penstock.threads import Mailbox, Pipe
+    from penstock.util.clock import ManualClock
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Archive": "archives",
-    "Mailbox": "pipes",
-    "ManualClock": "clock",
-    "Pipe": "pipes",
-    "Publication": "publication",
-    "Subscription": "subscription",
+    "Archive": "record.archive",
+    "Mailbox": "threads",
+    "ManualClock": "util.clock",
+    "Pipe": "threads",
+    "Publication": "channels.publication",
+    "Subscription": "channels.subscription",
     "array": "codecs",
-    "channels": "front",
-    "inspect": "front",
-    "join": "joining",
+    "inspect": "front.discovery",
+    "list_channels": "front.discovery",
+    "join": "front.joining",
     "objects": "codecs",
-    "publish": "verbs",
-    "remove": "front",
-    "subscribe": "verbs",
-    "wait": "front",
-    "wait_async": "front",
+    "publish": "front.verbs",
+    "remove": "front.discovery",
+    "subscribe": "front.verbs",
+    "wait": "front.waiting",
+    "wait_async": "front.waiting",
 }
-_MODULES = ("typed", "types")  # public ones
+_MODULES = ("record", "testing", "typed", "types")  # public ones
 
 
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
-        return _import_module(f"penstock.{name}")
+        return _import_module(f"penstock.{'front.typed' if name == 'typed' else name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}", name=name, obj=_import_module("penstock"))
     found = globals()[name] = getattr(_import_module(f"penstock.{_HOMES[name]}"), name)
@@ -76,7 +77,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_MODULES, "recording", "tools", "__version__", "__doc__"])
+    return sorted([*__all__, *_MODULES, "__version__", "__doc__"])
 
 
 __all__ = [
@@ -95,6 +96,7 @@ __all__ = [
     "PenstockError",
     "Pipe",
     "Publication",
+    "ServerError",
     "Subscription",
     "SystemFailure",
     "TimedOut",
@@ -102,9 +104,9 @@ __all__ = [
     "TooSlow",
     "Unsupported",
     "array",
-    "channels",
     "inspect",
     "join",
+    "list_channels",
     "objects",
     "publish",
     "remove",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 __all__ = ["main"]
 
@@ -12,6 +13,13 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing has begun yet that would have to be undone
+    from penstock.errors import Unsupported
+    from penstock.util.extras import check_installed
+
+    try:
+        check_installed("typer", "rich", "psutil", what="the command penstock")
+    except Unsupported as error:
+        sys.exit(f"penstock: {error}")
     from penstock.cli import main as command
 
     signal.signal(signal.SIGINT, handler)

@@ -6,6 +6,8 @@ works. Knows the compiled core's error codes; must never know a channel kind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock._native import core as _native
 
 __all__ = [
@@ -19,12 +21,21 @@ __all__ = [
     "Mismatch",
     "NotFound",
     "PenstockError",
+    "ServerError",
     "SystemFailure",
     "TimedOut",
     "TooLarge",
     "TooSlow",
     "Unsupported",
 ]
+
+
+def text_of(value: object, as_text: Callable[[object], str] = str) -> str:
+    """An object of the user's as text, by `str` or `repr`. A sentence where its own method fails."""
+    try:
+        return as_text(value)
+    except BaseException as error:
+        return f"<{type(value).__name__} whose {as_text.__name__}() raises {type(error).__name__}>"
 
 
 class PenstockError(Exception):
@@ -35,16 +46,20 @@ class TimedOut(PenstockError, TimeoutError):
     """The timeout passed first. Nothing was lost: try again."""
 
 
-class Closed(PenstockError, ValueError):
-    """You closed this handle."""
+class Closed(PenstockError, ValueError, AttributeError):
+    """You closed this handle. Its properties are gone with it: an AttributeError, so that `hasattr` and tools that look at objects go on."""
 
 
 class Disconnected(PenstockError, ConnectionError):
     """The other side is gone: it closed, or it died."""
 
 
+class ServerError(PenstockError, RuntimeError):
+    """The server's function failed, or returned what cannot be sent: there is no answer to this request."""
+
+
 class EndOfStream(PenstockError, EOFError):
-    """Every publication has closed, and you have read everything. Only a handle opened with `until_end=True` says so."""
+    """Nobody is left who could send, and you have read everything. Subscriptions with `until_end=True` say so, and pairs and dealers."""
 
 
 class Busy(PenstockError, BlockingIOError):
@@ -82,8 +97,9 @@ class Invalid(PenstockError, ValueError):
     """An argument that makes no sense; the text says which and what would."""
 
 
-class Unsupported(Invalid):
-    """Channels of this kind do not do this; the text says why, and which kind does."""
+class Unsupported(Invalid, AttributeError):
+    """Channels of this kind do not do this; the text says why, and which kind does. An AttributeError, too: a property that raises it is one
+    that the handle does not have, for `hasattr` and for tools that look at objects."""
 
 
 class NotFound(PenstockError, FileNotFoundError):

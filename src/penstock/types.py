@@ -1,32 +1,32 @@
-"""The types that programs hold, to name them in annotations: handles of each kind, messages, statuses. Types of recordings: `penstock.recording`.
+"""The types that programs hold, to name them in annotations: handles of each kind, messages, statuses. Types of recordings: `penstock.record`.
 
 A public door: everything here is documented to users. Handles are made by `penstock.publish`, `subscribe` and `join`.
 """
 
 from penstock.channels.handles import NativePublication, NativeSubscription
+from penstock.channels.latency import Latency
+from penstock.channels.options import FrameOptions, LogOptions, PipeOptions, RingOptions, SyncOptions
+from penstock.channels.patterns import Routed
+from penstock.channels.publication import Claim, Publication
+from penstock.channels.status import Channels, ChannelStatus, Member, Totals
+from penstock.channels.subscription import Received, Subscription
 from penstock.codecs import Codec
-from penstock.latency import Latency
-from penstock.net.udp_handle import Session, UdpPublication, UdpSubscription
-from penstock.net.udp_options import UdpOptions, UdpReaderOptions
-from penstock.net.zmq_options import ZmqOptions
-from penstock.net.zmq_peers import ZmqRouter, ZmqTalker
-from penstock.net.zmq_publication import ZmqPublication
-from penstock.net.zmq_receiving import ZmqReceived
-from penstock.net.zmq_requests import ZmqPending, ZmqReplier, ZmqRequest, ZmqRequester
-from penstock.net.zmq_status import ZmqStatus
-from penstock.net.zmq_subscription import ZmqSubscription
-from penstock.options import FrameOptions, LogOptions, PipeOptions, RingOptions, SyncOptions
-from penstock.patterns import Routed
-from penstock.publication import Claim, Publication
-from penstock.shm.frame import Frame, OpenFrame
-from penstock.shm.frames import FramePublication, FrameSubscription
-from penstock.shm.pipe import PullSubscription, PushPublication
-from penstock.shm.requests import Pending, Replier, Request, Requester
-from penstock.shm.sockets import Dealer, Pair, Router
-from penstock.shm.sync_member import SyncMember
-from penstock.shm.sync_message import BorrowedMessage, Change, SyncMessage
-from penstock.status import Channels, ChannelStatus, Member, Totals
-from penstock.subscription import Received, Subscription
+from penstock.kinds.frames.frame import Frame, OpenFrame
+from penstock.kinds.frames.opener import FramePublication, FrameSubscription
+from penstock.kinds.pipe.opener import PullSubscription, PushPublication
+from penstock.kinds.pipe.requests import Pending, Replier, Request, Requester
+from penstock.kinds.pipe.sockets import Dealer, Pair, Router
+from penstock.kinds.sync.member import SyncMember
+from penstock.kinds.sync.message import BorrowedMessage, Change, SyncMessage
+from penstock.kinds.udp.handle import Session, UdpPublication, UdpSubscription
+from penstock.kinds.udp.options import UdpOptions, UdpReaderOptions
+from penstock.kinds.zmq.options import ZmqOptions
+from penstock.kinds.zmq.peers import ZmqRouter, ZmqTalker
+from penstock.kinds.zmq.publication import ZmqPublication
+from penstock.kinds.zmq.receiving import ZmqReceived
+from penstock.kinds.zmq.requests import ZmqPending, ZmqReplier, ZmqRequest, ZmqRequester
+from penstock.kinds.zmq.status import ZmqStatus
+from penstock.kinds.zmq.subscription import ZmqSubscription
 
 __all__ = [
     "BorrowedMessage",

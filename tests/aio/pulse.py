@@ -1,11 +1,14 @@
-"""Whether an event loop goes on: how long its thread was held up between two beats, time that the machine did not give it not counted."""
+"""Whether an event loop goes on: how long its thread was held up between two beats.
+
+Time that the machine did not give to a thread of this process is not counted: such a thread may have the interpreter's lock.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -18,18 +21,22 @@ HANG = 60
 
 
 class Pulse:
-    """A task that beats. held: the longest time between two beats, less what its thread spent waiting for a processor."""
+    """A task that beats. held: the longest time between two beats, less what threads spent waiting for a processor."""
 
     def __init__(self) -> None:
-        self._schedule = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self._waited: dict[str, int] = {}  # nanoseconds, of each thread
+        self._total = 0
         self.beats, self.held = 0, 0.0
 
     def _now(self) -> float:
-        try:
-            waited = int(self._schedule.read_text().split()[1])
-        except (OSError, IndexError):  # a kernel that does not say
-            waited = 0
-        return time.monotonic() - waited / 1e9
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                waited = int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1])
+            except (OSError, IndexError):  # it has ended, or the kernel does not say
+                continue
+            self._total += max(0, waited - self._waited.get(thread, 0))
+            self._waited[thread] = waited
+        return time.monotonic() - self._total / 1e9
 
     async def beat(self) -> None:
         """Until it is cancelled, or the loop was held up."""

@@ -23,9 +23,8 @@ _numbers = itertools.count()
 class Scene:
     """A handle, and its waiting call. Nothing is there for it until `let`, which is for another thread: it may block."""
 
-    after_kill = (
-        "waits"  # the end of a call whose only peer is killed: it waits, is `Closed`, goes on, or lost its message
-    )
+    # The end of a call whose only peer is killed: it waits, ends as the stream does, fails, goes on, or lost its message.
+    after_kill = "waits"
 
     def wait(self, number: int) -> Any:
         """A coroutine of the call. number: of this call, for calls that say something."""
@@ -51,6 +50,7 @@ class Receiving(Scene):
         self.handle = spec.receiver(channel)
         self.sender: Any = None
         self.sent = self.received = 0
+        self.after_kill = "ends" if spec.ends else "waits"
 
     async def wait(self, number: int) -> int:
         """The number of the message received."""
@@ -58,8 +58,8 @@ class Receiving(Scene):
             async for message in self.handle:
                 return self._number(message)
             raise penstock.Closed("the iteration has ended")
-        if self.way == "aborrow":
-            with await self.handle.aborrow() as view:
+        if self.way == "borrow_async":
+            with await self.handle.borrow_async() as view:
                 self.received += 1
                 return self.spec.borrowed(view)
         return self._number(await getattr(self.handle, self.spec.method)())
@@ -95,14 +95,14 @@ class Asking(Scene):
         self.server: Any = None
         if served:
             self._serve()
-        self.after_kill = "Closed" if channel.startswith("pipe") else "lost"
+        self.after_kill = "fails" if channel.startswith("pipe") else "lost"
 
     def _serve(self) -> None:
         self.server = penstock.join(self.channel, role="reply")
 
     async def wait(self, number: int) -> Any:
         """The reply."""
-        return await self.handle.arequest(b"%d" % number)
+        return await self.handle.request_async(b"%d" % number)
 
     def let(self) -> None:
         if self.server is None:
@@ -140,7 +140,7 @@ class Appending(Scene):
 
     async def wait(self, number: int) -> int:
         """The position after the message."""
-        return await self.handle.asend(b"%d " % number + self.body, type="mine")
+        return await self.handle.send_async(b"%d " % number + self.body, type="mine")
 
     def let(self) -> None:
         self.popped += [message for message in self.reader.poll() if message.type == "mine"]
@@ -171,11 +171,11 @@ class Sending(Scene):
 
     async def wait(self, number: int) -> None:
         """Sends that number."""
-        if self.way == "asend":
-            await self.handle.asend(self.spec.message(number))
+        if self.way == "send_async":
+            await self.handle.send_async(self.spec.message(number))
         else:
             message = bytes(self.spec.raw(number))
-            with await self.handle.aclaim(len(message)) as view:
+            with await self.handle.claim_async(len(message)) as view:
                 view[:] = message
 
     def let(self) -> None:
@@ -208,13 +208,13 @@ class SendingFrames(Scene):
         import numpy as np
 
         pixels = np.full(4, number, "u4")
-        if self.way == "asend":
-            await self.handle.asend(pixels)
-        elif self.way == "aacquire":
-            with await self.handle.aacquire() as frame:
+        if self.way == "send_async":
+            await self.handle.send_async(pixels)
+        elif self.way == "acquire_async":
+            with await self.handle.acquire_async() as frame:
                 frame.array[...] = pixels
         else:
-            with await self.handle.aclaim(16) as view:
+            with await self.handle.claim_async(16) as view:
                 view[:] = pixels.tobytes()
 
     def let(self) -> None:
@@ -241,7 +241,7 @@ class Awaited(Scene):
 
     async def wait(self, number: int) -> None:
         """Until there is one."""
-        await self.handle.await_for_readers(1)
+        await self.handle.wait_for_readers_async(1)
 
     def let(self) -> None:
         if self.reader is None:
@@ -273,12 +273,16 @@ class Sends:
     @property
     def ways(self) -> list[str]:
         """The calls that wait."""
-        return [way for way in ("asend", "aclaim", "aacquire", "await_for_readers") if hasattr(self.covers, way)]
+        return [
+            way
+            for way in ("send_async", "claim_async", "acquire_async", "wait_for_readers_async")
+            if hasattr(self.covers, way)
+        ]
 
     def open(self, way: str) -> Scene:
         """A scene on a channel of its own."""
         channel = name_of(self.channel)
-        if way == "await_for_readers":
+        if way == "wait_for_readers_async":
             return Awaited(self, channel)
         return SendingFrames(way, channel) if "shape" in self.options else Sending(self, way, channel)
 
@@ -287,7 +291,8 @@ def _publications() -> dict[str, Sends]:
     import numpy as np
 
     from penstock.channels import handles
-    from penstock.shm import frames, pipe
+    from penstock.kinds.frames import opener as frames
+    from penstock.kinds.pipe import opener as pipe
 
     text = lambda number: b"%12d" % number + Sending.body  # noqa: E731
     array = lambda number: np.full(2000, number, "i4")  # noqa: E731
@@ -318,15 +323,16 @@ class Receives:
     sender: Callable[[str, Any], Any]
     put: Callable[[Any, int], Any]
     number: Callable[[Any], int] = lambda message: int(message)
-    method: str = "arecv"
+    method: str = "recv_async"
     borrowed: Callable[[memoryview], int] = lambda view: int(bytes(view))
-    lends: bool = False  # whether it is a socket that has `aborrow`
+    lends: bool = False  # whether it is a socket that has `borrow_async`
+    ends: bool = False  # whether the stream ends with its last sender
 
     @property
     def ways(self) -> list[str]:
         """The calls that receive."""
         compiled = issubclass(self.covers, core.Subscription)
-        return [self.method, "__aiter__", *(["aborrow"] if compiled or self.lends else [])]
+        return [self.method, "__aiter__", *(["borrow_async"] if compiled or self.lends else [])]
 
     def open(self, way: str) -> Receiving:
         """A scene on a channel of its own."""
@@ -390,8 +396,12 @@ def _reply(request: Any) -> int:
 
 def _made() -> dict[str, Receives]:
     from penstock.channels import handles
-    from penstock.net import zeromq, zmq_sockets
-    from penstock.shm import frames, pipe, sockets, sync
+    from penstock.kinds.frames import opener as frames
+    from penstock.kinds.pipe import opener as pipe
+    from penstock.kinds.pipe import sockets
+    from penstock.kinds.sync import opener as sync
+    from penstock.kinds.zmq import opener as zeromq
+    from penstock.kinds.zmq import sockets as zmq_sockets
 
     frame = {"shape": (4,), "dtype": "u4", "buffers": 16}
     body = lambda message: int(message.body)  # noqa: E731
@@ -427,7 +437,7 @@ def _made() -> dict[str, Receives]:
         ),
         "pipe": Receives(pipe.BytesPull, "pipe:a", _subscribe(), _publish(), _send),
         "pipe-json": Receives(pipe.DecodingPull, "pipe:a", _subscribe(codec="json"), _publish(), value),
-        "pair": Receives(sockets.Pair, "pipe:a", _join("pair"), _join("pair"), _send, lends=True),
+        "pair": Receives(sockets.Pair, "pipe:a", _join("pair"), _join("pair"), _send, lends=True, ends=True),
         "dealer": Receives(
             sockets.Dealer,
             "pipe:a",
@@ -435,14 +445,15 @@ def _made() -> dict[str, Receives]:
             _join("router"),
             lambda sender, number: sender.send(b"%d" % number, to="d"),
             lends=True,
+            ends=True,
         ),
         "router": Receives(sockets.Router, "pipe:a", _join("router"), _join("dealer"), _send, body, lends=True),
         "reply": Receives(sockets.Replier, "pipe:a", _join("reply"), _join("request"), _ask, _reply),
         "thread pipe": Receives(
-            penstock.Pipe, "thread:a", lambda _: penstock.Pipe(), same, put, lambda item: item, "aget"
+            penstock.Pipe, "thread:a", lambda _: penstock.Pipe(), same, put, lambda item: item, "get_async"
         ),
         "mailbox": Receives(
-            penstock.Mailbox, "thread:a", lambda _: penstock.Mailbox(), same, put, lambda item: item, "aget"
+            penstock.Mailbox, "thread:a", lambda _: penstock.Mailbox(), same, put, lambda item: item, "get_async"
         ),
         "zmq": Receives(zeromq.ZmqSubscription, "zmq+ipc", _subscribe(), _publish(), _send),
         "zmq pull": Receives(zmq_sockets.ZmqTalker, "zmq+ipc", _join("pull"), _join("push"), _send),
@@ -455,9 +466,9 @@ RECEIVES = _made()
 
 
 def _covered() -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
-    from penstock.net.zmq_sockets import ZmqRequester
-    from penstock.shm.sockets import Requester
-    from penstock.shm.sync import SyncMember
+    from penstock.kinds.pipe.sockets import Requester
+    from penstock.kinds.sync.opener import SyncMember
+    from penstock.kinds.zmq.sockets import ZmqRequester
 
     found: dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]] = {}
     for name, spec in RECEIVES.items():
@@ -468,9 +479,9 @@ def _covered() -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
             found[f"publication {name} {way}"] = {(sends.covers, way)}, lambda sends=sends, way=way: sends.open(way)
     for kind, cls, channel in (("pipe", Requester, "pipe:a"), ("zmq", ZmqRequester, "zmq+ipc")):
         for served in (False, True):
-            name = f"{kind} arequest, {'no reply' if served else 'no server'}"
+            name = f"{kind} request_async, {'no reply' if served else 'no server'}"
             found[name] = (
-                {(cls, "arequest")},
+                {(cls, "request_async")},
                 lambda channel=channel, served=served: Asking(name_of(channel), served),
             )
     from aio import socket_scenes, sync_scenes, udp_scenes, zmq_scenes
@@ -479,7 +490,7 @@ def _covered() -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
     found |= zmq_scenes.made(RECEIVES["zmq"])
     found |= socket_scenes.made(name_of)
     found |= sync_scenes.made(name_of)
-    found["sync asend"] = {(SyncMember, "asend")}, lambda: Appending(name_of("sync:a"))
+    found["sync send_async"] = {(SyncMember, "send_async")}, lambda: Appending(name_of("sync:a"))
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import penstock
-from penstock.shm import requests, socket_base, sockets
+from penstock.kinds.pipe import requests, socket_base, sockets
 
 WAIT = 15.0
 FULL = {"max_messages": 2}
@@ -52,7 +52,7 @@ class Awaited:
         self.channel, self.handle, self.other = channel, penstock.join(channel, role="pair"), None
 
     async def wait(self, number: int) -> int:
-        await self.handle.await_for_readers(1)
+        await self.handle.wait_for_readers_async(1)
         return number
 
     def let(self) -> None:
@@ -78,7 +78,7 @@ class Asked:
         self.server = penstock.join(channel, role="reply")
 
     async def wait(self, number: int) -> Any:
-        return await self.handle.submit(b"%d" % number, WAIT).aresult()
+        return await self.handle.submit(b"%d" % number, WAIT).result_async()
 
     def let(self) -> None:
         for request in self.server.poll():
@@ -110,7 +110,7 @@ class Answered:
         self.pending[number] = self.asks.submit(b"%d" % number, WAIT)
         request = self.handle.recv(WAIT)
         assert request.body == b"%d" % number
-        assert await request.areply(b"re %d" % number)
+        assert await request.reply_async(b"re %d" % number)
         return number
 
     def let(self) -> None:
@@ -140,7 +140,7 @@ class Served:
         async def answer(body: bytes) -> bytes:
             return b"re " + body
 
-        await self.handle.aserve(answer, 1)
+        await self.handle.serve_async(answer, 1)
         if self.handle.closed:
             raise penstock.Closed("serving has ended")
         return number
@@ -157,25 +157,34 @@ class Served:
 
 
 async def _claimed(handle: Any, number: int) -> None:
-    with await handle.aclaim(6) as view:
+    with await handle.claim_async(6) as view:
         view[:] = b"%06d" % number
 
 
 def made(name_of: Callable[[str], str]) -> dict[str, tuple[set[tuple[type, str]], Callable[[], Any]]]:
     """By name: the calls that a scene covers, and what opens it. name_of: makes a channel that nobody has used."""
-    send = lambda handle, number: handle.asend(b"%d" % number)  # noqa: E731
-    route = lambda handle, number: handle.asend(b"%d" % number, to="r")  # noqa: E731
-    submit = lambda handle, number: handle.asubmit(b"%d" % number)  # noqa: E731
+    send = lambda handle, number: handle.send_async(b"%d" % number)  # noqa: E731
+    route = lambda handle, number: handle.send_async(b"%d" % number, to="r")  # noqa: E731
+    submit = lambda handle, number: handle.submit_async(b"%d" % number)  # noqa: E731
     new = lambda: name_of("pipe:a")  # noqa: E731
     talkers = (sockets.Talker, sockets.Pair, sockets.Dealer)
     every = (*talkers, sockets.Router, socket_base.Socket, requests.Requester, requests.Replier)
     return {
-        "socket asend": ({(cls, "asend") for cls in talkers}, lambda: Filled(new(), "pair", "pair", send)),
-        "socket aclaim": ({(cls, "aclaim") for cls in talkers}, lambda: Filled(new(), "pair", "pair", _claimed)),
-        "socket router asend": ({(sockets.Router, "asend")}, lambda: Filled(new(), "router", "dealer", route)),
-        "socket asubmit": ({(requests.Requester, "asubmit")}, lambda: Filled(new(), "request", "reply", submit)),
-        "socket aresult": ({(requests.Pending, "aresult")}, lambda: Asked(new())),
-        "socket areply": ({(requests.Request, "areply")}, lambda: Answered(new())),
-        "socket aserve": ({(requests.Replier, "aserve")}, lambda: Served(new())),
-        "socket await_for_readers": ({(cls, "await_for_readers") for cls in every}, lambda: Awaited(new())),
+        "socket send_async": ({(cls, "send_async") for cls in talkers}, lambda: Filled(new(), "pair", "pair", send)),
+        "socket claim_async": (
+            {(cls, "claim_async") for cls in talkers},
+            lambda: Filled(new(), "pair", "pair", _claimed),
+        ),
+        "socket router send_async": (
+            {(sockets.Router, "send_async")},
+            lambda: Filled(new(), "router", "dealer", route),
+        ),
+        "socket submit_async": (
+            {(requests.Requester, "submit_async")},
+            lambda: Filled(new(), "request", "reply", submit),
+        ),
+        "socket result_async": ({(requests.Pending, "result_async")}, lambda: Asked(new())),
+        "socket reply_async": ({(requests.Request, "reply_async")}, lambda: Answered(new())),
+        "socket serve_async": ({(requests.Replier, "serve_async")}, lambda: Served(new())),
+        "socket wait_for_readers_async": ({(cls, "wait_for_readers_async") for cls in every}, lambda: Awaited(new())),
     }

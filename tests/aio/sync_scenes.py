@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import penstock
-from penstock.shm.sync import SyncMember
+from penstock.kinds.sync.opener import SyncMember
 
 BODY = 8000
 
@@ -24,7 +24,7 @@ class Claiming:
             pass
 
     async def wait(self, number: int) -> int:
-        with await self.handle.aclaim(BODY, type="mine") as view:
+        with await self.handle.claim_async(BODY, type="mine") as view:
             view[:] = (b"%d " % number).ljust(BODY)
         return number
 
@@ -51,7 +51,7 @@ class Borrowing:
         self.sent = self.received = 0
 
     async def wait(self, number: int) -> int:
-        with await self.handle.aborrow() as message:
+        with await self.handle.borrow_async() as message:
             self.received += 1
             return int(bytes(message.body))
 
@@ -97,10 +97,10 @@ class Awaited:
 def made(name_of: Callable[[str], str]) -> dict[str, tuple[set[tuple[type, str]], Callable[[], Any]]]:
     """By name: the calls that a scene covers, and what opens it. name_of: makes a channel that nobody has used."""
     new = lambda: name_of("sync:a")  # noqa: E731
-    readers, named = lambda member: member.await_for_readers(1), lambda member: member.await_for({"other"})
+    readers, named = lambda member: member.wait_for_readers_async(1), lambda member: member.wait_for_async({"other"})
     return {
-        "member aclaim": ({(SyncMember, "aclaim")}, lambda: Claiming(new())),
-        "member aborrow": ({(SyncMember, "aborrow")}, lambda: Borrowing(new())),
-        "member await_for_readers": ({(SyncMember, "await_for_readers")}, lambda: Awaited(new(), readers)),
-        "member await_for": ({(SyncMember, "await_for")}, lambda: Awaited(new(), named)),
+        "member claim_async": ({(SyncMember, "claim_async")}, lambda: Claiming(new())),
+        "member borrow_async": ({(SyncMember, "borrow_async")}, lambda: Borrowing(new())),
+        "member wait_for_readers_async": ({(SyncMember, "wait_for_readers_async")}, lambda: Awaited(new(), readers)),
+        "member wait_for_async": ({(SyncMember, "wait_for_async")}, lambda: Awaited(new(), named)),
     }

@@ -18,13 +18,13 @@ import penstock
 FORK = mp.get_context("fork")
 ROUNDS = 600 if LONG else 40
 forks = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-INTERNAL = {"penstock.loops"}  # the parts of waiting calls
+INTERNAL = {"penstock.channels.loops"}  # the parts of waiting calls
 
 
 def waiting_calls():
     """(class, method) of every public coroutine method and asynchronous iteration of the library's handles."""
     for module in pkgutil.walk_packages(penstock.__path__, "penstock."):
-        if module.name.split(".")[1] in ("spark", "cli", "recorder_process") or module.name in INTERNAL:
+        if module.name.split(".")[1] in ("spark", "cli") or module.name in INTERNAL:
             continue
         for name, cls in vars(importlib.import_module(module.name)).items():
             if (
@@ -175,9 +175,9 @@ def test_closing_ends_every_call_that_waits(opened, where, tally):
 
 def _peer(name, channel, ready):
     """The other end, in a process of its own."""
-    if name.startswith("sync asend"):
+    if name.startswith("sync send_async"):
         end = penstock.join(channel, name="reader", capacity=1 << 16)
-    elif "arequest" in name:
+    elif "request_async" in name:
         end = penstock.join(channel, role="reply")
     else:
         end = scenes.RECEIVES[name.rpartition(" ")[0]].sender(channel, None)
@@ -200,14 +200,18 @@ def _killable():
 @pytest.mark.parametrize("name", list(_killable()))
 def test_a_peer_that_is_killed_leaves_a_call_that_works(name, tally):
     def opened(channel):
-        if name == "sync asend":
+        if name == "sync send_async":
             return scenes.Appending(channel, reader=False)
-        if "arequest" in name:
+        if "request_async" in name:
             return scenes.Asking(channel, served=False)
         kind, _, way = name.rpartition(" ")
         return scenes.Receiving(scenes.RECEIVES[kind], way, channel)
 
-    kinds = {"sync asend": "sync:a", "pipe arequest, no reply": "pipe:a", "zmq arequest, no reply": "zmq+ipc"}
+    kinds = {
+        "sync send_async": "sync:a",
+        "pipe request_async, no reply": "pipe:a",
+        "zmq request_async, no reply": "zmq+ipc",
+    }
     kind = kinds.get(name) or scenes.RECEIVES[name.rpartition(" ")[0]].channel
     child, channel = None, ""
 
@@ -224,17 +228,24 @@ def test_a_peer_that_is_killed_leaves_a_call_that_works(name, tally):
     async def main(beating):
         scene = opened(channel)
         try:
-            if "arequest" in name or kind.startswith("pipe"):
+            if "request_async" in name or kind.startswith("pipe"):
                 await asyncio.to_thread(_met, scene)
             task = asyncio.create_task(scene.wait(1))
             await pulse.beats(beating, 20)
             assert not task.done()
             child.kill()
-            if scene.after_kill == "Closed":
-                with pytest.raises(penstock.Disconnected, match="server died"):
+            if scene.after_kill in ("ends", "fails"):
+                how, said, later = _ended(scene)
+                with pytest.raises(how, match=said):
                     await asyncio.wait_for(task, WAIT)
+                await asyncio.to_thread(child.join)
+                with pytest.raises(how, match=later):
+                    await asyncio.wait_for(scene.wait(1), WAIT)
+                await asyncio.to_thread(scene.let)  # a new peer ends the end
+                await asyncio.to_thread(_met, scene)
                 task = asyncio.create_task(scene.wait(1))
-            if scene.after_kill == "goes on":
+                scene.settled(await rest(scene, [(1, await goes_on(scene, task))]))
+            elif scene.after_kill == "goes on":
                 await asyncio.wait_for(task, WAIT)
             else:
                 await pulse.beats(beating, 20)
@@ -251,6 +262,15 @@ def test_a_peer_that_is_killed_leaves_a_call_that_works(name, tally):
         tally("peers killed", 1)
 
     pulse.run(main, prepare)
+
+
+def _ended(scene):
+    """How the call ends whose peer died, and what it says then and when it is made again."""
+    if scene.after_kill == "fails":
+        return penstock.Disconnected, "server died", "every peer that this could go to has left or died"
+    if scene.way == "__aiter__":
+        return penstock.Closed, "^the iteration has ended$", "^the iteration has ended$"  # the scene's own words
+    return penstock.EndOfStream, "left, and all was read", "left, and all was read"
 
 
 def _met(scene):

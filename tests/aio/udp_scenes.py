@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from aio import scenes
-from conformance.subjects import free_port
+from ports import free_port
 
 import penstock
 
@@ -50,7 +50,7 @@ class Sending(scenes.Sending):
 
 def made() -> dict[str, Any]:
     """The scenes by their names, each with what it covers."""
-    from penstock.net import udp_handle
+    from penstock.kinds.udp import handle as udp_handle
 
     value = lambda sender, number: sender.send(number)  # noqa: E731
     plain = lambda channel: penstock.subscribe(channel, codec="bytes")  # noqa: E731
@@ -64,16 +64,16 @@ def made() -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     for name, spec in receives.items():
-        for way in ("arecv", "__aiter__", "aborrow") if name == "udp" else ("arecv", "__aiter__"):
+        for way in ("recv_async", "__aiter__", "borrow_async") if name == "udp" else ("recv_async", "__aiter__"):
             found[f"{name} {way}"] = (
                 {(spec.covers, way)},
                 lambda spec=spec, way=way: scenes.Receiving(spec, way, uri()),
             )
     covers = udp_handle.UdpPublication
-    for way in ("asend", "aclaim"):
+    for way in ("send_async", "claim_async"):
         found[f"publication udp {way}"] = {(covers, way)}, lambda way=way: Sending(way)
-    found["publication udp await_for_readers"] = (
-        {(covers, "await_for_readers")},
+    found["publication udp wait_for_readers_async"] = (
+        {(covers, "wait_for_readers_async")},
         lambda: scenes.Awaited(scenes.Sends(covers, NAME, SMALL, int, int, int), uri()),
     )
     return found

@@ -1,4 +1,4 @@
-"""Scenes of the waiting calls that handles over ZeroMQ have besides `arecv`: sending into full queues, requests, readers."""
+"""Scenes of the waiting calls that handles over ZeroMQ have besides `recv_async`: sending into full queues, requests, readers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sending(Scene):
     async def wait(self, number: int) -> Any:
         """The position after the message."""
         await asyncio.to_thread(self.fill)
-        return await self.handle.asend(b"%d " % number + BODY, **self.where)
+        return await self.handle.send_async(b"%d " % number + BODY, **self.where)
 
     def let(self) -> None:
         self.fill()
@@ -70,7 +70,7 @@ class Answering(Sending):
     async def wait(self, number: int) -> Any:
         """Whether the peer is there."""
         await asyncio.to_thread(self.fill)
-        return await self.handle.areply(b"%d " % number + BODY)
+        return await self.handle.reply_async(b"%d " % number + BODY)
 
     def let(self) -> None:
         self.fill()
@@ -85,7 +85,7 @@ class _Reply:
     """A request that can be closed, as handles can."""
 
     def __init__(self, request: Any) -> None:
-        self.replier, self.reply, self.areply = request.replier, request.reply, request.areply
+        self.replier, self.reply, self.reply_async = request.replier, request.reply, request.reply_async
         self.close = request.replier.close
 
 
@@ -127,7 +127,7 @@ class Awaiting(Scene):
 
     async def wait(self, number: int) -> None:
         """Until there is one."""
-        await self.handle.await_for_readers(1)
+        await self.handle.wait_for_readers_async(1)
 
     def let(self) -> None:
         if self.reader is None:
@@ -149,7 +149,7 @@ class Borrowing(Receiving):
 
     async def wait(self, number: int) -> int:
         """The number of the message received."""
-        with await self.handle.aborrow() as view:
+        with await self.handle.borrow_async() as view:
             return self._number(bytes(view))
 
 
@@ -167,7 +167,7 @@ class Submitting(Asking):
 
     async def wait(self, number: int) -> Any:
         """The request."""
-        return await self.handle.asubmit(b"%d" % number)
+        return await self.handle.submit_async(b"%d" % number)
 
     def settled(self, done: list[tuple[int, Any]]) -> None:
         self.let()
@@ -189,7 +189,7 @@ class Resulting(Asking):
 
     async def wait(self, number: int) -> Any:
         """The reply."""
-        return await self.handle.submit(b"%d" % number).aresult()
+        return await self.handle.submit(b"%d" % number).result_async()
 
 
 class Serving(Scene):
@@ -210,7 +210,7 @@ class Serving(Scene):
             self.served += 1
             return body
 
-        await self.handle.aserve(answer, 1)
+        await self.handle.serve_async(answer, 1)
         if self.handle.closed:
             raise penstock.Closed("the server has ended")
 
@@ -229,35 +229,41 @@ class Serving(Scene):
 
 def made(subscribed: Receives) -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
     """By name: what is covered, and how it is opened. subscribed: how a subscription is received from."""
-    from penstock.net import zeromq, zmq_requests, zmq_sockets
+    from penstock.kinds.zmq import opener as zeromq
+    from penstock.kinds.zmq import requests as zmq_requests
+    from penstock.kinds.zmq import sockets as zmq_sockets
 
     pub, sub = zeromq.ZmqPublication, zeromq.ZmqSubscription
     talker, router = zmq_sockets.ZmqTalker, zmq_sockets.ZmqRouter
     join = lambda role, **more: lambda channel: penstock.join(channel, role=role, linger=0, **more)  # noqa: E731
     return {
-        "zmq asend": ({(pub, "asend")}, lambda: Sending(_publication)),
-        "zmq push asend": ({(talker, "asend")}, lambda: Sending(_pushed)),
-        "zmq router asend": ({(router, "asend")}, lambda: Sending(_routed, to="d")),
-        "zmq areply": ({(zmq_requests.ZmqRequest, "areply")}, Answering),
-        "zmq await_for_readers": (
-            {(pub, "await_for_readers")},
+        "zmq send_async": ({(pub, "send_async")}, lambda: Sending(_publication)),
+        "zmq push send_async": ({(talker, "send_async")}, lambda: Sending(_pushed)),
+        "zmq router send_async": ({(router, "send_async")}, lambda: Sending(_routed, to="d")),
+        "zmq reply_async": ({(zmq_requests.ZmqRequest, "reply_async")}, Answering),
+        "zmq wait_for_readers_async": (
+            {(pub, "wait_for_readers_async")},
             lambda: Awaiting(penstock.publish, penstock.subscribe),
         ),
-        "zmq push await_for_readers": (
-            {(talker, "await_for_readers")},
+        "zmq push wait_for_readers_async": (
+            {(talker, "wait_for_readers_async")},
             lambda: Awaiting(join("push"), join("pull")),
         ),
-        "zmq aborrow": ({(sub, "aborrow")}, lambda: Borrowing(subscribed, "aborrow", name_of("zmq+ipc:"))),
-        "zmq asubmit": ({(zmq_sockets.ZmqRequester, "asubmit")}, Submitting),
-        "zmq aresult": ({(zmq_requests.ZmqPending, "aresult")}, lambda: Resulting(name_of("zmq+ipc:"), True)),
-        "zmq aserve": ({(zmq_sockets.ZmqReplier, "aserve")}, Serving),
+        "zmq borrow_async": (
+            {(sub, "borrow_async")},
+            lambda: Borrowing(subscribed, "borrow_async", name_of("zmq+ipc:")),
+        ),
+        "zmq submit_async": ({(zmq_sockets.ZmqRequester, "submit_async")}, Submitting),
+        "zmq result_async": ({(zmq_requests.ZmqPending, "result_async")}, lambda: Resulting(name_of("zmq+ipc:"), True)),
+        "zmq serve_async": ({(zmq_sockets.ZmqReplier, "serve_async")}, Serving),
     }
 
 
 def never_wait() -> set[tuple[type, str]]:
-    """Coroutine methods that never wait: `aclaim` has its memory at once or is refused, and a replier refuses `aborrow`."""
-    from penstock.net import zeromq, zmq_sockets
-    from penstock.shm import sockets
+    """Coroutine methods that never wait: `claim_async` has its memory at once or is refused, and a replier refuses `borrow_async`."""
+    from penstock.kinds.pipe import sockets
+    from penstock.kinds.zmq import opener as zeromq
+    from penstock.kinds.zmq import sockets as zmq_sockets
 
     claims = (zeromq.ZmqPublication, zmq_sockets.ZmqTalker, zmq_sockets.ZmqRouter, sockets.Router)
-    return {*((cls, "aclaim") for cls in claims), (zmq_sockets.ZmqReplier, "aborrow")}
+    return {*((cls, "claim_async") for cls in claims), (zmq_sockets.ZmqReplier, "borrow_async")}

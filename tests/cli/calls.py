@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from penstock.cli import app
+from penstock.cli.groups import MODULES, load
 
 # Minutes of work, or the start of a JVM: only refused calls; test_cli and the suite of Spark have the others.
 NEVER_DONE = {"demo": ["--seconds", "nan"], "bench": [], "pipeline": ["--window", "nan"]}
@@ -116,7 +116,7 @@ def _parameter(parameter: inspect.Parameter, hint: typing.Any) -> Parameter | No
 def commands() -> dict[str, list[Parameter]]:
     """Every command of the app with its parameters."""
     found = {}
-    for command in app.registered_commands:
+    for command in [one for module in sorted({*MODULES.values()}) for one in load(module).registered_commands]:
         hints = typing.get_type_hints(command.callback, include_extras=True)
         parameters = inspect.signature(command.callback).parameters.values()
         made = [_parameter(parameter, hints[parameter.name]) for parameter in parameters]

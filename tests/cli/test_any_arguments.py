@@ -75,7 +75,7 @@ def channels_in(folder: Path) -> None:
         pub.send(np.array([1j, np.nan], "c8"))
     penstock.publish("ring:r", capacity=1 << 16).close()
     with penstock.join("sync:s", name="Q[red]Z", capacity=1 << 16) as queue:
-        queue.send("x", type=":camera:")
+        queue.send(b"x", type=":camera:")
     penstock.publish("pipe:p", capacity=1 << 16, max_pipes=2).close()
     with penstock.publish("frames:f", shape=(2,), buffers=2), penstock.publish("frames:f/a", shape=(2,), buffers=2):
         pass

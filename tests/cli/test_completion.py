@@ -1,4 +1,4 @@
-"""Completion: a real bash on a terminal, with the line that the docs name in its startup file; how a typed line is split."""
+"""Completion: a real bash on a terminal, with the line that the docs name in its startup file."""
 
 import os
 import pty
@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.cli.completion import split
 
-BREAKS = " \t\n\"'><=;|&(:"  # bash's own
 COMMAND = Path(sys.executable).with_name("penstock")
 PATIENCE = 60
 bash = pytest.mark.skipif(shutil.which("bash") is None or not COMMAND.exists(), reason="needs bash and the command")
@@ -122,29 +120,3 @@ printf '%s\\n' "${COMPREPLY[@]}"
             ["bash", "-c", script, "bash", str(COMMAND)], capture_output=True, text=True, check=True, timeout=PATIENCE
         )
     assert done.stdout.split() == ["names/one", "navigation"]
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("", ([], "", 0)),
-        ("penstock", ([], "penstock", 0)),
-        ("penstock ", (["penstock"], "", 0)),
-        ("penstock sub log:na", (["penstock", "sub"], "log:na", 4)),
-        ("penstock sub a:b:c", (["penstock", "sub"], "a:b:c", 4)),
-        ('penstock sub "log:na', (["penstock", "sub"], "log:na", 0)),
-        ('penstock sub "log:na"', (["penstock", "sub"], "log:na", 0)),
-        (r"penstock sub log\:na", (["penstock", "sub"], "log:na", 0)),
-        ('penstock sub \'a b\' "c \\" d" e\\ f g', (["penstock", "sub", "a b", 'c " d', "e f"], "g", 0)),
-        ("penstock sub '' ", (["penstock", "sub", ""], "", 0)),
-        ("penstock x --start=ea", (["penstock", "x"], "--start=ea", 8)),
-        ("penstock x a>b", (["penstock", "x"], "a>b", 0)),
-        ("penstock x a\\", (["penstock", "x"], "a\\", 0)),
-    ],
-)
-def test_a_line_as_words(line, found):
-    assert split(line, BREAKS) == found
-
-
-def test_a_shell_that_breaks_no_word_at_colons_gets_whole_names():
-    assert split("penstock sub log:na", " \t\n") == (["penstock", "sub"], "log:na", 0)

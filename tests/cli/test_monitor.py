@@ -12,8 +12,10 @@ import threading
 import pytest
 
 import penstock
-from penstock import cli, tools
+from penstock import cli
+from penstock._native.core import command_of
 from penstock.cli.monitor import kept, looks, programs
+from penstock.front import discovery
 
 pytest.importorskip("starlette", reason="the page needs penstock[web]")
 pytest.importorskip("uvicorn", reason="the page needs penstock[web]")
@@ -142,7 +144,7 @@ def test_a_look_has_the_channels_as_they_are(server):
             ("publication", "subscription"), os.getpid()
         )
         program = seen[-1]["processes"][str(os.getpid())]
-        assert program["command"].split()[0] in tools.command_of(os.getpid())
+        assert program["command"].split()[0] in command_of(os.getpid())
         assert seen[-1]["memory"]["free"] > 0
         assert {"error", "strange", "archives", "tables", "time_ms"} <= seen[-1].keys()
         assert json.loads(ask(server.url, "look.json")[2])["channels"][0]["channel"] == "log:a"
@@ -168,7 +170,7 @@ def test_browsers_share_one_look_at_two_hundred_channels():
 
     def survey():
         surveys.append(len(opened))
-        return tools.survey()
+        return discovery.survey()
 
     made = looks.Looks(survey=survey)
     got = [queue.SimpleQueue() for _ in range(5)]
@@ -216,7 +218,7 @@ def test_recordings_and_queries(tmp_path):
     assert row["recordings"][0]["from_ms"] == info.time_min // 1_000_000
     length = info.end_position - info.start_position
     done = {("log:a", info.epoch): [(info.start_position, info.start_position + length // 2)]}
-    archive.note_consumer(penstock.recording.Consumer("q", None, 5_000_000, done))
+    archive.note_consumer(penstock.record.Consumer("q", None, 5_000_000, done))
     assert shown.look()["queries"] == [{"name": "q", "updated_ms": 5, "recorded": length, "read": length // 2}]
     assert "no archive" in kept.Archived(tmp_path / "none").look()["error"]
 
@@ -266,7 +268,7 @@ def test_tables_are_counted_again_after_a_commit_only(tmp_path, monkeypatch):
             "python3 -c from multiprocessing.spawn import spawn_main; spawn_main(3) --multiprocessing-fork",
             "python3 child",
         ),
-        ("python -c from penstock.recorder_process import run; run() 3", "penstock recorder"),
+        ("python -c from penstock.record.recorder_process import run; run() 3", "penstock recorder"),
         ("python", "python"),
         ("", ""),
     ],
@@ -304,6 +306,4 @@ def test_errors_are_one_line(capfd, tmp_path, monkeypatch, server):
     monkeypatch.delitem(sys.modules, "penstock.cli.monitor.serving")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert cli.run(["monitor", "--port", "0"]) == 1
-    assert capfd.readouterr().err == (
-        "penstock: the monitor needs the packages starlette and uvicorn: pip install 'penstock[web]'\n"
-    )
+    assert capfd.readouterr().err == ("penstock: the monitor needs uvicorn: pip install 'penstock[cli]'\n")

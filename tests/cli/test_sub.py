@@ -74,3 +74,22 @@ def test_counting_goes_on_after_a_loss(capfd, monkeypatch):
         monkeypatch.setattr(penstock, "subscribe", subscribe)
         assert cli.run(["sub", "log:a", "--hz", "--json", "-n", "1"]) == 0
     assert '"lost": ' in capfd.readouterr().out
+
+
+def test_it_waits_for_the_publication_of_frames():
+    process = subprocess.Popen(
+        [*COMMAND, "frames:late", "-n", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said = process.stderr.readline()
+    assert said == "frames:late: nothing was published yet; waiting for its first publication\n"
+    with penstock.publish("frames:late", shape=(2, 2), dtype="u1") as pub:
+        pub.wait_for_readers(1, timeout=PATIENCE)
+        pub.send(bytes(4))
+        assert '"shape": [2, 2]' in process.stdout.readline()
+    assert process.wait(PATIENCE) == 0
+    process.communicate()
+
+
+def test_it_waits_for_frames_no_longer_than_it_is_told(capfd):
+    assert cli.run(["sub", "frames:never", "--timeout", "0.05"]) == 0
+    assert capfd.readouterr().err.endswith("frames:never: nothing came for 0.05 seconds\n")

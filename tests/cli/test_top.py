@@ -31,7 +31,7 @@ class Clock:
 
 def look(made, clock, passed):
     clock.now += passed
-    return {rate.status.channel: rate for rate in made.look(penstock.channels())}
+    return {rate.status.channel: rate for rate in made.look(penstock.list_channels())}
 
 
 def test_rates_are_the_differences_of_counts_by_time():
@@ -104,12 +104,12 @@ def busy():
     clock = made._clock
     names = ["log:a", "log:a-name-that-is-rather-long-for-a-column", "ring:" + "x" * 128, "sync:s"]
     handles = [penstock.publish(name) for name in names]
-    made.look(penstock.channels())
+    made.look(penstock.list_channels())
     for number, handle in enumerate(handles, 1):
         for _ in range(number * 1000):
             handle.offer(b"12345678")
     clock.now += 1
-    yield made.look(penstock.channels())
+    yield made.look(penstock.list_channels())
     for handle in handles:
         handle.close()
 
@@ -128,6 +128,20 @@ def test_no_line_is_longer_than_the_terminal(busy, width, members):
     assert {"channel", "messages/s", "lag", "lost/s"} <= set(title)
     assert ("p99" in title) == (width >= 80)
     assert ("codec" in title) == (width >= 200)
+
+
+@pytest.mark.parametrize("width", [8, 12, 20, 40])
+def test_two_names_never_look_the_same(width):
+    names = ["log:a", "log:" + "x" * 60]
+    names += [f"log:robot/front_left/camera_{n}/info" for n in range(20)]
+    names += [f"log:robot/{n}/front_left/camera/depth/image/compressed" for n in range(300)]
+    names += ["log:" + "y" * 30 + one + "y" * 30 for one in "abc"]
+    names += ["log:" + "z" * n for n in range(40, 50)]
+    found = top.shortened(names, width)
+    assert found.keys() == set(names)
+    assert len(set(found.values())) == len(names)
+    assert max(map(len, found.values())) <= width
+    assert found["log:a"] == "log:a"
 
 
 def test_eighty_columns_have_room_for_a_members_command():

@@ -62,10 +62,11 @@ class Meeting:
         """A pattern that finds the URI in an error."""
         return re.escape(self.uri)
 
-    def join(self, name: str, **options: Any) -> Any:
-        """A socket of the role `name`, called by its role."""
+    def join(self, role: str, /, **options: Any) -> Any:
+        """A socket of that role, called by its role unless `options` give a name."""
         binds = {"bind": not self.handles} if self.role.backend == "zmq" else {}
-        made = penstock.join(self.uri, role=name, name=f"a {name}", **binds, **{**self.role.options, **options})
+        called = "another pair" if role == "pair" and self.handles else f"a {role}"
+        made = penstock.join(self.uri, role=role, **{"name": called, **binds, **self.role.options, **options})
         self.handles.append(made)
         return made
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ports import free_port
 
 import penstock
 
@@ -170,13 +170,6 @@ class Place:
         """Closes every handle."""
         for handle in self.handles:
             handle.close()
-
-
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 _SMALL: dict[str, dict[str, Any]] = {

@@ -161,7 +161,7 @@ def test_inspect(place):
     assert status.lag >= sub.lag > 0  # readers say where they are now and then
     assert {member.pid for member in status.members} == {os.getpid()}
     if place.subject.backend in ("shm", "udp"):
-        assert [found.channel for found in penstock.channels()] == [status.channel]
+        assert [found.channel for found in penstock.list_channels()] == [status.channel]
     assert pub.statistics().totals == sub.statistics().totals == status.totals
 
 

@@ -54,11 +54,11 @@ def test_bad_timeout(place):
     for wrong in (-1, float("nan"), -float("inf"), -(10**400), "1", b"1", [], object()):
         for call in (
             lambda wrong=wrong: sub.recv(timeout=wrong),
-            lambda wrong=wrong: asyncio.run(sub.arecv(timeout=wrong)),
+            lambda wrong=wrong: asyncio.run(sub.recv_async(timeout=wrong)),
             lambda wrong=wrong: sub.borrow(timeout=wrong).__enter__(),
-            lambda wrong=wrong: asyncio.run(sub.aborrow(timeout=wrong)),
+            lambda wrong=wrong: asyncio.run(sub.borrow_async(timeout=wrong)),
             lambda wrong=wrong: pub.wait_for_readers(2, timeout=wrong),
-            lambda wrong=wrong: asyncio.run(pub.await_for_readers(2, timeout=wrong)),
+            lambda wrong=wrong: asyncio.run(pub.wait_for_readers_async(2, timeout=wrong)),
             lambda wrong=wrong: penstock.wait([sub], timeout=wrong),
         ):
             with pytest.raises(penstock.Invalid, match="timeout is"):
@@ -104,13 +104,13 @@ def test_iteration(place):
 
 
 def test_arecv(place):
-    """`arecv` and `async for` wait in an event loop. `arecv(timeout=…)` raises `TimedOut`, as `recv` does."""
+    """`recv_async` and `async for` wait in an event loop. `recv_async(timeout=…)` raises `TimedOut`, as `recv` does."""
     pub, sub = place.pair()
 
     async def work() -> list[int]:
         with pytest.raises(penstock.TimedOut, match=place.pattern):
-            await sub.arecv(timeout=0.01)
-        first = asyncio.ensure_future(sub.arecv())
+            await sub.recv_async(timeout=0.01)
+        first = asyncio.ensure_future(sub.recv_async())
         await asyncio.sleep(0)
         pub.send(place.message(1))
         got = [place.number(await asyncio.wait_for(first, PATIENCE))]
@@ -124,18 +124,18 @@ def test_arecv(place):
 
 
 def test_cancelled_arecv(place):
-    """Cancelling `arecv` loses nothing."""
+    """Cancelling `recv_async` loses nothing."""
     pub, sub = place.pair()
 
     async def work() -> int:
-        first = asyncio.ensure_future(sub.arecv())
+        first = asyncio.ensure_future(sub.recv_async())
         await asyncio.sleep(0)
         pub.send(place.message(1))
         first.cancel()
         try:
             return place.number(await first)
         except asyncio.CancelledError:
-            return place.number(await sub.arecv(timeout=PATIENCE))
+            return place.number(await sub.recv_async(timeout=PATIENCE))
 
     assert asyncio.run(work()) == 1
 
@@ -180,7 +180,7 @@ def test_limits(place):
 
 
 def test_borrow(place):
-    """`borrow` reads the next message in place. `aborrow` does so in an event loop."""
+    """`borrow` reads the next message in place. `borrow_async` does so in an event loop."""
     pub, sub = place.pair()
     pub.send(place.message(9))
     with sub.borrow(timeout=PATIENCE) as view:
@@ -189,7 +189,7 @@ def test_borrow(place):
 
     async def work() -> bytes:
         pub.send(place.message(8))
-        with await sub.aborrow(timeout=PATIENCE) as view:
+        with await sub.borrow_async(timeout=PATIENCE) as view:
             return bytes(place.body(view))
 
     assert asyncio.run(work()) == bytes(place.message(8))

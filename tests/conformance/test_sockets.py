@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import pickle
 import select
+import signal
 import threading
 
+import numpy as np
 import pytest
-from conformance.subjects import PATIENCE
+from conformance.mistakes import write_in_a_child
+from conformance.subjects import LENGTH, PATIENCE
 
 import penstock
 
@@ -37,7 +40,7 @@ def test_socket_sends(meeting):
 
 
 def test_socket_asends(meeting):
-    """`asend` waits for room in the event loop. A cancelled one has sent nothing."""
+    """`send_async` waits for room in the event loop. A cancelled one has sent nothing."""
     one, other = meeting.two(max_messages=1)
     to = meeting.to(meeting.role.name)
 
@@ -45,15 +48,15 @@ def test_socket_asends(meeting):
         sent = []
         with pytest.raises(penstock.TimedOut, match=meeting.pattern):
             while len(sent) < 100_000:  # ZeroMQ fills the kernel's buffers, too, in a thread of its own
-                await one.asend(b"%06d" % len(sent) * 100, timeout=0.1, **to)
+                await one.send_async(b"%06d" % len(sent) * 100, timeout=0.1, **to)
                 sent.append(b"%06d" % len(sent) * 100)
-        waiting = [asyncio.ensure_future(one.asend(body, timeout=PATIENCE, **to)) for body in (b"never", b"last")]
+        waiting = [asyncio.ensure_future(one.send_async(body, timeout=PATIENCE, **to)) for body in (b"never", b"last")]
         await asyncio.sleep(0)
         waiting[0].cancel()
         await asyncio.wait(waiting[:1])
         if not waiting[0].cancelled():  # there was room after all
             sent.append(b"never")
-        received = [meeting.body(await other.arecv(timeout=PATIENCE)) for _ in range(len(sent) + 1)]
+        received = [meeting.body(await other.recv_async(timeout=PATIENCE)) for _ in range(len(sent) + 1)]
         assert received == [*sent, b"last"]
         await waiting[1]
 
@@ -74,11 +77,11 @@ def test_socket_claims(meeting):
 
 
 def test_socket_aclaims(meeting):
-    """`aclaim` does the same in an event loop."""
+    """`claim_async` does the same in an event loop."""
     one, other = meeting.two()
 
     async def work() -> None:
-        with await one.aclaim(3, timeout=PATIENCE, **meeting.to(meeting.role.name)) as view:
+        with await one.claim_async(3, timeout=PATIENCE, **meeting.to(meeting.role.name)) as view:
             view[:] = b"yes"
 
     asyncio.run(work())
@@ -103,19 +106,19 @@ def test_socket_receives(meeting):
 
 
 def test_socket_areceives(meeting):
-    """`arecv` and `async for` wait in an event loop. Cancelling `arecv` loses nothing."""
+    """`recv_async` and `async for` wait in an event loop. Cancelling `recv_async` loses nothing."""
     one, other = meeting.two()
 
     async def work() -> list[bytes]:
         with pytest.raises(penstock.TimedOut, match=meeting.pattern):
-            await one.arecv(timeout=0.01)
-        given_up = asyncio.ensure_future(one.arecv())
+            await one.recv_async(timeout=0.01)
+        given_up = asyncio.ensure_future(one.recv_async())
         await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.wait([given_up])
         for i in range(3):
             meeting.give(other, b"%d" % i)
-        found = [meeting.body(await one.arecv(timeout=PATIENCE))]
+        found = [meeting.body(await one.recv_async(timeout=PATIENCE))]
         async for message in one:
             found.append(meeting.body(message))
             if len(found) == 3:
@@ -143,7 +146,7 @@ def test_socket_parts(meeting):
 
 
 def test_socket_borrows(meeting):
-    """`borrow` reads the next message in place, and `aborrow` does so in an event loop. A message of several parts is left for `recv`."""
+    """`borrow` reads the next message in place, and `borrow_async` does so in an event loop. A message of several parts is left for `recv`."""
     one, other = meeting.two()
     meeting.give(other, b"x" * 300)
     with one.borrow(timeout=PATIENCE) as view:
@@ -156,7 +159,7 @@ def test_socket_borrows(meeting):
     assert meeting.body(one.recv(timeout=PATIENCE)) == [b"a", b"b"]
 
     async def work() -> bytes:
-        waiting = asyncio.ensure_future(one.aborrow(timeout=PATIENCE))
+        waiting = asyncio.ensure_future(one.borrow_async(timeout=PATIENCE))
         await asyncio.sleep(0)
         meeting.give(other, b"y")
         with await waiting as view:
@@ -164,6 +167,18 @@ def test_socket_borrows(meeting):
 
     assert asyncio.run(work()) == b"y"
     assert one.lag == 0 if meeting.role.backend != "zmq" else one.try_recv() is None
+
+
+def test_a_socket_lends_what_nobody_changes(meeting):
+    """A socket reads and writes one file. Yet a lent message is read-only: a process that writes to it ends with SIGSEGV."""
+    one, other = meeting.two()
+    meeting.give(other, b"x" * LENGTH)
+    with one.borrow(timeout=PATIENCE) as view:
+        array = np.frombuffer(view, "u1")
+        assert not array.flags.writeable
+        assert write_in_a_child(array.ctypes.data) == (0 if meeting.role.backend == "zmq" else signal.SIGSEGV)
+        assert array.tobytes() == b"x" * LENGTH
+        del array
 
 
 def test_socket_polls_arrow(meeting):
@@ -199,22 +214,22 @@ def test_socket_asks(meeting):
     assert one.submit(b"2", timeout=PATIENCE).result(PATIENCE) == b"re 2"
 
     async def work() -> list[bytes]:
-        first = await one.arequest(b"3", timeout=PATIENCE)
-        pending = await one.asubmit(b"4", timeout=PATIENCE)
-        return [first, await pending.aresult(PATIENCE)]
+        first = await one.request_async(b"3", timeout=PATIENCE)
+        pending = await one.submit_async(b"4", timeout=PATIENCE)
+        return [first, await pending.result_async(PATIENCE)]
 
     assert asyncio.run(work()) == [b"re 3", b"re 4"]
     served.join(PATIENCE)
 
 
 def test_socket_answers(meeting):
-    """A request that was received is answered by its `reply`, in any order. `areply` waits in an event loop."""
+    """A request that was received is answered by its `reply`, in any order. `reply_async` waits in an event loop."""
     one, other = meeting.two()
     first, second = other.submit(b"1", timeout=PATIENCE), other.submit(b"2", timeout=PATIENCE)
     requests = [one.recv(timeout=PATIENCE) for _ in range(2)]
     assert {request.sender for request in requests} == {"a request"}
     assert requests[1].reply(b"re 2", timeout=PATIENCE)
-    assert asyncio.run(requests[0].areply(b"re 1", timeout=PATIENCE))
+    assert asyncio.run(requests[0].reply_async(b"re 1", timeout=PATIENCE))
     assert (first.result(PATIENCE), second.result(PATIENCE)) == (b"re 1", b"re 2")
 
 
@@ -237,15 +252,15 @@ def test_socket_last(meeting):
 
 
 def test_socket_readers(meeting):
-    """`readers` counts the peers. `wait_for_readers` waits for them, and `await_for_readers` does so in an event loop."""
+    """`readers` counts the peers. `wait_for_readers` waits for them, and `wait_for_readers_async` does so in an event loop."""
     one = meeting.join(meeting.role.name)
     with pytest.raises(penstock.TimedOut, match=meeting.pattern):
         one.wait_for_readers(1, timeout=0.01)
 
     async def work() -> None:
         with pytest.raises(penstock.TimedOut, match=meeting.pattern):
-            await one.await_for_readers(1, timeout=0.01)
-        waiting = asyncio.ensure_future(one.await_for_readers(1, timeout=PATIENCE))
+            await one.wait_for_readers_async(1, timeout=0.01)
+        waiting = asyncio.ensure_future(one.wait_for_readers_async(1, timeout=PATIENCE))
         await asyncio.sleep(0)
         assert not waiting.done()
         await asyncio.to_thread(meeting.join, meeting.role.partner)
@@ -270,15 +285,18 @@ def test_socket_unsendable(meeting):
         calls = []
         if role == "request":
             calls = [sender.request, sender.submit]
-            calls += [lambda value, call=call: asyncio.run(call(value)) for call in (sender.arequest, sender.asubmit)]
+            calls += [
+                lambda value, call=call: asyncio.run(call(value))
+                for call in (sender.request_async, sender.submit_async)
+            ]
         elif role == "reply":
             pending = receiver.submit(1, timeout=PATIENCE)
             request = sender.recv(timeout=PATIENCE)
-            calls = [request.reply, lambda value, reply=request.areply: asyncio.run(reply(value))]
+            calls = [request.reply, lambda value, reply=request.reply_async: asyncio.run(reply(value))]
         elif role != "pull":
             calls = [lambda value, call=call, to=to: call(value, **to) for call in (sender.send, sender.offer)]
             calls += [lambda value, call=sender.offer_many, to=to: call([1, value], **to)]
-            calls += [lambda value, call=sender.asend, to=to: asyncio.run(call(value, **to))]
+            calls += [lambda value, call=sender.send_async, to=to: asyncio.run(call(value, **to))]
         for call in calls:
             with pytest.raises(penstock.Invalid, match=f"^{meeting.pattern}: "):
                 call(object())
@@ -292,20 +310,20 @@ def test_socket_bad_timeout(meeting):
     """A timeout that is no number from 0 on is `Invalid`, also in a call that need not wait."""
     one, other = meeting.two()
     for end in (one, other):
-        calls = [end.wait_for_readers, end.await_for_readers]
+        calls = [end.wait_for_readers, end.wait_for_readers_async]
         role = end.name.removeprefix("a ")
         if role == "request":
             calls += [
                 lambda timeout, call=call: call(b"", timeout)
-                for call in (end.request, end.submit, end.arequest, end.asubmit)
+                for call in (end.request, end.submit, end.request_async, end.submit_async)
             ]
         elif role not in ("reply", "pull"):
             to = meeting.to(role)
-            calls += [lambda timeout, call=call, to=to: call(b"", timeout, **to) for call in (end.send, end.asend)]
+            calls += [lambda timeout, call=call, to=to: call(b"", timeout, **to) for call in (end.send, end.send_async)]
         if role not in ("request", "push"):
-            calls += [end.recv, end.arecv]
+            calls += [end.recv, end.recv_async]
         for call in calls:
-            counted = (1,) if call in (end.wait_for_readers, end.await_for_readers) else ()
+            counted = (1,) if call in (end.wait_for_readers, end.wait_for_readers_async) else ()
             for wrong in (-1, float("nan"), "soon"):
                 with pytest.raises(penstock.Invalid, match=f"^{meeting.pattern}: timeout is "):
                     found = call(*counted, wrong)

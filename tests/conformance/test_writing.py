@@ -51,7 +51,7 @@ def test_full(place):
     with pytest.raises(penstock.TimedOut, match=place.pattern):
         pub.send(place.message(sent), timeout=0.01)
     with pytest.raises(penstock.TimedOut):
-        asyncio.run(pub.asend(place.message(sent), timeout=0.01))
+        asyncio.run(pub.send_async(place.message(sent), timeout=0.01))
     assert pub.offer_many([place.message(sent)]) == 0
     assert place.take(sub, sent) == list(range(sent))
     assert pub.send(place.message(sent), timeout=PATIENCE)
@@ -59,12 +59,12 @@ def test_full(place):
 
 
 def test_asend_waits_for_room(place):
-    """`asend` waits for room in the event loop. The loop goes on meanwhile."""
+    """`send_async` waits for room in the event loop. The loop goes on meanwhile."""
     pub, sub = place.waiting_pair()
     if place.subject.kind == "ring":  # it is never full
 
         async def alone() -> int:
-            return await pub.asend(place.message(1), timeout=PATIENCE)
+            return await pub.send_async(place.message(1), timeout=PATIENCE)
 
         assert asyncio.run(alone()) == pub.position
         assert place.take(sub, 1) == [1]
@@ -72,20 +72,25 @@ def test_asend_waits_for_room(place):
     sent = place.fill(pub)
 
     async def work() -> list[int]:
-        waiting = asyncio.ensure_future(pub.asend(place.message(sent), timeout=PATIENCE))
+        waiting = asyncio.ensure_future(pub.send_async(place.message(sent), timeout=PATIENCE))
         await asyncio.sleep(0)
         assert not waiting.done()
-        got = [place.number(await sub.arecv(timeout=PATIENCE)) for _ in range(sent)]
+        got = [place.number(await sub.recv_async(timeout=PATIENCE)) for _ in range(sent)]
         await waiting
-        return [*got, place.number(await sub.arecv(timeout=PATIENCE))]
+        return [*got, place.number(await sub.recv_async(timeout=PATIENCE))]
 
     assert asyncio.run(work()) == list(range(sent + 1))
 
 
 def test_wrong_message(place):
-    """A value that is no message is refused in the same way by `send`, `asend`, `offer` and `offer_many`. The error names the channel. Nothing is sent."""
+    """A value that is no message is refused in the same way by `send`, `send_async`, `offer` and `offer_many`. The error names the channel. Nothing is sent."""
     pub, sub = place.pair()
-    calls = (pub.send, lambda wrong: asyncio.run(pub.asend(wrong)), pub.offer, lambda wrong: pub.offer_many([wrong]))
+    calls = (
+        pub.send,
+        lambda wrong: asyncio.run(pub.send_async(wrong)),
+        pub.offer,
+        lambda wrong: pub.offer_many([wrong]),
+    )
     for wrong in (None, 1, [object()], object()):
         said = set()
         for call in calls:
@@ -110,7 +115,7 @@ def test_unsendable(place):
             pub.send,
             pub.offer,
             lambda wrong: pub.offer_many([value, wrong]),
-            lambda wrong: asyncio.run(pub.asend(wrong)),
+            lambda wrong: asyncio.run(pub.send_async(wrong)),
         )
         for call in calls:
             with pytest.raises(penstock.Invalid, match=f"^{place.pattern}: ") as caught:
@@ -129,16 +134,16 @@ def test_bad_timeout(place):
     calls = (
         lambda wrong: pub.send(message, timeout=wrong),
         lambda wrong: pub.send(message, wrong),
-        lambda wrong: asyncio.run(pub.asend(message, timeout=wrong)),
+        lambda wrong: asyncio.run(pub.send_async(message, timeout=wrong)),
         lambda wrong: pub.claim(LENGTH, timeout=wrong),
-        lambda wrong: asyncio.run(pub.aclaim(LENGTH, timeout=wrong)),
+        lambda wrong: asyncio.run(pub.claim_async(LENGTH, timeout=wrong)),
         lambda wrong: pub.wait_for_readers(1, timeout=wrong),
-        lambda wrong: asyncio.run(pub.await_for_readers(1, timeout=wrong)),
+        lambda wrong: asyncio.run(pub.wait_for_readers_async(1, timeout=wrong)),
         lambda wrong: sub.recv(timeout=wrong),
         lambda wrong: sub.recv(wrong),
-        lambda wrong: asyncio.run(sub.arecv(timeout=wrong)),
+        lambda wrong: asyncio.run(sub.recv_async(timeout=wrong)),
         lambda wrong: sub.borrow(timeout=wrong).__enter__(),
-        lambda wrong: asyncio.run(sub.aborrow(timeout=wrong)),
+        lambda wrong: asyncio.run(sub.borrow_async(timeout=wrong)),
         lambda wrong: penstock.wait([sub], wrong),
         lambda wrong: asyncio.run(penstock.wait_async([sub], wrong)),
     )
@@ -181,11 +186,11 @@ def test_dropped_claim(place):
 
 
 def test_aclaim(place):
-    """`aclaim` does the same in an event loop."""
+    """`claim_async` does the same in an event loop."""
     pub, sub = place.pair()
 
     async def work() -> None:
-        with await pub.aclaim(LENGTH, timeout=PATIENCE) as view:
+        with await pub.claim_async(LENGTH, timeout=PATIENCE) as view:
             memoryview(view).cast("B")[:] = bytes(place.message(7))
 
     asyncio.run(work())
@@ -208,10 +213,10 @@ def test_wait_for_readers(place):
     with pytest.raises(penstock.TimedOut, match=place.pattern):
         pub.wait_for_readers(1, timeout=0.01)
     with pytest.raises(penstock.TimedOut):
-        asyncio.run(pub.await_for_readers(1, timeout=0.01))
+        asyncio.run(pub.wait_for_readers_async(1, timeout=0.01))
     place.subscribe()
     pub.wait_for_readers(1, timeout=PATIENCE)
-    asyncio.run(pub.await_for_readers(1, timeout=PATIENCE))
+    asyncio.run(pub.wait_for_readers_async(1, timeout=PATIENCE))
     assert pub.readers == 1
 
 
@@ -220,9 +225,9 @@ def test_counts(place):
     pub, _ = place.pair()
     for call, name in (
         (pub.wait_for_readers, "count"),
-        (lambda wrong: asyncio.run(pub.await_for_readers(wrong)), "count"),
+        (lambda wrong: asyncio.run(pub.wait_for_readers_async(wrong)), "count"),
         (pub.claim, "length"),
-        (lambda wrong: asyncio.run(pub.aclaim(wrong)), "length"),
+        (lambda wrong: asyncio.run(pub.claim_async(wrong)), "length"),
     ):
         for wrong in ("a", 1.5, None):
             with pytest.raises(TypeError, match=f"^{place.pattern}: .*{name} is a whole number, not "):

@@ -93,4 +93,4 @@ def test_members_die_and_the_living_go_on(rng):
     for member in [*extra, here, there]:
         member.close()
     assert not os.path.exists(os.path.join(os.environ["PENSTOCK_DIR"], "crash.sync"))
-    assert penstock.channels("sync:*") == []
+    assert penstock.list_channels("sync:*") == []

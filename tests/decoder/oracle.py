@@ -15,6 +15,8 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
+from penstock.columns.names import folded
+
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 BARE = "bare"
@@ -350,7 +352,9 @@ def _check_time(one, dtype, cell):
 
 def check_names(schema, taken):
     """Names of columns are safe, and none comes twice or is taken, also where capitals are not told from small letters."""
-    names = [name.lower() for name in schema.names]
+    names = [folded(name) for name in schema.names]
     assert len(set(names)) == len(names), names
     assert not set(names) & set(taken), names
-    assert all(re.fullmatch(r"[A-Za-z0-9_]+", name) and not name.startswith("__a") for name in names), names
+    assert not any(re.search(r"[\x00-/:-@\[-^`{-\x7f\s]", name) or name.startswith("__a") for name in schema.names), (
+        names
+    )

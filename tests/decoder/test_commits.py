@@ -17,9 +17,11 @@ from decoder.test_tables import check_rows, in_order, send
 
 import penstock
 from penstock import codecs
+from penstock.export import export
 from penstock.spark import books, compacting, pipeline, tables
 from penstock.spark.delta import Table, written
 from penstock.spark.places import Place
+from penstock.spark.queries import by_duckdb
 
 DYING = """
 import os, sys
@@ -233,7 +235,14 @@ def test_names_of_streams_tables_are_safe_and_unique(archive, tmp_path):
     pipeline.run(None, archive.path, tmp_path / "t")
     found = tables.streams(tmp_path / "t")
     assert found.keys() == set(channels)
-    assert sorted(found.values()) == [f"streams/log_a_b{end}" for end in ("", "_2", "_3", "_4")]
+    assert found["log:a_b"] == "streams/log_a_b"
+    assert len({name.lower() for name in found.values()}) == len(channels)
+    exported = export(archive.path, tmp_path / "o")
+    assert {one.stream: f"streams/{one.folder}" for one in exported.streams} == found
+    for channel, name in found.items():
+        plain = name.partition("/")[2]
+        rows = by_duckdb(tmp_path / "t", f"select name from {plain}", None)
+        assert rows["name"].to_pylist() == [channel]
     for channel in channels:
         assert tables.read(tmp_path / "t", channel)["name"].to_pylist() == [channel]
 
@@ -323,17 +332,6 @@ def test_other_readers_read_the_tables(archive, tmp_path):
     frame = tables.read(out, "log:imu").to_pandas()
     assert list(frame["speed"]) == [*range(10)] * 3
     assert frame["k2"].notna().sum() == 10
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A small file system of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True).returncode != 0:
-        pytest.skip("mounting a tmpfs needs root")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
 
 
 @pytest.mark.parametrize("kib", range(0, 60, 2 if LONG else 10))

@@ -14,8 +14,8 @@ from decoder.rows import both
 
 import penstock
 from penstock import codecs, columns
-from penstock import rows as making
 from penstock._native import core
+from penstock.record.read import rows as making
 from penstock.spark import books, pipeline, tables
 
 ROUNDS = 200 if LONG else 12
@@ -214,7 +214,8 @@ def test_one_damaged_stream_stops_no_other(archive, tmp_path):
         rows = both(tmp_path / "t", name)
         assert rows["v"].to_pylist() == list(range(100))
     segment.data.write_bytes(good)
-    assert pipeline.run(None, archive.path, tmp_path / "t").rows == 100
+    assert pipeline.run(None, archive.path, tmp_path / "t").rows == 0, "the tables have the range, with a gap"
+    assert pipeline.run(None, archive.path, tmp_path / "fresh").rows == 300
 
 
 def test_files_of_others_are_never_read_or_deleted(archive, tmp_path):

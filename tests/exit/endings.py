@@ -10,7 +10,6 @@ import os
 import re
 import select
 import signal
-import socket
 import sys
 import tempfile
 import threading
@@ -20,15 +19,11 @@ from pathlib import Path
 
 import penstock
 
+sys.path.append(str(Path(__file__).parents[1]))
+from ports import free_port
+
 SMALL = 1 << 16
 ROLES = {"pair": "pair", "dealer": "router", "request": "reply"}
-
-
-def free_port():
-    """A port at which nobody listens."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 PORT = free_port()
@@ -117,8 +112,8 @@ def receive(reader):
     raise AssertionError(reader)
 
 
-async def _arecv(reader, send, done):
-    take = next(getattr(reader, name) for name in ("arecv", "aget") if hasattr(reader, name))
+async def _recv_async(reader, send, done):
+    take = next(getattr(reader, name) for name in ("recv_async", "get_async") if hasattr(reader, name))
     task = asyncio.create_task(take())
     await asyncio.sleep(0)
     if done:
@@ -139,7 +134,7 @@ def bring(state, kind):
         reader.fileno()
         thread(lambda: for_ever(lambda: (send(), reader.fileno())))
     elif state in ("awaited", "cancelled"):
-        asyncio.run(_arecv(reader, send, state == "awaited"))
+        asyncio.run(_recv_async(reader, send, state == "awaited"))
     elif state == "waited for":
         thread(receive(reader))
         thread(lambda: for_ever(send))

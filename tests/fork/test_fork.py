@@ -8,8 +8,8 @@ import threading
 import warnings
 
 import pytest
-from conformance.subjects import free_port
 from conftest import LONG
+from ports import free_port
 
 import penstock
 
@@ -100,11 +100,11 @@ class Play:
             found["iterate"] = lambda: next(reader)
         if self.kind in ("log", "pipe", "fake:log", "sync", "udp", "zmq push"):
             found["send"] = lambda: writer.send(bytes(9000))
-            found["asend"] = lambda: asyncio.run(writer.asend(bytes(9000)))
+            found["send_async"] = lambda: asyncio.run(writer.send_async(bytes(9000)))
         if self.kind in ("log", "pipe", "fake:log", "sync", "udp"):
             found["claim"] = lambda: writer.claim(9000).abort()
         if self.kind in ("log", "ring", "pipe", "frames", "udp", "zmq", "zmq push"):
-            found["arecv"] = lambda: asyncio.run(reader.arecv())
+            found["recv_async"] = lambda: asyncio.run(reader.recv_async())
         if self.kind in ("log", "sync"):
             found["fragments"] = lambda: writer.send(bytes(200_000 if self.kind == "log" else SMALL // 3))
         if self.kind in ("log", "ring", "frames", "pipe", "sync", "udp", "zmq"):
@@ -115,7 +115,7 @@ class Play:
             found["acquire"] = lambda: self.extra.append(writer.acquire())
         if self.kind in ("request", "zmq request"):
             found["request"] = lambda: writer.request(b"?")
-            found["arequest"] = lambda: asyncio.run(writer.arequest(b"?"))
+            found["request_async"] = lambda: asyncio.run(writer.request_async(b"?"))
         return found
 
     def borrow(self):
@@ -124,7 +124,7 @@ class Play:
 
     def fill(self, wait):
         """The condition under which this wait blocks."""
-        if wait in ("send", "asend", "claim", "fragments"):
+        if wait in ("send", "send_async", "claim", "fragments"):
             with contextlib.suppress(penstock.Busy):
                 while self.writer.offer(bytes(9000)) is not None:
                     pass
@@ -246,12 +246,12 @@ def end_wait(play, wait, thread):
     elif wait == "readers":
         with penstock.subscribe(play.channel), penstock.subscribe(play.channel):
             thread.join(60)
-    elif wait in ("request", "arequest"):
+    elif wait in ("request", "request_async"):
         play.reader.recv(60).reply(b"!")
         thread.join(60)
     else:
         while thread.is_alive():
-            if wait in ("send", "asend", "claim", "fragments", "acquire"):
+            if wait in ("send", "send_async", "claim", "fragments", "acquire"):
                 play.empty()
             elif play.kind == "frames":
                 play.writer.send(bytes(100))
@@ -296,17 +296,23 @@ def test_a_signal_handler_may_fork_in_the_middle_of_a_wait():
 
 
 def test_the_last_member_of_a_queue_removes_it_also_in_a_forked_child(channel_folder):
-    queue = penstock.join("sync:last", name="a", capacity=SMALL)
+    """Without a name of its own the child is another member. A name belongs to one living member: with it the child is `Busy`."""
+    named = penstock.join("sync:last", name="a", capacity=SMALL)
+    queue = penstock.join("sync:last", capacity=SMALL)
 
     def work(report, go):
-        queue.send("from the child")
+        with pytest.raises(penstock.Busy, match=f"process {os.getppid()} has the name 'a'"):
+            named.send(b"from the child")
+        queue.send(b"from the child")
         report(b"joined")
         go()
         queue.close()
 
     pid, said, go = fork(work)
     assert line(said) == "joined"
+    assert named.recv(timeout=60).body == b"from the child"
     queue.close()
+    named.close()
     assert [path.name for path in channel_folder.iterdir()] == ["last.sync"]
     os.write(go, b"x")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
@@ -321,7 +327,7 @@ def test_a_relative_folder_stays_where_it_was(monkeypatch, tmp_path):
     monkeypatch.setenv("PENSTOCK_DIR", f"relative-{os.getpid()}-{tmp_path.name}")
     with penstock.publish("log:r", term_length=SMALL) as pub, penstock.subscribe("log:r") as sub:
         monkeypatch.chdir(tmp_path / "elsewhere")
-        assert [status.channel for status in penstock.channels()] == ["log:r"]
+        assert [status.channel for status in penstock.list_channels()] == ["log:r"]
         pid, said, go = fork(lambda report, go: report(str(pub.send(b"from the child")).encode()))
         assert line(said).isdigit()
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -11,7 +11,8 @@ from interop import aeron
 from interop.aeron import PATIENCE_S
 from interop.bodies import body, size_of
 from interop.ours import STREAM, Core, Udp, lengths
-from network.relay import free_port, relay
+from network.relay import relay
+from ports import free_port
 
 import penstock
 

@@ -11,7 +11,7 @@ import pytest
 from interop import aeron
 from interop.aeron import PATIENCE_S
 from interop.ours import STREAM
-from network.relay import free_port
+from ports import free_port
 
 import penstock
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
 import penstock
-from penstock.channel import parse
-from penstock.shm import pipe
+from penstock.channels.channel import parse
+from penstock.kinds.pipe import opener as pipe
 
 C = 1 << 16
 SIZES = st.one_of(st.integers(8, 300), st.sampled_from([4000, C // 4, C // 2 - 32]))
@@ -44,6 +44,7 @@ class Model(RuleBasedStateMachine):
         )
         self.open = {self.first}
         self.waiting, self.held, self.again, self.done = set(), {}, set(), set()
+        self.by_hand = {}  # whether a reader acknowledges by hand
         self.tap, self.copies = None, set()
         self.serial = self.recorded = 0
 
@@ -59,7 +60,7 @@ class Model(RuleBasedStateMachine):
 
     def took(self, puller, bodies, last_again=None):
         """Messages given to a reader. Those that it had before are acknowledged by now, unless it acknowledges by hand."""
-        if not puller.by_hand:
+        if not self.by_hand[puller]:
             self.done |= self.held[puller]
             self.held[puller] = set()
         for body in bodies:
@@ -82,7 +83,7 @@ class Model(RuleBasedStateMachine):
         if len(self.held) > 8:
             return next(iter(self.held))
         puller = penstock.subscribe(self.name, acknowledge="manual" if by_hand else "next")
-        puller.by_hand = by_hand
+        self.by_hand[puller] = by_hand
         self.held[puller] = set()
         return puller
 
@@ -164,7 +165,7 @@ class Model(RuleBasedStateMachine):
                 pass
         else:
             puller.close()
-        if fails or puller.by_hand:
+        if fails or self.by_hand[puller]:
             self.given_back(held)
         else:
             self.done |= held
@@ -225,7 +226,7 @@ class Model(RuleBasedStateMachine):
             self.tap.close()
         for puller, held in self.held.items():
             puller.close()
-            if puller.by_hand:
+            if self.by_hand[puller]:
                 self.given_back(held)
             else:
                 self.done |= held

@@ -4,10 +4,11 @@ import multiprocessing
 import os
 import signal
 
+import pytest
 from conftest import LONG
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 import penstock
 
@@ -55,6 +56,10 @@ class Model(RuleBasedStateMachine):
     def join(self, name, own):
         if len(self.at) > 8:
             return self.first
+        if name in {member.name for member in self.at}:  # a name belongs to one living member
+            with pytest.raises(penstock.Busy, match=f"has the name '{name}'"):
+                penstock.join(self.name, name=name, own=own)
+            return multiple()
         member = penstock.join(self.name, name=name, own=own)
         self.at[member], self.own[member], self.screens[member] = len(self.written), own, (set(), set())
         return member
@@ -142,7 +147,7 @@ class Model(RuleBasedStateMachine):
                 member.close()
         if hasattr(self, "first"):
             self.first.close()
-            assert not penstock.channels(self.name)
+            assert not penstock.list_channels(self.name)
 
 
 TestModel = Model.TestCase

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from evidence.build import build
-
-
-def free_port() -> int:
-    """A port on loopback that nobody holds now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Relay:

@@ -13,7 +13,7 @@ import time
 import pytest
 from conftest import LONG
 from network import frames
-from network.relay import free_port
+from ports import free_port
 
 import penstock
 

@@ -7,10 +7,11 @@ import time
 
 import pytest
 from network import frames
-from network.relay import free_port, relay
+from network.relay import relay
+from ports import free_port
 
 import penstock
-from penstock.typed import publish_udp, subscribe_udp
+from penstock.front.typed import publish_udp, subscribe_udp
 
 PATIENCE = 120
 COUNT = 2_000

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from network.relay import free_port
+from ports import free_port
 
 import penstock
 

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from network.relay import free_port
+from conftest import LONG
+from ports import free_port
 
 import penstock
+from evidence.build import patience
 from penstock._native import core as _native
 
 PATIENCE = 60
@@ -170,7 +172,7 @@ def test_a_failed_opening_leaves_the_endpoint_of_others(at, channel_folder):
 
 WAITS = """
 import sys, penstock
-for _ in range(200):
+for _ in range(int(sys.argv[3])):
     try:
         penstock.subscribe(sys.argv[1], window=int(sys.argv[2])).close()
         print("opened")
@@ -186,11 +188,14 @@ def test_many_that_fail_at_once_leave_nothing(at, channel_folder):
     uri = f"udp://{at[0]}:{at[1]}/7"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(at)
-        running = [
-            subprocess.Popen([sys.executable, "-c", WAITS, uri, str(1 << 16)], stdout=subprocess.PIPE, text=True)
-            for _ in range(3)
-        ]
-        said = [process.communicate(timeout=PATIENCE)[0].split() for process in running]
+        command = [sys.executable, "-c", WAITS, uri, str(1 << 16), "200" if LONG else "50"]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        try:
+            said = [process.communicate(timeout=patience(PATIENCE))[0].split() for process in running]
+        finally:
+            for process in running:
+                process.kill()
+                process.communicate()
     assert all(process.returncode == 0 for process in running)
     assert {word for words in said for word in words} == {str(errno.EADDRINUSE)}
     assert os.listdir(channel_folder) == []

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from network import frames
-from network.relay import free_port
+from ports import free_port
 
 import penstock
 

@@ -9,7 +9,8 @@ import threading
 import psutil
 from conftest import LONG
 from network import frames
-from network.relay import free_port, relay
+from network.relay import relay
+from ports import free_port
 
 import penstock
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from network.relay import free_port
+from ports import free_port
 
 import penstock
 

@@ -14,7 +14,7 @@ import threading
 import time
 
 import pytest
-from network.relay import free_port
+from ports import free_port
 
 import penstock
 

@@ -3,11 +3,12 @@
 import threading
 
 import pytest
-from network.relay import free_port, relay
+from network.relay import relay
 from network.test_bad_links import PATIENCE, message, uri
+from ports import free_port
 
 import penstock
-from penstock.recording import plan
+from penstock.record import plan
 
 COUNT = 3_000
 

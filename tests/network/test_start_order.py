@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from network.relay import free_port
+from ports import free_port
 
 import penstock
 

@@ -17,10 +17,9 @@ from conftest import heed_interrupts
 from peers.bounds import ends
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from bench import elsewhere, ipc, processes, rivals
-from bench.bounded import Failed, bounded, program
+from bench import ipc, processes
 from bench.report import Report
-from bench.rivals import ours
+from evidence.bounded import Failed, bounded, program
 
 SHORT = 1.5  # seconds: enough to start, for one that never ends
 ENOUGH = 60
@@ -241,7 +240,7 @@ def test_no_shared_memory_of_a_rival_outlives_it(end, capfd):
 
 ENDLESS = """
 import os, subprocess, threading
-from bench.bounded import bounded
+from evidence.bounded import bounded
 def measure():
     child = subprocess.Popen(["setsid", "sleep", "100"])
     print(os.getppid(), os.getpid(), child.pid, os.path.dirname(os.environ["TMPDIR"]), flush=True)
@@ -288,28 +287,3 @@ def test_the_report_says_what_did_not_finish_and_goes_on(capsys):
     }
     report.print()
     assert "missing: hangs, 64 B, 1 subscriber: did not finish 2,000 messages within 1.5 s" in capsys.readouterr().out
-
-
-def test_a_rival_in_another_python_gives_the_same_numbers():
-    there = elsewhere.Elsewhere(sys.executable, "mp_pipe")
-    flowed = elsewhere.flow(60, there, 64, 50, 1)
-    assert min(flowed.rate, flowed.send_ns, flowed.receive_ns) > 0
-    trips = elsewhere.round_trips(60, there, 64, 50)
-    assert len(trips) == 45
-    assert trips == sorted(trips)
-    with ipc.own_channels():
-        here = elsewhere.bursts(60, ours, 64, 50, 3)
-        found = elsewhere.bursts(60, elsewhere.Elsewhere(sys.executable, "ours"), 64, 50, 3)
-    assert len(here) == len(found) == 3
-    assert all(min(pair) > 0 for pair in [*here, *found])
-
-
-def test_a_rival_that_only_another_python_has_is_taken_from_there(monkeypatch):
-    monkeypatch.setattr(rivals, "interpreter", lambda module: f"/there/{module}")
-    monkeypatch.setitem(sys.modules, "pyaeron", None)  # not here
-    monkeypatch.delitem(sys.modules, "bench.rivals.pyaeron", raising=False)
-    assert rivals.load(("pyaeron",)) == ({"pyaeron": elsewhere.Elsewhere("/there/pyaeron", "pyaeron")}, {})
-    monkeypatch.setattr(rivals, "interpreter", lambda module: "")
-    found, missing = rivals.load(("pyaeron",))
-    assert found == {}
-    assert missing == {"pyaeron": "not installed: pyaeron"}

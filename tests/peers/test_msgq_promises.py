@@ -155,7 +155,7 @@ def test_a_prefix_keeps_programs_apart(monkeypatch, endpoint):
     pub.send(b"x")
     assert there.receive(non_blocking=True) == b"x"
     assert sub.receive(non_blocking=True) is None
-    assert {status.channel for status in penstock.channels()} == {f"ring:{endpoint}", f"ring:other.{endpoint}"}
+    assert {status.channel for status in penstock.list_channels()} == {f"ring:{endpoint}", f"ring:other.{endpoint}"}
 
 
 # ---- fake events ----

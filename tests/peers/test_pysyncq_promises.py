@@ -40,7 +40,7 @@ def test_a_queue_that_vanished_is_not_made_by_who_only_looks_for_it(endpoint):
     made.close()
     with pytest.raises(penstock.NotFound, match="create=True"):
         looking.open("b")
-    assert penstock.channels() == []
+    assert penstock.list_channels() == []
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import Any
 from sim.world import SureCatalog
 
 import penstock
-from penstock.record.track import Track
-from penstock.recording import plan
+from penstock.record import plan
+from penstock.record.write.track import Track
 
 CHANNEL = "log:sim"
 
@@ -104,12 +104,18 @@ class Neighbours:
     def check_second(self) -> None:
         """Its messages are a stretch of those that were sent."""
         assert self.second is not None
-        self._is_stretch([m.data for m in self.archive.replay(self.second.description.id)])
+        self.were_sent([(m.data, m.lost) for m in self.archive.replay(self.second.description.id)])
 
-    def _is_stretch(self, got: list[bytes]) -> None:
-        if got:
-            first = int.from_bytes(got[0][:4], "little")
-            assert got == self.sent[first : first + len(got)], "a recording holds something else than was sent"
+    def were_sent(self, got: list[tuple[bytes, int]], first: int | None = None) -> None:
+        """Messages and the bytes lost before each: a stretch of those that were sent, but for losses that are counted. first: its number."""
+        expected = first
+        for data, lost in got:
+            number = int.from_bytes(data[:4], "little")
+            assert data == self.sent[number], "a recording holds something else than was sent"
+            assert expected in (None, number) or (lost and number > (expected or 0)), (
+                f"message {number} follows where {expected} was next, and no loss is counted"
+            )
+            expected = number + 1
 
     def repair_beside(self) -> None:
         """Repair leaves live recordings alone."""
@@ -126,17 +132,17 @@ class Neighbours:
         if not recorded:
             return
         info = self.dice.choice(recorded)
-        got = []
+        got: list[tuple[bytes, int]] = []
         meanwhile = self.dice.choice((self.repair_beside, self.purge_some, self.second_recorder))
         try:
-            batches = self.archive.scan(info.id, batch_rows=2)
+            batches = self.archive.scan(info.id, batch_rows=2, columns=["payload", "lost"])
             for number, batch in enumerate(batches):
-                got += batch.column("payload").to_pylist()
+                got += zip(batch.column("payload").to_pylist(), batch.column("lost").to_pylist(), strict=True)
                 if number == 1:
                     meanwhile()
         except penstock.PenstockError:
             pass
-        self._is_stretch(got)
+        self.were_sent(got)
 
     def purge_some(self) -> None:
         """A recording that nobody writes goes; the list goes on."""
@@ -161,6 +167,8 @@ class Neighbours:
         known = [info.id for info in self.archive.list()]
         name = self.dice.choice(("777", "00000777", "notes.txt", "²", "00000778"))
         path = root / name
+        if path.exists():  # a recording whose number follows that of an earlier stranger
+            return
         if self.dice.random() < 0.5:
             path.write_bytes(b"x")
         else:
@@ -174,7 +182,7 @@ class Neighbours:
         self.disk.settle()
 
     def damage(self) -> None:
-        """In a copy of the archive a recording loses files, entries or its description: an error, never other rows."""
+        """In a copy of the archive a recording loses files, entries or its description: an error or a counted gap, never other rows."""
         place = self.archive.path.with_name("copy")
         copy = penstock.Archive(shutil.copytree(self.archive.path, place))
         copy._files.catalog = SureCatalog(copy.catalog.path, dict(self.rows))  # type: ignore[assignment]
@@ -184,7 +192,7 @@ class Neighbours:
         shutil.rmtree(place)
 
     def _damage(self, copy: penstock.Archive, info: Any) -> None:
-        whole = [(m.data, m.position) for m in copy.replay(info.id)]
+        whole = {m.position: m.data for m in copy.replay(info.id)}
         folder = copy._files.folder(info.id)
         segment = self.dice.choice(folder.segments())
         how = self.dice.choice(("both", "index", "data", "entries", "description"))
@@ -196,21 +204,30 @@ class Neighbours:
             os.truncate(segment.index, self.dice.randrange(0, max(1, segment.index.stat().st_size - 64)))
         elif how == "description":
             (folder.path / "recording.json").write_bytes(b"{}")
-        durable = sum(position < info.synced_position for _, position in whole)
-        got: list[bytes] = []
+        durable = sum(position < info.synced_position for position in whole)
+        got: list[tuple[int, bytes]] = []
         try:
             for message in copy.replay(info.id):
-                got.append(message.data)  # noqa: PERF401
+                got.append((message.position, message.data))  # noqa: PERF401
         except penstock.PenstockError:
             pass
         else:
-            assert len(got) >= durable, f"{how}: {len(got)} of {durable} durable messages without an error"
-        assert got == [data for data, _ in whole[: len(got)]], f"{how}: other rows than were recorded"
+            now = copy.find(info.id)
+            counted = now.lost_bytes > info.lost_bytes
+            assert len(got) >= durable or counted, (
+                f"{how}: {len(got)} of {durable} durable messages, and nothing says so"
+            )
+        assert _are_of(got, whole), f"{how}: other rows than were recorded"
         if len(got) < durable:
             assert copy.verify(info.id), f"verify finds nothing: {how}"
         assert info.id in [i.id for i in copy.list()]
         copy.repair()
         assert copy.verify() == []
         if info.id in [i.id for i in copy.list()]:
-            got = [m.data for m in copy.replay(info.id)]
-            assert got == [data for data, _ in whole[: len(got)]]
+            assert _are_of([(m.position, m.data) for m in copy.replay(info.id)], whole)
+
+
+def _are_of(got: list[tuple[int, bytes]], whole: dict[int, bytes]) -> bool:
+    """Whether these are messages of a recording, each at its position and in their order."""
+    positions = [position for position, _ in got]
+    return positions == sorted(set(positions)) and all(whole.get(position) == data for position, data in got)

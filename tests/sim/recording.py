@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from sim.neighbours import Neighbours
 from sim.world import Disk, SureCatalog, World
 
 import penstock
-from penstock import durable as durable_module
-from penstock.record import folder as folder_module
-from penstock.record import mark as mark_module
-from penstock.record import repair as repair_module
-from penstock.record import track as track_module
-from penstock.record.folder import RecordingFolder
-from penstock.record.track import Track
+from penstock.record.format import folder as folder_module
+from penstock.record.format import mark as mark_module
+from penstock.record.format.folder import RecordingFolder
+from penstock.record.keep import bringing as bringing_module
+from penstock.record.keep import mending as mending_module
+from penstock.record.keep import repair as repair_module
+from penstock.record.write import track as track_module
+from penstock.record.write.track import Track
+from penstock.util import durable as durable_module
 
 CHANNEL = "log:sim"
 # Where a channel's counters begin: somewhere harmless, and just before they could overflow.
@@ -90,7 +93,7 @@ class Life(Neighbours):
         """A recorder begins, or goes on."""
         segment = self.dice.choice((1 << 12, 1 << 14, 1 << 16))
         if extend:  # the recording of this life; a neighbour may have begun a newer one
-            self.track = self.archive._tracks._extension(self.archive.find(self.number), segment, None, False)
+            self.track = self.archive._tracks._extension(self.archive.find(self.number), segment, None, False, None)
         else:
             self.track = self.archive._tracks.open(CHANNEL, "earliest", False, segment, None)
         self.number = self.track.description.id
@@ -138,7 +141,7 @@ class Life(Neighbours):
         self.leave_neighbours()
         self.pub.close()
         penstock.remove(CHANNEL)
-        promised = {info.id: info.synced_position for info in self.archive.list()}
+        promised = {info.id: (info.synced_position, self._durable(info)) for info in self.archive.list()}
         self.world.note(f"power cut, {progress} was synced")
         self.generation += 1
         after = self.root / f"archive{self.generation}"
@@ -151,22 +154,27 @@ class Life(Neighbours):
         damage = self.archive.verify()
         assert not damage, f"damage after repair: {damage[0]}"
         for info in self.archive.list():
-            assert info.end_position >= promised.get(info.id, 0), (
-                f"recording {info.id}: {promised[info.id]} was synced, {info.end_position} is left"
+            position, messages = promised.get(info.id, (0, []))
+            assert info.end_position >= position, (
+                f"recording {info.id}: {position} was synced, {info.end_position} is left"
             )
+            left = self._durable(replace(info, synced_position=position))
+            assert left == messages, f"recording {info.id}: {len(messages)} messages were synced, {len(left)} are left"
         self._check_recording()
         self.begun, self.followed, self.follow_from = len(self.sent), [], None
         self._channel()
         self.start(extend=False)
 
+    def _durable(self, info: Any) -> list[tuple[int, bytes]]:
+        """The messages that are called durable."""
+        found = ((m.position, m.data) for m in self.archive.replay(info.id))
+        return [one for one in found if one[0] < info.synced_position]
+
     def _check_recording(self) -> None:
         for damage in self.archive.verify():
             raise AssertionError(f"damage: {damage}")
         if self.archive._files.folder(self.number).path.is_dir():
-            got = [m.data for m in self.archive.replay(self.number)]
-            assert got == self.sent[self.begun : self.begun + len(got)], (
-                "the recording holds something else than was sent"
-            )
+            self.were_sent([(m.data, m.lost) for m in self.archive.replay(self.number)], self.begun)
 
     def _channel(self) -> None:
         self.pub = penstock.publish(CHANNEL, term_length=1 << 16, start_position=self.dice.choice(EDGES))
@@ -208,6 +216,7 @@ def simulate(seed: int) -> list[str]:
     logger.setLevel(logging.CRITICAL)  # of damage it warns: here that is expected
     plain_new, plain_sync = Track._new_segment, folder_module.fsync_folder
     plain_seal, plain_cut, plain_durable = repair_module.seal, repair_module._cut, repair_module._make_durable
+    plain_durably = mending_module.write_durably
     plain_write, plain_mark = mark_module.write, RecordingFolder.write_mark
     life: Life | None = None
 
@@ -222,7 +231,7 @@ def simulate(seed: int) -> list[str]:
     def fsync_folder(path: Path) -> None:
         DISKS[-1].folder_synced(path)
         for entry in path.iterdir():
-            if entry.name == folder_module.DESCRIPTION:
+            if entry.name in (folder_module.DESCRIPTION, folder_module.COPY):
                 DISKS[-1].synced(entry)
 
     def seal(folder: Any, last: Any) -> bool:
@@ -232,8 +241,12 @@ def simulate(seed: int) -> list[str]:
             DISKS[-1].synced(last.index)
         return sealed
 
-    def cut(folder: Any, segment: Any, valid: int, why: str) -> Any:
-        done = plain_cut(folder, segment, valid, why)
+    def write_durably(path: Path, raw: bytes) -> None:
+        plain_durably(path, raw)
+        DISKS[-1].synced(path)
+
+    def cut(folder: Any, segment: Any, data_end: int, index_end: int) -> Any:
+        done = plain_cut(folder, segment, data_end, index_end)
         for repaired in done:
             DISKS[-1].synced(repaired.path)
         return done
@@ -244,19 +257,20 @@ def simulate(seed: int) -> list[str]:
             DISKS[-1].synced(segment.data)
             DISKS[-1].synced(segment.index)
 
-    def write(fd: int, mark: Any) -> None:
+    def write(fd: int, mark: Any, number: int) -> None:
         DISKS[-1].overwriting(Path(os.readlink(f"/proc/self/fd/{fd}")))
-        plain_write(fd, mark)
+        plain_write(fd, mark, number)
 
-    def write_mark(folder: Any, mark: Any) -> None:
-        plain_mark(folder, mark)
+    def write_mark(folder: Any, mark: Any, number: int = 0) -> None:
+        plain_mark(folder, mark, number)
         DISKS[-1].synced(folder.path / mark_module.NAME)
 
     mark_module.write, RecordingFolder.write_mark = write, write_mark  # type: ignore[method-assign]
     tries, folder_module.LOCK_TRIES = folder_module.LOCK_TRIES, 1
     repair_module.seal, repair_module._cut, repair_module._make_durable = seal, cut, make_durable
+    mending_module.write_durably = write_durably
     Track._new_segment = new_segment  # type: ignore[method-assign]
-    for module in (durable_module, folder_module, track_module, repair_module):
+    for module in (durable_module, folder_module, track_module, repair_module, mending_module, bringing_module):
         module.fsync_folder = fsync_folder  # type: ignore[attr-defined]
     try:
         life = Life(seed, root)
@@ -267,9 +281,10 @@ def simulate(seed: int) -> list[str]:
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{history}") from error
     finally:
         Track._new_segment = plain_new  # type: ignore[method-assign]
-        for module in (durable_module, folder_module, track_module, repair_module):
+        for module in (durable_module, folder_module, track_module, repair_module, mending_module, bringing_module):
             module.fsync_folder = plain_sync  # type: ignore[attr-defined]
         repair_module.seal, repair_module._cut, repair_module._make_durable = plain_seal, plain_cut, plain_durable
+        mending_module.write_durably = plain_durably
         mark_module.write, RecordingFolder.write_mark = plain_write, plain_mark  # type: ignore[method-assign]
         folder_module.LOCK_TRIES = tries
         logger.setLevel(level)

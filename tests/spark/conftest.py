@@ -16,6 +16,8 @@ def end_jvm():
     """Ends this process' JVM, which an earlier test may have started without the object storage in its environment."""
     from pyspark import SparkContext
 
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
@@ -25,28 +27,35 @@ def end_jvm():
 
 
 @pytest.fixture(scope="session")
-def spark(request):
+def spark_environment(request):
+    """The variables of Spark's Python workers: an object storage, and a folder of channels. Workers have the environment that the JVM starts with."""
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
-    from penstock.spark import session
     from penstock.spark.jvm import find_java
 
     try:
         find_java()
     except penstock.NotFound as error:
         pytest.skip(str(error))
+    given = {}
+    if importlib.util.find_spec("moto") is not None:
+        given = storage_environment(request.getfixturevalue("object_storage"))
+    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    given["PENSTOCK_DIR"] = tempfile.mkdtemp(prefix="penstock-test-", dir=parent)
+    end_jvm()
+    yield given
+    end_jvm()
+    shutil.rmtree(given["PENSTOCK_DIR"], ignore_errors=True)
+
+
+@pytest.fixture
+def spark(spark_environment):
+    """The session that the tests of this process share; a new one, if a test has stopped it."""
+    from penstock.spark import session
+
     with pytest.MonkeyPatch.context() as patched:
-        if importlib.util.find_spec("moto") is not None:  # Python workers have the environment that the JVM starts with
-            url = request.getfixturevalue("object_storage")
-            for name, value in storage_environment(url).items():
-                patched.setenv(name, value)
-        parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        workers = tempfile.mkdtemp(prefix="penstock-test-", dir=parent)
-        patched.setenv("PENSTOCK_DIR", workers)
-        end_jvm()
-        made = session("tests", master="local[2]")
-    yield made
-    made.stop()
-    shutil.rmtree(workers, ignore_errors=True)
+        for name, value in spark_environment.items():
+            patched.setenv(name, value)
+        return session("tests", master="local[2]")
 
 
 @pytest.fixture
@@ -61,7 +70,7 @@ def channels(spark, monkeypatch):
     (found,) = spark.sparkContext.parallelize([0], 1).map(folder).collect()
     monkeypatch.setenv("PENSTOCK_DIR", found)
     yield
-    for one in penstock.channels():
+    for one in penstock.list_channels():
         penstock.remove(one.channel)
 
 

@@ -31,7 +31,7 @@ def cluster():
 def test_a_worker_is_killed_in_the_middle(archive, tmp_path):
     made = cluster()
     try:
-        made.find_java()
+        made.java_environment()
     except NotFound as error:
         pytest.skip(str(error))
     with (

@@ -49,16 +49,16 @@ spark.stop()
 @pytest.fixture
 def environment():
     """Where Java, Penstock and this interpreter are."""
-    from penstock.spark.jvm import _shim, find_java
+    from penstock.spark.jvm import java_environment
 
     try:
-        home = _shim(find_java()[0])
+        java = java_environment()
     except penstock.NotFound as error:
         pytest.skip(str(error))
     paths = os.pathsep.join(filter(None, [str(SOURCES), os.environ.get("PYTHONPATH", "")]))
     return {
         **os.environ,
-        "JAVA_HOME": str(home),
+        **java,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONPATH": paths,

@@ -184,7 +184,7 @@ class World:
         self.out = penstock.subscribe("log:out") if what == "messages" else None
         self.published = []
         reader = name_of(str(Place.of(out))) if what == "tables" else "victim"  # keeps all from the first message on
-        archive.note_consumer(penstock.recording.Consumer(reader, None, 0, {}))
+        archive.note_consumer(penstock.record.Consumer(reader, None, 0, {}))
         self.recorder = archive.record(list(CHANNELS))
 
     def message(self, name):

@@ -96,7 +96,9 @@ def test_tables_there_by_spark(spark, pushed, bucket, tmp_path):
     assert pipeline.run(spark, uri, out, own=[own]).rows == 50
     assert first.count() == 3000
     assert penstock.spark.table(spark, out, "log:p").where("tag = cast('new' as binary)").count() == 50
-    found = queries.frame(spark, out, "select count(*) as n, max(t) as most from p join few on few.stream = 'log:p'")
+    found = queries.frame(
+        spark, out, "select count(*) as n, max(t) as most from log_p join few on few.stream = 'log:p'"
+    )
     assert [row.asDict() for row in found.collect()] == [{"n": 3050, "most": 2999 / 3}]
     before = in_order(penstock.spark.table(spark, out, "messages"), "timestamp_ns", "position")
     compacting.optimize(spark, out)

@@ -64,7 +64,7 @@ def test_load_checks_before_spark_does(recorded, tmp_path):
 
 
 def test_times_may_be_datetimes_or_text(spark, recorded):
-    from penstock.recording import nanoseconds as moment
+    from penstock.record import nanoseconds as moment
     from penstock.spark import load
 
     times = sorted(row.timestamp_ns for row in load(spark, recorded.path, columns=["timestamp_ns"]).collect())

@@ -18,12 +18,12 @@ pytestmark = [
 ]
 
 SQL = """
-create view odd as select position, i, f from j where i % 2 = 1;
+create view odd as select position, i, f from log_j where i % 2 = 1;
 create table sums comment 'Sums of one stream' as
 select count(*) as n, sum(i) as i, sum(f) as f from odd;
 create table joined as
 select s.id, j.text, s.tag, s.xyz[1] as y, s.t
-from `log:s` s join j on s.id = j.i where s.id < 10;
+from `log:s` s join log_j as j on s.id = j.i where s.id < 10;
 create table both as select (select n from sums) as n, (select count(*) from joined) as m, null as nothing, 1Y as tiny;
 """
 PYTHON = '''
@@ -98,7 +98,7 @@ def test_tables_of_sql_and_python(spark, recorded, tmp_path):
 def test_only_what_changed_is_computed_again(spark, recorded, tmp_path):
     from penstock.spark import compacting, tables
 
-    out, own = tmp_path / "out", write(tmp_path, SQL + "create table other as select count(*) as n from v;")
+    out, own = tmp_path / "out", write(tmp_path, SQL + "create table other as select count(*) as n from log_v;")
     run(spark, recorded, out, own)
     names = ["sums", "joined", "both", "other"]
     before = versions(out, *names)
@@ -160,7 +160,7 @@ def test_a_table_that_fails_is_told_once(spark, recorded, tmp_path, caplog, ever
     """A run that ends by itself leaves the first to the error at its end; one that goes on warns, once for all its batches."""
     from penstock.spark.query import follow
 
-    own = write(tmp_path, "create table bad as select nope from j; create table worse as select none from j;")
+    own = write(tmp_path, "create table bad as select nope from log_j; create table worse as select none from log_j;")
     steps = []
     outcome = follow(
         spark,
@@ -181,17 +181,17 @@ def test_a_table_that_fails_stops_no_other(spark, recorded, tmp_path):
     from penstock.spark import own_tables, tables
 
     sql = """
-create table good as select count(*) as n from j;
+create table good as select count(*) as n from log_j;
 create table bad as
   select i / (i - 5) as x
-  from j;
+  from log_j;
 create table behind as select * from bad;
-create table nowhere as select nope from j;
+create table nowhere as select nope from log_j;
 create table odd as select interval '1' day as x;
 create table twice as select 1 as a, 2 as A;
-create table plain as select * from b;
+create table plain as select * from log_b;
 """
-    python = 'def raises(j):\n    return 1\n\ndef worse(j):\n    x = 1\n    raise ValueError("no\\nway")\n'
+    python = 'def raises(log_j):\n    return 1\n\ndef worse(log_j):\n    x = 1\n    raise ValueError("no\\nway")\n'
     out, own = tmp_path / "out", write(tmp_path, sql, python)
     made = run(spark, recorded, out, own)
     told = {name: one.error for name, one in made.items() if one.error}
@@ -221,7 +221,7 @@ create table plain as select * from b;
     ("sql", "told"),
     [
         ("create table a as select * from nope", "t.sql:1: a reads nope, which is no table and no stream"),
-        ("\ncreate table a as\n select i,\n , f from j", "t.sql:4: a: Syntax error at or near ','"),
+        ("\ncreate table a as\n select i,\n , f from log_j", "t.sql:4: a: Syntax error at or near ','"),
         ("create table a as select * from b_; create table b_ as select * from a", "in a circle: a → b_ → a"),
         ("create table a as drop table j", "t.sql:1: a: Syntax error at or near 'drop'"),
     ],

@@ -23,8 +23,8 @@ def drive(archive):
     """The archive of the page: a stream with a speed, and one of the drive's."""
     with (
         penstock.publish("log:imu", codec="json") as imu,
-        penstock.publish("log:drive.speed", codec=np.dtype([("t", "f8"), ("value", "f8", (1,))])) as speed,
-        archive.record(["log:imu", "log:drive.speed"]),
+        penstock.publish("log:speed", codec=np.dtype([("t", "f8"), ("value", "f8", (1,))])) as speed,
+        archive.record(["log:imu", "log:speed"]),
     ):
         for i in range(100):
             imu.send({"speed": i / 10})

@@ -52,7 +52,7 @@ def test_a_query_has_its_rows_in_every_form(asked, engine):
         ["1", "0.5", "m1"],
         ["2", "2", "m2"],
     ]
-    status, out, err = asked(query.replace("`log:j`", "j"), "--engine", engine)
+    status, out, err = asked(query.replace("`log:j`", "log_j"), "--engine", engine)
     assert (status, len(out.splitlines()), err.strip()) == (0, 101, "the first 100 rows; --limit 0 prints all")
     assert out.splitlines()[2].split() == ["1", "0.5", "m1"]
     status, out, _ = asked("select count(*) as n, sum(s.messages) as m from stats s", "--engine", engine, "--json")
@@ -65,7 +65,8 @@ def test_a_query_has_its_rows_in_every_form(asked, engine):
 
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
 @pytest.mark.parametrize(
-    "query", ["select * from nope", "selec 1", "drop table messages", "select 1; select 2", "select nope from j", ""]
+    "query",
+    ["select * from nope", "selec 1", "drop table messages", "select 1; select 2", "select nope from log_j", ""],
 )
 def test_an_error_is_one_line(asked, engine, query):
     if engine == "duckdb":
@@ -90,12 +91,11 @@ def test_the_drives_example(spark, archive, drive, tmp_path):
     from penstock.cli.report import drawing, pictures
     from penstock.spark import pipeline, tables
 
-    names, found = ["can", "speed", "steering_angle"], {}
-    with archive.record([f"ring:drive.{name}" for name in names], start="earliest"):
-        for name in names:
-            records, _ = drive_records(drive, f"drive.{name}")
-            found[name] = records
-            with penstock.publish(f"ring:drive.{name}", codec=records.dtype, capacity=1 << 23) as pub:
+    names = ["can", "speed", "steering_angle"]
+    found = {name: drive_records(drive, f"drive.{name}")[0] for name in names}
+    with archive.record([f"log:drive.{name}" for name in names], start="earliest"):
+        for name, records in found.items():
+            with penstock.publish(f"log:drive.{name}", codec=records.dtype, term_length=1 << 23) as pub:
                 for record in records:
                     pub.send(record)
     outcome = pipeline.run(spark, archive.path, tmp_path / "out", own=[EXAMPLE])

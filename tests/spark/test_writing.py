@@ -11,6 +11,7 @@ import pytest
 from conftest import LONG
 
 import penstock
+from penstock import codecs
 
 pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
 import pyarrow as pa  # noqa: E402
@@ -89,10 +90,10 @@ def test_rows_become_records():
     )
     numbers = {name: columns[name] for name in ("n", "x", "ok")}
     found, _ = messages(numbers, rows.select(list(numbers)), "struct")
-    codec = penstock.tools.codec(Encoding.of(numbers, "struct", None).codec)
+    codec = codecs.resolve(Encoding.of(numbers, "struct", None).codec)
     assert [tuple(codec.decode(one)) for one in found] == [(1, 0.5, True), (2, 1.5, False)]
     fields = '[["name", "S2"], ["n", "<u1"]]'
-    codec = penstock.tools.codec(Encoding.of(columns, fields, None).codec)
+    codec = codecs.resolve(Encoding.of(columns, fields, None).codec)
     assert [tuple(codec.decode(one)) for one in messages(columns, rows, fields)[0]] == [(b"a", 1), (b"bc", 2)]
     too_large = pa.RecordBatch.from_pydict({"name": ["abc"], "n": [1]})
     with pytest.raises(penstock.Invalid, match="abc"):
@@ -182,7 +183,7 @@ def test_errors_are_ours_and_leave_nothing(spark, channels, tmp_path):
         with pytest.raises(pyspark.errors.PySparkException) as caught:
             frame.write.format("penstock").options(**options).mode("append").save()
         assert text in str(failure(caught.value))
-    assert penstock.channels("out") == []
+    assert penstock.list_channels("out") == []
 
 
 def dying(steps):
@@ -198,8 +199,7 @@ def dying(steps):
             import json
             import signal
 
-            from penstock import outbox
-            from penstock.record import append
+            from penstock.record.write import append, outbox
 
             writer = super().streamWriter(schema, overwrite)
             with open(steps) as file:
@@ -249,7 +249,7 @@ def dying(steps):
     return Dying
 
 
-# All of them with PENSTOCK_LONG=1. tests/unit/test_append.py and test_outbox.py die at every moment, without a JVM.
+# All of them with PENSTOCK_LONG=1. tests/record/test_append.py and test_outbox.py die at every moment, without a JVM.
 CHANNEL_STEPS = [
     ("before commit", 0, False),
     ("ledger", 1, False),

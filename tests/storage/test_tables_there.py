@@ -63,7 +63,7 @@ def test_tables_there_are_those_here(archive, bucket, tmp_path):
     assert first.version == 1
     assert tables.read(uri, "messages", version=1).num_rows == 600
     assert all(name.startswith(f"{uri}/streams/log_p/") for name in tables.uris(uri, "log:p"))
-    asked = "select count(*) as n, max(new600) as most from j"
+    asked = "select count(*) as n, max(new600) as most from log_j"
     found = queries.by_duckdb(uri, asked, None)
     assert found.to_pylist() == [{"n": 900, "most": 899}]
 

@@ -285,12 +285,12 @@ def test_a_queue_writes_each_message_as_it_was_given(collector, tally):
 
         def work(number):
             for begin in range(0, each, 20):
-                bodies = [f"{number}:{i}:\udcff{'x' * (i % 9)}" for i in range(begin, begin + 20)]
+                bodies = [b"%d:%d:\xff%s" % (number, i, b"x" * (i % 9)) for i in range(begin, begin + 20)]
                 if begin % 40:
                     assert writer.offer_many(bodies, type=f"type {number} \udcfe") == 20
                 else:
-                    for text in bodies:
-                        writer.send(text, type=f"type {number} \udcfe")
+                    for body in bodies:
+                        writer.send(body, type=f"type {number} \udcfe")
                 Litter()
 
         together(work)

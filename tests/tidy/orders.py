@@ -87,7 +87,7 @@ class Ordered:
 def sources() -> dict[str, str]:
     """folder/file → text."""
     native = ROOT / "native"
-    paths = [*sorted(native.glob("core/*/*.hpp")), *sorted(native.glob("bind/*.[hc]pp"))]
+    paths = [*sorted(native.rglob("core/**/*.hpp")), *sorted(native.rglob("bind/**/*.[hc]pp"))]
     return {path.relative_to(native).as_posix().removeprefix("core/"): path.read_text() for path in paths}
 
 
@@ -129,7 +129,7 @@ def _side(called: str, arguments: str, words: set[str]) -> str:
         return ""
     receiver, dot, method = found.groups()
     if receiver in (")", "]"):  # `word(i).release`: the name before the bracket is the receiver
-        receiver = _before_brackets(called[: found.start(2)])
+        receiver = anchors.name_before(called[: found.start(2)])
     if method in ("load", "store"):  # of the standard library's, in the bindings
         said = re.search(r"memory_order_(acquire|release)", arguments)
         return said[1] if said else ""
@@ -142,28 +142,6 @@ def _side(called: str, arguments: str, words: set[str]) -> str:
     return METHODS.get(method, "")
 
 
-def _closing(text: str, at: int) -> int:
-    """Where the bracket closes that opens at `at`."""
-    depth = 0
-    for index in range(at, len(text)):
-        depth += (text[index] in "([{") - (text[index] in ")]}")
-        if depth == 0:
-            return index
-    return len(text)
-
-
-def _before_brackets(text: str) -> str:
-    """The name that a call or an index stands behind."""
-    while text and text[-1] in ")]":
-        depth, at = 0, len(text)
-        while at and (depth or at == len(text)):
-            at -= 1
-            depth += (text[at] in ")]") - (text[at] in "([")
-        text = text[:at]
-    named = re.search(r"\w+$", text)
-    return named[0] if named else ""
-
-
 def ordered(texts: dict[str, str]) -> Iterator[Ordered]:
     """Every ordered operation of these sources (folder/file → text)."""
     words = {"value"}  # names of shared words, and of functions that give one
@@ -173,8 +151,9 @@ def ordered(texts: dict[str, str]) -> Iterator[Ordered]:
         if operation.file in (*SPELLED, *NO_WORDS):
             continue
         text = texts[operation.file]
-        arguments = text[operation.offset + 1 : _closing(text, operation.offset)].strip()
-        side = _side(text[: operation.offset].rstrip(), arguments, words)
+        arguments = text[operation.offset + 1 : anchors.closing(text, operation.offset) - 1].strip()
+        # Only the end of the text before it: a search would try each place of a file.
+        side = _side(text[max(0, operation.offset - 400) : operation.offset].rstrip(), arguments, words)
         if side:
             line = text.count("\n", 0, operation.offset) + 1
             claims, wrong = read_comment(comment_of(text.splitlines(), line))

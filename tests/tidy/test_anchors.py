@@ -59,7 +59,7 @@ def test_functions_are_found_by_their_names() -> None:
         ("f", "return word($a).acquire", "return word(1, 2).acquire"),
     ],
 )
-def test_a_pattern_fits_tokens(symbol: str, pattern: str, found: str) -> None:
+def test_a_pattern_fits_code(symbol: str, pattern: str, found: str) -> None:
     place = anchors.place(symbol, pattern, index())
     assert SOURCE[place.start : place.end] == found
 
@@ -68,11 +68,6 @@ def test_a_pattern_fits_tokens(symbol: str, pattern: str, found: str) -> None:
 def test_a_pattern_that_does_not_fit_once_is_refused(symbol: str, pattern: str) -> None:
     with pytest.raises(LookupError, match=symbol):
         anchors.place(symbol, pattern, index())
-
-
-def test_a_pattern_begins_and_ends_with_a_token() -> None:
-    with pytest.raises(ValueError, match="begins and ends"):
-        anchors.places("f", "return $a", index())
 
 
 def test_holes_and_the_whole_can_be_used_again() -> None:
@@ -96,10 +91,8 @@ def test_an_operation_is_named_by_its_function() -> None:
 def test_each_planted_bug_fits_once(bug: Bug) -> None:
     changes = [(anchors.place(function, good, functions()), bad) for function, good, bad in bug.edits]
     changed = anchors.replaced(sources(), changes)
-    before = {name: [token.text for token in anchors.tokens_of(sources()[name])] for name in changed}
-    after = {name: [token.text for token in anchors.tokens_of(text)] for name, text in changed.items()}
     assert changed
-    assert all(before[name] != after[name] for name in changed)
+    assert all(text.split() != sources()[name].split() for name, text in changed.items())
     assert set(bug.rooms) <= set(PROGRAMS)
 
 

@@ -74,6 +74,12 @@ def test_every_ordered_operation_has_a_comment() -> None:
     assert [f"{operation.where}: {operation.wrong}" for operation in OPERATIONS if operation.wrong] == []
 
 
+def test_memory_orders_are_spelled_in_one_file() -> None:
+    for name, text in orders.sources().items():
+        if not name.startswith("bind/") and name != "ground/atomics.hpp":
+            assert re.search(r"memory_order|\basm\b", text) is None, name
+
+
 def test_partners_hold_an_operation_of_the_same_number() -> None:
     carriers = defaultdict(set)
     for operation, claim in PAIRED:

@@ -4,7 +4,7 @@ import dataclasses
 
 import penstock
 import penstock.spark.pipeline
-from penstock import typed
+from penstock.front import typed
 
 
 @dataclasses.dataclass

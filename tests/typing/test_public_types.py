@@ -6,7 +6,7 @@ from pathlib import Path
 
 import penstock
 import penstock.types
-from penstock import joining, typed, verbs
+from penstock.front import joining, typed, verbs
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "api.md").read_text()
 
@@ -36,4 +36,4 @@ def test_the_reference_has_every_typed_opener():
     openers = {name for name in vars(typed) if name.split("_")[0] in ("publish", "subscribe", "join")}
     assert len(openers) > 8
     assert all(inspect.getdoc(getattr(typed, name)) for name in openers)
-    assert "automodule:: penstock.typed" in REFERENCE
+    assert "automodule:: penstock.front.typed" in REFERENCE

@@ -13,8 +13,11 @@ inline constexpr uint32_t lease_words = buffer_count_max / 64;
 //     page 0       Header, with FrameWords
 //     4096 …       a ring of notes: RingControl, RingSlot × slot_count, its circle
 //     128-aligned  FrameBuffer × buffer_count
-//     128-aligned  FrameLeases × slot_count
+//     next page    FrameLeases × slot_count
 //     page + 128   buffer_count buffers, whole pages apart
+//     next page    LatencySlot × slot_count
+//
+// A subscription writes its slot, its leases and its latencies. It maps the pages of the rest to be read only.
 
 // ---- the header's own words of a frames channel; the creator ----
 struct FrameWords {
@@ -24,6 +27,12 @@ struct FrameWords {
     uint32_t unused;       // 28
 };
 static_assert(sizeof(FrameWords) == 32 && offsetof(FrameWords, buffer_bytes) == 16 && offsetof(FrameWords, buffer_count) == 24);
+
+// Whether publications wait for a subscription until it has received a frame: the word `waits` of its slot. The last two are
+// waited for only by a publication that waits: one that was opened so, or one that waits for another subscription.
+inline constexpr uint32_t waits_never = 0, waits_always = 1;
+inline constexpr uint32_t waits_with_others = 2;  // a recorder: when the publication waits for anybody
+inline constexpr uint32_t waits_where_opened = 3; // one that reads every frame: when the publication was opened to wait
 
 // A buffer's content. The publication writes it.
 struct alignas(cache_line) FrameBuffer {
@@ -59,14 +68,18 @@ struct PoolGeometry {
         return (ring.capacity / (2 * buffers) & ~(frame_alignment - 1)) - header_length -
                static_cast<uint32_t>(sizeof(FrameNote));
     }
+    // Bytes that each frame takes in a recording with its pixels: its header, note and fields as well.
+    uint64_t cell() const { return align_frame(header_length + sizeof(FrameNote) + fields_max() + frame_bytes); }
     uint64_t stride() const { return align(frame_bytes, platform::buffer_alignment); }
     uint64_t words_offset() const { return align(ring_data_offset(ring.slot_count) + ring.capacity, cache_pair); }
-    uint64_t leases_offset() const { return align(words_offset() + buffers * sizeof(FrameBuffer), cache_pair); }
+    uint64_t leases_offset() const { return align(words_offset() + buffers * sizeof(FrameBuffer), platform::buffer_alignment); }
     // Not at a page's begin: an array that is copied out begins 16 bytes behind one, for which see copy_bytes.
-    uint64_t buffers_offset() const {
-        return align(leases_offset() + ring.slot_count * sizeof(FrameLeases), platform::buffer_alignment) + cache_pair;
+    uint64_t buffers_offset() const { return buffers_page() + cache_pair; }
+    uint64_t buffers_page() const {
+        return align(leases_offset() + ring.slot_count * sizeof(FrameLeases), platform::buffer_alignment);
     }
-    uint64_t file_size() const { return buffers_offset() + buffers * stride() + latency_size(ring.slot_count); }
+    uint64_t buffers_end() const { return align(buffers_offset() + buffers * stride(), platform::buffer_alignment); }
+    uint64_t file_size() const { return buffers_end() + latency_size(ring.slot_count); }
 
   private:
     static uint64_t align(uint64_t value, uint64_t to) { return (value + to - 1) & ~(to - 1); }

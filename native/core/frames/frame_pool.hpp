@@ -20,6 +20,12 @@ class FramePool {
           buffers_(reinterpret_cast<FrameBuffer *>(map_->bytes() + geometry_.words_offset())),
           leases_(reinterpret_cast<FrameLeases *>(map_->bytes() + geometry_.leases_offset())) {}
 
+    // A subscription's: its mapping only reads the notes and the frames from now on.
+    void only_read() {
+        map_->protect(ring_data_offset(geometry_.ring.slot_count), geometry_.leases_offset());
+        map_->protect(geometry_.buffers_page(), geometry_.buffers_end());
+    }
+
     const PoolGeometry &geometry() const { return geometry_; }
     const OpenedFrames &opened() const { return opened_; }
     const std::shared_ptr<Ring> &ring() const { return ring_; }
@@ -49,15 +55,18 @@ class FramePool {
     }
 
     // The stream's position below which every frame was received or passed over by all subscriptions that publications wait for.
-    // It stays true: a subscription that is not seen here begins at the end of the stream, behind all of it.
-    uint64_t received() const {
+    // A subscription that is not seen here begins at the end of the stream, behind all of it, or with frames before that end: so
+    // the publication looks again each time before it takes a buffer. `opened`: the publication was opened to wait for all that
+    // read every frame.
+    uint64_t received(bool opened) const {
         uint64_t least = ring_->write_position();
-        // SYNC 32: pairs with FrameReader::sit_down; forbids looking for subscriptions before the frames below `least` are
-        // published: one that is not seen could begin before them
+        // SYNC 32: pairs with FrameReader::sit_down, FrameReader::go_back; forbids looking for subscriptions before the frames
+        // below `least` are published: one that is not seen could begin before them
         full_fence();
+        const bool waits = opened || waits_for_anybody();
         for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
             const RingSlot &s = ring_->slot(slot);
-            if (s.identity.waits.relaxed() == 0) continue;
+            if (!waited_for(s, waits, opened)) continue;
             // A frame that was received is leased before the position says so, and the fences of SYNC 15 stand between the two
             // on both sides.
             least = std::min(least, s.reader.position.relaxed());
@@ -70,11 +79,12 @@ class FramePool {
     struct Holder {
         uint32_t pid = 0, unread = 0, leased = 0;
     };
-    bool slowest(Holder &slowest) const {
+    bool slowest(Holder &slowest, bool opened) const {
+        const bool waiting = opened || waits_for_anybody();
         for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
             const RingSlot &s = ring_->slot(slot);
             Holder one{s.identity.pid.relaxed()};
-            const bool waits = s.identity.waits.relaxed() != 0;
+            const bool waits = waited_for(s, waiting, opened);
             for (uint32_t buffer = 0; buffer < geometry_.buffers; ++buffer) {
                 const bool full = stamp(buffer).relaxed() != 0;
                 one.unread += full && waits && position(buffer).relaxed() >= s.reader.position.relaxed() ? 1 : 0;
@@ -107,6 +117,15 @@ class FramePool {
     }
 
   private:
+    static bool waited_for(const RingSlot &slot, bool waits, bool opened) {
+        const uint32_t how = slot.identity.waits.relaxed();
+        return how == waits_always || (how == waits_with_others && waits) || (how == waits_where_opened && opened);
+    }
+    bool waits_for_anybody() const {
+        for (uint32_t slot = 0, end = used(); slot < end; ++slot)
+            if (ring_->slot(slot).identity.waits.relaxed() == waits_always) return true;
+        return false;
+    }
     uint32_t used() const { return std::min(ring_->control().used.value.relaxed(), geometry_.ring.slot_count); }
     uint32_t words() const { return (geometry_.buffers + 63) / 64; }
     bool leases_anything(uint32_t slot) const {

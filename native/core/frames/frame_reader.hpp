@@ -19,9 +19,11 @@ struct Frame {
 
 class FrameReader {
   public:
-    // `waits`: publications wait until it has received a frame before they reuse its buffer.
-    FrameReader(std::shared_ptr<FramePool> pool, Start start, bool conflate, bool waits = false)
-        : pool_(std::move(pool)), ring_(pool_->ring(), start, conflate, [this, waits] { sit_down(waits); }),
+    // `waits`: whether publications wait until it has received a frame before they reuse its buffer, as waits_* say.
+    FrameReader(std::shared_ptr<FramePool> pool, Start start, bool conflate, uint32_t waits = waits_never)
+        : pool_(std::move(pool)), ring_(
+                                      pool_->ring(), start, conflate, [this, waits] { sit_down(waits); },
+                                      [this, waits](RingReader &ring, uint64_t count) { go_back(ring, count, waits); }),
           held_(pool_->geometry().buffers), waits_(waits) {}
     // In a forked child: a slot of its own; the leases stay its parent's.
     void rejoin() {
@@ -48,7 +50,7 @@ class FrameReader {
                 return true;
             }
             ring_.missed(frame.message);
-            if (waits_) event_notify(pool_->room());
+            if (waits_ != waits_never) event_notify(pool_->room());
         }
         return false;
     }
@@ -69,7 +71,7 @@ class FrameReader {
 
     uint64_t cell() const {
         const uint64_t bytes = pool_->geometry().frame_bytes;
-        const uint64_t cell = align_frame(header_length + sizeof(FrameNote) + fields_recorded() + bytes);
+        const uint64_t cell = pool_->geometry().cell();
         if (cell > INT32_MAX)
             throw Error(Code::invalid, pool_->where() + ": frames of " + std::to_string(bytes) +
                                            " bytes are too large to be recorded with their pixels: at most 2 GiB");
@@ -97,13 +99,13 @@ class FrameReader {
 
     // Publications go on without it: the handle was closed, though frames may still be leased.
     void stop_waiting() {
-        if (!waits_) return;
-        pool_->ring()->me().identity.waits.relaxed(0);
+        if (waits_ == waits_never) return;
+        pool_->ring()->me().identity.waits.relaxed(waits_never);
         event_notify(pool_->room());
     }
     void leave() {
         pool_->ring()->detach();
-        if (waits_) event_notify(pool_->room());
+        if (waits_ != waits_never) event_notify(pool_->room());
     }
 
     void give_back(uint32_t buffer) {
@@ -115,17 +117,14 @@ class FrameReader {
   private:
     uint64_t cells_before(uint64_t sequence) const { return (sequence - pool_->geometry().ring.start_sequence) * cell(); }
     uint64_t cell_position_of(const Frame &frame) const { return cells_before(frame.sequence); }
-    uint64_t fields_recorded() const {
-        return std::min<uint64_t>(std::max<uint64_t>(512, pool_->geometry().frame_bytes / 16), pool_->geometry().fields_max());
-    }
     void fill_cell(std::vector<uint8_t> &buffer, Run &run) {
         const uint64_t bytes = pool_->geometry().frame_bytes, size = cell();
-        if (next_.meta.size() > fields_recorded()) {
+        if (next_.meta.size() > pool_->geometry().fields_max()) {
             give_back(next_.note.buffer);
             throw Error(Code::too_large, pool_->where() + ": frame " + std::to_string(next_.sequence) + " has " +
                                              std::to_string(next_.meta.size()) +
                                              " bytes of fields; recorded with its pixels it may have " +
-                                             std::to_string(fields_recorded()));
+                                             std::to_string(pool_->geometry().fields_max()));
         }
         Message message = next_.message;
         message.length = sizeof(FrameNote) + next_.meta.size() + bytes;
@@ -163,13 +162,42 @@ class FrameReader {
     }
 
     // In a slot just taken, before the start is looked for.
-    void sit_down(bool waits) {
+    void sit_down(uint32_t waits) {
         pool_->take_over(pool_->ring()->mine());
-        if (!waits) return;
-        pool_->ring()->me().identity.waits.relaxed(1);
+        if (waits == waits_never) return;
+        pool_->ring()->me().identity.waits.relaxed(waits);
         // SYNC 32: pairs with FramePool::received; forbids looking for the end of the stream before this subscription is visible:
         // a publication could reuse the buffer of a frame that comes behind that end
         full_fence();
+    }
+
+    // To the newest `count` frames, or to those whose buffers were not recycled, without one that is missing between.
+    void go_back(RingReader &ring, uint64_t count, uint32_t waits) const {
+        std::vector<uint64_t> positions(std::min<uint64_t>(count, pool_->geometry().buffers));
+        bool placed = false;
+        for (uint32_t turn = 0; turn < turns_max; ++turn) {
+            Message newest;
+            uint64_t number = 0;
+            if (!ring.newest(newest, number)) break; // there is none yet, or a lap came in between
+            const uint64_t kept = find_kept(number, positions);
+            if (kept == 0 || !ring.go_to(positions[kept - 1], number - (kept - 1))) continue;
+            // SYNC 32: pairs with FramePool::received; forbids looking for a newer frame before the start is visible: a
+            // publication that has published one since could reuse the buffer of the one that is taken for the newest
+            full_fence();
+            placed = true;
+            if (waits == waits_never || ring.is_newest(newest.position)) return;
+        }
+        if (!placed) ring.go_to_end();
+    }
+    // Where the notes of frame `number` and those before it are, newest first, as far as all of them are kept; how many.
+    uint64_t find_kept(uint64_t number, std::vector<uint64_t> &positions) const {
+        constexpr uint64_t none = UINT64_MAX;
+        std::fill(positions.begin(), positions.end(), none);
+        for (uint32_t buffer = 0; buffer < pool_->geometry().buffers; ++buffer) {
+            const uint64_t stamp = pool_->stamp(buffer).relaxed(), back = (frame_stamp(number) - stamp) >> 1;
+            if (stamp != 0 && back < positions.size()) positions[back] = pool_->position(buffer).relaxed();
+        }
+        return static_cast<uint64_t>(std::find(positions.begin(), positions.end(), none) - positions.begin());
     }
 
     bool lease(uint32_t buffer, uint64_t sequence) {
@@ -204,7 +232,7 @@ class FrameReader {
     RingReader ring_;
     std::vector<uint32_t> held_; // leases of each buffer through this reader
     uint32_t leases_ = 0;        // buffers held
-    const bool waits_;
+    const uint32_t waits_;
     Frame next_; // for the recorder, leased while held_back_
     bool held_back_ = false;
 };

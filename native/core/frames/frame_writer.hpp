@@ -12,8 +12,9 @@ inline constexpr uint32_t no_buffer = UINT32_MAX;
 
 class FrameWriter {
   public:
-    FrameWriter(std::shared_ptr<FramePool> pool, std::shared_ptr<ManualClock> clock)
-        : pool_(std::move(pool)), ring_(pool_->ring(), std::move(clock)) {
+    // `waits`: for all subscriptions that read every frame, and not only for those that ask for it.
+    FrameWriter(std::shared_ptr<FramePool> pool, std::shared_ptr<ManualClock> clock, bool waits = false)
+        : pool_(std::move(pool)), ring_(pool_->ring(), std::move(clock)), waits_(waits) {
         arrange();
     }
     void join() {
@@ -22,6 +23,7 @@ class FrameWriter {
     }
 
     FramePool &pool() const { return *pool_; }
+    bool waits() const { return waits_; }
     RingWriter &ring() { return ring_; }
     const RingWriter &ring() const { return ring_; }
     size_t meta_max() const { return pool_->geometry().fields_max(); }
@@ -58,7 +60,6 @@ class FrameWriter {
     // The buffers in the order in which they are to be used: those that hold nothing, then by age. Numbers may wrap. A stamp
     // without a note was left by a publication that died between the two.
     void arrange() {
-        passed_ = 0;
         for (uint32_t buffer = 0; buffer < pool_->geometry().buffers; ++buffer)
             if (pool_->position(buffer).relaxed() >= ring_.position()) pool_->stamp(buffer).relaxed(0);
         const uint64_t next = frame_stamp(ring_.sequence());
@@ -73,22 +74,16 @@ class FrameWriter {
     }
 
     uint32_t find() {
+        const uint64_t received = pool_->received(waits_);
         for (size_t i = 0; i < order_.size(); ++i) {
             const uint32_t buffer = order_[i];
-            if (awaited(buffer)) break; // those behind it are younger
+            const bool full = pool_->stamp(buffer).relaxed() != 0;
+            if (full && pool_->position(buffer).relaxed() >= received) break; // awaited; those behind it are younger
             if (!recycle(buffer)) continue;
             order_.erase(order_.begin() + static_cast<ptrdiff_t>(i));
             return buffer;
         }
         return no_buffer;
-    }
-
-    // Whether a subscription that publications wait for has yet to receive the frame in this buffer.
-    bool awaited(uint32_t buffer) {
-        if (pool_->stamp(buffer).relaxed() == 0) return false;
-        const uint64_t at = pool_->position(buffer).relaxed();
-        if (at >= passed_) passed_ = pool_->received();
-        return at >= passed_;
     }
 
     // Takes the frame out of a buffer, unless somebody leases it. The stamp changes first and the leases are looked at
@@ -110,7 +105,7 @@ class FrameWriter {
     RingWriter ring_;
     std::vector<uint32_t> order_; // buffers that are not open, in the order of their use
     std::vector<uint8_t> note_;
-    uint64_t passed_ = 0; // as far as FramePool::received() was when it was asked last
+    const bool waits_;
 };
 
 } // namespace penstock

@@ -46,6 +46,26 @@ class ForkGuard {
     Seat *first_ = nullptr;
 };
 
+inline struct flock whole_byte(uint64_t byte, short type) {
+    struct flock range = {};
+    range.l_type = type;
+    range.l_whence = SEEK_SET;
+    range.l_start = static_cast<off_t>(byte);
+    range.l_len = 1;
+    return range;
+}
+
+// The kernel's lock on this byte of the file: F_UNLCK for nobody's, F_RDLCK for that of a member, which has entered the byte,
+// F_WRLCK for that of a process that takes the byte or clears what is there. By F_OFD_GETLK the locks of `fd` itself are not
+// seen; by F_GETLK they are.
+inline short lock_on(int fd, int command, uint64_t byte) {
+    struct flock range = whole_byte(byte, F_WRLCK);
+    return fcntl(fd, command, &range) != 0 ? short{F_RDLCK} : range.l_type;
+}
+// For looks from outside. A handle looks at its own file through the description that holds its own lock.
+inline bool holds_any(int fd, uint64_t byte) { return lock_on(fd, F_GETLK, byte) != F_UNLCK; }
+inline bool holds_member(int fd, uint64_t byte) { return lock_on(fd, F_GETLK, byte) == F_RDLCK; }
+
 class Seat {
   public:
     // Opens the file of `fd` once more. The lock must be on a description that no mapping refers to: a forked child
@@ -73,12 +93,16 @@ class Seat {
 
     bool try_take(uint64_t byte) { return lock(byte, F_WRLCK) == 0; }
     void give_back(uint64_t byte) { lock(byte, F_UNLCK); }
-    // Whether another open file description holds the byte. One's own lock is not seen.
-    bool taken_by_other(uint64_t byte) {
-        struct flock range = whole(byte, F_WRLCK);
-        if (fcntl(fd_, F_OFD_GETLK, &range) != 0) return true;
-        return range.l_type != F_UNLCK;
+    // The byte's owner is a member from now on. Its lock becomes a shared one, without a gap: nobody else gets the byte. A
+    // count tells it from the lock of a process that takes the byte, or clears a dead owner's slot.
+    void enter(uint64_t byte) {
+        if (lock(byte, F_RDLCK) != 0) fail_system(place_ + ": cannot lock a slot");
     }
+    int descriptor() const { return fd_; } // for looks at the file; -1 once it is closed
+    // Whether another open file description holds the byte. One's own lock is not seen.
+    bool taken_by_other(uint64_t byte) const { return lock_on(fd_, F_OFD_GETLK, byte) != F_UNLCK; }
+    // Whether another description has entered the byte.
+    bool member_at(uint64_t byte) const { return lock_on(fd_, F_OFD_GETLK, byte) == F_RDLCK; }
     const std::string &path() const { return path_; }
     const std::string &where() const { return place_; }
     void leave() {
@@ -109,14 +133,6 @@ class Seat {
         throw Error(Code::closed, place_ + " was removed before the fork: a forked child cannot open it again");
     }
     friend class ForkGuard;
-    static struct flock whole(uint64_t byte, short type) {
-        struct flock range = {};
-        range.l_type = type;
-        range.l_whence = SEEK_SET;
-        range.l_start = static_cast<off_t>(byte);
-        range.l_len = 1;
-        return range;
-    }
     // A URI has no space, and a path begins with a slash: so this finds where the one ends and the other begins.
     static std::string uri_of(const std::string &path) { return path.substr(0, path[0] == '/' ? path.size() : path.find(" (")); }
     static std::string file_of(const std::string &path) {
@@ -134,7 +150,7 @@ class Seat {
         return again >= 0 ? again : open_path(path); // without /proc
     }
     int lock(uint64_t byte, short type) {
-        struct flock range = whole(byte, type);
+        struct flock range = whole_byte(byte, type);
         return fcntl(fd_, F_OFD_SETLK, &range);
     }
 

@@ -12,6 +12,9 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace penstock {
 
@@ -32,10 +35,30 @@ class Mapping {
     ~Mapping() { munmap(bytes_ - guard, reserved()); }
     Mapping(const Mapping &) = delete;
     Mapping &operator=(const Mapping &) = delete;
+    // From now on this mapping only reads the whole pages from one offset to another: a write to them by mistake ends this
+    // process, and changes nothing that others read. Ranges come in order, before anybody else uses the mapping.
+    void protect(uint64_t from, uint64_t to) {
+        const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+        from = (from + page - 1) / page * page;
+        to = to / page * page;
+        if (from >= to) return;
+        if (mprotect(bytes_ + from, to - from, PROT_READ) != 0)
+            fail_system("cannot protect " + std::to_string(to - from) + " bytes");
+        protected_.emplace_back(from, to);
+    }
+    bool protects() const { return !protected_.empty(); }
     // Brings all of it into memory now, so that no later access faults. False where the kernel cannot (before 5.14).
     bool populate() const {
-        constexpr int populate_write = 23; // MADV_POPULATE_WRITE
-        return madvise(bytes_, size_, populate_write) == 0;
+        constexpr int populate_read = 22, populate_write = 23; // MADV_POPULATE_READ, MADV_POPULATE_WRITE
+        uint64_t done = 0;
+        auto fetch = [&](uint64_t to, int how) {
+            const bool there = done >= to || madvise(bytes_ + done, to - done, how) == 0;
+            done = to;
+            return there;
+        };
+        bool there = true;
+        for (const auto &[from, to] : protected_) there = fetch(from, populate_write) && fetch(to, populate_read) && there;
+        return fetch(size_, populate_write) && there;
     }
     uint8_t *bytes() const { return bytes_; }
     uint64_t size() const { return size_; }
@@ -46,6 +69,7 @@ class Mapping {
 
     uint8_t *bytes_;
     uint64_t size_;
+    std::vector<std::pair<uint64_t, uint64_t>> protected_;
 };
 
 inline uint64_t size_of_file(int fd) {

@@ -56,8 +56,8 @@ inline void write_frame_header(uint8_t *to, uint32_t term_offset, int32_t term_i
 }
 
 struct Start {
-    enum class From { newest, earliest, position } from = From::newest;
-    uint64_t position = 0;
+    enum class From { newest, earliest, position, last } from = From::newest;
+    uint64_t position = 0; // of last: how many of the newest messages that are kept come first
 };
 
 // Contiguous committed frames for raw readers (the recorder).

@@ -31,11 +31,13 @@ template <class Slot> class Participants {
     static constexpr int64_t patience_to_work_ns = 50'000;        // what is rare can be tried again later
 
     // Borrows `fd` for the call. `file`: the channel's bytes in memory, at least up to the end of `count` slots.
-    Participants(int fd, std::string path, uint8_t *file, uint32_t count)
-        : seat_(fd, std::move(path)), slots_(table_in(file)), count_(count), fork_generation_(ForkGuard::generation()) {}
+    // `each`: how many slots a member takes.
+    Participants(int fd, std::string path, uint8_t *file, uint32_t count, uint32_t each = 1)
+        : seat_(fd, std::move(path)), slots_(table_in(file)), count_(count), each_(each),
+          fork_generation_(ForkGuard::generation()) {}
     // The same participant in the same slot, of a file that has grown in place.
     Participants(Participants &&before, uint8_t *file, uint32_t count)
-        : seat_(std::move(before.seat_)), slots_(table_in(file)), count_(count), mine_(before.mine_),
+        : seat_(std::move(before.seat_)), slots_(table_in(file)), count_(count), each_(before.each_), mine_(before.mine_),
           generation_(before.generation_), fork_generation_(before.fork_generation_),
           attached_(std::exchange(before.attached_, false)) {}
     Participants(const Participants &) = delete;
@@ -74,10 +76,13 @@ template <class Slot> class Participants {
             return;
         }
         if (errno != EAGAIN && errno != EACCES) fail_system(where() + ": cannot lock a slot");
-        throw Error(Code::busy,
-                    where() + ": all " + std::to_string(count_) + " slots are taken; make the channel with a larger max_members");
+        const std::string most = std::to_string(count_ / each_);
+        throw Error(Code::busy, where() + ": it has " + most + " members, and takes no more (max_members=" + most +
+                                    "): let one close, or make the channel with a larger max_members");
     }
     void give_slot_back() { seat_.give_back(byte_of(mine_)); }
+    // The slot is this participant's, its words too: it is counted from now on. Before `state` says that it is there.
+    void enter() { seat_.enter(byte_of(mine_)); }
     // From here on detach is due. Also for a member without a slot, whose lock is on a byte of another kind.
     void joined() {
         attached_ = true;
@@ -124,6 +129,19 @@ template <class Slot> class Participants {
     // Whether a participant other than this one holds the slot, by the kernel's word.
     bool lives_elsewhere(uint32_t index) { return seat_.taken_by_other(byte_of(index)); }
 
+    // Whether `is_there(slot)` is true of a participant that lives, this one included. Both answers are of one owner: if the slot
+    // has changed hands between them, both are asked again.
+    template <class IsThere> bool lives(uint32_t index, IsThere &&is_there) const {
+        if (index == mine_) return attached_ && is_there(slot(index));
+        for (int attempt = 0; attempt < 4; ++attempt) { // each owner has its generation, so damaged memory alone needs more
+            const uint32_t generation = generation_at(index);
+            if (!is_there(slot(index))) return false;
+            const bool there = seat_.member_at(byte_of(index));
+            if (generation_at(index) == generation) return there && is_there(slot(index));
+        }
+        return false;
+    }
+
     // Does `clear` for a slot that nobody living holds, while its byte is ours, so that nobody else does or takes the slot.
     // False: somebody lives there, or it is this participant's own.
     template <class Clear> bool reap(uint32_t index, Clear &&clear) {
@@ -151,6 +169,10 @@ template <class Slot> class Participants {
   private:
     static constexpr uint32_t nowhere = ~0u - 1; // one more is still not 0: a thread without a slot can hold the lock
 
+    uint32_t generation_at(uint32_t index) const {
+        if constexpr (CountsOwners<Slot>) return slot(index).identity.generation.relaxed();
+        else return 0;
+    }
     static Slot *table_in(uint8_t *file) { return reinterpret_cast<Slot *>(file + slots_offset); }
     bool holder_lives(uint64_t holder) {
         const uint32_t index = slot_of(holder);
@@ -162,7 +184,7 @@ template <class Slot> class Participants {
 
     Seat seat_;
     Slot *const slots_;
-    const uint32_t count_;
+    const uint32_t count_, each_;
     uint32_t mine_ = nowhere, generation_ = 0, fork_generation_;
     bool attached_ = false;
 };

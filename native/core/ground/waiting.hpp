@@ -29,7 +29,7 @@ inline uint32_t event_announce(Atomic<uint32_t> &event) {
 // Stands between announcing and looking. Of a sleeper and a notifier, at least one then sees the other. It costs a system call,
 // so a waiter on many events announces itself on all of them and calls this once.
 inline void event_announced() {
-    // SYNC 7: pairs with event_notify, PipeTable::notify; forbids looking before the sleeper's bit is visible: the look could
+    // SYNC 7: pairs with event_notify, PeerTable::notify; forbids looking before the sleeper's bit is visible: the look could
     // miss the store and the notifier the bit, and nobody would wake the sleeper
     heavy_fence();
 }

@@ -57,13 +57,15 @@ inline void fill_log(const Mapping &map, Header *header, const LogGeometry &g) {
 inline void format_log(int fd, const LogGeometry &g, const std::string &metadata, const uint8_t boot_id[16], int64_t created_ns,
                        Kind kind = Kind::log) {
     check_geometry(g, Code::invalid);
-    const uint64_t size = log_file_size(g.slot_count, g.term_length);
+    const uint64_t size = log_file_size(g.slot_count, g.term_length, kind);
     if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
     const Mapping map(fd, size, true);
     Header *header = begin_header(map, kind, metadata, boot_id, created_ns);
     fill_log(map, header, g);
     header->magic.release(magic); // SYNC 0: pairs with find_header; forbids the magic being visible before the rest
 }
+
+inline uint64_t terms_end(const LogGeometry &g) { return terms_offset(g.slot_count) + terms * uint64_t{g.term_length}; }
 
 struct OpenedLog : OpenedChannel {
     LogGeometry geometry;
@@ -89,7 +91,7 @@ inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::str
         check_geometry(g, Code::corrupt);
         if (g.max_frame == 0) throw Error(Code::corrupt, "max_frame is 0");
     });
-    check_size(header, log_file_size(g.slot_count, g.term_length), size, where);
+    check_size(header, log_file_size(g.slot_count, g.term_length, kind), size, where);
     read_common(header, where, log);
     return log;
 }

@@ -4,6 +4,7 @@
 
 #include "ground/cache_line.hpp"
 #include "ground/channel_header.hpp"
+#include "ground/deaths.hpp"
 #include "ground/latency.hpp"
 
 namespace penstock {
@@ -12,7 +13,8 @@ namespace penstock {
 //     4096         Control
 //     8192         Slot × slot_count
 //     next page    three terms of term_length bytes; position p lies in term p / term_length mod 3
-//     behind them  LatencySlot × slot_count
+//     behind them  a sync queue's: MemberEvents
+//     at the end   LatencySlot × slot_count
 
 // ---- the header's own words of a log, or of a sync queue; the decider ----
 struct LogWords {
@@ -35,7 +37,7 @@ struct Control {
     Paired<Atomic<uint32_t>> sessions;  // 640: next session id
     struct alignas(cache_pair) Totals { // 768: of slots already given back; the holder of `lock`
         Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, bytes_lost, repaired,
-            dropped, reaped;
+            dropped;
     } totals;
     uint8_t spare[4096 - 896];
 };
@@ -79,11 +81,25 @@ struct Slot {
     } writer;
     struct alignas(cache_pair) Counters { // 384: the owner; anyone may look
         Atomic<uint64_t> messages, bytes, back_pressure, bytes_lost, aborted, fragments;
+        Deaths deaths; // of all owners; the holder of the slot's byte
     } counters;
 };
 static_assert(sizeof(Slot) == 512 && offsetof(Slot, reader) == 128 && offsetof(Slot, writer) == 256);
 static_assert(offsetof(Slot, counters) == 384 && sizeof(Slot::Writer) == 128);
 static_assert(sizeof(Slot) == slot_size(Kind::log) && sizeof(Slot) == slot_size(Kind::sync));
+
+// ---- a sync queue's: the members that read and came or went last; the holder of `lock` ----
+inline constexpr uint32_t member_events_max = 256;
+struct MemberEvent {
+    Atomic<uint64_t> words[10]; // a MemberChange
+};
+template <uint32_t N> struct MemberEventTable {
+    Paired<Atomic<uint64_t>> count; // of all events that there were; the next one goes to last[count % N]
+    MemberEvent last[N];            // 128
+};
+using MemberEvents = MemberEventTable<member_events_max>;
+static_assert(sizeof(MemberEvent) == 80 && offsetof(MemberEvents, last) == 128);
+static_assert(sizeof(MemberEvents) == 128 + 80 * member_events_max);
 
 inline constexpr uint32_t term_length_min = platform::term_length_min;
 inline constexpr uint32_t term_length_max = 1u << 30;
@@ -92,8 +108,14 @@ inline constexpr uint32_t terms = 3;
 constexpr uint64_t terms_offset(uint64_t slot_count) {
     return (slots_offset + slot_count * sizeof(Slot) + 4095) & ~uint64_t{4095};
 }
-constexpr uint64_t log_file_size(uint64_t slot_count, uint64_t term_length) {
-    return terms_offset(slot_count) + terms * term_length + latency_size(slot_count);
+// Whole pages, and nothing else is in them: a subscription maps them to be read only.
+static_assert(terms_offset(2) % 4096 == 0 && terms_offset(slot_count_max) % 4096 == 0);
+static_assert(terms * uint64_t{64 * 1024} % 4096 == 0);
+constexpr uint64_t events_offset(uint64_t slot_count, uint64_t term_length) {
+    return terms_offset(slot_count) + terms * term_length;
+}
+constexpr uint64_t log_file_size(uint64_t slot_count, uint64_t term_length, Kind kind = Kind::log) {
+    return events_offset(slot_count, term_length) + (kind == Kind::sync ? sizeof(MemberEvents) : 0) + latency_size(slot_count);
 }
 
 } // namespace penstock

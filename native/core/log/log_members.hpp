@@ -7,7 +7,9 @@
 #include "ground/counts.hpp"
 #include "ground/member_name.hpp"
 #include "ground/participants.hpp"
+#include "ground/process_name.hpp"
 #include "log/log_layout.hpp"
+#include "log/member_events.hpp"
 
 #include <string>
 
@@ -15,28 +17,36 @@ namespace penstock {
 
 class LogMembers : public Participants<Slot> {
   public:
-    LogMembers(int fd, const std::string &path, uint8_t *file, uint32_t count)
-        : Participants(fd, path, file, count), control_(*reinterpret_cast<Control *>(file + control_offset)) {}
-    LogMembers(LogMembers &&before, uint8_t *file, uint32_t count)
-        : Participants(std::move(before), file, count), control_(*reinterpret_cast<Control *>(file + control_offset)) {}
+    // `events`: a sync queue's; null elsewhere, and while the channel is open.
+    LogMembers(int fd, const std::string &path, uint8_t *file, uint32_t count, uint32_t each, MemberEvents *events)
+        : Participants(fd, path, file, count, each), control_(*reinterpret_cast<Control *>(file + control_offset)),
+          events_(events) {}
+    LogMembers(LogMembers &&before, uint8_t *file, uint32_t count, MemberEvents *events)
+        : Participants(std::move(before), file, count), control_(*reinterpret_cast<Control *>(file + control_offset)),
+          events_(events) {}
+    const MemberEvents *events() const { return events_; }
 
     // ---- coming and going ----
 
     // Takes a slot. A publication gets a session; `start` sets a subscription's position. `name`: of a member of a sync queue.
     template <class Undo, class Start>
-    void attach(Role role, uint64_t drop_after_ns, const std::string &name, Undo &&undo, Start &&start) {
+    void attach(Role role, uint64_t drop_after_ns, const MemberName &name, Undo &&undo, Start &&start) {
         join(control_.lock.value, [&] {
-            if (me().identity.state.relaxed() != static_cast<uint32_t>(State::free)) control_.totals.reaped.bump(1); // it died
+            if (me().identity.state.relaxed() != static_cast<uint32_t>(State::free)) count_death(me().counters.deaths);
             clear_slot(mine(), undo);
             refuse_conflict(role, undo);
+            if (name.is_own()) refuse_namesake(role, name.now(), undo);
             Slot::Identity &identity = me().identity;
             identity.pid.relaxed(static_cast<uint32_t>(getpid()));
             identity.session.relaxed(
                 role == Role::subscription ? 0 : control_.sessions.value.add(1)); // SYNC -: under the lock; only its value counts
             identity.drop_after_ns.relaxed(drop_after_ns);
             identity.blocked_since.relaxed(0);
-            write_name(identity, name, static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
+            write_name(identity, name.now(), static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             start();
+            if (events_ != nullptr && role == Role::subscription) add_event(*events_, true, mine(), identity);
+            enter();
+            begin_owner(me().counters.deaths);
             // SYNC -: looked at under the lock, which orders it (SYNC 6); a look without the lock only guesses
             identity.role.release(static_cast<uint32_t>(role));
             identity.state.release(static_cast<uint32_t>(State::active)); // SYNC -: the same
@@ -57,8 +67,8 @@ class LogMembers : public Participants<Slot> {
         // SYNC -: under the lock, which orders it (SYNC 6)
         return reap_all([](const Slot &s) { return s.identity.state.acquire() != static_cast<uint32_t>(State::free); },
                         [&](uint32_t index) {
+                            count_death(slot(index).counters.deaths);
                             clear_slot(index, undo);
-                            control_.totals.reaped.bump(1);
                         });
     }
 
@@ -95,6 +105,13 @@ class LogMembers : public Participants<Slot> {
                 slot(i).identity.role.relaxed() == static_cast<uint32_t>(Role::subscription))
                 each(slot(i).reader.position);
     }
+    // The subscriptions that live, by the kernel's word; `visit` gets their slots. For people and for waits: nothing is cleaned
+    // by it.
+    template <class Visit> void each_reader(Visit &&visit) {
+        for (uint32_t i = 0; i < count(); ++i)
+            if (lives(i, [](const Slot &s) { return is_active(s, Role::subscription); })) visit(slot(i));
+    }
+
     // The position of the slowest subscription, or `otherwise`, if none is below that. Under the lock: nobody joins meanwhile.
     uint64_t slowest(uint64_t otherwise) const {
         for (uint32_t i = 0; i < count(); ++i) {
@@ -112,18 +129,16 @@ class LogMembers : public Participants<Slot> {
             if (is_active(slot(i), Role::subscription) && which(slot(i).reader.position.acquire())) ++found;
         return found;
     }
-    // The active subscription whose shown position is the lowest: its process, and that position. False if there is none.
-    bool slowest(uint32_t &pid, uint64_t &position) const {
+    // The living subscription whose shown position is the lowest: its process, and that position. False if there is none.
+    bool slowest(uint32_t &pid, uint64_t &position) {
         bool found = false;
-        for (uint32_t i = 0; i < count(); ++i) {
-            const Slot &s = slot(i);
-            if (!is_active(s, Role::subscription)) continue; // SYNC -: for an error's text; nothing is cleaned by it
+        each_reader([&](const Slot &s) {
             const uint64_t shown = s.reader.position.relaxed();
-            if (found && shown >= position) continue;
+            if (found && shown >= position) return;
             found = true;
             position = shown;
             pid = s.identity.pid.relaxed();
-        }
+        });
         return found;
     }
     // Whether a living subscription that refuses to make writers wait shows a position below `needed`; its name.
@@ -149,8 +164,20 @@ class LogMembers : public Participants<Slot> {
                     found = i;
             if (found == count()) return;
             if (attempt == 0 && reap(undo)) continue;
-            throw Error(Code::busy, where() + ": process " + std::to_string(slot(found).identity.pid.relaxed()) +
+            throw Error(Code::busy, where() + ": " + process_name(slot(found).identity.pid.relaxed(), seat().descriptor()) +
                                         (role == Role::exclusive ? " already publishes here" : " publishes here exclusively"));
+        }
+    }
+
+    // A name of its own has one living reader and one living writer: both may belong to the same member.
+    template <class Undo> void refuse_namesake(Role role, const std::string &name, Undo &&undo) {
+        const bool reads = role == Role::subscription;
+        for (uint32_t i = 0; i < count(); ++i) {
+            const Slot &s = slot(i);
+            if (i == mine() || (reads ? !is_active(s, role) : !publishes(s)) || read_name(s.identity) != name) continue;
+            const uint32_t pid = s.identity.pid.relaxed();
+            if (reap(undo) && !is_active(s, role) && !publishes(s)) continue; // it has died
+            throw_name_taken(where(), name, process_name(pid, seat().descriptor()));
         }
     }
 
@@ -162,6 +189,7 @@ class LogMembers : public Participants<Slot> {
         Control::Totals &totals = control_.totals;
         Slot::Counters &counts = s.counters;
         const bool reads = s.identity.role.relaxed() == static_cast<uint32_t>(Role::subscription);
+        if (events_ != nullptr && reads) add_event(*events_, false, index, s.identity);
         move_count(counts.messages, reads ? totals.messages_received : totals.messages_sent);
         move_count(counts.bytes, reads ? totals.bytes_received : totals.bytes_sent);
         move_count(counts.back_pressure, totals.back_pressure);
@@ -174,6 +202,7 @@ class LogMembers : public Participants<Slot> {
     }
 
     Control &control_;
+    MemberEvents *const events_;
     uint32_t publisher_ = 0; // where one was found last
 };
 

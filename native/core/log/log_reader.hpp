@@ -5,6 +5,7 @@
 
 #include "ground/assembler.hpp"
 #include "ground/message.hpp"
+#include "log/completed.hpp"
 #include "log/term_log.hpp"
 
 #include <string>
@@ -14,7 +15,7 @@ namespace penstock {
 
 class LogReader {
   public:
-    LogReader(std::shared_ptr<TermLog> log, Start start, uint64_t drop_after_ns, std::string name = {})
+    LogReader(std::shared_ptr<TermLog> log, Start start, uint64_t drop_after_ns, MemberName name = {})
         : log_(std::move(log)), drop_after_ns_(drop_after_ns), name_(std::move(name)) {
         join(start);
     }
@@ -23,7 +24,7 @@ class LogReader {
     struct Early {
         explicit Early() = default;
     };
-    LogReader(std::shared_ptr<TermLog> log, Early, uint64_t drop_after_ns, std::string name)
+    LogReader(std::shared_ptr<TermLog> log, Early, uint64_t drop_after_ns, MemberName name)
         : log_(std::move(log)), position_(log_->geometry().start_position), shown_(position_), drop_after_ns_(drop_after_ns),
           name_(std::move(name)) {
         joined();
@@ -214,6 +215,7 @@ class LogReader {
         lost_ += bytes;
         counters_->bytes_lost.bump(bytes);
     }
+    static bool is_data(uint64_t word0) { return frame_type(word0) == static_cast<uint16_t>(FrameType::data); }
     static bool is_lost(uint64_t word0) {
         return frame_type(word0) == static_cast<uint16_t>(FrameType::pad) && (frame_flags(word0) & flag_lost) != 0;
     }
@@ -252,6 +254,7 @@ class LogReader {
         const uint64_t earliest = log_->earliest(), tail = log_->tail();
         if (start.from == Start::From::newest) position_ = tail;
         else if (start.from == Start::From::earliest) position_ = earliest;
+        else if (start.from == Start::From::last) position_ = find_last(start.position, earliest, tail);
         else position_ = find_position(start.position, earliest, tail);
         shown_ = position_;
         log_->me().reader.position.release(position_); // SYNC -: under the lock, and nothing was read yet
@@ -261,21 +264,68 @@ class LogReader {
         if (wanted < earliest || wanted > tail)
             throw Error(Code::invalid, log_->where() + ": position " + std::to_string(wanted) + " is not kept; positions from " +
                                            std::to_string(earliest) + " to " + std::to_string(tail) + " are");
-        uint64_t at = std::max(earliest, wanted & ~uint64_t{log_->geometry().term_length - 1});
-        while (at < wanted) {
-            // SYNC 1: pairs with LogWriter::fill_run; forbids reading the lengths of a run before that of its first frame, which
-            // is stored last
-            const uint64_t word0 = log_->frame(at)->word0.acquire();
-            if (frame_length(word0) <= 0)
-                throw Error(Code::busy,
-                            log_->where() + ": a frame before position " + std::to_string(wanted) + " is still being written");
-            at += check_frame_at(word0, at);
-        }
+        const uint64_t at = walk(std::max(earliest, term_start(wanted)), wanted, [](uint64_t, uint64_t) { return true; });
+        if (at < wanted)
+            throw Error(Code::busy,
+                        log_->where() + ": a frame before position " + std::to_string(wanted) + " is still being written");
         if (at != wanted)
             throw Error(Code::invalid, log_->where() + ": no message begins at position " + std::to_string(wanted) +
                                            "; the next one begins at " + std::to_string(at));
         return at;
     }
+
+    // Behind the message before the newest `count`, or at the oldest kept position. In a log the message that is completed later
+    // is the newer one. Positions only lead forward, so this walks from a term's start: the newest term's, unless it has too few
+    // messages. Fragments before that place, of messages that are complete behind it, are assembled.
+    uint64_t find_last(uint64_t count, uint64_t earliest, uint64_t tail) {
+        uint64_t from = std::max(earliest, term_start(tail)), end = 0;
+        Completed all = complete(from, tail, UINT64_MAX, end);
+        while (from > earliest && (all.count() < count || all.torn())) {
+            from = std::max(earliest, from - log_->geometry().term_length);
+            all = complete(from, tail, UINT64_MAX, end);
+        }
+        if (all.count() <= count) return from;
+        const Completed older = complete(from, tail, all.count() - count, end);
+        walk(older.oldest(end), end, [&](uint64_t at, uint64_t word0) {
+            const FrameHeader *frame = log_->frame(at);
+            const auto *payload = reinterpret_cast<const uint8_t *>(frame) + header_length;
+            const size_t size = static_cast<size_t>(frame_length(word0)) - header_length;
+            if (!is_data(word0) || !older.begun(frame->session, at)) return true;
+            read(payload, size);
+            assembler_.add(frame->session, frame_flags(word0) & flags_whole, at, payload, size);
+            return true;
+        });
+        return end;
+    }
+    // The messages that frames from a message's begin on complete, until there are `most`; and where that is.
+    Completed complete(uint64_t from, uint64_t tail, uint64_t most, uint64_t &end) {
+        Completed found;
+        end = walk(from, tail, [&](uint64_t at, uint64_t word0) {
+            if (found.count() == most) return false;
+            if (is_lost(word0)) found.lose();
+            if (!is_data(word0)) return true;
+            const FrameHeader *frame = log_->frame(at);
+            read(&frame->session, sizeof frame->session);
+            found.add(frame->session, frame_flags(word0) & flags_whole, at);
+            return true;
+        });
+        return found;
+    }
+    // Visits the frames that are committed up to `end`, under the log's lock, as long as `visit` says so; where that ends.
+    template <class Visit> uint64_t walk(uint64_t at, uint64_t end, Visit &&visit) {
+        while (at < end) {
+            // SYNC 1: pairs with Image::insert, Image::pad, LogWriter::commit, LogWriter::abort, LogWriter::fill_run,
+            // LogWriter::pad_term, LogWriter::pad_rest, LogRepair::pad_hole; forbids reading a frame, or behind it the lengths of
+            // a run, before the length that says that they are there
+            const uint64_t word0 = log_->frame(at)->word0.acquire();
+            if (frame_length(word0) <= 0) break;
+            const uint64_t step = check_frame_at(word0, at);
+            if (!visit(at, word0)) break;
+            at += step;
+        }
+        return at;
+    }
+    uint64_t term_start(uint64_t position) const { return position & ~uint64_t{log_->geometry().term_length - 1}; }
 
     std::shared_ptr<TermLog> log_;
     Message message_;
@@ -283,7 +333,7 @@ class LogReader {
     Slot::Counters *counters_ = nullptr;
     uint64_t position_ = 0, shown_ = 0, show_step_ = 0, lost_ = 0;
     const uint64_t drop_after_ns_;
-    const std::string name_;
+    const MemberName name_;
     bool assembled_waits_ = false;
     std::vector<uint64_t> held_;
 };

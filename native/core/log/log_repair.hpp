@@ -8,11 +8,16 @@
 #include "log/log_layout.hpp"
 #include "log/term_buffer.hpp"
 
+#include <functional>
+#include <utility>
+
 namespace penstock {
 
 class LogRepair {
   public:
-    LogRepair(const TermBuffer &buffer, Control &control) : buffer_(buffer), control_(control) {}
+    // `writable`: the same terms where they may be written, as a subscription maps them to be read. Asked for at a hole.
+    LogRepair(const TermBuffer &buffer, Control &control, std::function<TermBuffer()> writable)
+        : buffer_(buffer), control_(control), writable_(std::move(writable)) {}
 
     // With the slot's byte held: pads what its last owner claimed.
     void undo_claims(Slot &s, uint64_t limit) {
@@ -74,8 +79,9 @@ class LogRepair {
                position + buffer_.size() >= high;
     }
     void pad_hole(uint64_t position, uint64_t length, uint64_t seen) {
-        FrameHeader *at = buffer_.frame(position);
-        buffer_.write_header(at, position, 0, 0);
+        const TermBuffer writable = writable_();
+        FrameHeader *at = writable.frame(position);
+        writable.write_header(at, position, 0, 0);
         // SYNC 1: pairs with LogReader::look, LogReader::run; forbids the length being visible before the header
         if (at->word0.cas(seen, pack_word0(static_cast<uint32_t>(length), flags_whole, FrameType::pad)))
             control_.totals.repaired.bump(1);
@@ -84,6 +90,7 @@ class LogRepair {
 
     const TermBuffer &buffer_;
     Control &control_;
+    const std::function<TermBuffer()> writable_;
 };
 
 } // namespace penstock

@@ -9,7 +9,7 @@ namespace penstock {
 
 class LogWriter {
   public:
-    LogWriter(std::shared_ptr<TermLog> log, bool exclusive, std::shared_ptr<ManualClock> clock, std::string name = {})
+    LogWriter(std::shared_ptr<TermLog> log, bool exclusive, std::shared_ptr<ManualClock> clock, MemberName name = {})
         : log_(std::move(log)), clock_(std::move(clock)), exclusive_(exclusive), name_(std::move(name)) {
         join();
     }
@@ -278,7 +278,7 @@ class LogWriter {
             position += align_frame(length);
         }
         const auto first = static_cast<uint32_t>(pieces[0].length + header_length);
-        // SYNC 1: pairs with LogReader::look, LogReader::run, LogReader::find_position; forbids the first length being visible
+        // SYNC 1: pairs with LogReader::look, LogReader::run, LogReader::walk; forbids the first length being visible
         // before all frames of the run
         log_->frame(at)->word0.release(pack_word0(first, flags_whole, FrameType::data));
         clear_claim(0);
@@ -296,7 +296,7 @@ class LogWriter {
     uint32_t open_ = 0;
     int32_t session_ = 0;
     const bool exclusive_;
-    const std::string name_;
+    const MemberName name_;
 };
 
 } // namespace penstock

@@ -4,6 +4,7 @@
 // After Aeron's log buffers. Layout, orders and crash table: docs/design/term_log.md.
 #pragma once
 
+#include "ground/second_mapping.hpp"
 #include "log/log_file.hpp"
 #include "log/log_members.hpp"
 #include "log/log_repair.hpp"
@@ -23,16 +24,18 @@ class TermLog {
         : map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
           opened_(read_header(map_->bytes(), map_->size(), path, kind)), geometry_(opened_.geometry),
           buffer_(buffer_in(map_->bytes() + terms_offset(geometry_.slot_count), geometry_)),
-          members_(fd, path, map_->bytes(), geometry_.slot_count), clock_(std::move(clock)) {}
+          members_(fd, path, map_->bytes(), geometry_.slot_count, slots_each(kind), events_in(*map_, geometry_)),
+          clock_(std::move(clock)) {}
     // While the channel is open: no terms yet, only members. `map`: its short part.
     TermLog(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part)
         : map_(std::move(map)), geometry_(while_open(part)), buffer_(buffer_in(nullptr, geometry_)),
-          members_(fd, path, map_->bytes(), part.slots) {}
+          members_(fd, path, map_->bytes(), part.slots, slots_each(part.kind), nullptr) {}
     // The same member, in the same slot, once the channel is decided. `opened`: what `map`, the whole of it, says.
     TermLog(TermLog &&before, std::shared_ptr<Mapping> map, OpenedLog opened)
         : map_(std::move(map)), opened_(std::move(opened)), geometry_(opened_.geometry),
           buffer_(buffer_in(map_->bytes() + terms_offset(geometry_.slot_count), geometry_)),
-          members_(std::move(before.members_), map_->bytes(), geometry_.slot_count), clock_(std::move(before.clock_)) {}
+          members_(std::move(before.members_), map_->bytes(), geometry_.slot_count, events_in(*map_, geometry_)),
+          clock_(std::move(before.clock_)) {}
     ~TermLog() { detach(); }
 
     const LogGeometry &geometry() const { return geometry_; }
@@ -46,10 +49,14 @@ class TermLog {
     uint64_t sound(uint64_t position) const { return room_.sound(position); }
     uint64_t limit() const { return room_.limit(); }
     Slot &slot(uint32_t index) const { return members_.slot(index); }
+    const MemberEvents *events() const { return members_.events(); } // a sync queue's; null elsewhere
     Slot &me() const { return members_.me(); }
     uint32_t mine() const { return members_.mine(); }
     bool attached() const { return members_.attached(); }
     bool forked() const { return members_.forked(); }
+
+    // A subscription's: its mapping only reads the terms from now on. Its repairs write through a mapping of their own.
+    void only_read() { map_->protect(terms_offset(geometry_.slot_count), terms_end(geometry_)); }
 
     const TermBuffer &buffer() const { return buffer_; }
     FrameHeader *frame(uint64_t position) const { return buffer_.frame(position); }
@@ -89,7 +96,7 @@ class TermLog {
 
     // Takes a slot. A publication gets a session; a subscription's position is set by `start`, under the same lock.
     // `name`: of a member of a sync queue.
-    template <class Start> void attach(Role role, uint64_t drop_after_ns, Start start, const std::string &name = {}) {
+    template <class Start> void attach(Role role, uint64_t drop_after_ns, Start start, const MemberName &name = {}) {
         members_.attach(role, drop_after_ns, name, undo(), start);
         if (role == Role::subscription) event_notify(control_.space.value); // somebody may wait for it
     }
@@ -113,8 +120,9 @@ class TermLog {
 
     template <class Each> void positions(Each &&each) const { members_.positions(each); }
     template <class Which> uint32_t subscriptions(Which &&which) const { return members_.subscriptions(which); }
+    template <class Visit> void each_reader(Visit &&visit) { members_.each_reader(visit); }
+    bool slowest(uint32_t &pid, uint64_t &position) { return members_.slowest(pid, position); }
     // Whether a living subscription that refuses to make writers wait stands in the way of a claim of so many bytes; its name.
-    bool slowest(uint32_t &pid, uint64_t &position) const { return members_.slowest(pid, position); }
     // A look without the lock may mix the words of a slot's old and new owner, or see a dead one: so it is confirmed under the
     // lock.
     bool refused(uint64_t length, std::string &name) {
@@ -151,14 +159,27 @@ class TermLog {
     }
 
   private:
+    static constexpr uint32_t slots_each(Kind kind) { return kind == Kind::sync ? 2 : 1; } // a member of a queue reads and writes
+
     static LogGeometry while_open(const OpenPart &part) {
         LogGeometry g;
         g.term_length = term_length_min;
         g.slot_count = part.slots;
         return g;
     }
+    static MemberEvents *events_in(const Mapping &map, const LogGeometry &g) {
+        const bool sync = reinterpret_cast<const Header *>(map.bytes())->kind == static_cast<uint32_t>(Kind::sync);
+        return sync ? &events_of(map, g.slot_count, g.term_length) : nullptr;
+    }
     static TermBuffer buffer_in(uint8_t *bytes, const LogGeometry &g) {
         return {bytes, g.term_length, g.max_frame, g.initial_term_id, g.stream};
+    }
+    // The terms where a repair may write: those of this mapping, or where it only reads them, of another one. The caller holds
+    // the lock.
+    TermBuffer writable_terms() {
+        if (!map_->protects()) return buffer_;
+        if (!repair_map_) repair_map_ = map_again(seat(), map_->size(), true);
+        return buffer_in(repair_map_->bytes() + terms_offset(geometry_.slot_count), geometry_);
     }
     // The repair of a slot whose owner has gone.
     struct Undo {
@@ -173,7 +194,8 @@ class TermLog {
     Control &control_ = *reinterpret_cast<Control *>(map_->bytes() + control_offset);
     const TermBuffer buffer_;
     LogMembers members_;
-    LogRepair repair_{buffer_, control_};
+    std::shared_ptr<Mapping> repair_map_; // made at the first hole that this subscription fills
+    LogRepair repair_{buffer_, control_, [this] { return writable_terms(); }};
     LogRoom room_{buffer_, members_, control_, geometry_.window};
     MonotonicClock clock_;
     int64_t ended_look_ns_ = 0;

@@ -2,5 +2,5 @@
 // the images of all sessions of its endpoint. docs/design/network_log.md.
 #pragma once
 
-#include "net/udp_reader.hpp"
-#include "net/udp_writer.hpp"
+#include "net/receive/udp_reader.hpp"
+#include "net/send/udp_writer.hpp"

@@ -3,6 +3,7 @@
 
 #include "ground/cache_line.hpp"
 #include "ground/channel_file.hpp"
+#include "ground/deaths.hpp"
 #include "ground/frame_header.hpp"
 #include "ground/latency.hpp"
 #include "ground/open_channel.hpp"
@@ -30,7 +31,7 @@ struct PipeControl {
     Paired<Atomic<uint32_t>> changes;   // 128: grows when peers or pipes come, go or change hands; the holder of `lock`
     struct alignas(cache_pair) Totals { // 256: of peers that are gone; the holder of `lock`
         Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, messages_dropped,
-            messages_lost, returned, reaped;
+            messages_lost, returned;
         Atomic<uint64_t> written, read; // bytes of pipes, as positions count them
         Atomic<uint64_t> bytes_dropped, bytes_lost, redelivered;
     } totals;
@@ -73,10 +74,16 @@ constexpr bool sends_to(PeerRole from, PeerRole to) {
     }
 }
 
+// Whether peers of that role end when all that could answer have left. Servers and pushers wait for the next peer.
+constexpr bool ends_with_partner(PeerRole role) {
+    return role == PeerRole::pair || role == PeerRole::dealer || role == PeerRole::request;
+}
+
 // Whether the two can be on one channel.
 constexpr bool belong(PeerRole one, PeerRole other) {
     return one == other || one == PeerRole::tap || other == PeerRole::tap || sends_to(one, other) || sends_to(other, one);
 }
+constexpr bool reads_only(PeerRole role) { return role == PeerRole::pull || role == PeerRole::tap; }
 constexpr const char *role_name(PeerRole role) {
     constexpr const char *names[] = {"none", "push", "pull", "pair", "request", "reply", "dealer", "router", "tap"};
     return names[static_cast<uint32_t>(role) < 9 ? static_cast<uint32_t>(role) : 0];
@@ -95,6 +102,8 @@ struct PeerSlot {
         Atomic<uint64_t> joined_ns;
         Atomic<uint64_t> name[8]; // filled up with zeros
         Atomic<uint32_t> lossy;   // its messages may be dropped, the oldest first; a tap: nobody waits for it
+        Atomic<uint32_t> met;     // 1 once a peer that it exchanges messages with has been there; the holder of `lock`
+        Atomic<uint32_t> begun;   // a puller: 1 once it has looked for a message; the holder of `lock`
     } identity;
     struct alignas(cache_pair) Bell { // 128: any peer that has news for the owner
         Atomic<uint32_t> event;
@@ -104,6 +113,7 @@ struct PeerSlot {
             redelivered;
         Atomic<uint64_t> written, read; // bytes of pipes: the positions of the owner's two handles
         Atomic<uint64_t> bytes_dropped; // bytes of the frames of dropped messages
+        Deaths deaths;                  // of all owners; the holder of the slot's byte
     } counters;
     uint8_t spare[cache_pair];
 };

@@ -16,7 +16,7 @@ class PipeTap {
     PipeTap(std::shared_ptr<PipePeer> peer, uint64_t position) : peer_(std::move(peer)), position_(position) {}
     PipePeer &peer() { return *peer_; }
     uint64_t position() const { return position_; }
-    uint64_t missed() const { return peer_->missed(); }
+    uint64_t missed() const { return peer_->incoming().missed(); }
 
     // The messages that are there, about `max` bytes. If the run is empty and the position has moved on, messages are missing
     // there.
@@ -24,9 +24,9 @@ class PipeTap {
         Run run;
         frames_.clear();
         while (frames_.size() < max) {
-            const Message *message = peer_->look_oldest();
+            const Message *message = peer_->peek_oldest();
             if (message == nullptr) break;
-            if (const uint64_t missing = peer_->missed() + peer_->missing(); missing != noted_) {
+            if (const uint64_t missing = missed() + peer_->incoming().current().reader.missing(); missing != noted_) {
                 if (frames_.empty()) {
                     position_ += (missing - noted_) * missing_length;
                     noted_ = missing;
@@ -34,26 +34,27 @@ class PipeTap {
                 break;
             }
             append(*message, run);
-            peer_->take();
+            peer_->consume();
         }
         run.data = frames_.data();
         run.length = frames_.size();
         return run;
     }
     // That run is recorded: its senders may go on.
-    void take(const Run &run) {
+    void acknowledge(const Run &run) {
         position_ += run.length;
         peer_->acknowledge();
     }
 
   private:
     void append(const Message &message, Run &run) {
-        const PipeLink::Ends &ends = peer_->source().ends;
+        const PipeReader &reader = peer_->incoming().current().reader;
+        const PipeLink::Ends &ends = reader.ends();
         char name[name_max];
         copy_words_out(name, ends.name, sizeof name);
         const char *role = role_name(static_cast<PeerRole>(ends.role.relaxed()));
         const std::string prefix =
-            sync_prefix({name, strnlen(name, sizeof name)}, role, static_cast<uint32_t>(peer_->tag().kind));
+            sync_prefix({name, strnlen(name, sizeof name)}, role, static_cast<uint32_t>(reader.tag().kind));
         Message whole = message;
         whole.length = prefix.size() + message.length;
         const uint64_t step = align_frame(whole.length + header_length);

@@ -63,8 +63,9 @@ class PipeWriter {
         check_base();
     }
 
-    // Room for one more message behind what was written since the last flush. False if the mark or the capacity forbids it.
-    [[gnu::always_inline]] bool reserve(uint32_t length, Reservation &place) {
+    // Claims room for one more message behind what was written since the last flush. False if the mark or the capacity forbids
+    // it.
+    [[gnu::always_inline]] bool claim(uint32_t length, Reservation &room) {
         const uint64_t need = align_frame(uint64_t{length} + header_length), left = pipe_.left_to_the_end(end_);
         const uint64_t pad = need > left ? left : 0;
         if (!fits(pad + need) && (!look_again() || !fits(pad + need))) return false;
@@ -73,29 +74,29 @@ class PipeWriter {
             frame->word0.relaxed(pack_word0(static_cast<uint32_t>(pad), flags_whole, FrameType::pad));
             end_ += pad;
         }
-        place.payload = reinterpret_cast<uint8_t *>(pipe_.frame(end_)) + header_length;
-        place.position = end_;
-        place.length = length;
+        room.payload = reinterpret_cast<uint8_t *>(pipe_.frame(end_)) + header_length;
+        room.position = end_;
+        room.length = length;
         return true;
     }
     // The message in that room is complete; it is seen with the next flush.
-    void commit(const Reservation &place, const PipeTag &tag) {
-        FrameHeader *frame = pipe_.frame(place.position);
+    void commit(const Reservation &room, const PipeTag &tag) {
+        FrameHeader *frame = pipe_.frame(room.position);
         frame->term_offset = static_cast<uint32_t>(tag.id);
         frame->term_id = static_cast<int32_t>(static_cast<uint32_t>(tag.id >> 32));
         frame->session = static_cast<int32_t>(messages_); // its number, by which a reader knows how many were dropped before it
         frame->stream = tag.kind;
         frame->reserved = tag.time_ns;
         wrote(&frame->term_offset, header_length - sizeof frame->word0);
-        frame->word0.relaxed(pack_word0(place.length + header_length, flags_whole, FrameType::data));
-        end_ = place.position + align_frame(uint64_t{place.length} + header_length);
+        frame->word0.relaxed(pack_word0(room.length + header_length, flags_whole, FrameType::data));
+        end_ = room.position + align_frame(uint64_t{room.length} + header_length);
         ++messages_;
     }
     bool write(const void *data, uint32_t length, const PipeTag &tag) {
-        Reservation place;
-        if (!reserve(length, place)) return false;
-        copy_in(place.payload, data, length);
-        commit(place, tag);
+        Reservation room;
+        if (!claim(length, room)) return false;
+        copy_in(room.payload, data, length);
+        commit(room, tag);
         return true;
     }
     // Makes all messages written since the last flush visible at once. Returns the bytes of the pipe that they take.
@@ -139,7 +140,7 @@ class PipeWriter {
         }
     }
     void close() {
-        // SYNC 18: pairs with PipeTable::repair_pipes; forbids the pipe looking closed before the tail shows all that was
+        // SYNC 18: pairs with PipeTable::repair; forbids the pipe looking closed before the tail shows all that was
         // flushed: it would be freed with messages in it
         pipe_.link().writer.closed.release(1);
     }
@@ -153,7 +154,8 @@ class PipeWriter {
     // Counts a message that is not written here. A reader of the next one sees by its number that one is missing.
     void skip() { ++messages_; }
 
-    uint64_t tail() const { return tail_; }
+    // The peer that reads the pipe by now, or 0.
+    uint64_t reader() const { return pipe_.link().ends.to.relaxed(); }
     // Bytes and messages that were not acknowledged yet.
     uint64_t lag() const {
         const uint64_t acked = pipe_.link().reader.acked.acquire(); // SYNC -: a number for people; nothing is overwritten by it
@@ -170,7 +172,7 @@ class PipeWriter {
 
   private:
     bool fits(uint64_t need) const { return end_ + need - base_ <= pipe_.capacity() && messages_ - read_messages_ < mark_; }
-    [[gnu::noinline]] bool look_again() { // rare: reserve() stays small enough to stand in a batch's loop
+    [[gnu::noinline]] bool look_again() { // rare: claim() stays small enough to stand in a batch's loop
         const uint64_t before = base_, messages_before = read_messages_;
         // SYNC 19: pairs with PipeReader::acknowledge; forbids overwriting bytes before the reader's last look at them
         const uint64_t acked = pipe_.link().reader.acked.acquire();
@@ -212,7 +214,7 @@ class PipeReader {
     }
 
     // The next message, if there is one. It stays readable, and is this reader's, until it is acknowledged.
-    bool look(Message &found) {
+    bool peek(Message &found) {
         for (;;) {
             if (read_ >= tail_ && !look_for_more()) return false;
             FrameHeader *frame = pipe_.frame(read_);
@@ -237,28 +239,28 @@ class PipeReader {
             return true;
         }
     }
-    // The message that look() gave is in its owner's hands.
-    void take() {
+    // The message that peek() gave is in its owner's hands.
+    void consume() {
         claimed_ = false;
         redelivered_ = read_ < held_;
-        taken_ = {read_, number_};
+        last_ = {read_, number_};
         read_ = next_;
         if (number_ != next_number_) {
             missed_ += number_ - next_number_;
-            if (lossy_) missed_bytes_ += taken_.position - resumed_;
+            if (lossy_) missed_bytes_ += last_.position - resumed_;
         }
         resumed_ = read_;
         next_number_ = number_ + 1;
         if (!lossy_)
             pipe_.link().reader.read.relaxed(read_); // the next reader of this pipe knows by it which messages are redelivered
     }
-    // Acknowledges every message that was taken, except one that is held back and those behind it: the bytes may be overwritten,
-    // and nobody gets the messages again. True if the writer should be woken.
+    // Acknowledges every message that was consumed, except one that is held back and those behind it: the bytes may be
+    // overwritten, and nobody gets the messages again. True if the writer should be woken.
     bool acknowledge() {
-        const uint64_t done = back_ ? back_->position : read_;
+        const uint64_t done = held_back_ ? held_back_->position : read_;
         if (done == acked_) return false;
         acked_ = done;
-        messages_ = back_ ? back_->number : next_number_;
+        messages_ = held_back_ ? held_back_->number : next_number_;
         pipe_.link().reader.messages.relaxed(messages_);
         // SYNC 19: pairs with PipeWriter::look_again, PipeWriter::drop_oldest; forbids the bytes being free before they were read
         pipe_.link().reader.acked.release(acked_);
@@ -267,24 +269,24 @@ class PipeReader {
         shown_messages_ = messages_;
         return true;
     }
-    // The message taken last has not reached its owner yet, so that it is not acknowledged until hand_out().
+    // The message consumed last has not reached its owner yet, so that it is not acknowledged until hand_out().
     void hold_back() {
-        if (!back_ && taken_.position >= acked_ && taken_.position < read_) back_ = taken_;
+        if (!held_back_ && last_.position >= acked_ && last_.position < read_) held_back_ = last_;
     }
-    void hand_out() { back_.reset(); }
-    bool holds_back() const { return back_.has_value(); }
+    void hand_out() { held_back_.reset(); }
+    bool holds_back() const { return held_back_.has_value(); }
     bool drained() { return read_ >= tail_ && !look_for_more(); }
-    bool unacknowledged() const { return read_ != acked_; }
     // Safe to look at without the GIL.
     const Atomic<uint64_t> &tail_word() const { return pipe_.link().writer.tail; }
     uint64_t seen_tail() const { return tail_; }
     const PipeTag &tag() const { return tag_; }
+    const PipeLink::Ends &ends() const { return pipe_.link().ends; } // with the writer's name and role
     // Messages that the writer dropped, or that were lost with a dead reader of a lossy pipe.
     uint64_t missed() const { return missed_; }
-    uint64_t resumed() const { return resumed_; }           // behind the message taken last
+    uint64_t resumed() const { return resumed_; }           // behind the message consumed last
     uint64_t missed_bytes() const { return missed_bytes_; } // of a lossy pipe
     uint64_t missing() const { return claimed_ ? number_ - next_number_ : 0; }
-    bool redelivered() const { return redelivered_; } // the message taken last had been given to a reader that died with it
+    bool redelivered() const { return redelivered_; } // the message consumed last had been given to a reader that died with it
   private:
     bool look_for_more() {
         // SYNC 18: pairs with PipeWriter::flush; forbids reading a frame before the tail behind it
@@ -318,13 +320,13 @@ class PipeReader {
     PipeBytes pipe_;
     PipeTag tag_;
     uint64_t acked_, read_, tail_, from_, to_, messages_, next_number_, number_ = 0, missed_ = 0, held_, shown_, shown_messages_;
-    uint64_t next_ = 0; // behind what look() gave
+    uint64_t next_ = 0; // behind what peek() gave
     uint64_t resumed_ = 0, missed_bytes_ = 0;
-    struct Taken {
+    struct Consumed {
         uint64_t position = UINT64_MAX, number = 0;
     };
-    Taken taken_; // the message taken last
-    std::optional<Taken> back_;
+    Consumed last_; // the message consumed last
+    std::optional<Consumed> held_back_;
     const int32_t session_;
     const bool lossy_;
     bool claimed_ = false, redelivered_ = false;

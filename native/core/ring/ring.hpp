@@ -6,6 +6,7 @@
 #include "ground/clock.hpp"
 #include "ground/open_channel.hpp"
 #include "ground/participants.hpp"
+#include "ground/process_name.hpp"
 #include "ground/waiting.hpp"
 #include "ring/ring_layout.hpp"
 
@@ -38,6 +39,12 @@ class Ring {
         ring.geometry.capacity = platform::term_length_min;
         ring.geometry.slot_count = part.slots;
         return ring;
+    }
+
+    // A subscription's: its mapping only reads the circle from now on.
+    void only_read() {
+        const uint64_t circle = ring_data_offset(geometry_.slot_count);
+        map_->protect(circle, circle + geometry_.capacity);
     }
 
     const RingGeometry &geometry() const { return geometry_; }
@@ -90,14 +97,17 @@ class Ring {
     void attach_writer() {
         if (!members_.seat().try_take(lock_byte::writer)) {
             if (errno != EAGAIN && errno != EACCES) fail_system(where() + ": cannot lock the publication's byte");
-            throw Error(Code::busy, where() + ": process " + std::to_string(control_->writer.pid.relaxed()) +
+            throw Error(Code::busy, where() + ": " + process_name(control_->writer.pid.relaxed(), members_.seat().descriptor()) +
                                         " publishes here, and only one may");
         }
         RingControl::Writer &writer = control_->writer;
+        if (writer.state.relaxed() == 1) count_death(writer.deaths);
         writer.session.relaxed(writer.session.relaxed() + 1);
         writer.pid.relaxed(static_cast<uint32_t>(getpid()));
         writer.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
-        writer.state.release(1); // SYNC -: only `inspect` reads it; the kernel's lock says whether a publication lives
+        members_.seat().enter(lock_byte::writer);
+        begin_owner(writer.deaths); // if its predecessor died, `state` is 1 already: from here on it speaks of this one
+        writer.state.release(1);    // SYNC -: only `inspect` reads it; the kernel's lock says whether a publication lives
         writes_ = true;
         members_.joined();
     }
@@ -126,6 +136,8 @@ class Ring {
             s.identity.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             keep(s.reader.counts, s.identity.before);
             start();
+            members_.enter();
+            begin_owner(s.identity.deaths);
             // SYNC 12: pairs with Ring::for_each_reader, describe_ring; forbids the state being visible before the new owner's
             // words
             s.identity.state.release(1);
@@ -160,7 +172,7 @@ class Ring {
             if (s.identity.state.acquire() != 1) continue;
             if (i == members_.mine()) {             // one's own lock is not seen
                 visit(s.reader.position.acquire()); // SYNC -: the caller's own store
-            } else if (members_.lives_elsewhere(i)) {
+            } else if (members_.lives(i, is_there)) {
                 // SYNC 13: pairs with RingReader::show_position; forbids acting on the position before the reader is done with
                 // the messages below it
                 visit(s.reader.position.acquire());
@@ -192,10 +204,11 @@ class Ring {
     }
 
   private:
+    static bool is_there(const RingSlot &s) { return s.identity.state.relaxed() == 1; } // the kernel's lock orders owners
     // With the slot's byte held, so nobody is there. If the state says otherwise, the owner died.
     void clear_slot(RingSlot &s) {
-        // SYNC -: the kernel's lock on the slot's byte orders its owners; the count is for people
-        if (s.identity.state.acquire() == 1) control_->reaped.value.add(1);
+        // SYNC -: the kernel's lock on the slot's byte orders its owners
+        if (s.identity.state.acquire() == 1) count_death(s.identity.deaths);
         s.identity.waits.relaxed(0);
         s.identity.state.release(0); // SYNC -: the same lock orders it
     }

@@ -3,6 +3,7 @@
 
 #include "ground/cache_line.hpp"
 #include "ground/channel_file.hpp"
+#include "ground/deaths.hpp"
 #include "ground/frame_header.hpp"
 #include "ground/latency.hpp"
 #include "ground/open_channel.hpp"
@@ -36,6 +37,8 @@ constexpr uint64_t ring_origin(uint32_t session, uint64_t position) {
     return uint64_t{session} << 32 | static_cast<uint32_t>(position / frame_alignment);
 }
 
+inline constexpr uint32_t ring_parts = 32; // of the circle; the publication claims one of them ahead
+
 // ---- page 1 ----
 struct RingControl {
     struct alignas(cache_pair) Writer { // 0: the publication
@@ -46,17 +49,20 @@ struct RingControl {
         Atomic<uint32_t> session;       // 32: its number, one more than its predecessor's
         Atomic<uint32_t> pid;           // 36
         Atomic<uint32_t> state;         // 40: 1 while it is attached
+        Deaths deaths;                  // 48: of all publications; the holder of the writer's byte
     } writer;
-    Paired<Atomic<uint64_t>> claimed; // 128: bytes more than the capacity below this may be overwritten; the publication
-    Paired<Atomic<uint32_t>> data;    // 256: event: something was committed
-    Paired<Atomic<uint32_t>> members; // 384: event: a subscription came
-    Paired<Atomic<uint64_t>> reaped;  // 512: subscriptions that died without closing
-    Paired<Atomic<uint32_t>> room;    // 640: event: frames: a lease was given back
-    Paired<Atomic<uint32_t>> used;    // 768: frames: only slots below this were ever used; grows
-    uint8_t spare[4096 - 896];
+    Paired<Atomic<uint64_t>> claimed;   // 128: bytes more than the capacity below this may be overwritten; the publication
+    Paired<Atomic<uint32_t>> data;      // 256: event: something was committed
+    Paired<Atomic<uint32_t>> members;   // 384: event: a subscription came
+    Paired<Atomic<uint32_t>> room;      // 512: event: frames: a lease was given back
+    Paired<Atomic<uint32_t>> used;      // 640: frames: only slots below this were ever used; grows
+    struct alignas(cache_pair) Starts { // 768: positions where a frame begins, in each part of the circle; the publication
+        Atomic<uint64_t> positions[ring_parts];
+    } starts;
+    uint8_t spare[4096 - 1024];
 };
-static_assert(sizeof(RingControl) == 4096 && offsetof(RingControl, claimed) == 128 && offsetof(RingControl, reaped) == 512);
-static_assert(offsetof(RingControl, room) == 640 && offsetof(RingControl, used) == 768);
+static_assert(sizeof(RingControl) == 4096 && offsetof(RingControl, claimed) == 128);
+static_assert(offsetof(RingControl, room) == 512 && offsetof(RingControl, used) == 640 && offsetof(RingControl, starts) == 768);
 
 // ---- one subscription: the holder of the kernel lock on this slot's byte owns the slot ----
 struct RingCounts { // they only grow, over all owners: nothing has to be moved when one of them dies
@@ -68,7 +74,8 @@ struct RingSlot {
         Atomic<uint32_t> pid;
         Atomic<uint64_t> joined_ns;
         RingCounts before;      // the counts of the owners before
-        Atomic<uint32_t> waits; // frames: 1 while publications wait for it
+        Deaths deaths;          // of all owners; the holder of the slot's byte
+        Atomic<uint32_t> waits; // frames: whether publications wait for it: waits_*
     } identity;
     struct alignas(cache_pair) Reader { // 128: the owner
         Atomic<uint64_t> position;      // everything before was read or lost

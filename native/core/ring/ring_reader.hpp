@@ -12,14 +12,18 @@ namespace penstock {
 
 class RingReader {
   public:
-    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate) : RingReader(std::move(ring), start, conflate, [] {}) {}
+    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate)
+        : RingReader(
+              std::move(ring), start, conflate, [] {}, [](RingReader &reader, uint64_t count) { reader.go_back(count); }) {}
     // `seated` runs when the slot is taken, before the start is looked for, and before anybody sees the subscription.
-    template <class Seated>
-    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate, Seated &&seated)
+    // `go_back`: goes to where the newest messages begin, so many of them; see go_to().
+    template <class Seated, class GoBack>
+    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate, Seated &&seated, GoBack &&go_back)
         : ring_(std::move(ring)), conflate_(conflate) {
         ring_->attach_reader([&] {
             seated();
-            place(start);
+            if (start.from == Start::From::last) go_back(*this, start.position);
+            else place(start);
         });
         counts_ = &ring_->me().reader.counts;
     }
@@ -76,8 +80,7 @@ class RingReader {
             }
             if (word0 == 0) return nullptr;
             const uint64_t step = ring_->step(word0, position_);
-            if (static_cast<uint32_t>(origin) != static_cast<uint32_t>(position_ / frame_alignment))
-                ring_->throw_unsound(position_);
+            if (!is_origin(origin, position_)) ring_->throw_unsound(position_);
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) {
                 position_ += step;
                 continue;
@@ -111,6 +114,8 @@ class RingReader {
         message.session = static_cast<int32_t>(origin >> 32);
         return frame_type(word0) == static_cast<uint16_t>(FrameType::data);
     }
+
+    bool is_newest(uint64_t position) const { return ring_->control().writer.newest.relaxed() == position; }
 
     // Whether the bytes read from `position` on, before this call, are whole.
     bool intact(uint64_t position) const {
@@ -193,7 +198,73 @@ class RingReader {
         return run;
     }
 
+    // ---- where to begin, for a slot that nobody sees yet ----
+
+    // Behind the newest message.
+    void go_to_end() {
+        session_ = ring_->control().writer.session.relaxed();
+        find_end(position_, sequence_);
+        ring_->me().reader.position.relaxed(position_);
+    }
+    // To message `number`. False if it does not begin at `position`, or not any more.
+    bool go_to(uint64_t position, uint64_t number) {
+        if (position % frame_alignment != 0 || position >= ring_->write_position()) return false;
+        const RingFrame *frame = ring_->frame(position);
+        const uint64_t sequence = frame->sequence.relaxed(), origin = frame->origin.relaxed();
+        if (!intact(position) || sequence != number || !is_origin(origin, position)) return false;
+        session_ = static_cast<uint32_t>(origin >> 32);
+        position_ = position;
+        sequence_ = number;
+        ring_->me().reader.position.relaxed(position);
+        return true;
+    }
+    // To the newest `count` messages, or to those that can be found.
+    void go_back(uint64_t count) {
+        for (uint32_t turn = 0; turn < turns_max; ++turn)
+            if (find_last(count)) return;
+        go_to_end(); // the publication overwrites the circle faster than it can be looked at
+    }
+
   private:
+    static bool is_origin(uint64_t origin, uint64_t position) {
+        return static_cast<uint32_t>(origin) == static_cast<uint32_t>(position / frame_alignment);
+    }
+    // False if it was overwritten meanwhile. Positions only lead forward: so it walks from the newest place that is far enough
+    // back of those that the publication has noted, once per part of the circle.
+    bool find_last(uint64_t count) {
+        uint64_t end, next;
+        find_end(end, next);
+        const uint64_t wanted = std::min(count, next - ring_->geometry().start_sequence); // messages before the end
+        uint64_t at = end, back = 0;
+        const auto look_at = [&](uint64_t position) {
+            if (position % frame_alignment != 0 || position < ring_->geometry().start_position || position >= end) return;
+            const uint64_t number = ring_->frame(position)->sequence.relaxed();
+            const bool there = is_origin(ring_->frame(position)->origin.relaxed(), position);
+            const uint64_t found = next - number;
+            if (!intact(position) || !there || found > ring_->geometry().capacity) return;
+            if (back < wanted ? found <= back : found < wanted || found >= back) return;
+            at = position;
+            back = found;
+        };
+        // SYNC -: looks at frames before the end only, which find_end has acquired
+        look_at(ring_->control().writer.newest.acquire());
+        if (back < wanted)
+            for (uint32_t part = 0; part < ring_parts; ++part) look_at(ring_->control().starts.positions[part].relaxed());
+        while (back > wanted) {
+            // SYNC 9: pairs with RingWriter::show; forbids reading the next frame before the length of this one
+            const uint64_t word0 = ring_->frame(at)->word0.acquire();
+            if (!intact(at)) return false;
+            at += ring_->step(word0, at);
+            const uint64_t number = ring_->frame(at)->sequence.relaxed();
+            if (!intact(at)) return false;
+            if (at >= end || next - number > back) ring_->throw_unsound(at);
+            back = next - number;
+        }
+        if (back != 0) return go_to(at, next - back);
+        go_to_end();
+        return true;
+    }
+
     void show_position() {
         // SYNC 13: pairs with Ring::for_each_reader, describe_ring; forbids the position being visible before the
         // reader is done with the messages below it
@@ -246,20 +317,13 @@ class RingReader {
         if (start.from == Start::From::earliest)
             throw Error(Code::unsupported,
                         ring_->where() + ": a ring keeps no past to begin with: start is 'newest' or a position");
-        session_ = ring_->control().writer.session.relaxed();
-        find_end(position_, sequence_);
-        if (start.from == Start::From::position && start.position != position_) {
-            const uint64_t wanted = start.position;
-            const bool aligned = wanted % frame_alignment == 0 && wanted < position_;
-            const RingFrame *frame = ring_->frame(wanted & ~uint64_t{frame_alignment - 1});
-            const uint64_t number = frame->sequence.relaxed(), origin = frame->origin.relaxed();
-            if (!aligned || !intact(wanted) || static_cast<uint32_t>(origin) != static_cast<uint32_t>(wanted / frame_alignment))
-                throw Error(Code::invalid, ring_->where() + ": position " + std::to_string(wanted) +
-                                               " is not kept; the ring has reached " + std::to_string(position_));
-            position_ = wanted;
-            sequence_ = number;
-        }
-        ring_->me().reader.position.relaxed(position_);
+        go_to_end();
+        if (start.from == Start::From::newest || start.position == position_) return;
+        const uint64_t wanted = start.position, end = position_;
+        const uint64_t number = ring_->frame(wanted & ~uint64_t{frame_alignment - 1})->sequence.relaxed();
+        if (wanted >= end || !go_to(wanted, number))
+            throw Error(Code::invalid, ring_->where() + ": position " + std::to_string(wanted) +
+                                           " is not kept; the ring has reached " + std::to_string(end));
     }
 
     std::shared_ptr<Ring> ring_;

@@ -121,7 +121,9 @@ class RingWriter {
     void claim(uint64_t end) {
         const uint64_t need = end + frame_alignment;
         if (need <= claimed_) return;
-        claimed_ = need + ring_->geometry().capacity / claims_per_lap;
+        const uint64_t part = ring_->geometry().capacity / ring_parts;
+        ring_->control().starts.positions[position_ / part % ring_parts].relaxed(position_); // believed once `write` is beyond it
+        claimed_ = need + part;
         ring_->control().claimed.value.relaxed(claimed_);
         // SYNC 10: pairs with RingReader::intact; forbids new bytes being visible before the claim: a reader would believe them
         release_fence();
@@ -143,20 +145,22 @@ class RingWriter {
     void show(uint64_t at, uint64_t length) {
         const uint64_t word0 = pack_word0(static_cast<uint32_t>(length + header_length), flags_whole, FrameType::data);
         if (at == position_) {
-            // SYNC 9: pairs with RingReader::next; forbids the length being visible before the frame and the 0 behind it
+            // SYNC 9: pairs with RingReader::next, RingReader::find_last; forbids the length being visible before the frame and
+            // the 0 behind it
             ring_->frame(at)->word0.release(word0);
             return;
         }
         ring_->frame(at)->word0.relaxed(word0); // readers reach it only over the pad, whose length is released below
         write_header(position_, sequence_, 0);
         const auto left = static_cast<uint32_t>(at - position_);
-        // SYNC 9: pairs with RingReader::next; forbids the pad's length being visible before the frame behind it
+        // SYNC 9: pairs with RingReader::next; forbids the pad's length being visible before the frame
+        // behind it
         ring_->frame(position_)->word0.release(pack_word0(left, flags_whole, FrameType::pad));
     }
     void advance(uint64_t newest, uint64_t end, uint64_t messages, uint64_t bytes) {
         RingControl::Writer &writer = ring_->control().writer;
-        // SYNC 14: pairs with RingReader::jump, RingReader::newest; forbids the position being visible before the message is
-        // complete
+        // SYNC 14: pairs with RingReader::jump, RingReader::newest; forbids the position being visible
+        // before the message is complete
         writer.newest.release(newest);
         writer.bytes_sent.bump(bytes);
         // SYNC 11: pairs with Ring::write_position, describe_ring; forbids the position being visible before the 0 and the number
@@ -193,8 +197,6 @@ class RingWriter {
         advance(last, place, taken, bytes);
         return taken;
     }
-
-    static constexpr uint32_t claims_per_lap = 32;
 
     std::shared_ptr<Ring> ring_;
     WallClock clock_;

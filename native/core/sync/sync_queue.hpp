@@ -86,11 +86,6 @@ class SyncReader {
         }
         return moved || log_->position() != before;
     }
-    // Reads everything that is there and keeps the newest `count` messages.
-    void keep_newest(size_t count) {
-        while (spill_one())
-            if (spilled_.size() > count) drop_first();
-    }
     void forget() {
         spilled_.clear();
         spilled_bytes_ = 0;

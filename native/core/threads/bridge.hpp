@@ -3,6 +3,7 @@
 // to a watched channel, so no watched channel may own a Python object.
 #pragma once
 
+#include "ground/clock.hpp"
 #include "ground/liveness.hpp"
 #include "ground/waiting.hpp"
 
@@ -136,7 +137,11 @@ class Bridge {
                 }
             }
             event_sleep_many(entries.data(), entries.size(), slice);
-            wake_stalled();
+            // Not each time that a watch is armed: a wait that looks and arms again would never sleep.
+            if (const int64_t now = monotonic_ns(); now - looked_ns_ >= end_interval_ns) {
+                looked_ns_ = now;
+                wake_stalled();
+            }
         }
     }
 
@@ -150,6 +155,7 @@ class Bridge {
     std::mutex mutex_;
     std::vector<std::shared_ptr<Watch>> watches_;
     Atomic<uint32_t> control_;
+    int64_t looked_ns_ = 0; // this thread's
 };
 
 } // namespace penstock

@@ -8,11 +8,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from typing_extensions import Buffer
+from typing import overload
 
 
 def command_of(pid: int) -> str:
     """
     A process' command line; empty if there is none of that number, or nobody may see it.
+    """
+
+def process_name(pid: int, fd: int) -> str:
+    """
+    A process by its number, for errors: one that has the file of `fd` open, or one of another PID namespace.
     """
 
 def register_errors(*, corrupt: type[Exception], mismatch: type[Exception], busy: type[Exception], closed: type[Exception], disconnected: type[Exception], too_slow: type[Exception], end_of_stream: type[Exception], too_large: type[Exception], invalid: type[Exception], unsupported: type[Exception], system: type[Exception], timeout: type[Exception]) -> None:
@@ -25,11 +31,27 @@ def end_handles() -> None:
     From now on a daemon thread whose handle was closed stays where it is. Called once, by what closes handles at the end of the process.
     """
 
+class Strict:
+    """
+    A class whose objects take no attribute that the class does not have, but private ones.
+    """
+
+def crc32c(data: bytes, before: int = 0) -> int: ...
+
+def latency_bucket(ns: int) -> int:
+    """The bucket of a latency in a subscription's histogram."""
+
+class MemberName:
+    """The name of a member."""
+
+    def __init__(self, given: bytes, own: bool = True) -> None: ...
+
+    def now(self) -> bytes:
+        """
+        The name in this process. If none was given it is drawn, and drawn again in a forked child.
+        """
+
 LIFE_BYTE: int = 8
-
-LOG_SLOTS_BYTE: int = 8192
-
-LOG_SLOT_SIZE: int = 512
 
 NAME_MAX: int = 64
 
@@ -40,6 +62,12 @@ WHEN_FULL: tuple[str, ...] = ('wait', 'drop_newest', 'drop_oldest')
 MISSING_LENGTH: int = 32
 
 SYNC_HEADER: str = '<HHI'
+
+METADATA_MAX: int = 3840
+
+NOTES_MAX: int = 1536
+
+DESCRIPTION_MAX: int = 1024
 
 FRAME_NOTE: str = '<IIQqq'
 
@@ -52,6 +80,8 @@ ENTRY_BLOCK: int = 0
 ENTRY_GAP: int = 1
 
 ENTRY_SEAL: int = 2
+
+ENTRY_HOLE: int = 3
 
 RECORDED_COLUMNS: dict[str, int] = ...
 
@@ -83,42 +113,9 @@ def early_log(fd: int, path: str, kind: str, name: bytes, drop_after: float) -> 
 
 def early_ring(fd: int, path: str, conflate: bool) -> ReaderEnd: ...
 
-def early_pipe(fd: int, path: str, name: bytes, by_hand: bool) -> ReaderEnd: ...
+def early_pipe(fd: int, path: str, name: MemberName, by_hand: bool) -> ReaderEnd: ...
 
-def early_tap(fd: int, path: str, name: bytes, when_full: int, position: int) -> StreamEnd: ...
-
-def format_log(*, fd: int, term_length: int, capacity: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, sync: bool = False, hold: OpenHold | None = None) -> None: ...
-
-def log_file_size(slots: int, term_length: int) -> int:
-    """Bytes that a log channel's file takes."""
-
-def inspect_log(fd: int, path: str, sync: bool = False) -> dict[str, Any]:
-    """Header, counters and members, read without disturbing anyone."""
-
-def check_log_options(term_length: int, capacity: int, slots: int, start_position: int) -> None: ...
-
-def crc32c(data: bytes, before: int = 0) -> int: ...
-
-def format_ring(*, fd: int, capacity: int, slots: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes, hold: OpenHold | None = None) -> None: ...
-
-def ring_file_size(slots: int, capacity: int) -> int:
-    """Bytes that a ring channel's file takes."""
-
-def format_frames(*, fd: int, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
-
-def inspect_frames(fd: int, path: str) -> dict[str, Any]:
-    """Header, counters and members, read without disturbing anyone."""
-
-def frames_file_size(*, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int) -> int:
-    """Checks the options; bytes that a frames channel's file takes."""
-
-def latency_bucket(ns: int) -> int:
-    """The bucket of a latency in a subscription's histogram."""
-
-def inspect_ring(fd: int, path: str) -> dict[str, Any]:
-    """Header, counters and members, read without disturbing anyone."""
-
-def check_ring_options(capacity: int, slots: int, start_position: int) -> None: ...
+def early_tap(fd: int, path: str, name: MemberName, when_full: int, position: int) -> StreamEnd: ...
 
 class ManualClock:
     """
@@ -160,12 +157,6 @@ class WriterEnd:
     """The writing end of a channel, made for a Publication."""
 
     def prefault(self) -> bool: ...
-
-def log_writer(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> WriterEnd: ...
-
-def ring_writer(fd: int, path: str, clock: ManualClock | None) -> WriterEnd: ...
-
-def frames_writer(fd: int, path: str, clock: ManualClock | None) -> WriterEnd: ...
 
 class Publication:
     def __init__(self, writer: WriterEnd) -> None: ...
@@ -342,10 +333,6 @@ class Borrow:
 
     def __exit__(self, type: object | None, value: object | None, traceback: object | None) -> bool: ...
 
-def log_reader(fd: int, path: str, start: str, position: int, drop_after: float) -> ReaderEnd: ...
-
-def ring_reader(fd: int, path: str, start: str, position: int, conflate: bool) -> ReaderEnd: ...
-
 class Subscription(StreamHandle):
     def __iter__(self) -> Self:
         """Implement iter(self)."""
@@ -456,9 +443,23 @@ class GateWait:
 def gate_wait(subscription: Subscription) -> GateWait | None:
     """For a wait that begins now: None unless a test holds the channel."""
 
+@overload
+def look_at_file(handle: StreamHandle, look: Callable[[int, str], Any]) -> Any: ...
+
+@overload
+def look_at_file(handle: Publication, look: Callable[[int, str], Any]) -> Any:
+    """
+    The result of `look(descriptor, place)`, for the file that a handle has open, whatever has its name now. The descriptor is the handle's, for the length of the call.
+    """
+
 def decided(stream: StreamHandle) -> bool:
     """
     Whether the channel has had a publication, ever: until then it is open, and has no codec and nothing to read.
+    """
+
+def wait_decided(subscription: Subscription, timeout: float | None) -> bool:
+    """
+    Waits until the channel is decided. False if it is not within the timeout. A stream may end before it is.
     """
 
 def metadata_of(stream: StreamHandle) -> bytes:
@@ -504,23 +505,66 @@ class RecordingSegment:
     @property
     def messages(self) -> int: ...
 
-def read_index(path: str, open: object | None = None) -> dict[str, Any]: ...
+def read_index(path: str, open: object | None = None, recording: int = 0) -> dict[str, Any]: ...
 
-def verify_segment(data_path: str, index_path: str, open: object | None = None) -> tuple[Any, Any]: ...
+def verify_segment(data_path: str, index_path: str, open: object | None = None, recording: int = 0) -> tuple[Any, Any]: ...
 
 class Scan:
     """
     Messages of a range of a recording as Arrow batches. One thread at a time.
     """
 
-    def __init__(self, segments: Sequence[tuple[str, str]], *, start: int, end: int, time_min: int, time_max: int, columns: int, stream: str, batch_rows: int, batch_bytes: int, frames: bool = False, open: object | None = None, later: Callable[[], list[tuple[str, str]]] | None = None) -> None: ...
+    def __init__(self, segments: Sequence[tuple[str, str]], *, start: int, end: int, time_min: int, time_max: int, columns: int, stream: str, batch_rows: int, batch_bytes: int, frames: bool = False, open: object | None = None, later: Callable[[], list[tuple[str, str]]] | None = None, recording: int = 0, begins: int | None = None) -> None: ...
 
     def next_batch(self) -> tuple[Any, Any] | None: ...
 
     @property
     def resume(self) -> int: ...
 
+    @property
+    def gone(self) -> str: ...
+
+    def left_out(self, first: int) -> list[tuple[int, int, str, bool]]: ...
+
 def empty_batch(columns: int) -> tuple[Any, Any]: ...
+
+def format_log(*, fd: int, term_length: int, capacity: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, sync: bool = False, hold: OpenHold | None = None) -> None: ...
+
+def log_file_size(slots: int, term_length: int, sync: bool = False) -> int:
+    """Bytes that the file of a log, or of a sync queue, takes."""
+
+def inspect_log(fd: int, path: str, sync: bool = False) -> dict[str, Any]:
+    """Header, counters and members, read without disturbing anyone."""
+
+def check_log_options(term_length: int, capacity: int, slots: int, start_position: int) -> None: ...
+
+def log_writer(fd: int, path: str, exclusive: bool, clock: ManualClock | None) -> WriterEnd: ...
+
+def log_reader(fd: int, path: str, start: str, position: int, drop_after: float) -> ReaderEnd: ...
+
+def format_ring(*, fd: int, capacity: int, slots: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes, hold: OpenHold | None = None) -> None: ...
+
+def ring_file_size(slots: int, capacity: int) -> int:
+    """Bytes that a ring channel's file takes."""
+
+def inspect_ring(fd: int, path: str) -> dict[str, Any]:
+    """Header, counters and members, read without disturbing anyone."""
+
+def check_ring_options(capacity: int, slots: int, start_position: int) -> None: ...
+
+def ring_writer(fd: int, path: str, clock: ManualClock | None) -> WriterEnd: ...
+
+def ring_reader(fd: int, path: str, start: str, position: int, conflate: bool) -> ReaderEnd: ...
+
+def format_frames(*, fd: int, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int, start_sequence: int, epoch: int, metadata: bytes, boot_id: bytes) -> None: ...
+
+def inspect_frames(fd: int, path: str) -> dict[str, Any]:
+    """Header, counters and members, read without disturbing anyone."""
+
+def frames_file_size(*, capacity: int, slots: int, buffers: int, frame_bytes: int, start_position: int) -> int:
+    """Checks the options; bytes that a frames channel's file takes."""
+
+def frames_writer(fd: int, path: str, clock: ManualClock | None, waits: bool) -> WriterEnd: ...
 
 class Lease:
     """
@@ -556,7 +600,7 @@ class Lease:
     @property
     def fields(self) -> bytes: ...
 
-def frames_reader(fd: int, path: str, start: str, position: int, conflate: bool, waits: bool, pixels: bool) -> ReaderEnd: ...
+def frames_reader(fd: int, path: str, start: str, position: int, conflate: bool, waits: int, pixels: bool) -> ReaderEnd: ...
 
 def try_take_frame(subscription: Subscription) -> Lease: ...
 
@@ -566,9 +610,9 @@ def newest_frame(subscription: Subscription) -> Lease: ...
 
 def leases(subscription: Subscription) -> int: ...
 
-def sync_writer(fd: int, path: str, name: bytes, clock: ManualClock | None) -> WriterEnd: ...
+def sync_writer(fd: int, path: str, name: MemberName, clock: ManualClock | None) -> WriterEnd: ...
 
-def sync_reader(fd: int, path: str, name: bytes, start: str, position: int, drop_after: float) -> ReaderEnd: ...
+def sync_reader(fd: int, path: str, name: MemberName, start: str, position: int, drop_after: float) -> ReaderEnd: ...
 
 class SyncMember:
     """A sync queue member's work per message. penstock.join makes members."""
@@ -584,7 +628,7 @@ class SyncMember:
     def offer_many(self, messages: object, *, type: str | bytes = "") -> int:
         """
         Writes messages of one type in order until there is no room, without blocking, and returns how many. Takes a
-        sequence of texts and buffers, or one C-contiguous array whose rows are the messages.
+        sequence of buffers, or one array whose rows are the messages.
         """
 
     def claim(self, length: int, timeout: float | None = None, *, type: str | bytes = "") -> Claim:
@@ -611,7 +655,7 @@ class SyncMember:
 
     def send(self, body: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
         """
-        Writes a message (text, bytes or any buffer) for everybody else; the stream position after it.
+        Writes a message (bytes or any buffer) for everybody else; the stream position after it.
 
         Waits while somebody has not read what the room is needed for; TimeoutError after `timeout` seconds (None: for
         ever, 0: now or never). `Busy` when the slowest member does not let writers wait, or when this member's own unread
@@ -646,13 +690,16 @@ def sync_here(member: SyncMember) -> None:
     Before its subscription is read directly: in a forked child the member takes slots of its own.
     """
 
-def sync_keep_newest(member: SyncMember, count: int) -> None: ...
-
 def sync_screen(member: SyncMember, senders: Sequence[bytes], types: Sequence[bytes]) -> None: ...
 
 def sync_wait_for_members(member: SyncMember, attempt: Callable[[], bool], timeout: float | None) -> bool:
     """
     Waits until `attempt` returns true. Calls it again when a member has joined. False when the timeout has passed.
+    """
+
+def sync_changes(member: SyncMember, since: int) -> tuple[int, int, list[tuple[bool, int, int, int, str]]]:
+    """
+    The members that read and came (True) or went since event number `since`: the number of the next event, how many are no longer kept, and the slot, the time of joining, the process and the name of each. A number beyond the end is the end.
     """
 
 def sync_forget(member: SyncMember) -> None: ...
@@ -673,7 +720,7 @@ def inspect_pipe(fd: int, path: str) -> dict[str, Any]:
 class PipePeer:
     """A peer of a pipe channel, for the handles of its two directions."""
 
-    def __init__(self, fd: int, path: str, role: int, name: bytes, when_full: int, clock: ManualClock | None) -> None: ...
+    def __init__(self, fd: int, path: str, role: int, name: MemberName, when_full: int, clock: ManualClock | None) -> None: ...
 
     def prefault(self) -> bool: ...
 
@@ -698,17 +745,12 @@ def pipe_submit(publication: Publication, id: int, kind: int, data: object, time
     Sends to any peer in turn, and returns that peer, or None if it found no room before the timeout.
     """
 
-def pipe_take(subscription: Subscription, timeout: float | None) -> tuple[int, int, int, bytes, int, bytes] | None:
+def pipe_take(subscription: Subscription, timeout: float | None) -> tuple[int, int, int, bytes, bytes] | None:
     """
-    (peer, id, kind, bytes, 0, the sender's name) of the next message, or None when the timeout passed first.
-    """
-
-def pipe_ask(publication: Publication, subscription: Subscription, id: int, kind: int, data: Buffer, timeout: float | None, patience: float, /) -> tuple[int, int, int, bytes, int, bytes] | int | None:
-    """
-    Sends to any peer, then takes a message that arrives within `patience` seconds: as pipe_take, with the receiving peer and without a name; that peer alone if no message arrived; None if there was no room.
+    (peer, id, kind, bytes, the sender's name) of the next message, or None when the timeout passed first.
     """
 
-def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /) -> tuple[int, int, int, bytes, int, bytes]:
+def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /) -> tuple[int, int, int, bytes, bytes]:
     """
     Sends to one peer, unless it is gone, and then waits for the next message: as pipe_take, but without a name.
     """
@@ -716,7 +758,7 @@ def pipe_answer(publication: Publication, subscription: Subscription, to: int, i
 def pipe_acknowledge(subscription: Subscription) -> None:
     """Acknowledges the messages received so far."""
 
-def pipe_keep(subscription: Subscription) -> None:
+def pipe_requeue_on_close(subscription: Subscription) -> None:
     """
     Messages received and not acknowledged are redelivered to others when this handle closes.
     """

@@ -11,15 +11,18 @@ import errno
 import functools
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from penstock.channel import Channel
 from penstock.channels import memory
+from penstock.channels.channel import Channel
+from penstock.channels.kind import Kind, nothing_beside
+from penstock.channels.registry import kinds
 from penstock.errors import Invalid, NotFound, SystemFailure
-from penstock.kinds import Kind, kinds, nothing_beside
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
@@ -35,17 +38,33 @@ class Stranger:
 
 
 def folder() -> Path:
-    """The folder of this user's channels: `PENSTOCK_DIR`, else one per user below /dev/shm.
+    """The folder of this user's channels: `PENSTOCK_DIR`, else one per user below /dev/shm. The effective user decides.
 
     A relative one is where it was when this process, or the one it was forked from, first asked: changing the working directory
     changes no channels.
     """
-    return _folder(os.environ.get("PENSTOCK_DIR") or f"/dev/shm/penstock-{os.getuid()}")
+    return _folder(os.environ.get("PENSTOCK_DIR") or f"/dev/shm/penstock-{os.geteuid()}")
 
 
 @functools.cache
 def _folder(path: str) -> Path:
     return Path(path).absolute()
+
+
+def usage() -> Any:
+    """Bytes in all, used and free where this user's channels are: a value of `shutil.disk_usage`."""
+    return shutil.disk_usage(next(path for path in (folder(), *folder().parents) if path.exists()))
+
+
+def private_folder(name: str, *, create: bool = False) -> Path:
+    """A folder for a tool's own files beside this user's channels, for the user alone. name: begins with a dot. create: made if it
+    does not exist."""
+    if not name.startswith(".") or "/" in name:
+        raise Invalid(f"name is {name!r}: a folder beside the channels begins with a dot and holds no slash")
+    if create:
+        with opened_folder(create=True) as at, contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=at)
+    return folder() / name
 
 
 def file_name(channel: Channel) -> str:
@@ -76,12 +95,17 @@ def opened_folder(*, create: bool) -> Iterator[int]:
     except FileNotFoundError as error:
         raise NotFound(errno.ENOENT, f"no channel exists yet: there is no folder {path}") from error
     except OSError as error:
-        raise SystemFailure(error.errno, f"cannot open the channel folder {path}: {error.strerror}") from error
+        why = str(error.strerror)
+        if path.is_symlink():
+            chosen = f"the folder itself, {printable(os.path.realpath(path))}"
+            where = chosen if os.environ.get("PENSTOCK_DIR") else "a folder of yours, and find out who made the link"
+            why = f"it is a symbolic link, which channels do not follow: set PENSTOCK_DIR to {where}"
+        raise SystemFailure(error.errno, f"cannot open the channel folder {path}: {why}") from error
     try:
         about = os.fstat(fd)
-        if about.st_uid != os.getuid():
+        if about.st_uid != os.geteuid():
             raise SystemFailure(
-                errno.EPERM, f"the channel folder {path} belongs to user {about.st_uid}, not to you ({os.getuid()})"
+                errno.EPERM, f"the channel folder {path} belongs to user {about.st_uid}, not to you ({os.geteuid()})"
             )
         if about.st_mode & 0o077:
             raise SystemFailure(
@@ -121,7 +145,7 @@ def open_existing(channel: Channel) -> int:
     problem = None
     if not stat.S_ISREG(about.st_mode):
         problem = "it is not a regular file"
-    elif about.st_uid != os.getuid():
+    elif about.st_uid != os.geteuid():
         problem = f"it belongs to user {about.st_uid}"
     elif about.st_nlink > 1:
         problem = "it has a second name (hard link)"

@@ -9,22 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from penstock import codecs, loops
+from penstock import codecs
 from penstock._native import core as _native
-from penstock.channel import Channel
-from penstock.channels import awaiting
-from penstock.channels.opening import Kind
-from penstock.channels.opening import inspect as inspect
+from penstock.channels import awaiting, files, loops
+from penstock.channels.channel import Channel
+from penstock.channels.iteration import until_closed_async
+from penstock.channels.kind import nothing_beside
+from penstock.channels.loops import readable as readable
+from penstock.channels.opening import Kind, identity_opened, inspect_opened
+from penstock.channels.options import counted, deadline_of, limit_of
+from penstock.channels.publication import Publication
+from penstock.channels.status import ChannelStatus
+from penstock.channels.subscription import Received, Subscription
 from penstock.codecs import Codec
-from penstock.errors import Closed, DecodeError, Invalid, TimedOut
-from penstock.iteration import until_closed_async
-from penstock.loops import readable as readable
-from penstock.options import counted, deadline_of, limit_of
-from penstock.publication import Publication
-from penstock.status import ChannelStatus
-from penstock.subscription import Received, Subscription
+from penstock.errors import Closed, DecodeError, EndOfStream, Invalid, NotFound, TimedOut
+from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,8 +54,39 @@ def check_open(handle: Any) -> None:
         raise Closed(f"{handle.channel}: the handle is closed")
 
 
-def reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any]) -> Any:
-    """Opens a pickled handle again."""
+class Opened(NamedTuple):
+    """What a pickled handle remembers of the channel that it had open. file: 0 where `files.identity` has no number either."""
+
+    folder: str
+    file: int
+
+
+NOTHING = Opened("", 0)
+
+
+def opened_file(channel: Channel, handle: Any) -> Opened:
+    """Tells the channel that a compiled handle has open from others of its name."""
+    file = 0 if channel.kind.layout.beside is not nothing_beside else identity_opened(handle)[1]
+    return Opened("" if channel.fake else str(files.folder()), file)
+
+
+def check_same(channel: Channel, opened: Opened) -> None:
+    """`NotFound` if a channel is another one than `opened_file` gave, or is gone: a pickled handle opens no other."""
+    if opened.folder and opened.folder != (here := str(files.folder())):
+        raise NotFound(
+            f"{channel}: the channel that the pickled handle had open is in the folder {opened.folder}, and this process has its channels "
+            f"in {here}. Start it with PENSTOCK_DIR={opened.folder}: a fork server has the environment that it was started with"
+        )
+    if opened.file and files.identity(channel) != opened.file:
+        raise NotFound(
+            f"{channel}: the channel that the pickled or copied handle had open was removed. To use the one that has its name now, open "
+            "it by its name"
+        )
+
+
+def reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any], opened: Opened = NOTHING) -> Any:
+    """Opens a pickled handle again. opened: see `check_same`."""
+    check_same(channel, opened)
     return opener(channel, **arguments)
 
 
@@ -80,7 +112,7 @@ class NativePublication(_WritingHandle):
         """How messages are encoded; the channel's first publication decides it."""
         return self._origin.codec
 
-    async def asend(self, data: Any, timeout: float | None = None) -> int:
+    async def send_async(self, data: Any, timeout: float | None = None) -> int:
         """Sends one message as `send` does, and waits for room in the running event loop.
 
         When the task is cancelled, the whole message was sent or nothing was.
@@ -95,8 +127,8 @@ class NativePublication(_WritingHandle):
         """The error of a send whose timeout has passed."""
         return f"{self.channel}: no room within the timeout: {_native.why_full(self)}"
 
-    async def aclaim(self, length: int, timeout: float | None = None) -> _native.Claim:
-        """Room for one message as `claim` gives it, awaited in the running event loop: `with await pub.aclaim(10) as view`."""
+    async def claim_async(self, length: int, timeout: float | None = None) -> _native.Claim:
+        """Room for one message as `claim` gives it, awaited in the running event loop: `with await pub.claim_async(10) as view`."""
 
         def attempt() -> _native.Claim | None:
             try:
@@ -106,7 +138,7 @@ class NativePublication(_WritingHandle):
 
         return await awaiting.room(self, attempt, timeout, f"{self.channel}: no room for the claim within the timeout")
 
-    async def await_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
+    async def wait_for_readers_async(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits for subscriptions as `wait_for_readers` does, in the running event loop."""
 
         def attempt() -> bool | None:
@@ -120,8 +152,8 @@ class NativePublication(_WritingHandle):
         await awaiting.members(self, attempt, timeout, why)
 
     def statistics(self) -> ChannelStatus:
-        """The channel's counters at this moment."""
-        return inspect(self._origin.kind, self._origin.channel)
+        """The counters at this moment of the channel that this handle has open, also after another one was given its name."""
+        return inspect_opened(self._origin.kind, self._origin.channel, self)
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +163,8 @@ class NativePublication(_WritingHandle):
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_open(self)
-        return reopen, (self._origin.opener, self._origin.channel, self._origin.arguments)
+        about = self._origin
+        return reopen, (about.opener, about.channel, about.arguments, opened_file(about.channel, self))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
@@ -148,13 +181,13 @@ class EncodingPublication(NativePublication):
             raise codecs.unsendable(self.channel, error) from error.__cause__
         return super().send(body, timeout)
 
-    async def asend(self, data: Any, timeout: float | None = None) -> int:
-        """Encodes and sends one object; see `Publication.asend`."""
+    async def send_async(self, data: Any, timeout: float | None = None) -> int:
+        """Encodes and sends one object; see `Publication.send_async`."""
         try:
             body = self._origin.codec.encode(data)
         except Invalid as error:
             raise codecs.unsendable(self.channel, error) from error.__cause__
-        return await super().asend(body, timeout)
+        return await super().send_async(body, timeout)
 
     def offer(self, data: Any) -> int | None:
         """Encodes and offers one object; see `Publication.offer`."""
@@ -211,14 +244,14 @@ class NativeSubscription(_ReadingHandle):
         """
         return to_batch(_native.poll_arrow(self, limit, max_bytes))
 
-    async def arecv(self, timeout: float | None = None) -> Any:
+    async def recv_async(self, timeout: float | None = None) -> Any:
         """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses nothing."""
         take = _native.Subscription.try_recv
         why = f"{self.channel}: no message within the timeout"
         return self._decoded(await awaiting.message(self, lambda: take(self), timeout, why))
 
-    async def aborrow(self, timeout: float | None = None) -> _native.Borrow:
-        """The next message as `borrow` gives it, awaited in the running event loop: `with await sub.aborrow() as view`."""
+    async def borrow_async(self, timeout: float | None = None) -> _native.Borrow:
+        """The next message as `borrow` gives it, awaited in the running event loop: `with await sub.borrow_async() as view`."""
 
         def attempt() -> _native.Borrow | None:
             try:
@@ -237,11 +270,11 @@ class NativeSubscription(_ReadingHandle):
             raise codecs.undecodable(self._origin.codec, self.channel, position, message, error) from error
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        return until_closed_async(self.arecv)
+        return until_closed_async(self.recv_async)
 
     def statistics(self) -> ChannelStatus:
-        """The channel's counters at this moment."""
-        return inspect(self._origin.kind, self._origin.channel)
+        """The counters at this moment of the channel that this handle has open, also after another one was given its name."""
+        return inspect_opened(self._origin.kind, self._origin.channel, self)
 
     def __enter__(self) -> Self:
         return self
@@ -251,8 +284,8 @@ class NativeSubscription(_ReadingHandle):
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_open(self)
-        arguments = {**self._origin.arguments, "start": self.position}
-        return reopen, (self._origin.opener, self._origin.channel, arguments)
+        about, arguments = self._origin, {**self._origin.arguments, "start": self.position}
+        return reopen, (about.opener, about.channel, arguments, opened_file(about.channel, self))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
@@ -322,12 +355,10 @@ class EarlySubscription(NativeSubscription):
     def recv(self, timeout: float | None = None) -> Any:
         """The next message; see `Subscription.recv`."""
         deadline = deadline_of(timeout, self)
-        left = timeout
-        while _decided(self) is None and _native.wait_any([self], left):
-            left = None if deadline is None else max(deadline - time.monotonic(), 0)
-        if isinstance(self, EarlySubscription):
+        if not _native.wait_decided(self, timeout):
             raise TimedOut(f"{self.channel}: no message within the timeout: nothing was published yet")
-        return self.recv(left)
+        _decided(self)
+        return self.recv(None if deadline is None else max(deadline - time.monotonic(), 0))
 
     def try_recv(self) -> Any:
         """The next message, or None; see `Subscription.try_recv`."""
@@ -342,13 +373,13 @@ class EarlySubscription(NativeSubscription):
         if self.closed:
             raise StopIteration
         try:
-            while _decided(self) is None:
-                _native.wait_any([self], None)
-        except Closed:
+            _native.wait_decided(self, None)
+        except (Closed, EndOfStream):
             raise StopIteration from None
+        _decided(self)
         return self.__next__()
 
-    async def arecv(self, timeout: float | None = None) -> Any:
+    async def recv_async(self, timeout: float | None = None) -> Any:
         """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses nothing."""
         take = _native.Subscription.try_recv
         attempt = lambda: None if _still_open(self) else take(self)  # noqa: E731
@@ -378,11 +409,8 @@ def _decided(subscription: NativeSubscription) -> Codec | None:
 
 
 def _still_open(subscription: NativeSubscription) -> bool:
-    """Whether there is nothing to read yet."""
-    if _decided(subscription) is None:
-        _ = subscription.position  # `Closed` if it is
-        return True
-    return False
+    """Whether there is nothing to read yet. Closed and ended subscriptions raise what every other one raises."""
+    return not _native.wait_decided(subscription, 0) or _decided(subscription) is None
 
 
 Publication.register(NativePublication)
@@ -391,7 +419,8 @@ Subscription.register(NativeSubscription)
 
 def to_batch(capsules: tuple[Any, Any]) -> pa.RecordBatch:
     """A pyarrow batch from the two capsules of the Arrow C data interface."""
-    import pyarrow as pa
+    with explain_missing("poll_arrow()"):
+        import pyarrow as pa
 
     return pa.RecordBatch._import_from_c_capsule(*capsules)
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock._native import core as _native
-from penstock.channel import Channel
+from penstock.channels.channel import Channel
+from penstock.channels.registry import kind_named
 from penstock.errors import NotFound
-from penstock.kinds import kind_named
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channel import Channel
 from penstock.channels import files, memory
+from penstock.channels.channel import Channel
+from penstock.channels.kind import Kind as Kind
+from penstock.channels.options import flag, whole
+from penstock.channels.status import ChannelStatus, Member, Totals, latency_of
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, Mismatch, NotFound, SystemFailure, Unsupported
-from penstock.kinds import Kind as Kind
-from penstock.options import flag
-from penstock.status import ChannelStatus, Member, Totals, latency_of
 
 PIXELS_EPOCH = 1 << 62
 
@@ -165,7 +165,7 @@ def _make_open(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) 
 def _notes(options: dict[str, Any], codec: Any) -> bytes:
     """The options and the codec that were named, as they are stored."""
     spec = None if codec is None else codecs.resolve(codec).spec
-    return json.dumps({"options": options, "codec": spec}, separators=(",", ":")).encode()
+    return codecs.described({"options": options}, spec, _native.NOTES_MAX)
 
 
 def _merge(
@@ -244,6 +244,7 @@ def start_over(channel: Channel) -> str:
 
 def _said(spec: dict[str, Any]) -> Any:
     """A codec's description as its user wrote it."""
+    spec = codecs.bare(spec)
     return repr(spec["kind"]) if len(spec) == 1 else spec.get("message", spec)
 
 
@@ -267,8 +268,13 @@ def _agree(kind: Kind, channel: Channel, fd: int, asked: dict[str, Any], codec: 
     return agreed
 
 
-def start_of(start: Any, names: tuple[str, ...]) -> tuple[str, int]:
-    """How the compiled ends want it: a name and a position. `Invalid` for anything else."""
+def start_of(start: Any, names: tuple[str, ...], last: Any = None) -> tuple[str, int]:
+    """How the compiled ends want it: a name and a position, or "last" and a number of messages. `Invalid` for anything else."""
+    if last is not None:
+        last = whole(last, "last")
+        if start != "newest":
+            raise Invalid("give either last or start, not both")
+        return ("last", last) if last else ("newest", 0)
     wanted = " or ".join([*(repr(name) for name in names), "a position"])
     if isinstance(start, str) and start in ("newest", "earliest") and start not in names:
         raise Unsupported(
@@ -283,36 +289,79 @@ def start_of(start: Any, names: tuple[str, ...]) -> tuple[str, int]:
     return "position", start
 
 
-def about(kind: Kind, channel: Channel) -> dict[str, Any]:
-    """The content of a channel's header, and its `size`; read without disturbing anyone. `NotFound` if there is none.
+def refuse_last(conflate: bool, last: Any) -> None:
+    """`Invalid` for a reader of the newest message alone that asks for several of the past: it would get one."""
+    if conflate and last is not None and whole(last, "last") > 1:
+        raise Invalid(f"conflate=True is for the newest message alone, last={last} for so many: give one of them")
+
+
+def about(kind: Kind, fd: int, place: str) -> dict[str, Any]:
+    """The content of a channel's header, and its `size`; read without disturbing anyone.
 
     Of an open channel: `created_ns`, `max_members`, `members` and nothing else.
     """
-    fd, path = files.open_existing(channel), place_of(channel)
+    if kind.layout.open_slots is not None and _native.is_open(fd, place, kind.name):
+        found = {**_native.inspect_open(fd, place, kind.name), "open": True}
+        found["max_members"] = found["slots"] // kind.layout.member_slots
+    else:
+        found = kind.layout.inspect(fd, place)
+    return {**found, "size": os.fstat(fd).st_size}
+
+
+def about_opened(kind: Kind, handle: Any) -> dict[str, Any]:
+    """The same of the channel that a compiled handle has open, whatever has its name now. `Closed` if the handle is closed."""
+    found: dict[str, Any] = _native.look_at_file(handle, lambda fd, place: about(kind, fd, place))
+    return found
+
+
+def identity(fd: int) -> tuple[int, int]:
+    """Tells a file from all others that are there."""
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def identity_opened(handle: Any) -> tuple[int, int]:
+    """The same of the file that a compiled handle has open."""
+    found: tuple[int, int] = _native.look_at_file(handle, lambda fd, _: identity(fd))
+    return found
+
+
+def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
+    """The status of the channel that has this name now, read without disturbing anyone. `NotFound` if there is none."""
+    if kind.layout.status is not None:
+        found_there: ChannelStatus = kind.layout.status(channel)
+        return found_there
+    fd, place = files.open_existing(channel), place_of(channel)
     try:
-        if kind.layout.open_slots is not None and _native.is_open(fd, path, channel.kind.name):
-            found = {**_native.inspect_open(fd, path, channel.kind.name), "open": True}
-            found["max_members"] = found["slots"] // kind.layout.member_slots
-        else:
-            found = kind.layout.inspect(fd, path)
-        return {**found, "size": os.fstat(fd).st_size}
+        return _status(kind, channel, fd, place)
     finally:
         os.close(fd)
 
 
-def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
-    """A channel's sizes, totals and members, read without disturbing anyone. `NotFound` if there is none."""
+def inspect_opened(kind: Kind, channel: Channel, handle: Any) -> ChannelStatus:
+    """The status of the channel that a compiled handle has open, whatever has its name now. `Closed` if the handle is closed."""
+    found: ChannelStatus
     if kind.layout.status is not None:
-        found_there: ChannelStatus = kind.layout.status(channel)
-        return found_there
-    path, found = where(channel), about(kind, channel)
+        found = kind.layout.status(channel, handle)
+    else:
+        found = _native.look_at_file(handle, lambda fd, place: _status(kind, channel, fd, place))
+    return found
+
+
+def path_in(channel: Channel, place: str) -> str:
+    """The path in a place that `place_of` made."""
+    return place if channel.fake else place.removeprefix(f"{channel} (")[:-1]
+
+
+def _status(kind: Kind, channel: Channel, fd: int, place: str) -> ChannelStatus:
+    found = about(kind, fd, place)
     is_open = "open" in found
     return ChannelStatus(
         channel=str(channel),
-        path=path,
+        path=path_in(channel, place),
         kind=channel.kind.name,
         state="open" if is_open else "ready",
-        codec=None if is_open else codecs.from_metadata(found["metadata"], place_of(channel)).kind,
+        codec=None if is_open else codecs.from_metadata(found["metadata"], place).kind,
         totals=Totals(*[0] * 10) if is_open else Totals(**found["totals"]),
         members=tuple(Member.of(member) for member in found["members"]),
         capacity=0 if is_open else found["capacity"],
@@ -324,20 +373,36 @@ def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
 
 
 def describe(kind: Kind, channel: Channel, *, pixels: bool = False) -> dict[str, Any]:
-    """The description of a channel that its recording keeps.
+    """The description that a recording keeps, of the channel that has this name now. `NotFound` if there is none.
 
     pixels: of frames, with them. Such a recording has no terms, and its positions are its own: so it has an epoch of its own.
     """
-    found = about(kind, channel)
+    fd, place = files.open_existing(channel), place_of(channel)
+    try:
+        return _description(kind, channel, about(kind, fd, place), pixels=pixels)
+    finally:
+        os.close(fd)
+
+
+def describe_opened(kind: Kind, channel: Channel, handle: Any, *, pixels: bool = False) -> dict[str, Any]:
+    """The same of the channel that a compiled handle has open, whatever has its name now."""
+    return _description(kind, channel, about_opened(kind, handle), pixels=pixels)
+
+
+def _description(kind: Kind, channel: Channel, found: dict[str, Any], *, pixels: bool) -> dict[str, Any]:
     if "open" in found:
         raise NotFound(
             errno.ENOENT, f"{channel} has no first publication yet, so its options are not decided: publish to it first"
         )
     described = {
         **{name: found[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")},
-        "codec": codecs.from_metadata(found["metadata"], place_of(channel)).spec,
+        "codec": codecs.from_metadata(found["metadata"], str(channel)).spec,
     }
     if pixels:
-        described["term_length"], described["codec"]["pixels"] = 0, True
+        described["term_length"] = 0
+        described["codec"] |= {
+            "pixels": True,
+            "cell": found["cell"],
+        }  # cell: bytes that each frame takes in a recording
         described["epoch"] ^= PIXELS_EPOCH
     return kind.recorded_as(described)

@@ -12,30 +12,14 @@ from collections.abc import Sequence
 import typer
 
 from penstock import __version__
-from penstock.cli import (
-    archives,
-    asking,
-    channels,
-    completion,
-    doctor,
-    ending,
-    groups,
-    info,
-    jobs,
-    monitor,
-    output,
-    playing,
-    report,
-    serving,
-    tables,
-    top,
-    viewing,
-)
+from penstock.cli import completion, ending, groups, output
 
 app = typer.Typer(
     name="penstock",
     help="Messages between threads and processes at memory speed, recorded, and read by Spark as tables.",
+    cls=groups.Commands,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -52,28 +36,8 @@ def options(
         raise typer.Exit
     if verbose:
         ending.log_everything()
-    if context.invoked_subcommand is None and (text := context.get_help()):  # typer with rich has printed it
-        print(text)
-
-
-for room in (
-    channels,
-    top,
-    monitor,
-    archives,
-    playing,
-    tables,
-    jobs,
-    asking,
-    doctor,
-    info,
-    completion,
-    serving,
-    viewing,
-    report,
-):
-    room.add_commands(app)
-groups.grouped(app)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -82,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     with output.streams(), ending.logged():
         try:
             with ending.signals():
-                command = groups.plain(typer.main.get_command(app))
+                command = typer.main.get_command(app)
                 with command.make_context("penstock", list(arguments)) as context:
                     command.invoke(context)
         except BaseException as error:

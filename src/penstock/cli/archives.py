@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import penstock
-from penstock import tools
+from penstock.channels.channel import parse
+from penstock.channels.wildcards import is_pattern
 from penstock.cli import ending, given, output
 from penstock.cli.channels import names, nothing_yet
 from penstock.cli.given import ArchivePath
-from penstock.moments import shown
-from penstock.recording import TIME_MAX, TIME_MIN, Expired
+from penstock.cli.many import is_awaited
+from penstock.record import TIME_MAX, TIME_MIN, Expired
+from penstock.util.moments import shown
+from penstock.util.storage import where
 
 LOOK_SECONDS = 0.1
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
@@ -55,27 +60,38 @@ def record(
     sent: Annotated[
         bool, typer.Option("--sent", help="Of udp channels: what the publications of this machine send.")
     ] = False,
+    no_pixels: Annotated[
+        bool, typer.Option("--no-pixels", help="Of frames channels: only the notes of the frames.")
+    ] = False,
+    when_slow: Annotated[
+        str | None,
+        typer.Option(
+            help="wait: the writers of frames channels wait for this recorder; skip: none does.", metavar="<wait|skip>"
+        ),
+    ] = None,
     max_bytes: given.MaxBytes = None,
     max_age: given.MaxAge = None,
 ) -> None:
     """Records channels into an archive."""
     if bool(channels) == every:
         raise typer.BadParameter("name channels, or give --all", param_hint="CHANNELS")
-    asked = ["*"] if every else list(dict.fromkeys(channels or []))
+    asked = ["*"] if every else list(channels or [])
     place, length = given.start(start), given.seconds(seconds, "--seconds")
     with ending.noted() as wait, output.working("recording") as now:
         begun = time.monotonic()
-        recorder = penstock.Archive(archive).record(
+        recorder = _to_write(archive, create=True).record(
             asked,
             start=place,
             extend=extend,
             drop_after=drop_after,
             sent=sent,
+            pixels=not no_pixels,
+            when_slow=when_slow,
             max_bytes=max_bytes,
             max_age=max_age,
         )
         for channel in asked:
-            if not tools.is_pattern(channel) and waits(channel):
+            if not is_pattern(channel) and waits(channel):
                 output.note(nothing_yet(channel))
         ended = wait(0)
         while not ended and recorder.error is None and (left := _left(length, begun)) > 0:
@@ -89,14 +105,27 @@ def record(
         output.say(
             f"recording {row.recording} of {row.channel}: {output.many(row.messages, 'message')} up to position {row.position:,}"
         )
+    if left_out := [row.channel for row in done if parse(row.channel).kind.by_reference and no_pixels]:
+        output.note(
+            f"left out, by --no-pixels: the pixels of {', '.join(dict.fromkeys(left_out))}. Only the frames' notes are recorded"
+        )
     if not any(row.messages for row in done):
         output.note("no message came, so nothing was recorded")
     if ended not in (0, signal.SIGINT):  # Ctrl-C is how a recording ends
         raise ending.Signalled(ended)
 
 
+def _to_write(archive: Path, *, create: bool = False) -> penstock.Archive:
+    """An archive that is to be changed. `Unsupported` on an object storage, which is not asked for that."""
+    if not where(os.fspath(archive), "the archive").is_local:
+        raise penstock.Unsupported(f"{archive} is on an object storage, where recordings can only be read")
+    return penstock.Archive(archive, create=create)
+
+
 def waits(channel: str) -> bool:
     """Whether a recorder of this channel waits for the first publication."""
+    if is_awaited(channel):
+        return True
     try:
         return penstock.inspect(channel).state == "open"
     except penstock.PenstockError:
@@ -124,7 +153,7 @@ def recordings(archive: ArchivePath, json: AsJson = False) -> None:
             f"{info.seconds:.1f}",
             output.count(info.messages),
             output.size(info.bytes),
-            output.size(info.lost_bytes),
+            output.many(info.lost_messages, "frame") if info.lost_messages else output.size(info.lost_bytes),
         )
     if found:
         output.show(rows)
@@ -159,11 +188,15 @@ def replay(
         else:
             output.say(f"{output.many(count, 'message')} onto {onto}")
         return
-    for message in itertools.islice(ending.readable(opened.replay(which, **options)), left):
+    unreadable: list[penstock.DecodeError] = []
+    for message in itertools.islice(ending.readable(opened.replay(which, **options), unreadable.append), left):
         if json:
             print(output.as_json({**message._asdict()}))
         else:
             print(output.message(message.data))
+    if unreadable:
+        output.note(f"penstock: {output.many(len(unreadable), 'message')} could not be decoded")
+        raise typer.Exit(1)
 
 
 def verify(archive: ArchivePath, json: AsJson = False) -> None:
@@ -188,13 +221,18 @@ def _tell(opened: penstock.Archive, place: str, found: list[Any], json: bool) ->
     else:
         for damage in found:
             output.say(f"{output.path(damage.path)}: byte {damage.offset}, {damage.length} long: {damage.what}")
-        many = output.many(len(found), "problem")
-        output.say(f"{many}. penstock repair {place} keeps the longest valid part of each recording")
+        unread = [damage for damage in found if damage.is_unread]
+        if damaged := len(found) - len(unread):
+            many = output.many(damaged, "problem")
+            output.say(f"{many}. penstock repair {place} writes damage down as gaps and keeps all else")
+        if unread:
+            many = output.many(len(unread), "recording")
+            output.say(f"{many} cannot be read, which is no damage: change the permissions, or verify as their owner")
 
 
 def repair(archive: ArchivePath, json: AsJson = False) -> None:
-    """Cuts damaged recordings back to their longest valid prefix; keeps the rest aside."""
-    done = penstock.Archive(archive, create=False).repair()
+    """Writes damage down as gaps of the recordings, which keep all else. Deletes nothing."""
+    done = _to_write(archive).repair()
     if json:
         print(output.as_json(done))
         return
@@ -217,8 +255,8 @@ def purge(
     force: Annotated[bool, typer.Option("--force", help="Also what a consumer has yet to read.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Deletes recordings: those that are named, or the oldest ones, until limits are kept. Recordings that a consumer has yet to read stay."""
-    opened = penstock.Archive(archive, create=False)
+    """Deletes recordings: those that are named, or the oldest ones, until limits are kept. Recordings that a consumer has yet to read stay: status 1."""
+    opened = _to_write(archive)
     if max_bytes is None and max_age is None:
         if not which:
             raise typer.BadParameter("name recordings, or give --max-bytes or --max-age", param_hint="WHICH")
@@ -230,6 +268,14 @@ def purge(
         done = opened.expire(which or "*", max_bytes=max_bytes, max_age=max_age, force=force)
     for text in done.kept:
         output.note(f"warning: {text}")
+    try:
+        _tell_purged(done, json)
+    finally:
+        if done.kept:  # also if nobody reads the output any more
+            raise typer.Exit(1)
+
+
+def _tell_purged(done: Expired, json: bool) -> None:
     if json:
         print(output.as_json(done))
         return
@@ -237,7 +283,7 @@ def purge(
         output.say(
             f"purged recording {info.id} of {info.channel}: {output.many(info.messages, 'message')}, {output.size(info.bytes)}"
         )
-    if not done.purged:
+    if not done.purged and not done.kept:
         output.say("nothing to purge")
 
 
@@ -249,6 +295,7 @@ def consumers(
     """Lists the queries that read an archive step by step. A purge keeps what they have yet to read."""
     opened = penstock.Archive(archive, create=False)
     if forget is not None:
+        given.alone("--forget", "it lists nothing", json=json)
         opened.forget_consumer(forget)
         output.say(f"{forget} is forgotten")
         return
@@ -287,9 +334,7 @@ def push(
     """Copies an archive's sealed segments onto an object storage, or what is new since the last push."""
     which = None if recording is None else given.recording(recording)
     with output.steps("pushing", quiet=json) as report:
-        done = penstock.Archive(archive, create=False).push(
-            str(target), recording=which, replace=replace, progress=report
-        )
+        done = _to_write(archive).push(str(target), recording=which, replace=replace, progress=report)
     if json:
         print(output.as_json(done))
     else:

@@ -12,6 +12,7 @@ import typer
 import penstock
 from penstock.cli import given, output
 from penstock.cli.plain import text
+from penstock.util.extras import check_installed
 
 SHOWN = 100  # rows for people, unless they ask for more
 SPARK_LIMIT = (1 << 31) - 1  # a limit of Spark is an int of Java; more rows are all rows
@@ -39,6 +40,8 @@ def sql(
     csv: Annotated[bool, typer.Option("--csv", help="CSV with a line of names.")] = False,
 ) -> None:
     """Asks the tables of a folder, as they are now: raw, messages, stats, one per stream, and your own."""
+    needed, extra = (["deltalake"], "tables") if engine == "duckdb" else (["deltalake", "pyspark"], "spark")
+    check_installed("pyarrow", *needed, what="sql", extra=extra)
     from penstock.cli.tables import MASTER
     from penstock.spark import queries
 
@@ -89,7 +92,7 @@ def _print_csv(found: Any) -> None:
     import pyarrow as pa
     import pyarrow.csv
 
-    from penstock.parts import plain
+    from penstock.columns.parts import plain
 
     names = pa.BufferOutputStream()
     pyarrow.csv.write_csv(plain_schema(found).empty_table(), names)

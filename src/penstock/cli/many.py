@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import penstock
-from penstock import tools
+from penstock.channels.channel import parse
+from penstock.channels.wildcards import is_pattern
 from penstock.cli import output
 from penstock.cli.ending import reason
+from penstock.front.discovery import Appearing
+from penstock.front.opener import subscription_options, takes_messages
 
 LOOK_SECONDS = 0.2  # between looks for channels that come, and whether the output is still read
 BATCH = 100  # messages of one channel before the next has its turn
@@ -17,7 +20,7 @@ BATCH = 100  # messages of one channel before the next has its turn
 
 def options(channel: str, block: bool) -> dict[str, Any]:
     """The options of a subscription that makes no writer wait, unless `block`."""
-    return {} if block or "drop_after" not in tools.subscription_options(channel) else {"drop_after": 0.0}
+    return {} if block or "drop_after" not in subscription_options(channel) else {"drop_after": 0.0}
 
 
 def about(subscription: penstock.Subscription) -> dict[str, Any]:
@@ -36,32 +39,43 @@ def payload_bytes(batch: Any) -> int:
     return int(pc.sum(pc.binary_length(batch.column("payload"))).as_py() or 0)
 
 
+def is_awaited(channel: str) -> bool:
+    """Whether a subscription must wait for the channel's publication, since nothing is known of it before."""
+    if not parse(channel).kind.by_reference:
+        return False
+    try:
+        penstock.inspect(channel)
+    except penstock.NotFound:
+        return True
+    return False
+
+
 class _Several:
     """Subscriptions to named channels, and to those that patterns stand for as they come.
 
     A channel whose messages go to one reader each is read only if it is named.
     """
 
-    def __init__(self, channels: Sequence[str], start: Literal["newest", "earliest"] | int, block: bool) -> None:
-        self._block, self._start = block, start
-        self._named = [channel for channel in channels if not tools.is_pattern(channel)]
-        self._coming = tools.Appearing([channel for channel in channels if tools.is_pattern(channel)])
+    def __init__(self, channels: Sequence[str], begin: dict[str, Any], block: bool) -> None:
+        self._block, self._begin = block, begin
+        self._named = [channel for channel in channels if not is_pattern(channel) and not is_awaited(channel)]
+        self._coming = Appearing([channel for channel in channels if channel not in self._named])
         self.open: list[penstock.Subscription] = []
         try:
             for channel in self._named:
-                self._add(channel, start)
+                self._add(channel, begin)
             self.look(first=True)
         except BaseException:
             self.close()
             raise
 
-    def _add(self, channel: str, start: Literal["newest", "earliest"] | int) -> None:
-        self.open.append(penstock.subscribe(channel, start=start, **options(channel, self._block)))
+    def _add(self, channel: str, begin: dict[str, Any]) -> None:
+        self.open.append(penstock.subscribe(channel, **begin, **options(channel, self._block)))
 
     def look(self, *, first: bool = False) -> None:
         """Subscribes to the channels that came. One that came later is read from its first message on, if its kind keeps messages."""
         for channel in self._coming.new():
-            if channel in self._named or tools.takes_messages(channel):
+            if channel in self._named or takes_messages(channel):
                 continue
             try:
                 self._join(channel, first)
@@ -70,9 +84,9 @@ class _Several:
 
     def _join(self, channel: str, first: bool) -> None:
         try:
-            self._add(channel, self._start if first else "earliest")
+            self._add(channel, self._begin if first else {"start": "earliest"})
         except penstock.Unsupported:
-            self._add(channel, "newest")
+            self._add(channel, {"start": "newest"})
 
     def ready(self, seconds: float) -> list[penstock.Subscription]:
         """Those that have something, after at most so many seconds."""
@@ -89,7 +103,7 @@ class _Several:
 
 def sub(
     channels: Sequence[str],
-    start: Literal["newest", "earliest"] | int,
+    begin: dict[str, Any],
     limit: int | None,
     timeout: float | None,
     block: bool,
@@ -97,7 +111,7 @@ def sub(
     json: bool,
 ) -> None:
     """Prints the messages of several channels, or counts them once a second. Ends when nothing came for `timeout` seconds."""
-    several = _Several(channels, start, block)
+    several = _Several(channels, begin, block)
     try:
         (_count if hz else _print)(several, limit, timeout, json)
     except TimeoutError:

@@ -13,16 +13,15 @@ import select
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, TextIO, cast
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from penstock.cli.plain import as_json
-from penstock.markup import count, duration, size
+from penstock.util.markup import count, duration, size
+
+if TYPE_CHECKING:  # a command that prints nothing in colour does not load it
+    from rich.console import Console
+    from rich.text import Text
 
 __all__ = [
     "as_json",
@@ -146,6 +145,8 @@ def path(value: os.PathLike[str] | str | bytes) -> str:
 
 
 def _text(*parts: Part) -> Text:
+    from rich.text import Text
+
     made = Text()
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
@@ -154,6 +155,8 @@ def _text(*parts: Part) -> Text:
 
 
 def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
     width = shutil.get_terminal_size().columns if stream.isatty() else ANY_WIDTH
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width, height=25)
@@ -180,6 +183,8 @@ class Rows:
     """A table of texts, with some columns to the right."""
 
     def __init__(self, *columns: str, right: tuple[str, ...] = ()) -> None:
+        from rich.table import Table
+
         self._table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for name in columns:
             self._table.add_column(_text(name), justify="right" if name in right else "left", overflow="fold")
@@ -221,16 +226,35 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
         status.stop()
 
 
-class _Description(TextColumn):
-    def __init__(self) -> None:
-        super().__init__("{task.description}", markup=False)
+@contextlib.contextmanager
+def redrawn() -> Iterator[Callable[[Sequence[Sequence[Part]]], None]]:
+    """Takes the terminal's other screen for the block, without a cursor. Call the value with lines that replace those there."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(markup=False, emoji=False, highlight=False, force_terminal=True)
+    live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+
+    def show(lines: Sequence[Sequence[Part]]) -> None:
+        text = Text("\n", no_wrap=True, overflow="crop").join(_text(*line) for line in lines)
+        live.update(text, refresh=True)
+
+    try:
+        live.start()
+        yield show
+    finally:
+        live.stop()
 
 
 @contextlib.contextmanager
 def steps(first: str, *, quiet: bool = False, counted: bool = True) -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal; call the value with (what, done, all). counted: whether there is something to count."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     console = _console(stderr=True)
-    columns = (_Description(), BarColumn(), MofNCompleteColumn()) if counted else (SpinnerColumn(), _Description())
+    about = TextColumn("{task.description}", markup=False)
+    columns = (about, BarColumn(), MofNCompleteColumn()) if counted else (SpinnerColumn(), about)
     off = quiet or not (console.is_terminal and console.is_interactive)
     bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=not counted, disable=off)
     try:

@@ -10,7 +10,7 @@ import typer
 import penstock
 from penstock.cli import given, output
 from penstock.cli.given import ArchivePath
-from penstock.recording import TIME_MAX, TIME_MIN
+from penstock.record import TIME_MAX, TIME_MIN
 
 REPORT_SECONDS = 0.1
 
@@ -33,7 +33,9 @@ def play(
         list[str] | None,
         typer.Option("--map", help="FROM=TO, such as log:imu=ring:imu2. May be given several times.", metavar="<map>"),
     ] = None,
-    speed: Annotated[float, typer.Option(help="1 as it was sent, 2 twice as fast.")] = 1.0,
+    speed: Annotated[
+        float | None, typer.Option(help="1 as it was sent, which is the default; 2 twice as fast.")
+    ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="As fast as possible.")] = False,
     since: given.Since = None,
     until: given.Until = None,
@@ -45,6 +47,8 @@ def play(
     """Publishes all recordings again, in the order of their times, in the rhythm in which they were sent."""
     if onto is not None and renamed:
         raise penstock.Invalid("--onto and --map cannot both be given")
+    if fast:
+        given.alone("--fast", "it is as fast as possible", speed=speed)
     begun = last = time.monotonic()
     with output.steps("planning", quiet=json) as bar:
 
@@ -56,8 +60,8 @@ def play(
 
         played = penstock.Archive(archive, create=False).play(
             channels or "*",
-            onto=_mapping(renamed) if renamed else onto,
-            speed=None if fast else given.positive(speed, "--speed"),
+            onto=given.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else onto,
+            speed=None if fast else given.positive(1.0 if speed is None else speed, "--speed"),
             since=given.moment(since, "--since", TIME_MIN),
             until=given.moment(until, "--until", TIME_MAX),
             timeout=given.seconds(timeout, "--timeout"),
@@ -70,13 +74,3 @@ def play(
         return
     many = output.many(len(played.messages), "channel")
     output.say(f"{output.many(played.total, 'message')} of {many} in {time.monotonic() - begun:.1f} s")
-
-
-def _mapping(pairs: list[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        channel, equals, target = pair.partition("=")
-        if not equals or not channel or not target:
-            raise penstock.Invalid(f"--map is {pair!r}: write FROM=TO, such as log:imu=ring:imu2")
-        found[channel] = target
-    return found

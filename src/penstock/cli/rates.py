@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from penstock.latency import Latency
-from penstock.status import ChannelStatus, Member
+from penstock.channels.latency import Latency
+from penstock.channels.status import ChannelStatus, Member
 
 HISTORY = 240  # looks
 BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import ending, output
+from penstock.cli import ending, given, output
 
 LOOK_SECONDS = 60.0
+PORT = 9464
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -19,18 +20,22 @@ def add_commands(app: typer.Typer) -> None:
 
 def metrics(
     port: Annotated[
-        int, typer.Option(help="The port on this machine's loopback; 0 takes a free one.", min=0, max=65535)
-    ] = 9464,
+        int | None,
+        typer.Option(
+            help=f"The port on this machine's loopback; 0 takes a free one. Default: {PORT}.", min=0, max=65535
+        ),
+    ] = None,
     members: Annotated[bool, typer.Option("--members", help="A series for each member too, with its pid.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print the counters once instead.")] = False,
 ) -> None:
     """Serves the counters of all channels for Prometheus, at /metrics, until Ctrl-C."""
-    from penstock.metrics import Server, text
+    from penstock.watch.metrics import Server, text
 
     if once:
+        given.alone("--once", "it serves nothing", port=port)
         print(text(members=members), end="")
         return
-    with ending.noted() as wait, Server(port, members=members) as server:
+    with ending.noted() as wait, Server(PORT if port is None else port, members=members) as server:
         output.say(f"serving {server.url} until Ctrl-C")
         ended = wait(0)
         while not ended:

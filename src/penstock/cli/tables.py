@@ -55,7 +55,7 @@ def pipeline(
     master: Annotated[
         str | None, typer.Option(help="A Spark master, as local[2] or spark://HOST:PORT. Default: local[*,4].")
     ] = None,
-    window: Annotated[float, typer.Option(help="Seconds per row of the table stats.")] = 1.0,
+    window: Annotated[float | None, typer.Option(help="Seconds per row of the table stats. Default: 1.")] = None,
     compression: Annotated[
         str, typer.Option(help="Of the Parquet files: snappy, zstd, lz4, gzip, brotli, none.")
     ] = "snappy",
@@ -69,6 +69,9 @@ def pipeline(
 ) -> None:
     """Builds Delta tables from an archive with Spark, or brings them up to date: raw, messages, stats, one per stream, and your own."""
     compression = compression.lower()
+    if optimize:
+        given.alone("--optimize", "it reads no archive", window=window, tables=tables)
+    window = 1.0 if window is None else window
     from penstock.spark import definitions
     from penstock.spark import pipeline as job
 
@@ -98,18 +101,15 @@ def _bring(
     archive: Path, out: Path, master: str | None, pause: float | None, json: bool, options: dict[str, Any]
 ) -> None:
     """Once, if pause is None; else until a signal."""
-    from penstock.spark import jvm, own_tables, register
+    from penstock.spark import jvm, own_tables, session
     from penstock.spark.query import follow
 
     def batch(outcome: Outcome) -> None:
         if outcome.ranges and pause is not None:
             _say(outcome, out, json)
 
-    spark = jvm.launched(jvm.PIPELINE, master=master)  # which has a handler of its own for Ctrl-C
+    spark = session(jvm.PIPELINE, master=master)  # which has a handler of its own for Ctrl-C
     try:
-        jvm.check_interpreter(spark)
-        if options["own"]:  # the source may be what they read
-            register(jvm.whole(spark))
         with (
             ending.noted() if pause is not None else contextlib.nullcontext() as wait,
             output.steps("planning", quiet=json or pause is not None) as report,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 import time
@@ -12,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock import tools
+from penstock._native.core import command_of
+from penstock.channels.wildcards import is_pattern
 from penstock.cli import output, screen
 from penstock.cli.rates import Rate, Rates, as_row, sparkline
-from penstock.tools import command_of
 
 FASTEST, SLOWEST = 0.1, 3600.0
 GAP = 2
@@ -118,8 +119,9 @@ def draw(view: View, width: int, height: int | None = None) -> list[Line]:
     columns, name_width, spark_width = _fit(rates, width)
     lines.append(_titles(view, columns, name_width, spark_width, rates))
     widths = [_width(column, rates) for column in columns]
+    names = shortened([rate.status.channel for rate in rates], name_width)
     for rate in rates:
-        line: Line = [(_cut(rate.status.channel, name_width).ljust(name_width), "bold" if rate.messages else "")]
+        line: Line = [(names[rate.status.channel].ljust(name_width), "bold" if rate.messages else "")]
         if spark_width:
             line.append((" " * GAP + sparkline((one.messages for one in rate.history), spark_width), "cyan"))
         for column, room in zip(columns, widths, strict=True):
@@ -185,8 +187,8 @@ def _members(rate: Rate, width: int) -> list[Line]:
             words += [f"p50 {p50}"] if width >= ROOMY else []
             words.append(f"p99 {p99}")
         words += ["dropped"] if member.dropped else []
-        named = member.name if member.name != str(member.pid) else ""  # a peer without a name has its process' number
-        words += [named or "", command_of(member.pid)]
+        drawn = (member.name or "").startswith(f"{member.pid}-")  # a peer that was given no name
+        words += ["" if drawn else member.name or "", command_of(member.pid)]
         lines.append([(_cut("  ".join(word for word in words if word), width), "dim")])
     return lines
 
@@ -194,6 +196,38 @@ def _members(rate: Rate, width: int) -> list[Line]:
 def _cut(text: str, width: int) -> str:
     shown = output.printable(text)
     return shown if len(shown) <= width else shown[: max(0, width - 1)] + "…"
+
+
+def shortened(names: Sequence[str], width: int) -> dict[str, str]:
+    """Each name as text of at most that width, from 8 on; two names never give the same text.
+
+    A name that is too long loses its middle. Where others would look the same, it is shown from where it differs, or numbered.
+    """
+    found: dict[str, str] = {}
+    alike: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        alike.setdefault(_without_middle(name, width), []).append(name)
+    taken = {shown for shown, group in alike.items() if len(group) == 1}
+    for shown, group in alike.items():
+        if len(group) == 1:
+            found[group[0]] = shown
+            continue
+        low, high = min(group), max(group)
+        same = next((at for at, one in enumerate(low) if one != high[at]), len(low) - 1)
+        for name in sorted(group):
+            numbered = (f"{_cut(shown, width - 4)}~{number}"[:width] for number in itertools.count(1))
+            text = next(
+                text for text in (_cut(f"…{name[same:]}", width), *itertools.islice(numbered, 999)) if text not in taken
+            )
+            taken.add(text)
+            found[name] = text
+    return found
+
+
+def _without_middle(text: str, width: int) -> str:
+    shown = output.printable(text)
+    head = min(max(shown.find(":") + 1, (width - 1) * 2 // 5), width - 2)
+    return shown if len(shown) <= width else f"{shown[:head]}…{shown[len(shown) - (width - 1 - head) :]}"
 
 
 def _clip(line: Line, width: int) -> Line:
@@ -224,11 +258,11 @@ def top(
         raise penstock.Invalid(f"--count is {count}: it must be a number of looks from 1 on")
     if sort not in SORTS:
         raise penstock.Invalid(f"--sort is {sort!r}: it must be one of {', '.join(SORTS)}")
-    named = {channel for channel in channels or () if not tools.is_pattern(channel)}
+    named = {channel for channel in channels or () if not is_pattern(channel)}
     view, rates = View(sort=sort, members=members, every=every), Rates(time.monotonic)
 
     def look() -> None:
-        found = penstock.channels(channels or "*")
+        found = penstock.list_channels(channels or "*")
         missing = sorted(named - {status.channel for status in found})
         if missing and not view.rates:
             raise penstock.NotFound(f"there is no channel {missing[0]}")

@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from penstock import codecs
+from penstock.util.extras import explain_missing
+
+with explain_missing("decoding messages to columns"):
+    import pyarrow as pa
+
 from penstock.columns import envelopes, fixed, objects
 from penstock.columns.keys import BARE, Keys, keys_from_json, keys_to_json
 from penstock.columns.names import RESERVED, unique

@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.codecs import from_spec
 from penstock.columns import uniform
 from penstock.columns.keys import BARE, Key, Keys, canonical, resolve
-from penstock.columns.names import RESERVED, free
+from penstock.columns.names import RESERVED, folded, free
 
 KEYS_MAX = 1000
 ERROR_MAX = 200
@@ -242,7 +242,7 @@ def _grow(keys: Keys, kinds: dict[str, frozenset[str]], taken: Iterable[str]) ->
     fresh = [label for label in kinds if label not in known][: max(0, KEYS_MAX - len(keys))]
     if not fresh and all(one is other for one, other in zip(keys, grown, strict=True)):
         return keys
-    used = {*RESERVED, *taken, *(key.name.lower() for key in keys)}
+    used = {*RESERVED, *taken, *(folded(key.name) for key in keys)}
     return (*grown, *(Key(label, free(_text_of(label), used), canonical(kinds[label])) for label in fresh))
 
 

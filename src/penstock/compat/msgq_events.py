@@ -16,7 +16,7 @@ import time
 import weakref
 from pathlib import Path
 
-from penstock import tools
+from penstock.channels import files
 
 _SWITCH, _PREFIX = "CEREAL_FAKE", "CEREAL_FAKE_PREFIX"
 _FOLDER = ".msgq-events"
@@ -104,7 +104,7 @@ class State:
 
     def __init__(self, endpoint: str, identifier: str) -> None:
         named = "\x1f".join((os.environ.get("OPENPILOT_PREFIX", ""), identifier, endpoint))
-        self.folder = tools.private_folder(_FOLDER)
+        self.folder = files.private_folder(_FOLDER)
         self.key = hashlib.sha256(os.fsencode(named)).hexdigest()[:32]
 
     def read(self) -> tuple[bool, str]:
@@ -125,7 +125,7 @@ class State:
         """New FIFOs, not yet raised; the token that names them."""
         token = secrets.token_hex(8)
         while True:
-            tools.private_folder(_FOLDER, create=True)
+            files.private_folder(_FOLDER, create=True)
             try:
                 for part in (CALLED, READY):
                     os.mkfifo(self.path(token, part), 0o600)

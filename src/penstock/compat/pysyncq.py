@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import penstock
-from penstock import tools
+from penstock.front import discovery
+from penstock.kinds.sync.message import shared_name
 from penstock.types import SyncMember
 
 SMALLEST, LARGEST = 1 << 16, 1 << 30
@@ -83,10 +84,11 @@ class PySyncQ:
         if not self.create:
             _look_for(self.name)
         channel = f"sync:{self.name}"
+        name: Any = shared_name((sender or str(os.getpid())).encode("utf-8", "surrogateescape"))
         try:
-            self._queue = penstock.join(channel, name=sender, own=not filtself, **self._options())
+            self._queue = penstock.join(channel, name=name, own=not filtself, **self._options())
         except penstock.Mismatch:
-            self._queue = penstock.join(channel, name=sender, own=not filtself)  # the size is the choice of the first
+            self._queue = penstock.join(channel, name=name, own=not filtself)  # the size is the choice of the first
         self._screened = frozenset(), frozenset()
         self.sender = self._queue.name.encode("utf-8", "surrogateescape")
         if filtself:
@@ -151,7 +153,7 @@ class PySyncQ:
 
 def _make(name: str, options: dict[str, int]) -> None:
     """Makes the queue if there is none, with nobody in it. It goes with this process if nobody ever came."""
-    tools.make(f"sync:{name}", **options)
+    discovery.make(f"sync:{name}", **options)
     with contextlib.suppress(penstock.NotFound):
         _made[name] = penstock.inspect(f"sync:{name}").created_ns
 

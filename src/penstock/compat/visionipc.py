@@ -299,7 +299,7 @@ def _wait_for_server(name: str | bytes) -> None:
 
 def _streams(name: str | bytes) -> set[int]:
     prefix = f"frames:{scoped(name)}/"
-    found = (status.channel.removeprefix(prefix) for status in penstock.channels(f"{prefix}*") if status.writers)
+    found = (status.channel.removeprefix(prefix) for status in penstock.list_channels(f"{prefix}*") if status.writers)
     return {int(stream) for stream in found if stream.isdecimal()}
 
 

@@ -9,23 +9,28 @@ import glob
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock import Archive, columns
-from penstock.durable import own_errors
-from penstock.errors import Corrupt, Invalid
+from penstock.channels.options import callback, whole
+from penstock.codecs import bare
+from penstock.columns.parts import Part, check, table_name
+from penstock.errors import Corrupt, Invalid, SystemFailure
 from penstock.export import delta, task
 from penstock.export.pool import Pool
-from penstock.parts import Part, check, clean
-from penstock.recording import TIME_MAX, TIME_MIN, Moment, Range, Survey, nanoseconds
-from penstock.storage import Place, reached, where
+from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, Survey
+from penstock.util.durable import fresh_path, own_errors
+from penstock.util.moments import interval
+from penstock.util.storage import Place, reached, where
 
 __all__ = ["FORMS", "Exported", "Outcome", "export"]
 
 FORMS = ("delta", "parquet", "arrow", "csv")
+MOST_PROCESSES = 4096
 Progress = Callable[[str, int, int], None]
 DEFAULT = {"delta": "snappy", "parquet": "snappy", "arrow": "none", "csv": "none"}
 
@@ -43,10 +48,11 @@ class Exported:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an export. left_out: a text for each part of the archive that is damaged and is not there."""
+    """The result of an export. left_out: a text for each thing in the archive that is not there. damaged: those that are damage."""
 
     streams: tuple[Exported, ...]
     left_out: tuple[str, ...]
+    damaged: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -79,14 +85,17 @@ def export(
     """
     if form not in FORMS:
         raise Invalid(f"there is no format {form!r}: there are {', '.join(FORMS)}")
-    if processes is not None and processes < 1:
-        raise Invalid(f"processes is {processes}: it must be at least 1")
+    if processes is not None:
+        processes = whole(processes, "processes", 1, MOST_PROCESSES)
+    range_bytes = whole(range_bytes, "range_bytes", 1)
+    callback(left_out, "left_out")
+    callback(progress, "progress")
     files = "parquet" if form == "delta" else form
     compression = DEFAULT[form] if compression is None else compression
     check(files, compression)
     if form == "delta":
         delta.needed()
-    span = nanoseconds(since, "since"), nanoseconds(until, "until")
+    span = interval(since, until)
     place = where(out, "the place of the export")
     work = _target(place)
     damaged: list[str] = []
@@ -98,9 +107,10 @@ def export(
         found = job.finish(form == "delta")
         if place.is_local:
             os.replace(work.path, place.path)
-    except BaseException:
+    except BaseException as error:
         if place.is_local:
             shutil.rmtree(work.path, ignore_errors=True)
+            _name_place(error, work.path, place.path)
         raise
     if left_out is not None:
         for text in damaged:
@@ -108,7 +118,14 @@ def export(
     elif damaged:
         more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
         raise Corrupt(f"{damaged[0]}{more}; all else is in {place}")
-    return Outcome(tuple(found), tuple(damaged))
+    return Outcome(tuple(found), tuple(damaged), tuple(damaged))
+
+
+def _name_place(error: BaseException, work: str, place: str) -> None:
+    """Makes an error's text name the place that was asked for, not the folder that is gone again."""
+    if isinstance(error, SystemFailure) and error.strerror:
+        error.args = error.args[0], error.strerror.replace(work, place)
+        error.strerror = error.args[1]
 
 
 def _target(place: Place) -> Place:
@@ -121,9 +138,11 @@ def _target(place: Place) -> Place:
             pid = left.name.split(".")[-2]
             if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
                 shutil.rmtree(left, ignore_errors=True)
-        made = path.with_name(f".{path.name}.{os.getpid()}.new")
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
+        made = fresh_path(path)
+        try:
+            made.mkdir(parents=True)
+        except OSError as error:
+            raise SystemFailure(error.errno or 0, f"{path} cannot be made: {error.strerror}") from error
         return where(made)
     from pyarrow import fs
 
@@ -204,6 +223,9 @@ class _Job:
             )
         elif "part" in answer:
             parts[number] = Part(**answer["part"])
+        for text in answer.get("damaged", ()) if "keys" not in answer else ():
+            if text not in self._damaged:  # two ranges may meet at it
+                self._damaged.append(text)
 
     def finish(self, as_delta: bool) -> list[Exported]:
         """The streams that have rows; a Delta table of each if asked for."""
@@ -221,18 +243,14 @@ class _Job:
 
 
 def _grouped(ranges: list[Range]) -> list[_Stream]:
-    """Ranges by channel and codec, each group with a folder's name of its own."""
+    """Ranges by channel and codec, each group with a folder of its own: the stream's table name; `.2` is that of its second codec."""
     found: dict[str, _Stream] = {}
-    taken: set[str] = set()
+    codecs: Counter[str] = Counter()
     for one in ranges:
-        key = f"{one.channel} {json.dumps(one.codec, sort_keys=True)}"
+        key = f"{one.channel} {json.dumps(bare(one.codec), sort_keys=True)}"
         if key not in found:
-            name = first = clean(one.channel)
-            number = 1
-            while name.lower() in taken:
-                number += 1
-                name = f"{first}_{number}"
-            taken.add(name.lower())
-            found[key] = _Stream(one.channel, one.codec, name, [])
+            codecs[one.channel] += 1
+            number = f".{codecs[one.channel]}" if codecs[one.channel] > 1 else ""
+            found[key] = _Stream(one.channel, one.codec, f"{table_name(one.channel)}{number}", [])
         found[key].ranges.append(one)
     return list(found.values())

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import time
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.errors import NotFound, PenstockError
-from penstock.parts import Part
-from penstock.storage import Place, delta_options
+from penstock.columns.parts import Part
+from penstock.errors import PenstockError
+from penstock.util.extras import check_installed
+from penstock.util.storage import Place, delta_options
 
 
 def needed() -> None:
-    """`NotFound` says what to install if there is no deltalake."""
-    if importlib.util.find_spec("deltalake") is None:
-        raise NotFound("Delta tables need deltalake: run pip install 'penstock[delta]'")
+    """`Unsupported` says what to install if there is no deltalake."""
+    check_installed("deltalake", what="an export to Delta")
 
 
 def commit(table: Place, parts: list[Part], schema: pa.Schema, name: str) -> None:

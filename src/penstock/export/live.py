@@ -1,20 +1,27 @@
-"""Channels live in Foxglove: each is a topic of a WebSocket server on the loopback, with the schema that an MCAP export gives it.
+"""Channels live in Foxglove: each is a topic of a WebSocket server on the loopback, as `shown` says. It only looks: no writer waits for it.
 
-It only looks: no writer waits for it. Needs `pip install 'penstock[foxglove]'`. Knows subscriptions and Foxglove's SDK.
+Needs `pip install 'penstock[foxglove]'`. Knows subscriptions and Foxglove's SDK.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import importlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock import codecs, tools
-from penstock.export import mcap_schemas
-from penstock.export.mcap import schema_name
-from penstock.loopback import LOOPBACK, listening
+from penstock.channels.wildcards import is_pattern
+from penstock.export.mcap_images import encoding as picture_encoding
+from penstock.export.shown import Shown, as_json, shown_as
+from penstock.front.discovery import Appearing
+from penstock.front.opener import subscription_options, takes_messages
+from penstock.util.extras import explain_missing
+from penstock.util.loopback import LOOPBACK, Connections, listening, own_sockets
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,49 +31,80 @@ __all__ = ["Viewed"]
 log = logging.getLogger("penstock")
 
 LOOK_SECONDS = 0.2  # between looks for channels that come
-BATCH = 1000  # messages of one channel before the next has its turn
+WAIT_SECONDS = 0.05  # without messages, between looks for viewers that come
+TURN_SECONDS = 0.01  # a turn moves messages of each topic that has some
+TOPIC_TURN = (
+    50  # messages of one topic in a turn; a viewer's unread messages are limited, for all of its topics together
+)
+TURN = 100  # messages of all topics in a turn
+TURN_BYTES = 4 << 20  # of one topic
+BEHIND_SECONDS = 1.0  # a topic that has more to show for so long leaves out what is old
+DRAIN, DRAINS = 10_000, 20  # messages that are taken at once to be left out, and how often in a turn
 QUALITY = 80  # of JPEG pictures
-RAW = {("u1", 1): "mono8", ("u1", 3): "rgb8", ("u1", 4): "rgba8", ("u2", 1): "mono16", ("f4", 1): "32FC1"}
 JPEG = ("mono8", "rgb8")
 
 
-def _sdk() -> Any:
-    try:
-        import foxglove
-        import foxglove.channels
-        import foxglove.messages
-    except ImportError as error:
-        raise penstock.Unsupported(
-            "the view needs the package foxglove-sdk: pip install 'penstock[foxglove]'"
-        ) from error
-    return foxglove
+class _Sdk:
+    """The parts of Foxglove's SDK. `Unsupported` without it."""
+
+    def __init__(self) -> None:
+        with explain_missing("the view"):
+            self.root: Any = importlib.import_module("foxglove")
+        self.websocket: Any = importlib.import_module("foxglove.websocket")
+        self.channels: Any = importlib.import_module("foxglove.channels")
+        try:
+            self.messages: Any = importlib.import_module("foxglove.messages")
+        except ImportError:  # its name before 0.17
+            self.messages = importlib.import_module("foxglove.schemas")
 
 
 class Viewed:
     """Serves the channels that patterns stand for, also later ones. A context manager; `step` moves the messages that there are.
 
-    port: 0 takes a free one. Channels whose messages go to one reader each are left out: to look would be to take. `Unsupported` if one of
-    them is named, `SystemFailure` if the port is taken.
+    A viewer that subscribes to a topic gets the newest message first, however old it is. port: 0 takes a free one. Channels whose messages
+    go to one reader each are left out: to look would be to take. `Unsupported` if one of them is named, `SystemFailure` if the port is taken.
     """
 
     def __init__(self, patterns: Sequence[str], port: int = 0) -> None:
-        self._sdk = _sdk()
+        self._sdk = _Sdk()
         for name in patterns:
-            if not tools.is_pattern(name) and tools.takes_messages(name):
+            if not is_pattern(name) and takes_messages(name):
                 raise penstock.Unsupported(
                     f"{name}: its messages go to one reader each, so a view would take them away"
                 )
-        self._patterns = list(patterns)
-        self._coming = tools.Appearing(self._patterns)
-        self._context = self._sdk.Context()
+        self._coming = Appearing(list(patterns))
+        self._context = self._sdk.root.Context()
+        self._topics: dict[str, _Topic] = {}
+        self._refused: dict[str, str] = {}  # channels that could not be opened, and why
+        self._viewers: deque[tuple[int, int, int]] = (
+            deque()
+        )  # that came: a viewer, its topic, and what was shown there before
+        self._looked = self._turned = float("-inf")
         with listening(port) as free:  # the SDK's own error for a taken port has no number
             port = free.getsockname()[1]
+        self._connections, self._silent, self._served = Connections(), set[int](), True
         try:
-            self._server = self._sdk.start_server(name="penstock", host=LOOPBACK, port=port, context=self._context)
+            self._server = self._sdk.root.start_server(
+                name="penstock", host=LOOPBACK, port=port, context=self._context, server_listener=self._listener()
+            )
         except RuntimeError as error:
             raise penstock.SystemFailure(0, f"cannot serve on port {port}: {error}") from error
-        self._topics: list[_Topic] = []
-        self._looked = float("-inf")
+
+    def _bound(self) -> None:
+        """Ends connections that ask for nothing: the SDK waits for them without limit, and ends where it is out of files."""
+        port = self.port
+        listens, silent = own_sockets(port)
+        for gone in self._silent - silent.keys():
+            self._connections.remove(gone)
+        for new in silent.keys() - self._silent:
+            self._connections.add(new, silent[new])
+        self._silent = set(silent)
+        self._connections.end_late()
+        if not listens:
+            self._served = False
+            raise penstock.SystemFailure(
+                errno.EMFILE, f"the server on port {port} has ended: this process could open no more files"
+            )
 
     @property
     def port(self) -> int:
@@ -76,58 +114,180 @@ class Viewed:
     @property
     def channels(self) -> list[str]:
         """The channels that are read now."""
-        return [topic.channel for topic in self._topics]
+        return list(self._topics)
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many messages of each channel viewers have missed, because more came than a topic shows. Channels without any are not in it."""
+        return {name: topic.left_out for name, topic in self._topics.items() if topic.left_out}
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """How many bytes of each channel were overwritten before the view could read them. Channels without any are not in it."""
+        return {name: lost for name, topic in self._topics.items() if (lost := topic.subscription.lost)}
 
     def step(self, timeout: float = LOOK_SECONDS) -> int:
-        """Waits for messages up to so many seconds, and moves those that there are. How many."""
-        if time.monotonic() - self._looked >= LOOK_SECONDS or not self._topics:
+        """Waits for messages up to so many seconds, and moves those that there are, of each topic its share. How many."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_SECONDS or not self._topics:
             self._look()
-        if not self._topics:
-            time.sleep(min(timeout, LOOK_SECONDS))
+        self._greet()
+        time.sleep(min(max(self._turned + TURN_SECONDS - now, 0), TURN_SECONDS))
+        shown = {topic.subscription: topic for topic in self._topics.values() if topic.advertised}
+        if not shown:
+            time.sleep(min(timeout, WAIT_SECONDS))
             return 0
         try:
-            if not penstock.wait([topic.subscription for topic in self._topics], timeout):
-                return 0
+            ready = penstock.wait(list(shown), min(timeout, WAIT_SECONDS))
         except penstock.TooSlow:  # one of them missed messages, and goes on
-            pass
-        return sum(topic.move() for topic in self._topics)
+            ready = list(shown)
+        self._turned = time.monotonic()
+        self._greet()
+        topics = [shown[one] for one in ready]
+        share = max(1, min(TOPIC_TURN, TURN // max(1, sum(topic.watched for topic in topics))))
+        moved = sum(topic.move(share) for topic in topics)
+        for topic in topics:
+            if (topic.left_out or topic.subscription.lost) and not topic.told:
+                topic.told = True
+                self._warn(
+                    f"{topic.channel}: more messages come than a view shows; it leaves out old ones, and counts them"
+                )
+        return moved
+
+    def _warn(self, text: str) -> None:
+        log.warning("%s", text)
+        self._server.publish_status(text, self._sdk.websocket.StatusLevel.Warning)
 
     def _look(self) -> None:
         self._looked = time.monotonic()
-        for channel in self._coming.new():
-            if tools.takes_messages(channel):
+        self._bound()
+        fresh = self._coming.new()
+        for channel in [*fresh, *self._refused]:
+            if takes_messages(channel):
                 continue
+            if (before := self._topics.pop(channel, None)) is not None:  # it was removed and made again
+                before.close()
             try:
-                self._topics.append(_Topic(self._sdk, self._context, channel))
+                self._topics[channel] = _Topic(self._sdk, self._context, channel)
+                self._refused.pop(channel, None)
+            except penstock.NotFound:
+                self._refused.pop(channel, None)  # removed meanwhile
             except penstock.PenstockError as error:
-                log.warning("%s is not shown: %s", channel, error)
+                if channel not in self._refused:
+                    log.warning("%s is not shown: %s", channel, error)
+                self._refused[channel] = str(error)
+        for topic in self._topics.values():
+            if not topic.advertised:
+                topic.advertise()
+
+    def _listener(self) -> Any:
+        """The SDK's listener. A thread of the SDK calls it when a viewer has subscribed to a topic: the viewer gets each later message."""
+        viewers, shown = self._viewers, self._shown
+
+        class _Listener(self._sdk.websocket.ServerListener):  # type: ignore[misc, name-defined]
+            """Notes each subscription of a viewer, in the SDK's own thread."""
+
+            def on_subscribe(self, client: Any, channel: Any) -> None:
+                viewers.append((client.id, channel.id, shown(channel.id)))
+
+        return _Listener()
+
+    def _shown(self, number: int) -> int:
+        return next((topic.count for topic in list(self._topics.values()) if topic.number == number), 0)
+
+    def _greet(self) -> None:
+        """Gives viewers that came the newest message of the topics to which they subscribed, unless a newer one was shown meanwhile."""
+        while self._viewers:
+            viewer, number, count = self._viewers.popleft()
+            for topic in self._topics.values():
+                if topic.number == number and topic.count == count:
+                    topic.repeat(viewer)
 
     def __enter__(self) -> Viewed:
         self._look()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for topic in self._topics:
+        if self._served:
+            for end in own_sockets(self.port)[1].values():  # the SDK's end waits for them
+                end()
+            self._server.stop()
+        for topic in self._topics.values():
             topic.close()
-        self._server.stop()
 
 
 class _Topic:
-    """A channel, and its topic. The topic is there once its schema is known: that of JSON follows from the first messages."""
+    """A channel, and its topic, which is there once the channel's codec is decided.
 
-    def __init__(self, sdk: Any, context: Any, channel: str) -> None:
+    number: the topic's, for the SDK. count: messages shown. left_out: messages that came faster than they are shown.
+    """
+
+    def __init__(self, sdk: _Sdk, context: Any, channel: str) -> None:
         self._sdk, self._context, self.channel = sdk, context, channel
-        options: dict[str, Any] = {"drop_after": 0.0} if "drop_after" in tools.subscription_options(channel) else {}
-        self.subscription: penstock.Subscription = penstock.subscribe(channel, start="newest", **options)
-        self._send: Callable[[], int] = self._first
+        possible = subscription_options(channel)
+        wanted: dict[str, Any] = {"last": 1, "drop_after": 0.0}
+        chosen = {name: value for name, value in wanted.items() if name in possible}
+        self.subscription: Any = penstock.subscribe(channel, **chosen)
+        self.number: int | None = None
+        self.count = self.left_out = 0
+        self.told = False
         self._topic: Any = None
+        self._frames = False
+        self._form: str | None = None  # of pictures
+        self._shown: Shown | None = None
+        self._newest: tuple[bytes, int] | None = None  # message, and when it was sent
+        self._behind: float | None = None  # since when there was more than a turn's share
+        self.advertise()
 
-    def move(self) -> int:
-        """The messages that there are, onto the topic."""
+    @property
+    def advertised(self) -> bool:
+        """Whether viewers know it."""
+        return self._topic is not None
+
+    @property
+    def watched(self) -> bool:
+        """Whether a viewer has subscribed to it."""
+        return self.advertised and bool(self._topic.has_sinks())
+
+    def advertise(self) -> None:
+        """Makes the topic, once the channel has a codec."""
+        codec = self.subscription.codec
+        if codec is None:
+            return
+        spec, classes = codec.spec, self._sdk.channels
+        self._frames = spec["kind"] == "frame"
+        self._form = picture_encoding(self.subscription.shape, self.subscription.dtype.str) if self._frames else None
+        if self._form is not None:
+            kind = classes.CompressedImageChannel if self._is_compressed() else classes.RawImageChannel
+            self._topic = kind(self.channel, context=self._context)
+        else:
+            if not self._frames:
+                self._drain()
+            self._shown = shown_as(self.channel, spec, [self._newest[0]] if self._newest is not None else [])
+            name, encoding, data = self._shown.schema
+            schema = self._sdk.root.Schema(name=name, encoding=encoding, data=data)
+            self._topic = self._sdk.root.Channel(
+                self.channel, schema=schema, message_encoding=self._shown.encoding, context=self._context
+            )
+        self.number = self._topic.id()
+
+    def move(self, share: int) -> int:
+        """The messages that there are, onto the topic, at most so many; of frames the newest. How many."""
         try:
-            return self._send()
+            if self._frames:
+                return self._move_frame()
+            return self._move(share) if self.watched else self._drain()
         except penstock.TooSlow:  # it is counted in `lost`
             return 0
+
+    def repeat(self, viewer: int) -> None:
+        """Shows the newest message to one viewer."""
+        if self._frames:
+            with self.subscription.latest() or contextlib.nullcontext() as frame:
+                if frame is not None:
+                    self._topic.log(self._made(frame), log_time=max(frame.time_ns, 0), sink_id=viewer)
+        elif self._newest is not None:
+            self._show(*self._newest, viewer)
 
     def close(self) -> None:
         """Ends the subscription and the topic."""
@@ -135,93 +295,90 @@ class _Topic:
         if self._topic is not None:
             self._topic.close()
 
-    def _first(self) -> int:
-        """The first messages say the channel's codec, and what they hold."""
-        codec = tools.codec_of(self.channel)
-        if codec["kind"] == "frame":
-            self._send = self._frames
-            return self._send()
-        batch = self.subscription.poll_arrow(BATCH)
-        if not batch.num_rows:
-            return 0
-        samples = batch.column("payload").slice(0, 200).to_pylist()
-        form = mcap_schemas.form_of(codecs.body_spec(codec) or codec, samples)
-        assert form is not None
-        schema = None
-        if form.schema is not None:
-            encoding, text = form.schema
-            schema = self._sdk.Schema(name=form.name or schema_name(self.channel), encoding=encoding, data=text)
-        self._topic = self._sdk.Channel(
-            self.channel, schema=schema, message_encoding=form.message_encoding, context=self._context
+    def _show(self, body: bytes, sent: int, viewer: int | None = None) -> None:
+        convert = self._shown.convert if self._shown is not None else None
+        self._topic.log(body if convert is None else convert(body), log_time=max(sent, 0), sink_id=viewer)
+
+    def _move(self, share: int) -> int:
+        batch = self.subscription.poll_arrow(share, TURN_BYTES)
+        rows = list(
+            zip(batch.column("payload").to_pylist(), batch.column("time").cast("int64").to_pylist(), strict=True)
         )
-        self._send = lambda: self._bodies(self.subscription.poll_arrow(BATCH))
-        return self._bodies(batch)
+        for body, sent in rows:
+            self._show(body, sent)
+        if rows:
+            self._newest = rows[-1]
+            self.count += len(rows)
+        if len(rows) < share and batch.nbytes < TURN_BYTES // 2:
+            self._behind = None
+            return len(rows)
+        now = time.monotonic()
+        self._behind = now if self._behind is None else self._behind
+        if now - self._behind < BEHIND_SECONDS:
+            return len(rows)
+        self._behind = None
+        left = self._drain()
+        if left:
+            self._show(*self._newest)  # type: ignore[misc]  # there is one
+            self.count += 1
+            self.left_out += left - 1
+        return len(rows) + left
 
-    def _bodies(self, batch: Any) -> int:
-        times = batch.column("time").cast("int64").to_pylist()
-        for body, sent in zip(batch.column("payload").to_pylist(), times, strict=True):
-            self._topic.log(body, log_time=max(sent, 0))
-        return int(batch.num_rows)
+    def _drain(self) -> int:
+        """Takes what there is, and keeps the newest message. How many there were."""
+        count = 0
+        for _ in range(DRAINS):
+            batch = self.subscription.poll_arrow(DRAIN)
+            if batch.num_rows:
+                sent = batch.column("time").cast("int64")[-1].as_py()
+                self._newest = batch.column("payload")[-1].as_py(), sent
+            count += batch.num_rows
+            if batch.num_rows < DRAIN:
+                break
+        return count
 
-    def _frames(self) -> int:
-        """The newest frame, as a picture. It is made only if a viewer has subscribed."""
+    # ---- frames ----
+
+    def _move_frame(self) -> int:
+        """The newest frame. A picture is made only if a viewer has subscribed."""
         newest = None
         count = 0
-        while count < BATCH and (frame := self.subscription.try_recv()) is not None:
+        while count < DRAIN and (frame := self.subscription.try_recv()) is not None:
             if newest is not None:
                 newest.release()
             newest = frame
             count += 1
-        if newest is None:
-            return 0
-        with newest:
-            form = _picture_form(newest.array)
-            if form is None:
-                log.warning(
-                    "%s is not shown: Foxglove has no pictures of shape %s and dtype %s",
-                    self.channel,
-                    newest.array.shape,
-                    newest.array.dtype,
-                )
-                self._send = lambda: len(self.subscription.poll(BATCH))
-                return count
-            self._picture(newest, form)
+        if newest is not None:
+            with newest:
+                if self.watched:
+                    self._topic.log(self._made(newest), log_time=max(newest.time_ns, 0))
+                    self.count += 1
         return count
 
-    def _picture(self, frame: Any, form: str) -> None:
-        compressed = form in JPEG and _pillow() is not None
-        if self._topic is None:
-            classes = self._sdk.channels
-            kind = classes.CompressedImageChannel if compressed else classes.RawImageChannel
-            self._topic = kind(self.channel, context=self._context)
-        if not self._topic.has_sinks():
-            return
+    def _is_compressed(self) -> bool:
+        return self._form in JPEG and _pillow() is not None
+
+    def _made(self, frame: Any) -> Any:
+        """A frame as the topic's message."""
+        array = frame.array
+        if self._form is None:
+            return as_json(array)
         messages, sent = self._sdk.messages, max(frame.time_ns, 0)
         about = {
             "timestamp": messages.Timestamp(sent // 10**9, sent % 10**9),
             "frame_id": self.channel.partition(":")[2],
         }
-        array = frame.array
-        if compressed:
-            made = messages.CompressedImage(**about, data=_jpeg(array), format="jpeg")
-        else:
-            height, width = array.shape[:2]
-            made = messages.RawImage(
-                **about,
-                width=width,
-                height=height,
-                encoding=form,
-                step=array.nbytes // max(1, height),
-                data=array.tobytes(),
-            )
-        self._topic.log(made, log_time=sent)
-
-
-def _picture_form(array: np.ndarray[Any, Any]) -> str | None:
-    """Foxglove's name for pixels of this shape and dtype. Three of them are red, green and blue."""
-    if array.ndim not in (2, 3) or array.dtype.byteorder == ">":
-        return None
-    return RAW.get((array.dtype.str[1:], 1 if array.ndim == 2 else array.shape[2]))
+        if self._is_compressed():
+            return messages.CompressedImage(**about, data=_jpeg(array), format="jpeg")
+        height, width = array.shape[:2]
+        return messages.RawImage(
+            **about,
+            width=width,
+            height=height,
+            encoding=self._form,
+            step=array.nbytes // max(1, height),
+            data=array.tobytes(),
+        )
 
 
 def _pillow() -> Any:

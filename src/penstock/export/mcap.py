@@ -1,54 +1,55 @@
-"""MCAP files: an archive's messages into one, in the order of their send times, and a file's messages into an archive.
+"""MCAP files: an archive's messages into one, in the order of their send times. `import_mcap` reads them.
 
-Needs `pip install 'penstock[mcap]'`. Knows planning, merging and appending.
+Needs `pip install 'penstock[mcap]'`. Knows planning, merging and the package mcap, which writes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
-from penstock import Archive, codecs, protobufs
-from penstock.durable import own_errors
-from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
-from penstock.export import Exported, Outcome, Progress, mcap_schemas
-from penstock.kinds import LONGEST_NAME
-from penstock.recording import TIME_MAX, TIME_MIN, Merged, Moment, Range, Survey, merged, nanoseconds
-from penstock.wildcards import matches_any
+from penstock import Archive, codecs
+from penstock.channels.options import callback, flag
+from penstock.channels.wildcards import matches
+from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
+from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas
+from penstock.export.mcap_import import CHANNEL, CODEC, Imported, Renamed, import_mcap
+from penstock.export.mcap_schemas import Form
+from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, Survey, merged
+from penstock.util.durable import fresh_path, own_errors
+from penstock.util.extras import explain_missing
+from penstock.util.moments import interval
+from penstock.util.storage import path_of
 
-__all__ = ["COMPRESSIONS", "export_mcap", "import_mcap"]
+__all__ = ["COMPRESSIONS", "Imported", "Renamed", "export_mcap", "import_mcap"]
 
 log = logging.getLogger("penstock")
 
 COMPRESSIONS = ("zstd", "lz4", "none")
-CODEC, CHANNEL = "penstock.codec", "penstock.channel"  # in a channel's metadata
-BATCH_BYTES, BATCH_MESSAGES = 32 << 20, 100_000
-SAMPLES = 200
 REPORT = 1000  # messages between two reports of progress
+NUMBERS = 65_535  # channels of a file, and schemas
 
 
 def _package() -> Any:
-    try:
-        import mcap.reader
+    with explain_missing("an export to MCAP"):
         import mcap.writer
-    except ImportError as error:
-        raise NotFound("MCAP files need the package mcap: pip install 'penstock[mcap]'") from error
     return mcap
 
 
 @dataclass
 class _Stream:
-    """A channel of the file."""
+    """A channel of the file. left_out: why messages of it are not in the file, or what of them is not → how many."""
 
     number: int
-    form: mcap_schemas.Form
-    codec: dict[str, Any]
+    form: Form
+    frames: str | None
+    left_out: dict[str, int]
+    first_sequence: int | None = 0
     rows: int = 0
     bytes: int = 0
 
@@ -62,60 +63,88 @@ def export_mcap(
     since: Moment = TIME_MIN,
     until: Moment = TIME_MAX,
     compression: str | None = None,
+    schemas: Mapping[str, str] | None = None,
+    strict: bool = False,
     left_out: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Writes an archive's messages into the MCAP file `out`, in the order of their send times.
 
-    Arguments as of `export`. compression: zstd, lz4 or none. A topic is a channel's URI; the codec is in the channel's metadata, so that
-    `import_mcap` gives the same messages again. The file gets its name when everything is in it.
+    Arguments as of `export`. compression: zstd, lz4 or none. schemas: channel or pattern → the name of a schema that other tools know, as
+    "foxglove.LaserScan", for messages in JSON. strict: no file is made if it would not have all that the archive has.
+
+    A topic is a channel's URI, or the topic that it was imported from. The codec is in the channel's metadata, so that `import_mcap` gives
+    the same messages again. The file gets its name when everything is in it.
     """
-    package, compression = _package(), compression or "zstd"
+    package, compression = _package(), "zstd" if compression is None else compression
     if compression not in COMPRESSIONS:
         raise Invalid(f"compression is {compression!r}: MCAP files have {', '.join(COMPRESSIONS)}")
-    path = Path(out)
+    path = path_of(out, "the MCAP file")
     if path.exists():
         raise Invalid(f"{path} exists: name a new file for the export")
-    span = nanoseconds(since, "since"), nanoseconds(until, "until")
+    callback(left_out, "left_out")
+    callback(progress, "progress")
+    flag(strict, "strict")
+    _check_names(schemas)
+    span = interval(since, until)
     opened = Archive(archive, create=False)
     damaged: list[str] = []
     survey = Survey(opened, None if streams is None else opened.channels(streams), damaged.append)
     ranges = survey.plan(since=span[0], until=span[1])
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-    fresh.parent.mkdir(parents=True, exist_ok=True)
+    fresh = fresh_path(path)
     try:
+        fresh.parent.mkdir(parents=True, exist_ok=True)
         with open(fresh, "wb") as file:
-            job = _Writing(package, file, compression)
-            found = job.run(ranges, span, progress or (lambda what, done, count: None))
+            job = _Writing(package, file, compression, dict(schemas or {}))
+            found = job.run(ranges, span, progress or (lambda what, done, count: None), damaged.append)
+        texts = [*damaged, *job.left_out()]
+        if strict and texts:
+            raise Unsupported(f"{path} would not have all of the archive: {'; '.join(texts)}. It was not made")
         os.replace(fresh, path)
+    except OSError as error:
+        if isinstance(error, PenstockError):
+            raise
+        raise SystemFailure(error.errno or 0, f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        fresh.unlink(missing_ok=True)
-    if left_out is not None:
-        for text in damaged:
-            left_out(text)
-    elif damaged:
+        with contextlib.suppress(OSError):  # a folder that could not be made
+            fresh.unlink()
+    for text in texts:
+        (left_out or log.warning)(text)
+    if damaged and left_out is None:
         raise Corrupt(f"{'; '.join(damaged)}; all else is in {path}")
-    return Outcome(tuple(found), tuple(damaged))
+    return Outcome(tuple(found), tuple(texts), tuple(damaged))
 
 
 class _Writing:
     """One file that is written."""
 
-    def __init__(self, package: Any, file: BinaryIO, compression: str) -> None:
+    def __init__(self, package: Any, file: BinaryIO, compression: str, schemas: dict[str, str]) -> None:
         kinds = package.writer.CompressionType
         kind = {"zstd": kinds.ZSTD, "lz4": kinds.LZ4, "none": kinds.NONE}[compression]
-        self._writer = package.writer.Writer(file, compression=kind)
+        self._writer = package.writer.Writer(file, compression=kind, enable_data_crcs=True)
+        self._asked = schemas
         self._streams: dict[tuple[str, str], _Stream | None] = {}
+        self._schemas: dict[tuple[str, str, bytes], int] = {}
+        self._frames: dict[tuple[str, str], int] = {}
 
-    def run(self, ranges: list[Range], span: tuple[int, int], progress: Progress) -> list[Exported]:
-        """Writes all messages of the ranges."""
+    def run(
+        self, ranges: list[Range], span: tuple[int, int], progress: Progress, left_out: Callable[[str], None]
+    ) -> list[Exported]:
+        """Writes all messages of the ranges. left_out: called with a line for each piece of damage."""
         from penstock import __version__
 
-        self._writer.start(profile="", library=f"penstock {__version__}")
+        of_stream: dict[tuple[str, str], list[Range]] = {}
         for one in ranges:
-            self._stream(one)
+            of_stream.setdefault(_key(one), []).append(one)
+        _check_schemas(self._asked, [group[0] for group in of_stream.values()])
+        if len(of_stream) > NUMBERS:
+            raise Unsupported(f"{len(of_stream):,} streams: an MCAP file has at most {NUMBERS:,}; choose some of them")
+        self._writer.start(profile=_profile(list(of_stream.values())), library=f"penstock {__version__}")
+        for key, group in of_stream.items():
+            self._streams[key] = self._stream(group)
         total = sum(one.messages for one in ranges)
-        for done, message in enumerate(merged([one for one in ranges if self._stream(one)], *span)):
+        readable = [one for one in ranges if self._streams[_key(one)]]
+        for done, message in enumerate(merged(readable, *span, left_out)):
             if done % REPORT == 0:
                 progress("exporting", done, total)
             self._add(message)
@@ -124,200 +153,148 @@ class _Writing:
         found = [(channel, stream) for (channel, _), stream in self._streams.items() if stream is not None]
         return [Exported(channel, channel, 1, stream.rows, stream.bytes) for channel, stream in found if stream.rows]
 
-    def _stream(self, one: Range) -> _Stream | None:
-        """The file's channel for a range's messages."""
-        key = one.channel, json.dumps(one.codec, sort_keys=True)
-        if key not in self._streams:
-            form = mcap_schemas.form_of(one.codec, _samples(one))
-            self._streams[key] = None if form is None else self._registered(one, form)
-            if form is None:
-                log.warning("%s is left out: frames are not written into MCAP files", one.channel)
-        return self._streams[key]
+    def left_out(self) -> list[str]:
+        """A text for each thing that is not in the file."""
+        found = [f"{channel} is left out: {why}" for channel, why in self._frames_texts()]
+        for (channel, _), stream in self._streams.items():
+            for what, count in (stream.left_out if stream is not None else {}).items():
+                found.append(f"{channel}: {what.format(f'{count:,}')}")
+        return found
 
-    def _registered(self, one: Range, form: mcap_schemas.Form) -> _Stream:
-        codec = codecs.body_spec(one.codec) or one.codec
+    def _frames_texts(self) -> Iterable[tuple[str, str]]:
+        for (channel, codec), count in self._frames.items():
+            if json.loads(codec).get("pixels"):
+                yield channel, f"{count:,} frames, whose shape and dtype are no picture"
+            else:
+                yield channel, f"{count:,} frames, recorded without their pixels"
+
+    def _stream(self, group: list[Range]) -> _Stream | None:
+        """The file's channel for a stream; None if nothing of it can be written."""
+        first = group[0]
+        form = mcap_schemas.form_of(first.codec, _no_objects(group))
+        if form is None:
+            self._frames[_key(first)] = sum(one.messages for one in group)
+            return None
+        for pattern, name in self._asked.items():
+            if matches(pattern, first.channel):
+                form = replace(form, name=name)
         schema = 0
         if form.schema is not None:
-            encoding, text = form.schema
-            schema = self._writer.register_schema(form.name or schema_name(one.channel), encoding, text)
-        about = {CHANNEL: one.channel, CODEC: json.dumps(codec)}
-        number = self._writer.register_channel(one.channel, form.message_encoding, schema, about)
-        return _Stream(number, form, codec)
+            name = mcap_schemas.schema_name(first.channel, form.schema[1]) if form.name is None else form.name
+            schema = self._schema(name, *form.schema)
+        codec = codecs.body_spec(first.codec) or first.codec
+        frames = mcap_images.encoding_of(codec) if codec["kind"] == "frame" else None
+        topic, about = (
+            first.channel,
+            {CHANNEL: first.channel, CODEC: json.dumps(mcap_images.image_codec() if frames else codec)},
+        )
+        foreign = mcap_schemas.foreign_of(first.codec)
+        if foreign is not None and _is_of(foreign, first.channel):
+            topic, about = foreign.topic, foreign.channel_metadata
+        number = self._writer.register_channel(topic, form.message_encoding, schema, about)
+        return _Stream(number, form, frames, {}, first_sequence=0 if foreign is None else foreign.first_sequence)
+
+    def _schema(self, name: str, encoding: str, data: bytes) -> int:
+        key = name, encoding, data
+        if key not in self._schemas:
+            self._schemas[key] = self._writer.register_schema(name, encoding, data)
+        return self._schemas[key]
 
     def _add(self, message: Merged) -> None:
-        stream = self._stream(message.source)
+        stream = self._streams[_key(message.source)]
         assert stream is not None
-        body, time = message.payload, max(message.time_ns, 0)
+        body, time = message.payload, message.time_ns
+        if time < 0:
+            _count(stream, "{} messages sent before 1970 are left out: MCAP has no such times")
+            return
         if stream.form.has_envelope:
-            body = body[codecs.pipe_parts(body)[2] :]
-        self._writer.add_message(stream.number, time, body, time, stream.rows & 0xFFFFFFFF)
+            _, _, begin, kind = codecs.pipe_parts(body)
+            if message.source.codec["kind"] == "pipe" and kind & codecs.PARTS:
+                _count(stream, "{} messages of several parts are left out")
+                return
+            if begin > codecs.SYNC_HEADER.size:
+                _count(stream, "the senders and types of {} messages are left out")
+            body = body[begin:]
+        elif stream.frames is not None:
+            image = _image(message, stream.frames)
+            if image is None:
+                _count(stream, "{} frames are left out: they were recorded without their pixels")
+                return
+            body, has_fields = image
+            if has_fields:
+                _count(stream, "the fields of {} frames are left out")
+        sequence = 0 if stream.first_sequence is None else stream.first_sequence + stream.rows & 0xFFFFFFFF
+        self._writer.add_message(stream.number, time, body, time, sequence)
         stream.rows += 1
         stream.bytes += len(body)
 
 
-def _samples(one: Range) -> list[bytes]:
-    """The bodies of some of a range's messages."""
-    try:
-        batch = next(one.scan(["payload"], batch_rows=SAMPLES, batch_bytes=1 << 20), None)
-    except PenstockError:  # damaged: reading it will say so
-        batch = None
-    found = [] if batch is None else batch.column("payload").to_pylist()
-    return [body[codecs.pipe_parts(body)[2] :] for body in found] if codecs.body_spec(one.codec) else found
+def _profile(streams: list[list[Range]]) -> str:
+    """The file's profile: ROS tools read files of theirs alone. A file is one if all its topics came from such files."""
+    found = {
+        "" if (foreign := mcap_schemas.foreign_of(group[0].codec)) is None else foreign.form.message_encoding
+        for group in streams
+    }
+    return {"cdr": "ros2", "ros1": "ros1"}.get(found.pop(), "") if len(found) == 1 else ""
 
 
-def schema_name(channel: str) -> str:
-    """A name as ROS has them: package/Type."""
-    return "penstock/" + (re.sub(r"[^A-Za-z0-9]", "_", channel.partition(":")[2]).strip("_") or "Message")
+def _key(one: Range) -> tuple[str, str]:
+    return one.channel, json.dumps(one.codec, sort_keys=True)
 
 
-# ---- import ----
+def _count(stream: _Stream, what: str) -> None:
+    stream.left_out[what] = stream.left_out.get(what, 0) + 1
 
 
-@own_errors
-def import_mcap(
-    archive: str | os.PathLike[str] | Archive,
-    path: str | os.PathLike[str],
-    *,
-    streams: Sequence[str] | None = None,
-    since: Moment = TIME_MIN,
-    until: Moment = TIME_MAX,
-    progress: Progress | None = None,
-) -> Outcome:
-    """Appends the messages of an MCAP file to an archive, each topic to a recording. Their log times are the send times.
-
-    streams: only these channels; patterns too. A topic that Penstock wrote becomes the same channel with the same codec, or a `log:`
-    where its kind has recordings of its own form. Any other topic `/robot/imu` becomes `log:robot/imu`: json, msgpack and protobuf by
-    these codecs, everything else as bytes.
-    """
-    package = _package()
-    span = nanoseconds(since, "since"), nanoseconds(until, "until")
-    opened = archive if isinstance(archive, Archive) else Archive(archive)
-    try:
-        with open(path, "rb") as file:
-            job = _Importing(opened, span, progress or (lambda what, done, count: None))
-            return job.run(_Reader(package, file, path), streams)
-    except FileNotFoundError as error:
-        raise NotFound(f"there is no file {path}") from error
+def _image(message: Merged, encoding: str) -> tuple[bytes, bool] | None:
+    """A frame as an image, and whether it had fields; None without pixels."""
+    found = codecs.from_spec(message.source.codec).decode(message.payload)
+    if "pixels" not in found:
+        return None
+    name = message.source.channel.partition(":")[2]
+    return mcap_images.encode(found["pixels"], encoding, message.time_ns, name), bool(found["meta"])
 
 
-class _Reader:
-    """An MCAP file that is read. Every error of its reader becomes `Corrupt`: the reader has many errors for a damaged file."""
+def _is_of(foreign: mcap_schemas.Foreign, channel: str) -> bool:
+    """Whether a channel is the one that an import makes of a topic: another one may have been played from it."""
+    plain = mcap_names.channel_of(foreign.topic), foreign.topic
+    return channel in plain or channel.startswith(mcap_names.stem(foreign.topic))
 
-    def __init__(self, package: Any, file: BinaryIO, path: object) -> None:
-        self._package, self._file, self._path = package, file, path
-        self.channels: list[Any] = []
-        self.schemas: dict[int, Any] = {}
-        self.counts: dict[int, int] = {}
+
+def _check_names(schemas: Mapping[str, str] | None) -> None:
+    """`Invalid` for what does not map channels to names of schemas."""
+    if schemas is None:
+        return
+    if not isinstance(schemas, Mapping) or not all(isinstance(one, str) for pair in schemas.items() for one in pair):
+        raise Invalid(f"schemas is {schemas!r}: it must be a mapping, as {{'log:scan': 'foxglove.LaserScan'}}")
+
+
+def _check_schemas(asked: dict[str, str], firsts: list[Range]) -> None:
+    """`NotFound` or `Invalid` for a schema that would be ignored."""
+    for pattern in asked:
+        of_it = [one for one in firsts if matches(pattern, one.channel)]
+        if not of_it:
+            raise NotFound(f"no recording of {pattern}, for which a schema is named")
+        for one in of_it:
+            kind = (codecs.body_spec(one.codec) or one.codec)["kind"]
+            if kind != "json":
+                raise Invalid(f"{one.channel} has messages of the codec {kind}: a schema is named for those in JSON")
+
+
+def _no_objects(group: list[Range]) -> list[bytes]:
+    """Of a stream in JSON without a declared class, a message that is no object, if it has one: its schema must not forbid that."""
+    codec = group[0].codec
+    body = codecs.body_spec(codec)
+    plain = body or codec
+    if plain["kind"] != "json" or "schema" in plain or "mcap" in plain:
+        return []
+    for one in group:
         try:
-            summary = package.reader.make_reader(file).get_summary()
-        except Exception as error:
-            raise self._corrupt(error) from error
-        if summary is None:
-            raise Corrupt(f"{path} has no summary, as if its writer had died: run mcap recover on it")
-        self.channels = [channel for _, channel in sorted(summary.channels.items())]
-        self.schemas = summary.schemas
-        self.counts = summary.statistics.channel_message_counts if summary.statistics else {}
-
-    def _corrupt(self, error: Exception) -> Corrupt:
-        return Corrupt(f"{self._path} is no MCAP file, or damaged: {str(error) or type(error).__name__}")
-
-    def messages(self, topics: list[str]) -> Iterator[tuple[Any, Any]]:
-        """(channel, message) of these topics, by log time."""
-        self._file.seek(0)
-        try:
-            for _, channel, message in self._package.reader.make_reader(self._file).iter_messages(topics):
-                yield channel, message
-        except Exception as error:
-            raise self._corrupt(error) from error
-
-
-@dataclass
-class _Topic:
-    """A channel of the file, and its messages that are not in the archive yet."""
-
-    name: str
-    codec: dict[str, Any]
-    bodies: list[bytes]
-    times: list[int]
-    rows: int = 0
-    bytes: int = 0
-
-
-class _Importing:
-    """One import: one pass over the file, which holds a bounded number of bytes in memory."""
-
-    def __init__(self, archive: Archive, span: tuple[int, int], progress: Progress) -> None:
-        self._archive, self._span, self._progress = archive, span, progress
-        self._topics: dict[int, _Topic] = {}
-
-    def run(self, reader: _Reader, streams: Sequence[str] | None) -> Outcome:
-        """Appends the file's messages, some thousands of a topic at a time."""
-        for one in reader.channels:
-            name, codec = _target(one, reader.schemas.get(one.schema_id))
-            if streams is None or matches_any(streams, name):
-                self._topics[one.id] = _Topic(name, codec, [], [])
-        wanted = sorted({one.topic for one in reader.channels if one.id in self._topics})
-        total = sum(reader.counts.get(number, 0) for number in self._topics)
-        done = held = 0
-        since, until = self._span
-        for channel, message in reader.messages(wanted) if wanted else ():
-            topic = self._topics.get(channel.id)
-            if topic is None or not since <= message.log_time <= until:
-                continue
-            topic.bodies.append(message.data)
-            topic.times.append(message.log_time)
-            held += len(message.data)
-            if done % REPORT == 0:
-                self._progress("importing", done, total)
-            done += 1
-            if held >= BATCH_BYTES or len(topic.bodies) >= BATCH_MESSAGES:
-                held -= self._put(topic) if held < BATCH_BYTES else sum(map(self._put, self._topics.values()))
-        for topic in self._topics.values():
-            self._put(topic)
-        self._progress("importing", total, total)
-        rows = [Exported(one.name, one.name, 1, one.rows, one.bytes) for one in self._topics.values() if one.rows]
-        return Outcome(tuple(rows), ())
-
-    def _put(self, topic: _Topic) -> int:
-        """Appends the messages of a topic that are in memory; how many bytes."""
-        if not topic.bodies:
-            return 0
-        given: dict[str, Any] = {"codec": topic.codec, "encoded": True, "times_ns": topic.times}
-        try:
-            self._archive.append(topic.name, topic.bodies, **given)
-        except Invalid:  # its kind has recordings of its own form
-            topic.name = f"log:{_name(topic.name.partition(':')[2])}"
-            self._archive.append(topic.name, topic.bodies, **given)
-        size = sum(map(len, topic.bodies))
-        topic.rows, topic.bytes = topic.rows + len(topic.bodies), topic.bytes + size
-        topic.bodies, topic.times = [], []
-        return size
-
-
-def _target(channel: Any, schema: Any) -> tuple[str, dict[str, Any]]:
-    """The channel and the codec of a topic. schema: the file's for it, or None."""
-    known = channel.metadata.get(CHANNEL)
-    if known is not None:
-        try:
-            codec = json.loads(channel.metadata[CODEC])
-            codecs.from_spec(codec)
-        except (KeyError, ValueError, TypeError, AttributeError, PenstockError):
-            codec = codecs.BYTES.spec
-        return known, codec
-    return f"log:{_name(channel.topic)}", _foreign(channel.message_encoding, schema)
-
-
-def _foreign(encoding: str, schema: Any) -> dict[str, Any]:
-    """The codec of another program's topic."""
-    if encoding == "protobuf" and schema is not None and schema.encoding == "protobuf":
-        try:
-            return codecs.from_spec(protobufs.described(schema.name, schema.data)).spec
-        except PenstockError:  # a description that describes no such message
-            pass
-    return {"kind": encoding if encoding in ("json", "msgpack") else "bytes"}
-
-
-def _name(topic: str) -> str:
-    """A topic as a channel's name."""
-    parts = [re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in topic.split("/")]
-    return "/".join(part for part in parts if part.strip("."))[:LONGEST_NAME].strip("/") or "topic"
+            for batch in one.scan(["payload"]):
+                for payload in batch.column("payload").to_pylist():
+                    text = payload if body is None else payload[codecs.pipe_parts(payload)[2] :]
+                    if not mcap_schemas.is_object(text):
+                        return [text]
+        except PenstockError:  # damaged: reading it will say so
+            continue
+    return []

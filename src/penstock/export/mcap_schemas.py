@@ -6,6 +6,7 @@ copied as they are.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock import codecs, protobufs
+from penstock import codecs
+from penstock.codecs import protobufs
+from penstock.export import mcap_images
 
 OPAQUE = "application/octet-stream"
 FLAT = {
@@ -39,16 +42,59 @@ class Form:
     has_envelope: bool = False
 
 
-def form_of(codec: dict[str, Any], samples: Sequence[bytes]) -> Form | None:
-    """How messages of a codec are written; None if they cannot be. samples: some messages."""
+@dataclass(frozen=True)
+class Foreign:
+    """The facts that a recording keeps of another program's topic. channel_metadata: of the file's channel. first_sequence: where
+    the sequence numbers begin that count its messages; None if they are 0."""
+
+    topic: str
+    form: Form
+    channel_metadata: dict[str, str]
+    first_sequence: int | None = None
+
+    def packed(self) -> dict[str, Any]:
+        """It as JSON-ready data, for the codec's description."""
+        encoding, data = self.form.schema or (None, b"")
+        schema = None if encoding is None else [self.form.name, encoding, codecs.pack(data)]
+        return {
+            "topic": self.topic,
+            "encoding": self.form.message_encoding,
+            "schema": schema,
+            "metadata": self.channel_metadata,
+            **({} if self.first_sequence is None else {"first_sequence": self.first_sequence}),
+        }
+
+
+def foreign_of(codec: dict[str, Any]) -> Foreign | None:
+    """The topic that a recording was imported from; None if there is none."""
+    about = codec.get("mcap")
+    if about is None:
+        return None
+    try:
+        name, encoding, packed = about["schema"] or (None, None, "")
+        schema = None if encoding is None else (encoding, codecs.unpack(packed))
+        return Foreign(
+            about["topic"], Form(about["encoding"], schema, name), dict(about["metadata"]), about.get("first_sequence")
+        )
+    except (KeyError, TypeError, ValueError):  # damaged
+        return None
+
+
+def form_of(codec: dict[str, Any], samples: Sequence[bytes] = ()) -> Form | None:
+    """How messages of a codec are written; None if they cannot be. samples: of JSON, messages that may be no objects."""
     kind = codec["kind"]
     if kind == "frame":
-        return None
+        if mcap_images.encoding_of(codec) is None:
+            return None
+        return Form("protobuf", ("protobuf", mcap_images.description()), mcap_images.NAME)
     if (body := codecs.body_spec(codec)) is not None:
         inner = form_of(body, samples)
         return None if inner is None else replace(inner, has_envelope=True)
+    if (foreign := foreign_of(codec)) is not None:
+        return foreign.form
     if kind == "json":
-        return Form("json", ("jsonschema", json_schema(samples)))
+        name, schema = _declared(codec.get("schema"))
+        return Form("json", ("jsonschema", schema or json_schema(samples)), name)
     if kind == "msgpack":
         return Form("msgpack")
     if kind == "protobuf" and (description := protobufs.description(codec)) is not None:
@@ -56,6 +102,12 @@ def form_of(codec: dict[str, Any], samples: Sequence[bytes]) -> Form | None:
     if kind == "struct" and (text := ros_definition(codec["dtype"])) is not None:
         return Form("ros1", ("ros1msg", text.encode()))
     return Form(OPAQUE if kind == "bytes" else f"x-penstock-{kind}")
+
+
+def schema_name(channel: str, data: bytes) -> str:
+    """A name as ROS has them, package/Type: the channel's. Its end is of the definition, so that two definitions never share a name."""
+    name = re.sub(r"[^A-Za-z0-9]", "_", channel.partition(":")[2]).strip("_") or "Message"
+    return f"penstock/{name}_{hashlib.sha256(data).hexdigest()[:8]}"
 
 
 # ---- structured dtypes as ROS 1 messages ----
@@ -79,8 +131,11 @@ def _fields(fields: list[Any], prefix: str, lines: list[str], taken: set[str]) -
                 return False
         else:
             found = _plain(np.dtype(kind))
-            if found is None or own in taken:
+            if found is None:
                 return False
+            plain, number = own, 2
+            while own in taken:
+                own, number = f"{plain}_{number}", number + 1
             taken.add(own)
             of, times = found
             total = count * times
@@ -111,47 +166,24 @@ def _clean(name: str) -> str:
 # ---- JSON Schema ----
 
 
-def json_schema(samples: Sequence[bytes]) -> bytes:
-    """A JSON Schema of what some messages have. Later ones may have more, so nothing is required or forbidden."""
-    found: dict[str, Any] | None = None
-    for sample in samples:
-        try:
-            one = _of_value(json.loads(sample))
-        except (ValueError, RecursionError):
-            continue  # it does not decode, for any reader
-        found = one if found is None else _joined(found, one)
-    return json.dumps({"type": "object"} if found is None else found).encode()
+def json_schema(samples: Sequence[bytes] = ()) -> bytes:
+    """The JSON Schema of messages whose class nobody declared: it requires and forbids nothing. It says that they are objects, as
+    Foxglove wants it, unless one of the samples is another value."""
+    made = {"type": "object", "properties": {}} if all(map(is_object, samples)) else {"properties": {}}
+    return json.dumps({**made, "additionalProperties": True}).encode()
 
 
-def _of_value(value: Any) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return {"type": "object", "properties": {name: _of_value(one) for name, one in value.items()}}
-    if isinstance(value, list):
-        items: dict[str, Any] | None = None
-        for one in value:
-            items = _of_value(one) if items is None else _joined(items, _of_value(one))
-        return {"type": "array", **({"items": items} if items else {})}
-    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string")):
-        if isinstance(value, kind):
-            return {"type": name}
-    return {"type": "null"}
+def is_object(body: bytes) -> bool:
+    """Whether a JSON text is an object."""
+    return body.lstrip(b" \t\r\n").startswith(b"{")
 
 
-def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The schema of two values together. Without a type it is anything."""
-    kinds = {one.get("type"), other.get("type")} - {"null"}
-    if kinds == {"integer", "number"}:
-        return {"type": "number"}
-    if len(kinds) > 1 or None in kinds:
-        return {}
-    if not kinds:
-        return one
-    if kinds == {"object"}:
-        first, second = one.get("properties", {}), other.get("properties", {})
-        both = {name: _joined(first[name], second[name]) for name in first if name in second}
-        return {"type": "object", "properties": {**first, **second, **both}}
-    if kinds == {"array"}:
-        items = [found["items"] for found in (one, other) if "items" in found]
-        joined = _joined(*items) if len(items) == 2 else items[0] if items else {}
-        return {"type": "array", **({"items": joined} if joined else {})}
-    return {"type": kinds.pop()}
+def _declared(about: Any) -> tuple[str | None, bytes | None]:
+    """The name and the JSON Schema that a codec's description has."""
+    if not isinstance(about, dict):
+        return None, None
+    name, packed = about.get("name"), about.get("json")
+    try:
+        return name, None if packed is None else codecs.unpack(packed)
+    except ValueError:  # damaged
+        return name, None

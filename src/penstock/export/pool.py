@@ -56,12 +56,12 @@ class Pool:
             self._children.pop()
 
     def map(self, tasks: list[dict[str, Any]], report: Report) -> list[dict[str, Any]]:
-        """The tasks' answers, in the order of the tasks. `SystemFailure` if a process of the pool dies."""
+        """The tasks' answers, in the order of the tasks. `SystemFailure` if a process of the pool dies, or if a file cannot be written."""
         report(0, len(tasks))
         if not self._children:
             found = []
             for one in tasks:
-                found.append(task.run(one))
+                found.append(_whole(task.run(one)))
                 report(len(found), len(tasks))
             return found
         return self._spread(tasks, report)
@@ -82,11 +82,18 @@ class Pool:
             number, answer = done.get()
             if isinstance(answer, BaseException):
                 raise answer
-            answers[number] = answer
+            answers[number] = _whole(answer)
             report(len(answers), len(tasks))
         for thread in threads:
             thread.join()
         return [answers[number] for number in range(len(tasks))]
+
+
+def _whole(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer; `SystemFailure` if the task failed, and not for damage: then no other can be done."""
+    if "failed" in answer:
+        raise SystemFailure(*answer["failed"])
+    return answer
 
 
 def _feed(child: subprocess.Popen[bytes], todo: Any, done: Any) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock import columns, rows
+from penstock import columns
+from penstock.columns.parts import Unwritten, Writer
 from penstock.errors import PenstockError
-from penstock.parts import Writer
-from penstock.recording import TIME_MAX, TIME_MIN, Range
-from penstock.storage import where
+from penstock.record import TIME_MAX, TIME_MIN, Range
+from penstock.record.read import rows
+from penstock.util.durable import is_refusal, is_shortage, system_failure
+from penstock.util.storage import where
 
 SAMPLE = 2000
 
@@ -36,19 +38,24 @@ def schema(codec: dict[str, Any], keys: columns.Keys) -> pa.Schema:
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Writes one file. The answer: its `part`; or the `keys` of its messages, if they have more than were given, and no file; or the
-    `error` of damage."""
+    """Writes one file. The answer: its `part`; or the `keys` of its messages, if they have more than were given, and no file; or an
+    `error`. `damaged`: a line for each piece of the range that is damaged and left out. `failed`: why no
+    task goes on: the destination takes no more, a file may not be read, or descriptors are used up."""
     try:
         return _run(task)
     except (PenstockError, OSError) as error:
+        if isinstance(error, OSError) and (isinstance(error, Unwritten) or is_shortage(error) or is_refusal(error)):
+            found = error if isinstance(error, PenstockError) else system_failure(error)
+            return {"failed": [found.errno or 0, str(found.strerror)]}
         return {"error": " ".join(str(error).split())}
 
 
 def _run(task: dict[str, Any]) -> dict[str, Any]:
     planned = Range(**task["range"])
     keys = given = columns.keys_from_json(task["keys"])
-    _, batches, _ = rows.read(planned, False)
-    ordered = rows.Ordered(batches, planned)
+    found = rows.read(planned, False)
+    batches, damaged = found.messages, found.damaged(planned.channel)
+    ordered = rows.Ordered(batches, planned, found.damage)
     wanted = schema(planned.codec, keys)
     writer = Writer(where(task["out"]), task["relative"], task["form"], task["compression"])
     at = 0
@@ -63,12 +70,12 @@ def _run(task: dict[str, Any]) -> dict[str, Any]:
             at += batch.num_rows
         if keys is not given:
             writer.discard()
-            return {"keys": columns.keys_to_json(keys)}
+            return {"keys": columns.keys_to_json(keys), "damaged": damaged}
         part = writer.close()
     except BaseException:
         writer.discard()
         raise
-    return {} if part is None else {"part": asdict(part)}
+    return {"damaged": damaged} if part is None else {"part": asdict(part), "damaged": damaged}
 
 
 def _between(batch: pa.RecordBatch, since: int, until: int) -> pa.RecordBatch:

@@ -1,47 +1,62 @@
-"""Archives: a folder of recordings with a catalog. Record, list, read, replay, follow, verify, repair.
+"""`penstock.Archive`: a folder of recordings with a catalog. Record, list, read, replay, follow, verify, repair.
 
-The one class that users hold; a module of its own does each job. Channels come from `Connector`, which the front door
-passes in.
+The one class that users hold; a module of its own does each job.
 """
 
 from __future__ import annotations
 
 import builtins
 import datetime
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from penstock import codecs, moments
-from penstock.durable import own_errors
+from penstock import codecs
+from penstock.channels.channel import FAKE
+from penstock.channels.options import callback, flag, more_than_zero, whole
+from penstock.channels.registry import kind_names
+from penstock.channels.wildcards import is_pattern
 from penstock.errors import Invalid
-from penstock.options import more_than_zero, whole
-from penstock.record import append as appending
-from penstock.record import consumers as ledgers
-from penstock.record import keeping, retention
-from penstock.record import push as pushing
-from penstock.record import repair as repairing
-from penstock.record import verify as verification
-from penstock.record.append import RECORDING_LENGTH, Appended
-from penstock.record.archive_folder import IDENTITY
 from penstock.record.archive_reading import ArchiveReading
-from penstock.record.coming import Coming
-from penstock.record.consumers import Consumer
-from penstock.record.push import Pushed
-from penstock.record.recorder import SEGMENT_LENGTH, ThreadRecorder
-from penstock.record.remote import RemoteArchive, verify_there
-from penstock.record.retention import Expired, Limits, Retention
-from penstock.record.scan import FOR_EVER
-from penstock.record.track import Track, WaitingTrack, nothing_comes
-from penstock.record.types import Recorder
-from penstock.storage import where
-from penstock.wildcards import is_pattern
+from penstock.record.format.archive_folder import IDENTITY
+from penstock.record.format.remote import RemoteArchive, verify_there
+from penstock.record.format.types import Recorder
+from penstock.record.keep import consumers as ledgers
+from penstock.record.keep import keeping
+from penstock.record.keep import push as pushing
+from penstock.record.keep import repair as repairing
+from penstock.record.keep import verify as verification
+from penstock.record.keep.consumers import Consumer
+from penstock.record.keep.push import Pushed
+from penstock.record.read.scan import FOR_EVER
+from penstock.record.write import append as appending
+from penstock.record.write import asking, retention
+from penstock.record.write.append import RECORDING_LENGTH, Appended
+from penstock.record.write.coming import Coming, open_named
+from penstock.record.write.connector import Channels
+from penstock.record.write.recorder import SEGMENT_LENGTH, ThreadRecorder
+from penstock.record.write.retention import Expired, Limits, Retention
+from penstock.record.write.track import Track, WaitingTrack, nothing_comes
+from penstock.record.write.tracks import Wanted, any_subscription
+from penstock.util import moments
+from penstock.util.clock import Clock
+from penstock.util.durable import own_errors
+from penstock.util.storage import where
 
 
 class Archive(ArchiveReading):
-    """A folder of recordings. Safe to open from several processes and threads at once.
+    """A folder of recordings: record, list, scan, replay, follow, verify, repair.
 
+    Made if it does not exist, unless `create=False`: then `NotFound`. Safe to open from several processes and threads at once.
     `recording` arguments are a recording's id, or a channel's URI, which means its newest recording.
     """
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None) -> None:
+        path = os.fsdecode(path)
+        word = path.partition(":")[0]
+        if word in (FAKE, *kind_names()) and not os.path.exists(path):
+            raise Invalid(f"{path} is a channel: give an archive's folder (./{path} if it has that name)")
+        super().__init__(path, connector=Channels(), create=create, clock=clock)
 
     # ---- writing ----
 
@@ -56,7 +71,8 @@ class Archive(ArchiveReading):
         sync_interval: float = 1.0,
         segment_length: int = SEGMENT_LENGTH,
         drop_after: float | None = None,
-        pixels: bool = False,
+        pixels: bool = True,
+        when_slow: str | None = None,
         sent: bool = False,
         max_bytes: int | str | None = None,
         max_age: float | str | datetime.timedelta | None = None,
@@ -65,20 +81,23 @@ class Archive(ArchiveReading):
 
         channels: URIs, and patterns as ``robot/*``, ``log:*`` or ``*``, which also take channels that appear later, each from its first
         message if its kind keeps messages.
-        extend: continue the newest recording of the same channel where it ended, if the channel still keeps that position.
+        extend: continue the newest recording of the same channel where it ended, with a gap if the channel does not keep what follows.
         sync_interval: seconds between two syncs, each of which makes everything recorded durable. drop_after: lose messages rather than make the
         channel's writers wait longer than this; losses are recorded as gaps. pixels: of frames channels, record the
-        frames themselves and not only their notes. sent: of udp channels, record what the publications of this machine send, instead of
-        what arrives; each publication gets a recording. A channel that has had no publication yet gets its recording with
-        the first one, from its first message on.
+        frames themselves and not only their notes. when_slow: "wait" makes the publications of frames channels wait for this recorder, and
+        "skip" makes none; by default those wait that wait for anybody. sent: of udp channels, record what the publications of this machine send, instead of
+        what arrives; each publication gets a recording. A channel without a publication gets its recording with the first one.
 
         max_bytes, max_age: keep about so many bytes of these channels in the archive, and no recording whose newest message is older; as
         in `expire`. The recorder then ends each recording after a part of that and goes on in the next one, without a gap.
         """
         self._writable()
+        self._files.check_writable()
         limits = _limits(max_bytes, max_age)
-        names = [channels] if isinstance(channels, str) else list(channels)
-        whole(segment_length, "segment_length", 1 << 16, FOR_EVER)
+        names = asking.check_names(channels)
+        start = asking.check_start(start, names)
+        asking.check_options(names, drop_after, when_slow, process=process, extend=extend, pixels=pixels, sent=sent)
+        segment_length = whole(segment_length, "segment_length", 1 << 16, FOR_EVER)
         more_than_zero(sync_interval, "sync_interval")
         if process:
             options = {
@@ -88,6 +107,7 @@ class Archive(ArchiveReading):
                 "segment_length": segment_length,
                 "drop_after": drop_after,
                 "pixels": pixels,
+                "when_slow": when_slow,
                 "sent": sent,
                 "max_bytes": limits.bytes,
                 "max_age": None if limits.age_ns is None else limits.age_ns / 1e9,
@@ -96,24 +116,23 @@ class Archive(ArchiveReading):
         made: list[Track | WaitingTrack] = []
         named = [name for name in names if not is_pattern(name)]
 
-        def opened(name: str, start: str | int) -> Track | WaitingTrack:
-            return self._tracks.open(name, start, extend, segment_length, drop_after, pixels, sent)
+        def opened(name: str, start: str | int, wanted: Wanted = any_subscription) -> Track | WaitingTrack | None:
+            return self._tracks.open(
+                name, start, extend, segment_length, drop_after, pixels, sent, when_slow, wanted=wanted
+            )
 
         try:
-            coming = nothing_comes
-            if patterns := [name for name in names if is_pattern(name)]:
-                coming = Coming(self._connector.appearing(patterns), named, start, opened)
+            coming, awaited = nothing_comes, open_named(named, made, lambda name: opened(name, start))
+            if patterns := [name for name in names if is_pattern(name) or name in awaited]:
+                there = [name for name in named if name not in awaited]
+                coming = Coming(self._connector.appearing(patterns), there, start, opened, self._connector.identity)
                 made += coming()
-            for name in named:
-                made.append(opened(name, start))
-            tracks = [track for track in made if isinstance(track, Track)]
-            waiting = [track for track in made if isinstance(track, WaitingTrack)]
             return ThreadRecorder(
-                tracks,
+                [track for track in made if isinstance(track, Track)],
                 self.catalog,
                 sync_interval=sync_interval,
                 clock=self._clock,
-                waiting=waiting,
+                waiting=[track for track in made if isinstance(track, WaitingTrack)],
                 coming=coming,
                 retention=self._retention(limits),
             ).start()
@@ -147,8 +166,10 @@ class Archive(ArchiveReading):
         Waits while another program appends to this archive.
         """
         self._writable()
+        flag(encoded, "encoded")
+        length = whole(recording_length, "recording_length", 1, FOR_EVER)
         given = appending.as_messages(channel, codecs.resolve(codec), messages, times_ns, encoded=encoded)
-        return appending.append(self._files, self._connector, self._clock, given, batch, recording_length)
+        return appending.append(self._files, self._connector, self._clock, given, appending.check_batch(batch), length)
 
     # ---- keeping ----
 
@@ -168,6 +189,8 @@ class Archive(ArchiveReading):
         result has the error of its recording, if there was one: the others go on. Credentials come from the environment.
         """
         self._writable()
+        callback(progress, "progress")
+        flag(replace, "replace")
         place = where(target, "the target")
         if place.is_local:
             raise Invalid(f"{target} is no object storage: name one such as s3://BUCKET/FOLDER")
@@ -179,6 +202,7 @@ class Archive(ArchiveReading):
     @own_errors
     def verify(self, recording: int | str | None = None) -> builtins.list[verification.Damage]:
         """Checks every byte of the recordings, or of one: what is wrong and where. Also compares the catalog's rows with the recordings.
+        Readers leave damaged blocks out as gaps, so this is the way to be sure that there are none.
 
         An empty list: no byte has changed, and everything durable is there. `NotFound` if there never was such a
         recording.
@@ -190,16 +214,17 @@ class Archive(ArchiveReading):
 
     @own_errors
     def repair(self, recording: int | str | None = None) -> builtins.list[repairing.Repair]:
-        """Cuts damaged recordings back to their longest valid prefix and rebuilds the catalog.
+        """Writes damage down: a damaged block becomes a gap of its recording, which keeps all other messages. Rebuilds the catalog.
 
-        Nothing is deleted. Bytes that are cut off move into the recording's folder `damaged`. Files and folders that are no recording move into the
-        archive's. Recordings that are being written are left alone.
+        Nothing is deleted, and no sound segment is moved. Damaged blocks stay in their files, and indexes that are written again are kept in
+        the recording's folder `damaged`. Files that a repair of an earlier version moved there come back, where they fit. Files and folders that
+        are no recording move into the archive's. Recordings that are being written are left alone.
         """
         self._writable()
         number = self._listing.number(recording)
         if number is not None:
             self._listing.locate(number)
-        mended = [] if number is not None else keeping.mend(self.path)
+        mended = [] if number is not None else keeping.mend(self._files)
         return [repairing.Repair(path, "written again: a checksum was wrong") for path in mended] + repairing.repair(
             self._files, number
         )
@@ -211,6 +236,7 @@ class Archive(ArchiveReading):
         It is closed afterwards. The rest is deleted. `Busy` if a consumer has yet to read it, unless forced.
         """
         self._writable()
+        flag(force, "force")
         whole(position, "position", 0, FOR_EVER)
         folder = self._listing.locate(recording)
         if not force:
@@ -221,6 +247,7 @@ class Archive(ArchiveReading):
     def purge(self, recording: int | str, *, force: bool = False) -> None:
         """Deletes a recording that is not being written. `Busy` if a consumer has yet to read a part of it, unless forced."""
         self._writable()
+        flag(force, "force")
         retention.purge(self._files, int(self._listing.locate(recording).path.name), force=force)
 
     @own_errors
@@ -239,6 +266,7 @@ class Archive(ArchiveReading):
         that a consumer has yet to read is kept unless forced, and one that is being written always is: the result names them in `kept`.
         """
         self._writable()
+        flag(force, "force")
         limits, wanted = _limits(max_bytes, max_age), self.channels(channels)
         if limits == Limits():
             raise Invalid("nothing would be deleted: give max_bytes or max_age")
@@ -255,6 +283,8 @@ class Archive(ArchiveReading):
     def note_consumer(self, consumer: Consumer) -> None:
         """Writes how far a query has read, durably. `purge` and `truncate` keep what it has yet to read."""
         self._writable()
+        if not isinstance(consumer, Consumer):
+            raise Invalid(f"consumer is {consumer!r}: it must be a penstock.record.Consumer")
         ledgers.write(self.path, consumer)
 
     @own_errors

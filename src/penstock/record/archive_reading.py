@@ -14,54 +14,64 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import codecs
-from penstock.clock import Clock, SystemClock
-from penstock.durable import own_errors
+from penstock.channels.options import callback, flag, limit_of, more_than_zero, texts, whole
+from penstock.channels.wildcards import matches, matches_any
 from penstock.errors import DecodeError, Invalid, NotFound, Unsupported
-from penstock.moments import Moment, nanoseconds
-from penstock.options import more_than_zero, whole
-from penstock.record import playing
-from penstock.record import replay as replaying
-from penstock.record.archive_folder import ArchiveFolder
-from penstock.record.catalog import Catalog
-from penstock.record.folder import Description, RecordingFolder
-from penstock.record.follow import follow
-from penstock.record.layout import Layout
-from penstock.record.listing import Listing
-from penstock.record.plan import Survey
-from penstock.record.playing import Played
-from penstock.record.reading import segments_for
-from penstock.record.remote import RemoteArchive
-from penstock.record.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
-from penstock.record.tracks import Tracks
-from penstock.record.types import Connector, Recorded, RecordingInfo, Recordings
-from penstock.record.watch import Watch
-from penstock.storage import is_remote, where
-from penstock.wildcards import matches, matches_any
+from penstock.record.format.archive_folder import ArchiveFolder
+from penstock.record.format.catalog import Catalog
+from penstock.record.format.folder import Description, RecordingFolder
+from penstock.record.format.layout import Layout
+from penstock.record.format.remote import RemoteArchive
+from penstock.record.format.types import Connector, Recorded, RecordingInfo, Recordings
+from penstock.record.read import playing
+from penstock.record.read import replay as replaying
+from penstock.record.read.follow import follow
+from penstock.record.read.listing import Listing
+from penstock.record.read.plan import Survey
+from penstock.record.read.playing import Played
+from penstock.record.read.reading import changes, segments_for
+from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
+from penstock.record.read.watch import Watch
+from penstock.record.write.tracks import Tracks
+from penstock.util.clock import Clock, SystemClock
+from penstock.util.durable import own_errors
+from penstock.util.extras import explain_missing
+from penstock.util.moments import Moment, interval
+from penstock.util.storage import is_uri, where
+from penstock.util.strict import Strict, checks_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 COLUMNS_READ = ("position", "timestamp_ns", "session", "payload")
+COLUMNS_REPLAYED = (*COLUMNS_READ, "lost")
 
 
-class ArchiveReading:
+class ArchiveReading(Strict):
     """Looks into an archive, reads it, and publishes it again."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, connector: Connector, create: bool = True, clock: Clock | None = None
     ) -> None:
-        if not os.fspath(path):  # pathlib would take it for the current folder
+        flag(create, "create")
+        path = os.fsdecode(path)
+        if not path:  # pathlib would take it for the current folder
             raise Invalid("an archive's path is empty: name its folder, or write '.' for the current one")
         self._connector, self._clock = connector, clock or SystemClock()
+        place = where(path, "the archive")
         self._files = (
-            RemoteArchive(where(path, "the archive"))
-            if is_remote(path)
-            else own_errors(ArchiveFolder)(Path(path), create=create)
+            own_errors(ArchiveFolder)(Path(place.path if is_uri(path) else path), create=create)
+            if place.is_local
+            else RemoteArchive(place)
         )
         self._listing = Listing(self._files)
         self._tracks = Tracks(self._files, self._listing, connector, self._clock)
-        self.path = self._files.path
+
+    @property
+    def path(self) -> Path:
+        """Its folder, or its place on an object storage."""
+        return self._files.path
 
     @property
     def catalog(self) -> Catalog:
@@ -94,7 +104,7 @@ class ArchiveReading:
     def channels(self, patterns: str | Sequence[str] = "*") -> set[str]:
         """The channels that there are recordings of, and that one of the patterns stands for. `NotFound` for a pattern without any."""
         there = {info.channel for info in self._listing.all() if info.channel}
-        asked = [patterns] if isinstance(patterns, str) else list(patterns)
+        asked = _asked(patterns)
         for pattern in asked:
             if pattern != "*" and not any(matches(pattern, channel) for channel in there):
                 raise NotFound(
@@ -111,7 +121,8 @@ class ArchiveReading:
     @own_errors
     def watch(self, channels: Collection[str] | None = None) -> Watch:
         """Looks at the archive again and again, at the cost of what is new, for readers that follow it. channels: only these."""
-        return Watch(self._files, self._listing, self._clock, channels)
+        wanted = None if channels is None else texts(channels, "channels", "channels")
+        return Watch(self._files, self._listing, self._clock, wanted)
 
     def _laid_out(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
         """The recordings of some channels, with where each one's blocks are, for planning. A second call reads only what was added."""
@@ -143,26 +154,52 @@ class ArchiveReading:
     ) -> Scanner:
         """Whole messages that begin in positions [start, end) and were sent from `since` to `until`, as batches.
 
+        A damaged block is left out as a gap: it counts in the column `lost`, `left_out` of the scanner names it, and a warning in the log
+        says it. `verify` is the way to know before. `NotFound` if the recording is purged or cut back meanwhile.
+
         since, until: datetimes with a time zone, texts as "2026-01-31T12:00Z" or "10m ago", or nanoseconds since the epoch; both
         inclusive. frames: single frames instead,
         fragments as they are.
         """
+        return self._scan(recording, columns, start, end, since, until, batch_rows, frames)
+
+    def _scan(
+        self,
+        recording: int | str,
+        columns: Sequence[str],
+        start: int,
+        end: int = FOR_EVER,
+        since: Moment = TIME_MIN,
+        until: Moment = TIME_MAX,
+        batch_rows: int = 4096,
+        frames: bool = False,
+        said: set[str] | None = None,
+    ) -> Scanner:
+        """said: damage that was logged."""
         start, end = span(start, end)
+        since, until = interval(since, until, self._clock.now_ns)
         folder = self._listing.locate(recording)
         about = folder.describe()
+        meanwhile = changes(folder, about.channel)
+        needed = segments_for(folder, about.start_position, start, end)
         return Scanner(
-            segments_for(folder, about.start_position, start, end),
+            needed.segments,
             about.channel,
             columns,
             start=start,
             end=end,
-            since=nanoseconds(since, "since", self._clock.now_ns),
-            until=nanoseconds(until, "until", self._clock.now_ns),
+            since=since,
+            until=until,
             batch_rows=batch_rows,
             frames=frames,
             open=folder.opener,
+            recording=folder.number,
+            meanwhile=meanwhile,
+            said=said,
+            **needed.options(),
         )
 
+    @checks_names
     def read(
         self,
         recording: int | str,
@@ -181,11 +218,13 @@ class ArchiveReading:
         decode: with the codec's columns, typed as in the pipeline's tables, and with `decode_error`: a text where a message does
         not fit the codec.
         """
-        import pyarrow as pa
+        with explain_missing("reading a recording"):
+            import pyarrow as pa
 
         asked = columns
-        if decode:
-            from penstock.record import decoded
+        if flag(decode, "decode"):
+            columns = texts(columns, "columns", "names of columns")
+            from penstock.record.read import decoded
 
             decoded.check(columns, frames)
             asked = [*columns, *({"payload"} - set(columns))]
@@ -205,6 +244,7 @@ class ArchiveReading:
         batches = list(scanner)
         return pa.Table.from_batches(batches, schema=None if batches else scanner.empty().schema)
 
+    @checks_names
     def replay(
         self,
         recording: int | str,
@@ -219,8 +259,10 @@ class ArchiveReading:
         """Messages in their recorded order, decoded by the channel's codec unless told not to.
 
         speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. since, until: as in `scan`. A message that
-        does not decode raises `DecodeError`; the next call of `next` continues behind it.
+        does not decode raises `DecodeError`; the next call of `next` continues behind it. Bytes that are missing in front of a message, also where
+        they are damaged, are in its `lost`. `NotFound` if the recording is purged or cut back meanwhile.
         """
+        flag(decode, "decode")
         return replaying.PassingOver(self._replay(recording, start, end, since, until, speed, decode))
 
     def _replay(
@@ -237,9 +279,10 @@ class ArchiveReading:
             more_than_zero(speed, "speed")
         about = self._about(recording)
         codec = codecs.from_spec(about.codec) if decode else codecs.BYTES
-        scanner = self.scan(about.id, start=start, end=end, since=since, until=until, batch_rows=4096)
+        scanner = own_errors(self._scan)(about.id, COLUMNS_REPLAYED, start, end, since, until)
         yield from replaying.in_rhythm(scanner, codec, about.channel, speed, self._clock)
 
+    @checks_names
     def replay_onto(
         self,
         recording: int | str,
@@ -257,6 +300,7 @@ class ArchiveReading:
 
         timeout: seconds that a message waits for room. limit: how many messages at most.
         """
+        limit_of(timeout)
         if limit is not None:
             whole(limit, "limit", 0, sys.maxsize)
         info = self.find(recording)
@@ -265,6 +309,7 @@ class ArchiveReading:
         found = itertools.islice(replayed, limit)
         return replaying.publish(self._connector, channel, info, found, timeout)
 
+    @checks_names
     def play(
         self,
         channels: str | Sequence[str] = "*",
@@ -288,14 +333,17 @@ class ArchiveReading:
         """
         if speed is not None:
             more_than_zero(speed, "speed")
-        asked = [channels] if isinstance(channels, str) else list(channels)
-        span = nanoseconds(since, "since", self._clock.now_ns), nanoseconds(until, "until", self._clock.now_ns)
+        asked = _asked(channels)
+        callback(progress, "progress")
+        limit_of(timeout)
+        span = interval(since, until, self._clock.now_ns)
         found = playing.chosen(self.channels(asked), asked)
         playing.check_onto(onto, found)
         ranges = Survey(self, found).plan(since=span[0], until=span[1])
         one = playing.Playing(self._connector, self._clock, timeout)
         return one.run(ranges, onto, speed, span, progress or (lambda what, done, count: None))
 
+    @checks_names
     def follow(
         self, recording: int | str, *, start: int | None = None, timeout: float | None = None
     ) -> Iterator[Recorded]:
@@ -306,6 +354,7 @@ class ArchiveReading:
         the log says so. `TimedOut` if nothing came for `timeout` seconds. A message that does not decode raises `DecodeError`; the
         next call of `next` continues behind it.
         """
+        limit_of(timeout)
         info = self.find(recording)
         if start is not None:
             whole(start, "start", 0, FOR_EVER)
@@ -313,5 +362,18 @@ class ArchiveReading:
         def find(number: int) -> tuple[RecordingInfo, RecordingFolder]:
             return self._listing.find(number), self._files.folder(number)
 
-        how = (self.scan, self._connector, self._clock, find, info.id, start, timeout)
+        said: set[str] = set()
+
+        def scan(number: int, position: int) -> Scanner:
+            return self._scan(number, COLUMNS_REPLAYED, position, said=said)
+
+        how = (scan, self._connector, self._clock, find, info.id, start, limit_of(timeout, info.channel))
         return replaying.PassingOver(follow(*how))
+
+
+def _asked(channels: str | Sequence[str]) -> builtins.list[str]:
+    """Channels and patterns, as one text or several."""
+    asked = [channels] if isinstance(channels, str) else texts(channels, "channels", "channels and patterns")
+    if not asked:
+        raise Invalid("channels is empty: name at least one channel, or '*' for all")
+    return asked

@@ -1,6 +1,6 @@
 """Spark over archives: the data source `penstock`, and the pipeline that builds tables from recordings.
 
-A guest of the front door. Needs `pyspark>=4.2,<5` and a JVM: `pip install penstock[spark]`.
+A guest of the front door. Needs `pyspark>=4.2,<5` and a JVM: `pip install 'penstock[spark]'`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.recording import Moment, nanoseconds
+from penstock.record import Moment, nanoseconds
+from penstock.util.extras import check_installed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+check_installed("pyarrow", what="penstock.spark", extra="spark")
 
 __all__ = ["load", "register", "session", "table"]
 

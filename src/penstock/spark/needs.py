@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock import columns
-from penstock.recording import Range, Survey, intervals
+from penstock.record import Range, Survey, intervals
 from penstock.spark.ledger import Interval, Key
 
 Have = dict[Key, list[Interval]]

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock import Archive
-from penstock.recording import Watch
+from penstock.record import Watch
 from penstock.spark.offsets import positions_to_json
 from penstock.spark.workers import in_a_line
 

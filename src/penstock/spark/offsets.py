@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.errors import Invalid
-from penstock.recording import intervals
+from penstock.record import intervals
 
 Stream = tuple[str, int]  # a channel, and the epoch that its positions belong to
 Positions = dict[Stream, list[intervals.Interval]]

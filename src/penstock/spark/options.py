@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock import Archive, storage
+from penstock import Archive
 from penstock.errors import Invalid, NotFound
-from penstock.recording import TIME_MAX, TIME_MIN, Range, Survey, Watch, intervals, nanoseconds
+from penstock.record import TIME_MAX, TIME_MIN, Range, Survey, Watch, intervals, nanoseconds
 from penstock.spark import offsets
+from penstock.util import storage
+from penstock.util.moments import LEAST, MOST, interval
 
 TYPES = {
     "stream": "string",
@@ -73,6 +75,7 @@ class Request:
         for name in ("since", "until"):
             if name in given:
                 found[name] = nanoseconds(given[name], name)
+        interval(found.get("since", LEAST), found.get("until", MOST))
         for name in ("start", "end"):
             if name in given:
                 found[name] = _whole(given[name], name, 0, POSITION_MAX)

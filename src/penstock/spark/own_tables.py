@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.columns.parts import table_name
 from penstock.errors import Invalid, PenstockError
 from penstock.spark import definitions as written_down
 from penstock.spark import tables
@@ -26,7 +27,7 @@ from penstock.spark.places import Place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARTS = re.compile(r"part-[0-9a-f]{16}-[0-9a-f]{16}\.parquet(\.\d+\.new)?", re.ASCII)
+PARTS = re.compile(r"part-[0-9a-f]{16}-[0-9a-f]{16}\.parquet(\.[0-9a-f]{16}\.\d+\.new)?", re.ASCII)
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 _CLONES: weakref.WeakKeyDictionary[Any, dict[frozenset[tuple[str, str]], SparkSession]] = weakref.WeakKeyDictionary()
 Plan = Sequence[tuple[Definition, list[str]]]
@@ -186,10 +187,8 @@ class _Work:
         return made
 
     def _view(self, table: str) -> None:
-        from penstock.spark.naming import short_name
-
         frame = self.read(table)
-        for name in {table, short_name(table)} if ":" in table else {table}:
+        for name in {table, table_name(table)} if ":" in table else {table}:
             if name == table or self.names.find(name) is None:
                 frame.createOrReplaceTempView(quoted(name))
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.places import Place
 from penstock.spark.workers import in_a_line
-from penstock.storage import reaching
+from penstock.util.storage import reaching
 
 TASK_BYTES = 32 << 20
 BATCH_ROWS = 32768

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from penstock.recording import Range, Survey
+from penstock.record import Range, Survey
 from penstock.spark import amending
 from penstock.spark.books import Books
 from penstock.spark.engine import Engine
@@ -17,17 +17,21 @@ COMMIT_RANGES = 64
 
 
 class Work:
-    """One pass over an archive: tasks, and the commits of their files."""
+    """One pass over an archive: tasks, and the commits of their files. gaps: gets a line for each damaged block that was left out."""
 
-    def __init__(self, books: Books, survey: Survey, engine: Engine, compression: str) -> None:
+    def __init__(self, books: Books, survey: Survey, engine: Engine, compression: str, gaps: list[str]) -> None:
         self.books, self.survey, self.engine = books, survey, engine
-        self.options = {"compression": compression}
+        self.options, self.gaps = {"compression": compression}, gaps
 
     def _do(self, what: str, tasks: list[Row], number: int = 0, count: int = 0) -> list[Row]:
         """The answers in the order of the tasks. Errors of a stream are noted: their answers have no files."""
         tasks = [{**task, **self.options, "number": number} for number, task in enumerate(tasks)]
         answers = sorted(self.engine.do(what, tasks, number, count), key=lambda answer: int(answer["number"]))
         self.books.damaged += [f"{answer['stream']}: {answer['error']}" for answer in answers if "error" in answer]
+        for answer in answers:
+            for text in answer.get("damaged", ()):
+                if text not in self.gaps:  # two ranges may meet at it
+                    self.gaps.append(text)
         return answers
 
     def cut(self) -> bool:

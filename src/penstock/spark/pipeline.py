@@ -16,22 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import Archive
 from penstock.errors import Corrupt, Invalid
-from penstock.recording import Survey
+from penstock.record import Survey
 from penstock.spark import definitions, needs, own_tables, stats
 from penstock.spark.books import Books
 from penstock.spark.engine import Engine, Progress
-from penstock.spark.jvm import whole
 from penstock.spark.own_tables import Result
 from penstock.spark.passes import Work
 from penstock.spark.places import Place
 from penstock.spark.reading import Reading
 from penstock.spark.tables import NAMES, RECORDED, locked, table
-from penstock.storage import where
+from penstock.util.storage import where
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from penstock.spark.jvm import Launched
 
 __all__ = ["Options", "Outcome", "Pipeline", "main", "run", "table"]
 
@@ -80,7 +77,7 @@ class Pipeline:
 
     def __init__(
         self,
-        spark: SparkSession | Launched | None,
+        spark: SparkSession | None,
         archive: str | Path,
         out: str | Path,
         options: Options,
@@ -94,6 +91,7 @@ class Pipeline:
         if spark is None and ("stats" in self.tables or options.own):
             raise Invalid("stats, and tables of your own, are SQL: give a Spark session")
         self.damaged: list[str] = []
+        self._gaps: list[str] = []  # damaged blocks that any step left out: no later step reads their ranges again
         self._held = contextlib.ExitStack()
         self._books: Books | None = None
         self.consumer: Reading | None = None
@@ -113,10 +111,10 @@ class Pipeline:
         """The session, for SQL."""
         if self.spark is None:
             raise Invalid("stats, and tables of your own, are SQL: give a Spark session")
-        return whole(self.spark)
+        return self.spark
 
     def step(self) -> Outcome:
-        """One pass. `damaged` lists what it had to leave out: recordings, streams, tables of streams."""
+        """One pass. `left_out` lists what is not in the tables."""
         begun, options = time.monotonic(), self.options
         self.damaged = []
         survey = Survey(self.archive, left_out=self.damaged.append)
@@ -128,7 +126,7 @@ class Pipeline:
         books.damaged = self.damaged
         planned = needs.plan(survey, books.have(), options.range_bytes)
         engine = Engine(self.spark, self.progress)
-        work = Work(books, survey, engine, options.compression)
+        work = Work(books, survey, engine, options.compression, self._gaps)
         if work.cut():
             planned = needs.plan(survey, books.have(), options.range_bytes)
         rows = work.bring(planned, options.commit_bytes)
@@ -151,11 +149,15 @@ class Pipeline:
         kept: Any = {"compression": self.options.compression, "retain": self.options.retain}
         return tuple(own_tables.bring(self.session(), self.folder, self._ordered, progress=self.progress, **kept))
 
+    def left_out(self) -> list[str]:
+        """The parts that the last step had to leave out: recordings, streams, tables of streams. And the damaged blocks that any step left out."""
+        return self.damaged + self._gaps
+
     def check(self) -> None:
-        """`Corrupt` if the last step left anything out."""
-        if self.damaged:
-            more = f" (and {len(self.damaged) - 1} more)" if len(self.damaged) > 1 else ""
-            raise Corrupt(f"{self.damaged[0]}{more}; all else is in the tables")
+        """`Corrupt` if anything was left out."""
+        if found := self.left_out():
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise Corrupt(f"{found[0]}{more}; all else is in the tables")
 
 
 def run(

@@ -7,9 +7,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from penstock import storage
 from penstock.errors import SystemFailure
-from penstock.storage import reached
+from penstock.util import storage
+from penstock.util.storage import reached
 
 
 class Place(storage.Place):

@@ -12,6 +12,7 @@ from penstock.spark import tables
 from penstock.spark.naming import BUILT_IN, Names, quoted
 from penstock.spark.places import Place
 from penstock.spark.statements import TOKEN
+from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,10 +77,8 @@ def by_spark(spark: SparkSession, out: str | Place, query: str, limit: int | Non
 
 def by_duckdb(out: str | Place, query: str, limit: int | None) -> pa.Table:
     """The same in DuckDB's SQL. Names may be in backticks, as in Spark's."""
-    try:
+    with explain_missing("--engine duckdb"):
         import duckdb
-    except ImportError:
-        raise NotFound("--engine duckdb needs DuckDB: run pip install duckdb") from None
     folder, parts = _Folder(out), list[str]()
     with duckdb.connect() as connection:
         connection.execute("set TimeZone = 'UTC'")

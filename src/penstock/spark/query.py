@@ -24,8 +24,6 @@ from penstock.spark.reading import Reading
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.spark.jvm import Launched
-
 STARTING_SECONDS = 30.0  # so long at most a query that is starting is waited for before it is stopped
 CHECKPOINT = ".checkpoint"  # in the folder of tables, by the archive's id
 # Spark keeps a query's progress in files. Its usual way starts eight `readlink` and two `chmod` for each of a batch's two files.
@@ -81,7 +79,7 @@ class Query:
 
     def _tell(self, outcome: Outcome) -> None:
         self.steps += 1
-        damaged = [f"{text}; all else is in the tables" for text in self._pipeline.damaged]
+        damaged = [f"{text}; all else is in the tables" for text in self._pipeline.left_out()]
         failed = [one.error for one in outcome.own if one.error is not None]
         for text in damaged[self._left_to_the_end :] + failed[self._left_to_the_end :]:
             if text not in self._told:  # once, not with every batch
@@ -138,7 +136,7 @@ class Query:
 
 
 def follow(
-    spark: SparkSession | Launched,
+    spark: SparkSession,
     archive: str | Path,
     out: str | Path,
     *,

@@ -10,7 +10,7 @@ import time
 
 from penstock import Archive
 from penstock.errors import PenstockError, SystemFailure, Unsupported
-from penstock.recording import Consumer
+from penstock.record import Consumer
 from penstock.spark.offsets import Positions
 
 log = logging.getLogger("penstock")

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from penstock.columns.parts import Writer
 from penstock.errors import Invalid
-from penstock.parts import Writer
 from penstock.spark.delta import STATE, Added, written
 from penstock.spark.places import Place
 from penstock.spark.workers import in_a_line

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import Invalid, PenstockError
 from penstock.spark.options import DEFAULT, TYPES, Request, chosen, path_of
 from penstock.spark.streaming import RangePartition, Refused, StreamReader, rows_of
-from penstock.spark.workers import freeze, in_a_line, is_one
+from penstock.spark.workers import in_a_line
 
 
 class PenstockDataSource(DataSource):
@@ -33,11 +33,6 @@ class PenstockDataSource(DataSource):
     It takes no filters from Spark: Spark 4.2 and 4.3 keep a narrowed plan for later queries on the same DataFrame, which then miss
     rows.
     """
-
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        if is_one():
-            freeze()
 
     @classmethod
     def name(cls) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock import codecs
 from penstock.errors import Invalid
-from penstock.tools import codec
 
 PAYLOAD = "payload"
 EXAMPLE = '[["speed", "<f4"]]'
@@ -83,7 +83,7 @@ class Encoding:
         assert self.codec is not None
         if self.derived:
             return self._records(batch)
-        made = codec(self.codec)
+        made = codecs.resolve(self.codec)
         if "dtype" in self.codec:
             fields = [field[0] for field in self.codec["dtype"]]
             columns = [batch.column(name).to_pylist() for name in fields]
@@ -131,7 +131,7 @@ def _spec(asked: str, columns: Mapping[str, str], time: str | None) -> dict[str,
         raise Invalid(
             f"codec is {asked!r}: it must be bytes, json, msgpack, struct, or a dtype's fields as JSON, as {EXAMPLE}"
         )
-    made = codec({"kind": "struct", "dtype": fields})
+    made = codecs.resolve({"kind": "struct", "dtype": fields})
     missing = [str(field[0]) for field in fields if field[0] not in columns]
     if missing and PAYLOAD not in columns:
         raise Invalid(f"codec names {', '.join(missing)}, which is no column; there are {', '.join(columns)}")

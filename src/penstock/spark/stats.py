@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.columns.parts import Writer
 from penstock.errors import NotFound
-from penstock.parts import Writer
 from penstock.spark import tables
 from penstock.spark.delta import Added, File, Table, written
 from penstock.spark.own_tables import isolated, sweep

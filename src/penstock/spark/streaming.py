@@ -1,6 +1,6 @@
 """The streaming reader of the data source `penstock`: follows an archive, from offset to offset. Plans on the driver, reads in tasks.
 
-One object lives as long as its query, so that a trigger costs what is new. Offsets are in `offsets`, what is new in `penstock.recording`.
+One object lives as long as its query, so that a trigger costs what is new. Offsets are in `offsets`, what is new in `penstock.record`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock import Archive
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure, Unsupported
-from penstock.recording import Consumer, Lost, Range, Watch, intervals
+from penstock.record import Consumer, Lost, Range, Watch, intervals
 from penstock.spark.offsets import Offset, Positions, positions_to_json
 from penstock.spark.options import Request
 from penstock.spark.workers import in_a_line
-from penstock.storage import is_remote
+from penstock.util.storage import is_remote
 
 log = logging.getLogger("penstock")
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.columns.parts import table_name
 from penstock.errors import Busy, Corrupt, Invalid, NotFound, SystemFailure
 from penstock.spark.delta import File, Table
 from penstock.spark.places import Place
@@ -70,7 +71,7 @@ def open_table(out: Where, name: str, *, version: int | None = None) -> Table:
     columns.
     """
     place = Place.of(out)
-    where = _stream_folder(place, name) if ":" in name else _checked(name)
+    where = _existing_folder(place, name) if ":" in name else _checked(name)
     found = Table.open(place / where, version)
     if found is None:
         there = names(place)
@@ -115,15 +116,9 @@ def _channel_of(place: Place) -> str | None:
     return None if table is None else table.name
 
 
-def free_name(channel: str, taken: set[str]) -> str:
-    """A folder's name for a stream's table, beside those taken; it is taken then. Plain small letters, digits and `_`."""
-    name = re.sub(r"[^a-z0-9_]", "_", channel.lower())[:100]
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}_{number}"
-    taken.add(found)
-    return found
+def stream_folder(channel: str) -> str:
+    """The folder of a stream's table."""
+    return f"{STREAMS}/{table_name(channel)}"
 
 
 def _checked(name: str) -> str:
@@ -134,17 +129,14 @@ def _checked(name: str) -> str:
     return name
 
 
-def _stream_folder(place: Place, channel: str) -> str:
-    likely = f"{STREAMS}/{free_name(channel, set())}"
-    if _channel_of(place / likely) == channel:
-        return likely
-    found = streams(place)
-    if channel not in found:
+def _existing_folder(place: Place, channel: str) -> str:
+    folder = stream_folder(channel)
+    if _channel_of(place / folder) != channel:
         raise NotFound(
-            f"{place} has no decoded columns of {channel}; it has those of {', '.join(sorted(found)) or 'no stream'}. Messages "
-            "of plain bytes are in the table messages"
+            f"{place} has no decoded columns of {channel}; it has those of "
+            f"{', '.join(sorted(streams(place))) or 'no stream'}. Messages of plain bytes are in the table messages"
         )
-    return found[channel]
+    return folder
 
 
 def _files(table: Table, stream: str | None) -> list[File]:

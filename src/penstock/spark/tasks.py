@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock import columns, rows
+from penstock import columns
 from penstock.columns.objects import as_text
+from penstock.columns.parts import Unwritten, Writer
 from penstock.errors import Corrupt, PenstockError
-from penstock.parts import Writer
-from penstock.recording import Range
+from penstock.record import Range
+from penstock.record.read import rows
 from penstock.spark.delta import Added, written
 from penstock.spark.ledger import Row, fresh_stem, source_of
 from penstock.spark.places import Place
@@ -64,7 +65,7 @@ def run(task: Row) -> Row:
     try:
         answer = kinds[task["kind"]](task)
     except PenstockError as error:
-        if getattr(error, "errno", None) in NO_ROOM:  # no stream's fault
+        if isinstance(error, Unwritten) or getattr(error, "errno", None) in NO_ROOM:  # no stream's fault
             raise
         answer = {"stream": task["stream"], "files": {}, "done": {}, "error": str(error)}
     return {"number": task["number"], **answer}
@@ -127,10 +128,11 @@ def _write_range(task: Row) -> Row:
 
 
 def _fill(task: Row, planned: Range, source: Row, outputs: dict[str, Output]) -> Row:
-    frames, batches, holes = rows.read(planned, "raw" in outputs)
+    frames, batches, holes, damage = found = rows.read(planned, "raw" in outputs)
     answer: Row = {"stream": planned.channel, "source": source, "files": {}, "done": {}}
+    answer["damaged"] = found.damaged(planned.channel)
     if "messages" in outputs or "stream" in outputs:
-        ordered = rows.Ordered(batches, planned)
+        ordered = rows.Ordered(batches, planned, damage)
         keys = _write_messages(task, planned.codec, ordered, batches, outputs)
         if keys is not None:
             for output in outputs.values():

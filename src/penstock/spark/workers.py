@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import os
 import sys
 import traceback
@@ -17,7 +16,6 @@ from typing import Any, ParamSpec, TypeVar
 from penstock.errors import PenstockError
 
 DAEMON = "pyspark.daemon"
-OURS = "penstock.spark.daemon"
 RUNNERS = "pyspark.sql.streaming."  # programs that plan a streaming query's batches
 HIDE = "SPARK_HIDE_TRACEBACK"  # PySpark sends the last line of a trace alone where this is set
 
@@ -62,7 +60,7 @@ def _is_left(error: BaseException | None) -> bool:
 
 def is_one() -> bool:
     """Whether this process is one of Spark's Python workers."""
-    return _program() == OURS or _program().startswith("pyspark.")
+    return _program().startswith("pyspark.")
 
 
 def _program() -> str:
@@ -71,17 +69,9 @@ def _program() -> str:
     return str(getattr(spec, "name", ""))
 
 
-@functools.cache
-def freeze() -> None:
-    """Once in a worker, when its modules are there: PySpark's daemon collects garbage after each task, and need not look at them."""
-    gc.freeze()
-
-
 @contextlib.contextmanager
 def told_in_a_line() -> Iterator[None]:
     """Within it, an error of this library goes to the user as one line, without the trace of a worker's Python code."""
-    if is_one():
-        freeze()
     try:
         yield
     except PenstockError:

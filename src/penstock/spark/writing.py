@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 
 from penstock import Archive
 from penstock.errors import Invalid, NotFound
+from penstock.record.write.outbox import Outbox, check_target
 from penstock.spark import staging
 from penstock.spark.staging import Encoding
-from penstock.storage import local
-from penstock.tools import Outbox, check_target
+from penstock.util.storage import local
 
 SHARED = ("channel", "archive", "path", "codec", "timeColumn", "timeout", "whenUnknown", "outbox")
 BATCH = (*SHARED, "txnAppId", "txnVersion")

@@ -4,22 +4,60 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from penstock import errors, tools
+from penstock import errors
+from penstock.channels import memory
+from penstock.front.opener import parse
+from penstock.util.strict import Strict
 
-__all__ = ["Stepper", "hold"]
+__all__ = ["Gate", "Stepper", "gate", "hold"]
 
 
-class Stepper:
+class Gate(Protocol):
+    """Stands between a fake channel and its subscriptions. Closed, it lets through what it is told to, and ends waits when told to."""
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait for a message of this channel now."""
+        ...
+
+    def hold(self) -> None:
+        """Closes the gate."""
+        ...
+
+    def deliver(self, count: int) -> None:
+        """Lets so many messages more through to every subscription."""
+        ...
+
+    def expire(self) -> None:
+        """Ends every wait that is under way as if its timeout had passed."""
+        ...
+
+    def release(self) -> None:
+        """Opens the gate."""
+        ...
+
+
+def gate(channel: str) -> Gate:
+    """The gate of a fake channel. `Invalid` for a channel that other processes share, `NotFound` if there is none."""
+    parsed = parse(channel)
+    if not parsed.fake:
+        raise errors.Invalid(f"{channel} is shared with other processes: a test can only hold fake channels")
+    return memory.gate(parsed)
+
+
+class Stepper(Strict):
     """A test's hand on a channel of this process; as a context manager it lets go at the end.
 
     While it holds, subscriptions get what `deliver` allows and nothing else, and their waits (`recv`, iteration, `wait`,
-    `arecv`) end with a message or by `expire`, never by the clock. Publishing goes on as always. Use it from one thread.
+    `recv_async`) end with a message or by `expire`, never by the clock. Publishing goes on as always. Use it from one thread.
     """
 
+    channel: str
+
     def __init__(self, channel: str) -> None:
-        self._gate = tools.gate(channel)
+        self._gate = gate(channel)
         self._gate.hold()
         self.channel = channel
 

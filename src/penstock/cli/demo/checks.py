@@ -23,65 +23,36 @@ def rows_in_table(tables: Path) -> Counter[str]:
     return found
 
 
-def every_message_is_accounted_for(recorded: list[Any], measured: dict[str, Any], tables: Path, *, lossy: bool) -> None:
-    """Each reader and the recorder must have every message that the channel and its writers count, or, if `lossy`, must have counted
-    those that are missing. The table *messages* must have what was recorded, and *stats* what the recorder lost.
-    """
-    from penstock.spark.tables import read
-
+def every_message_is_accounted_for(recorded: list[Any], measured: dict[str, Any], tables: Path) -> None:
+    """Each reader, the recorder and the table *messages* must have every message that the channel and its writers count."""
     in_table = rows_in_table(tables)
-    gaps: Counter[str] = Counter()
-    for row in read(tables, "stats").select(["stream", "lost_bytes"]).to_pylist():
-        gaps[row["stream"]] += row["lost_bytes"]
     if not recorded or {info.channel for info in recorded} != measured["sent"].keys():
         raise penstock.PenstockError(f"{sorted(info.channel for info in recorded)} were recorded")
     for info in recorded:
-        sent = measured["sent"][info.channel]
-        wrote = measured["wrote"].get(info.channel, sent)
+        sent, wrote = (measured[count][info.channel] for count in ("sent", "wrote"))
         if wrote != sent:
             raise penstock.PenstockError(f"{info.channel}: {wrote} written, {sent} counted as sent")
         for result in measured["subscribers"]:
-            got, lost = result[info.channel]["messages"], result[info.channel]["lost"]
-            if got + lost != sent or (lost and not lossy):
-                raise penstock.PenstockError(f"{info.channel}: {sent} sent, {got} received, {lost} counted as lost")
-        if info.lost_bytes != gaps[info.channel]:
+            if (got := result[info.channel]["messages"]) != sent:
+                raise penstock.PenstockError(f"{info.channel}: {sent} sent, {got} received")
+        if info.messages != sent or in_table[info.channel] != sent or info.lost_bytes:
             raise penstock.PenstockError(
-                f"{info.channel}: the recorder lost {info.lost_bytes} bytes, the tables say {gaps[info.channel]}"
-            )
-        rows = in_table[info.channel]
-        if info.messages != rows or (rows != sent and not (lossy and info.lost_bytes)):
-            raise penstock.PenstockError(
-                f"{info.channel}: {sent} sent, {info.messages} recorded, {rows} in the table, {info.lost_bytes} bytes lost"
+                f"{info.channel}: {sent} sent, {info.messages} recorded, {in_table[info.channel]} in the table, "
+                f"{info.lost_bytes} bytes lost"
             )
 
 
-def all_saw_the_same(channel: str, columns: tuple[str, ...], seen: list[Counter[Any]], tables: Path) -> None:
-    """Messages by the values of these columns: all readers must have counted the same, and the table *messages* too."""
-    from penstock.spark.tables import read
-
-    rows = read(tables, channel, columns=list(columns))
-    in_table: Counter[Any] = Counter(zip(*(rows[name].to_pylist() for name in columns), strict=True))
-    for found in seen:
-        if found != in_table:
-            different = sorted(found.items() ^ in_table.items(), key=repr)
-            raise penstock.PenstockError(
-                f"{channel}: by {', '.join(columns)}, a reader and the table differ: {different[:10]}"
-            )
-
-
-def compare_drive(data: Path, tables: Path, channels: Mapping[str, str], incomplete: set[str]) -> int:
+def compare_drive(data: Path, tables: Path, channels: Mapping[str, str]) -> int:
     """Compares every row with the drive's files, in order: its payload, and each decoded column with what NumPy reads. How many
     rows. Raises if one differs.
 
-    channels: by stream. Those in `incomplete` have lost messages, which were counted, and are left out.
+    channels: by stream.
     """
     from penstock.spark.tables import read
 
     total = 0
     for stream in drive_streams(data):
         channel = channels[stream]
-        if channel in incomplete:
-            continue
         records, _ = drive_records(data, stream)
         messages = read(tables, "messages", stream=channel, columns=["stream", "position", "payload"])
         if b"".join(messages.sort_by("position")["payload"].to_pylist()) != records.tobytes():

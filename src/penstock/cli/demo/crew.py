@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-import signal
 import time
 from array import array
 from collections import Counter
@@ -24,8 +23,7 @@ class Tally:
     """Counts of the messages that one process wrote and read.
 
     wrote: messages by channel. counted: the same by the channel's own counters, where only its writers see them. sent: copies of them,
-    where a demo compares them with the tables. read: by channel, how much was read, how much lost, and the latencies. seen: messages by the
-    values that tell them apart, where a demo has such.
+    where a demo compares them with the tables. read: by channel, how much was read, and the latencies. seen: what a helper counted.
     """
 
     def __init__(self, *channels: str) -> None:
@@ -34,29 +32,15 @@ class Tally:
         self.sent: dict[str, list[Any]] = {}
         self.seen: Counter[tuple[Any, ...]] = Counter()
         self.read: dict[str, dict[str, Any]] = {
-            channel: {"messages": 0, "bytes": 0, "lost": 0, "latency_ns": array("q")} for channel in channels
+            channel: {"messages": 0, "bytes": 0, "latency_ns": array("q")} for channel in channels
         }
 
     def add(self, channel: str, batch: pa.RecordBatch) -> None:
         """The messages of a batch, read now."""
-        size = pc.sum(pc.binary_length(batch.column("payload"))).as_py() or 0
-        self.count(channel, batch.num_rows, size, batch.column("time").cast("int64").to_numpy())
-
-    def count(self, channel: str, messages: int, size: int, sent_ns: Any) -> None:
-        """So many messages of `size` bytes together, read now, and when they were sent."""
-        read = self.read[channel]
-        read["messages"] += messages
-        read["bytes"] += size
+        read, sent_ns = self.read[channel], batch.column("time").cast("int64").to_numpy()
+        read["messages"] += batch.num_rows
+        read["bytes"] += pc.sum(pc.binary_length(batch.column("payload"))).as_py() or 0
         read["latency_ns"].frombytes(np.subtract(time.time_ns(), sent_ns, dtype=np.int64).tobytes())
-
-
-def wait(until: Callable[[], bool], what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
-    """Until that holds. `TimedOut` if it takes longer."""
-    deadline = time.monotonic() + seconds
-    while not until():
-        if time.monotonic() > deadline:
-            raise penstock.TimedOut(f"{what}: not within {seconds:g} seconds")
-        time.sleep(0.002)
 
 
 def _work(results: Any, work: Callable[..., Tally | None], *arguments: Any) -> None:
@@ -65,15 +49,14 @@ def _work(results: Any, work: Callable[..., Tally | None], *arguments: Any) -> N
 
 
 class Crew:
-    """Processes that a demo starts, watches and may kill. None of them is left when it ends."""
+    """Processes that a demo starts and watches. None of them is left when it ends."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._process: Any = context.Process
         self._results = context.SimpleQueue()
         self._processes: list[Any] = []
-        # Set when all is written. A killed process might hold its lock: only for processes that are never killed.
-        self.written = context.Event()
+        self.written = context.Event()  # set when all is written
         self.tallies: list[Tally] = []
 
     def start(self, work: Callable[..., Tally | None], *arguments: Any) -> Any:
@@ -84,21 +67,15 @@ class Crew:
         self._processes.append(process)
         return process
 
-    def kill(self, process: Any) -> None:
-        """Ends a process at whatever it does now. One that had failed before is still reported."""
-        process.kill()
-        process.join()
-        if process.exitcode == -signal.SIGKILL:
-            self._processes.remove(process)
-
     def wait(self, until: Callable[[], bool], what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Until that holds. Raises if a process failed meanwhile, or if it takes longer."""
-
-        def looked() -> bool:
+        deadline = time.monotonic() + seconds
+        self.look()
+        while not until():
+            if time.monotonic() > deadline:
+                raise penstock.TimedOut(f"{what}: not within {seconds:g} seconds")
+            time.sleep(0.002)
             self.look()
-            return until()
-
-        wait(looked, what, seconds=seconds)
 
     def wait_for_all(self) -> None:
         """Until every process has ended by itself."""

@@ -10,17 +10,16 @@ from typing import Any
 import penstock
 from penstock.cli.demo import link
 from penstock.cli.demo.crew import PATIENCE_SECONDS, Tally
-from penstock.cli.demo.sources import drive, telemetry
-from penstock.cli.demo.streams import Logs
+from penstock.cli.demo.flow import SUBSCRIBERS, Demo
 
 LOSS, SEED = 0.05, 7
-READERS = 3  # two subscribing processes, and the recorder
+READERS = SUBSCRIBERS + 1  # the subscribing processes, and the recorder
 
 
-class Networks(Logs):
+class Networks(Demo):
     """A `udp:` channel per stream, and a relay between its senders and its receivers. Lost datagrams are sent again."""
 
-    kind, subscribers = "udp", 2
+    kind = "udp"
     options: dict[str, Any] = {"term_length": 1 << 20}  # noqa: RUF012
 
     def __init__(self, seconds: float, data: Path | None) -> None:
@@ -34,13 +33,11 @@ class Networks(Logs):
             self.receiving[stream] = f"udp://{link.HOST}:{target}/{number}"
         self.of_stream = of_stream
         self.channels = {self.receiving[stream]: options for stream, options in of_stream.items()}
-        self.subscribed = list(self.channels)
         self.names = {channel: stream for stream, channel in self.receiving.items()}
         self.helpers = [(self.relay,)]
-        what = f"{seconds:g} s of this host's telemetry" if data is None else "this drive's minute"
         self.about = (
-            f"published {what} on {len(self.channels)} udp channels over a link that loses {LOSS:.0%} of the datagrams, "
-            f"to {self.subscribers} subscribers, and recorded it at the receivers"
+            f"{self._published('udp channel')} over a link that loses {LOSS:.0%} of the datagrams, "
+            f"to {SUBSCRIBERS} subscribers, and recorded it at the receivers"
         )
 
     def create(self) -> None:
@@ -64,7 +61,7 @@ class Networks(Logs):
             }
             for pub in pubs.values():
                 pub.wait_for_readers(READERS, timeout=PATIENCE_SECONDS)
-            for stream, message in telemetry(streams, self.seconds) if self.data is None else drive(self.data, streams):
+            for stream, message in self.messages(streams):
                 pubs[stream].send(message)
                 tally.wrote[self.receiving[stream]] += 1
                 if self.data is None:

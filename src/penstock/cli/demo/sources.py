@@ -28,9 +28,6 @@ TELEMETRY = {
     "memory": ["demo.memory", "demo.network"],
     "tables": ["demo.disk", "demo.process"],
 }
-# Only over channels that lose rather than wait: more than anybody can keep up with.
-BURST = "demo.burst"
-BURST_MESSAGES, BURST_BATCH = 200_000, 10_000
 DRIVE_STREAMS = (
     "can",
     "accelerometer",
@@ -106,7 +103,6 @@ STREAMS: dict[str, tuple[Callable[[], Iterator[Any]], float, Any]] = {
     "demo.process": (_process, 10.0, "msgpack"),
 }
 CODECS: dict[str, Any] = {stream: codec for stream, (_, _, codec) in STREAMS.items()}
-CODECS[BURST] = np.dtype([("number", "u8"), ("value", "f8")])
 
 
 def telemetry(streams: list[str], seconds: float) -> Iterator[tuple[str, Any]]:
@@ -123,14 +119,6 @@ def telemetry(streams: list[str], seconds: float) -> Iterator[tuple[str, Any]]:
         for message in STREAMS[stream][0]():
             yield stream, message
         due[stream] = max(due[stream] + 1 / STREAMS[stream][1], time.monotonic() - 0.1)
-
-
-def burst() -> Iterator[list[Any]]:
-    """Numbered messages in batches longer than their ring, and a last one when everybody has caught up."""
-    for first in range(0, BURST_MESSAGES, BURST_BATCH):
-        yield [(number, number * 0.5) for number in range(first, first + BURST_BATCH)]
-    time.sleep(0.2)
-    yield [(BURST_MESSAGES, 0.0)]
 
 
 def drive_streams(data: Path) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.recording import Consumer, RecordingInfo, intervals
+from penstock.record import Consumer, RecordingInfo, intervals
 
 if TYPE_CHECKING:
     from penstock.spark.places import Place

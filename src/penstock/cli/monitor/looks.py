@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock import __version__, tools
+from penstock import __version__
+from penstock.channels import files
 from penstock.cli.monitor.kept import Archived, Tabled
 from penstock.cli.monitor.programs import Programs
 from penstock.cli.output import as_json
 from penstock.cli.rates import HISTORY, Rate, Rates, as_row
 from penstock.errors import PenstockError
+from penstock.front.discovery import survey
 
 KEPT_EVERY = 2.0  # seconds between two looks at archives and tables: a look lists files
 DIGITS = 1  # of rates in the history: a chart shows no more
@@ -26,7 +28,7 @@ DIGITS = 1  # of rates in the history: a chart shows no more
 class Looks:
     """Looks again and again from `start` to `stop`, and calls each listener with the event. Listeners are called by the looking thread.
 
-    survey: gives channels and the files that are none, as `tools.survey`.
+    survey: gives channels and the files that are none, as `survey`.
     """
 
     def __init__(
@@ -35,7 +37,7 @@ class Looks:
         tables: Sequence[Path] = (),
         *,
         every: float = 1.0,
-        survey: Callable[[], tuple[Sequence[Any], Sequence[Any]]] = tools.survey,
+        survey: Callable[[], tuple[Sequence[Any], Sequence[Any]]] = survey,
     ) -> None:
         self.every = every
         self._survey = survey
@@ -111,7 +113,7 @@ class Looks:
                 "tables": [one.look() for one in self._tables],
             }
             self._kept_at = time.monotonic()
-        usage = tools.channel_memory()
+        usage = files.usage()
         return {
             "look": self.number,
             "time_ms": self._times[-1],
@@ -138,5 +140,5 @@ class Looks:
             ]
             for rate in self._now
         }
-        about = {"version": __version__, "every": self.every, "samples": HISTORY, "folder": str(tools.channel_folder())}
+        about = {"version": __version__, "every": self.every, "samples": HISTORY, "folder": str(files.folder())}
         return as_json({**about, "times_ms": list(self._times), "history": history})

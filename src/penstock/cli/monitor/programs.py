@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from penstock.status import ChannelStatus
-from penstock.tools import command_of
+from penstock._native.core import command_of
+from penstock.channels.status import ChannelStatus
 
 INTERPRETER = re.compile(r"(python|pypy)[0-9.]*|node|ruby|perl|bash|sh|java", re.ASCII)
 LONGEST = 300  # characters of a command line that the page shows
@@ -24,7 +24,7 @@ def name_of(command: str) -> str:
     program = PurePath(words[0]).name
     if not INTERPRETER.fullmatch(program):
         return program
-    if "penstock.recorder_process" in command:
+    if "penstock.record.recorder_process" in command:
         return "penstock recorder"
     if is_child(command):
         return f"{program} child"

@@ -1,6 +1,6 @@
 """The monitor's requests: the page's files, the newest look, and looks as they come. Every one needs the token, and none writes.
 
-Needs starlette and uvicorn: `pip install 'penstock[web]'`.
+Needs starlette and uvicorn: `pip install 'penstock[cli]'`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import penstock
 from penstock.cli.monitor.looks import Looks
-from penstock.loopback import LOOPBACK, is_local, listening
+from penstock.util.extras import explain_missing
+from penstock.util.loopback import LOOPBACK, Connections, is_local, listening
 
-try:
+with explain_missing("the monitor"):
     import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import PlainTextResponse, Response, StreamingResponse
     from starlette.routing import Route
-except ImportError as error:
-    raise penstock.Unsupported(
-        "the monitor needs the packages starlette and uvicorn: pip install 'penstock[web]'"
-    ) from error
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
 ASSETS = Path(__file__).with_name("assets")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -95,6 +92,59 @@ class _Gate:
         await self._app(scope, receive, send)
 
 
+def _bounded(connections: Connections, root: str) -> type[H11Protocol]:
+    """The protocol of connections that are bounded: uvicorn waits without limit for the rest of a request, and for a slow reader.
+
+    A connection whose request lacks the token may be given up while it is answered.
+    """
+
+    class _Bounded(H11Protocol):
+        """Says who waits for whom."""
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            connections.add(self, transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            connections.remove(self)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if not self.flow.write_paused:
+                self._work()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            connections.wait(self)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            connections.wait(self)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._work()
+
+        def _work(self) -> None:
+            if self.cycle is not None and not self.cycle.response_complete and self.scope["path"].startswith(root):
+                connections.work(self)
+
+    return _Bounded
+
+
+class _Web(uvicorn.Server):
+    """uvicorn's server, which looks ten times a second for clients that are late."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+
+    async def on_tick(self, counter: int) -> bool:
+        self._connections.end_late()
+        return await super().on_tick(counter)
+
+
 def _asset(path: Path) -> Callable[[Request], Response]:
     content, kind = path.read_bytes(), TYPES[path.suffix]
 
@@ -122,11 +172,12 @@ class Server:
             Route(f"{root}/look.json", self._look, methods=["GET"]),
             *(Route(f"{root}/{name}", answer, methods=["GET"]) for name, answer in files.items()),
         ]
+        connections = Connections()
         config = uvicorn.Config(
             _Gate(Starlette(routes=routes), self._token),
             lifespan="off",
             ws="none",
-            http="h11",
+            http=_bounded(connections, f"{root}/"),
             loop="asyncio",
             log_config=None,
             log_level="error",
@@ -135,7 +186,7 @@ class Server:
             proxy_headers=False,
             timeout_graceful_shutdown=END_SECONDS,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Web(config, connections)
         self._thread = threading.Thread(target=self._serve, name="penstock-monitor-web", daemon=True)
 
     @property

@@ -19,6 +19,7 @@ import penstock
 from penstock.cli import given, machine, output
 from penstock.cli.output import count, duration, size
 from penstock.cli.report.streams import Stream as Stream
+from penstock.util.extras import check_installed, explain_missing
 
 PAGE = Path(__file__).with_name("page.html")
 PERCENTILES = ((50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"))
@@ -48,6 +49,7 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
     """Draws a page about tables: rates, latency, silences, and each stream's own columns. One file, without links."""
+    check_installed("pyarrow", "deltalake", "matplotlib", what="a report", extra="report")
     from penstock.spark import tables as found
 
     if not found.names(out) and found.names(out / "tables"):
@@ -106,10 +108,8 @@ def write(path: Path, streams: Sequence[Stream], tables: Path, about: About) -> 
     """Writes the page. Returns its path. `Unsupported` without matplotlib."""
     import numpy as np
 
-    try:
+    with explain_missing("a report"):
         from penstock.cli.report import drawing, pictures
-    except ImportError as error:
-        raise penstock.Unsupported("a report needs the package matplotlib: pip install 'penstock[demo]'") from error
     own = [stream.channel for stream in streams if len(stream.times)]
     with drawing.styled():
         plots = drawing.plots(streams)
@@ -176,7 +176,7 @@ def _table(streams: Sequence[Stream]) -> str:
         latency = [float(np.percentile(took, at)) for at, _ in PERCENTILES] + [float(took.max())] if len(took) else []
         cells = [
             count(stream.messages),
-            count(stream.rate) if stream.rate >= 10 else f"{stream.rate:.2g}",
+            "–" if stream.rate is None else count(stream.rate) if stream.rate >= 10 else f"{stream.rate:.2g}",
             size(stream.bytes),
             size(stream.bytes / max(stream.messages, 1)),
             *(map(duration, latency) if latency else ["–"] * (len(PERCENTILES) + 1)),

@@ -7,6 +7,8 @@ from typing import Any
 
 from penstock.cli.output import count, size
 
+FEWEST = 10  # messages that have a rate: two that happened to come together would show thousands a second
+
 
 @dataclass(frozen=True, eq=False)
 class Stream:
@@ -30,10 +32,10 @@ class Stream:
         return (self.shown or self.channel.partition(":")[2]).removeprefix("demo.").removeprefix("drive.")
 
     @property
-    def rate(self) -> float:
-        """Messages per second, between the first and the last one."""
-        seconds = (self.times[-1] - self.times[0]) / 1e9 if len(self.times) > 1 else 0.0
-        return (len(self.times) - 1) / seconds if seconds > 0 else 0.0
+    def rate(self) -> float | None:
+        """Messages per second, between the first and the last one. None where fewer than ten tell no rate."""
+        seconds = (self.times[-1] - self.times[0]) / 1e9 if len(self.times) >= FEWEST else 0.0
+        return (len(self.times) - 1) / seconds if seconds > 0 else None
 
     @property
     def missing(self) -> str:

@@ -156,7 +156,7 @@ export class Flow {
   }
 
   node(node) {
-    const element = make("button", `node ${node.channel ? "channel" : "program"}`, make("b"), make("small"));
+    const element = make("button", `node ${node.channel ? "channel" : "program"}`, make("b", "", make("bdi")), make("small"));
     element.type = "button";
     element.tabIndex = -1;
     element.dataset.id = node.id;
@@ -178,7 +178,7 @@ export class Flow {
     const [title, small] = element.children;
     if (node.channel) {
       const row = node.row;
-      say(title, row.channel);
+      say(title.firstChild, row.channel);
       const loses = node.losing;
       say(small, loses ? `${rate(row.messages_per_s)}/s · loses` : `${rate(row.messages_per_s)}/s${known.width > 175 ? ` · ${size(row.bytes_per_s)}/s` : ""}`);
       mark(element, "loses", loses);
@@ -188,7 +188,7 @@ export class Flow {
       put(element, "aria-pressed", this.chosen === row.channel);
     } else {
       const program = this.store.program(node.pid);
-      say(title, program.name || `process ${node.pid}`);
+      say(title.firstChild, program.name || `process ${node.pid}`);
       say(small, `pid ${node.pid}`);
       put(element, "title", program.command || `process ${node.pid}`);
     }

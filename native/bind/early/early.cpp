@@ -1,0 +1,181 @@
+// Open channels: made, looked at, joined; their subscriptions until the first publication.
+#include "bind/early/early_ends.hpp"
+
+#include "bind/ground/status.hpp"
+#include "bind/ground/wait.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+
+namespace penstock::bind {
+
+namespace {
+
+constexpr int64_t hold_patience_ns = 10'000'000'000;
+
+Kind kind_of(const std::string &name) {
+    for (const Kind kind : {Kind::log, Kind::ring, Kind::sync, Kind::pipe})
+        if (name == kind_name(static_cast<uint32_t>(kind))) return kind;
+    throw Error(Code::invalid, "channels of kind " + name + " are never open");
+}
+
+// The short part of an open channel, as it is now.
+struct Part {
+    Part(int fd, const std::string &path, const std::string &kind, bool writable)
+        : about([&] {
+              const Mapping head(fd, slots_offset, false);
+              return read_open_part(head.bytes(), size_of_file(fd), path, kind_of(kind));
+          }()),
+          map(std::make_shared<Mapping>(fd, about.size, writable)) {}
+    OpenPart about;
+    std::shared_ptr<Mapping> map;
+};
+
+bool is_open(int fd, const std::string &path, const std::string &kind) {
+    if (size_of_file(fd) < slots_offset) throw Error(Code::corrupt, path + " is too short for a channel");
+    const Mapping head(fd, slots_offset, false);
+    return still_open(find_header(head.bytes(), slots_offset, path, kind_of(kind)), path);
+}
+
+std::shared_ptr<ReaderEnd> early(const Part &part, std::unique_ptr<EarlyMember> member) {
+    return std::make_shared<EarlyReaderEnd>(part.map, std::move(member));
+}
+
+std::unique_ptr<EarlyMember> early_peer(int fd, const std::string &path, const Part &part, PeerRole role, const MemberName &name,
+                                        uint32_t when_full, bool by_hand, uint64_t position) {
+    EarlyPipe::Wish wish{role, name, static_cast<WhenFull>(when_full), by_hand, position};
+    return std::make_unique<EarlyPipe>(fd, path, part.map, part.about, std::move(wish));
+}
+
+// A member, from the words of its slot. It is for display only: a member that joins or leaves at this moment may be shown with
+// another owner's words.
+void describe_member(nb::list &members, Kind kind, uint32_t index, const uint8_t *at) {
+    uint32_t pid;
+    uint64_t joined_ns;
+    const char *role = "subscription";
+    nb::object name = nb::none();
+    if (kind == Kind::ring) {
+        const auto &s = *reinterpret_cast<const RingSlot *>(at);
+        // SYNC -: for people; nothing is decided by it
+        if (s.identity.state.acquire() != 1) return;
+        pid = s.identity.pid.relaxed();
+        joined_ns = s.identity.joined_ns.relaxed();
+    } else if (kind == Kind::pipe) {
+        const auto &s = *reinterpret_cast<const PeerSlot *>(at);
+        // SYNC -: for people; nothing is decided by it
+        if (s.identity.state.acquire() != 1) return;
+        pid = s.identity.pid.relaxed();
+        joined_ns = s.identity.joined_ns.relaxed();
+        role = role_name(static_cast<PeerRole>(s.identity.role.relaxed()));
+        name = nb::cast(read_name(s.identity));
+    } else {
+        const auto &s = *reinterpret_cast<const Slot *>(at);
+        // SYNC -: for people; nothing is decided by it
+        if (s.identity.state.acquire() == 0 || s.identity.role.acquire() == 0) return;
+        pid = s.identity.pid.relaxed();
+        joined_ns = s.identity.joined_ns.relaxed();
+        if (kind == Kind::sync) name = nb::cast(read_name(s.identity));
+    }
+    add_member(members, index, role, false, pid, 0, joined_ns, kind == Kind::pipe ? nb::none() : nb::object(nb::int_(0)), 0, 0, 0,
+               0, kind == Kind::log || kind == Kind::sync ? nb::none() : nb::object(nb::int_(0)), nb::none());
+    if (!name.is_none()) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = name;
+}
+
+nb::dict inspect_open(int fd, const std::string &path, const std::string &kind) {
+    const Part part(fd, path, kind, false);
+    const auto *header = reinterpret_cast<const Header *>(part.map->bytes());
+    nb::dict about;
+    about["created_ns"] = header->created_ns;
+    about["slots"] = part.about.slots;
+    nb::list members;
+    for (uint32_t i = 0; i < part.about.slots; ++i) {
+        const uint64_t at = slots_offset + i * slot_size(part.about.kind);
+        if (holds_member(fd, at)) describe_member(members, part.about.kind, i, part.map->bytes() + at);
+    }
+    about["members"] = members;
+    return about;
+}
+
+} // namespace
+
+void bind_early(nb::module_ &m) {
+    nb::class_<OpenHold>(m, "OpenHold", "Holds the byte that orders joining, leaving and deciding an open channel.")
+        .def(
+            "__init__",
+            [](OpenHold *self, int fd, const std::string &path) {
+                new (self) OpenHold(fd, path, 0);
+                try {
+                    if (wait_for(hold_patience_ns, NapTarget(), [&] { return self->held() || self->try_again(); })) return;
+                } catch (...) { // a signal
+                    self->~OpenHold();
+                    throw;
+                }
+                self->~OpenHold();
+                throw Error(Code::busy, path + ": a process that joins the channel does not run (stopped?)");
+            },
+            nb::arg("fd"), nb::arg("path"))
+        .def("release", &OpenHold::release);
+    m.def(
+        "open_file_size", [](const std::string &kind, uint32_t slots) { return open_file_size(kind_of(kind), slots); },
+        nb::arg("kind"), nb::arg("slots"), "Bytes that a channel's file takes while it is open.");
+    m.def(
+        "format_open",
+        [](int fd, const std::string &kind, uint32_t slots, nb::bytes notes, nb::bytes boot_id) {
+            format_open(fd, kind_of(kind), slots, text_of(notes), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+        },
+        nb::kw_only(), nb::arg("fd"), nb::arg("kind"), nb::arg("slots"), nb::arg("notes"), nb::arg("boot_id"));
+    m.def("is_open", &is_open, nb::arg("fd"), nb::arg("path"), nb::arg("kind"),
+          "Whether the channel waits for its first publication.");
+    m.def("inspect_open", &inspect_open, nb::arg("fd"), nb::arg("path"), nb::arg("kind"));
+    // All that follows: by the holder of the open byte.
+    m.def(
+        "read_notes",
+        [](int fd, const std::string &path, const std::string &kind) {
+            const std::string notes = read_notes(notes_of(*Part(fd, path, kind, false).map), path);
+            return nb::bytes(notes.data(), notes.size());
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("kind"), "The options and the codec that were named for an open channel so far.");
+    m.def(
+        "write_notes",
+        [](int fd, const std::string &path, const std::string &kind, OpenHold &hold, nb::bytes notes,
+           std::optional<uint32_t> slots) {
+            const Part part(fd, path, kind, true);
+            if (slots) check_room(hold.seat(), part.about, *slots, false, path);
+            write_notes(*part.map, text_of(notes));
+            if (slots) limit_slots(*part.map, *slots);
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("kind"), nb::arg("hold"), nb::arg("notes"), nb::arg("slots").none());
+    m.def(
+        "early_log",
+        [](int fd, const std::string &path, const std::string &kind, const nb::bytes &name, double drop_after) {
+            const Part part(fd, path, kind, true);
+            return early(part, std::make_unique<EarlyLog>(fd, path, part.map, part.about, drop_after, text_of(name)));
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("kind"), nb::arg("name"), nb::arg("drop_after"));
+    m.def(
+        "early_ring",
+        [](int fd, const std::string &path, bool conflate) {
+            const Part part(fd, path, "ring", true);
+            return early(part, std::make_unique<EarlyRing>(fd, path, part.map, part.about, conflate));
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("conflate"));
+    m.def(
+        "early_pipe",
+        [](int fd, const std::string &path, const MemberName &name, bool by_hand) {
+            const Part part(fd, path, "pipe", true);
+            return early(part,
+                         early_peer(fd, path, part, PeerRole::pull, name, static_cast<uint32_t>(WhenFull::wait), by_hand, 0));
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("name"), nb::arg("by_hand"));
+    m.def(
+        "early_tap",
+        [](int fd, const std::string &path, const MemberName &name, uint32_t when_full,
+           uint64_t position) -> std::shared_ptr<StreamEnd> {
+            const Part part(fd, path, "pipe", true);
+            return std::make_shared<EarlyTapEnd>(part.map,
+                                                 early_peer(fd, path, part, PeerRole::tap, name, when_full, false, position));
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("name"), nb::arg("when_full"), nb::arg("position"));
+}
+
+} // namespace penstock::bind

@@ -1,0 +1,202 @@
+// The end of a reader that is older than its channel's first publication: has its slot and nothing to read. Once the channel is
+// decided it becomes an ordinary end in the same slot, to which everything goes from then on. docs/design/open_channels.md.
+#pragma once
+
+#include "bind/early/early_members.hpp"
+
+#include <atomic>
+#include <utility>
+
+namespace penstock::bind {
+
+// The bridge's view of the end, before and after the decision.
+class EarlyWatched final : public Watched {
+  public:
+    EarlyWatched(std::shared_ptr<Mapping> part, Atomic<uint32_t> &event) : part_(std::move(part)), event_(event) {}
+    Atomic<uint32_t> &event() override { return event_; } // the same word of the file in the short mapping and in the whole one
+    bool readable(uint64_t position) const override {
+        // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
+        const Watched *now = now_.load(std::memory_order_acquire);
+        return now != nullptr ? now->readable(std::max(position, start_)) : decided();
+    }
+    bool stalled(uint64_t position) const override {
+        // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
+        const Watched *now = now_.load(std::memory_order_acquire);
+        return now != nullptr ? now->stalled(std::max(position, start_)) : decided();
+    }
+    void become(std::shared_ptr<Watched> now, uint64_t start) { // once
+        start_ = start;
+        kept_ = std::move(now);
+        // SYNC 26: pairs with EarlyWatched::readable, EarlyWatched::stalled; forbids the bridge's thread seeing the channel
+        // before its start
+        now_.store(kept_.get(), std::memory_order_release);
+    }
+
+  private:
+    // SYNC -: only wakes the subscription, which acquires the state in still_open
+    bool decided() const { return reinterpret_cast<const Header *>(part_->bytes())->state.acquire() != 1; }
+
+    std::shared_ptr<Mapping> part_;
+    Atomic<uint32_t> &event_;
+    std::shared_ptr<Watched> kept_;
+    std::atomic<const Watched *> now_{nullptr};
+    uint64_t start_ = 0; // a watch armed while the channel was open stands before it
+};
+
+// `Role`: the end's role. The end that it becomes has the same role.
+template <class Role> class EarlyEnd : public Role {
+  public:
+    EarlyEnd(std::shared_ptr<Mapping> part, std::unique_ptr<EarlyMember> member)
+        : part_(std::move(part)), member_(std::move(member)), path_(member_->path()), event_(&member_->event()) {}
+    ~EarlyEnd() override { leave_slot(); }
+
+    const std::string &where() const final { return member_->seat().where(); }
+    std::shared_ptr<Mapping> mapping() const final { return now_ ? now_->mapping() : part_; }
+    const Seat &seat() const final { return now_ ? now_->seat() : member_->seat(); }
+    bool prefault() final {
+        prefault_ = true;
+        return mapping()->populate();
+    }
+    // Whether the channel is decided; from then on this is what an ordinary end is.
+    bool decided() final {
+        if (now_) return true;
+        if (still_open(header(), path_)) return false;
+        become(member_->become(whole()));
+        return true;
+    }
+    bool became() const final { return now_ != nullptr; }
+
+    void rejoin() final {
+        if (now_) return now_->rejoin();
+        member_->forget();
+        member_->return_after_fork();
+        OpenHold hold = held(10'000'000'000);
+        if (!hold.held()) throw Error(Code::busy, where() + ": a process that joins the channel does not run (stopped?)");
+        if (still_open(header(), path_)) {
+            member_->rejoin();
+            event_ = &member_->event();
+        } else {
+            const Fd fd(member_->seat().again());
+            become(member_->anew(fd.number));
+        }
+    }
+    void leave() final { leave_slot(); }
+    void disturb() final {
+        if (now_) return now_->disturb();
+        event_disturb(*event_);
+    }
+    Atomic<uint32_t> &event() final { return *event_; } // a thread may still sleep on it when the channel is decided
+    bool readable() const final { return now_ ? now_->readable() : !still_open(header(), path_); }
+    bool repair() final { return now_ && now_->repair(); }
+    RunSource *runs() final { return decided() ? now_->runs() : nullptr; }
+
+    uint64_t position() const final { return now_ ? now_->position() : 0; }
+    uint64_t lag() const final { return now_ ? now_->lag() : 0; }
+    uint64_t lost() const final { return now_ ? now_->lost() : 0; }
+    int64_t lost_messages() const final { return now_ ? now_->lost_messages() : 0; }
+
+  protected:
+    virtual void has_become() {}
+    const Header *header() const { return reinterpret_cast<const Header *>(part_->bytes()); }
+
+    const std::shared_ptr<Mapping> part_; // kept: somebody may sleep on a word in it
+    std::shared_ptr<Role> now_;           // null while the channel is open
+
+  private:
+    struct Fd {
+        explicit Fd(int fd) : number(fd) {}
+        ~Fd() { ::close(number); }
+        Fd(const Fd &) = delete;
+        Fd &operator=(const Fd &) = delete;
+        const int number;
+    };
+
+    // Of a description of its own: a mapping would keep the slot's lock alive in a forked child.
+    std::shared_ptr<Mapping> whole() const {
+        const Fd fd(member_->seat().again());
+        auto map = std::make_shared<Mapping>(fd.number, size_of_file(fd.number), true);
+        if (prefault_) map->populate();
+        return map;
+    }
+    OpenHold held(int64_t patience_ns) const {
+        const Fd fd(member_->seat().again());
+        return OpenHold(fd.number, path_, patience_ns);
+    }
+    void become(std::shared_ptr<StreamEnd> now) {
+        now_ = std::static_pointer_cast<Role>(std::move(now)); // a member is made for the role
+        has_become();
+    }
+    void leave_slot() {
+        if (now_) return now_->leave();
+        if (std::exchange(left_, true) || member_->forked()) return;
+        try {
+            OpenHold hold = held(20'000'000);
+            if (!hold.held()) member_->abandon(); // the living free its slot
+            else if (still_open(header(), path_)) member_->leave();
+            else member_->become(whole())->leave();
+        } catch (const Error &) {
+            member_->abandon();
+        }
+    }
+
+    const std::unique_ptr<EarlyMember> member_;
+    const std::string path_;
+    Atomic<uint32_t> *event_;
+    bool left_ = false, prefault_ = false;
+};
+
+using EarlyTapEnd = EarlyEnd<StreamEnd>;
+
+class EarlyReaderEnd final : public EarlyEnd<ReaderEnd> {
+  public:
+    using EarlyEnd::EarlyEnd;
+
+    ReaderEnd *settled() override { return decided() ? now_.get() : nullptr; }
+    std::shared_ptr<Watched> watched(bool until_end) override {
+        if (now_) return now_->watched(until_end);
+        until_end_ = until_end;
+        if (!watched_) watched_ = std::make_shared<EarlyWatched>(part_, event());
+        return watched_;
+    }
+    bool ended() override { return decided() && now_->ended(); }
+    std::string why_waiting() override { return now_ ? now_->why_waiting() : std::string(); }
+    void glance(Glance &at) override {
+        if (now_) return now_->glance(at);
+        at.add_changes(header()->state, static_cast<uint32_t>(ChannelState::open));
+    }
+    void begin_call() override {
+        if (decided()) now_->begin_call();
+    }
+    void hold_back() override {
+        if (now_) now_->hold_back();
+    }
+    void hand_out() override {
+        if (now_) now_->hand_out();
+    }
+    void further() override {
+        if (now_) now_->further();
+    }
+    Envelope envelope() const override { return now_ ? now_->envelope() : Envelope{}; }
+    uint32_t columns() const override { return now_ ? now_->columns() : ReaderEnd::columns(); }
+    const Message *look() override { return decided() ? now_->look() : nullptr; }
+    bool copy(void *to, const Message &message) override { return now_->copy(to, message); }
+    void take() override { now_->take(); }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
+        return !decided() || now_->fill(batch, limit, most, last);
+    }
+    Lender &lender() override { return now_->lender(); } // asked for with a message in hand
+
+    uint64_t incomplete() const override { return now_ ? now_->incomplete() : 0; }
+    uint64_t conflated() const override { return now_ ? now_->conflated() : 0; }
+    uint64_t restarts() const override { return now_ ? now_->restarts() : 0; }
+
+  private:
+    void has_become() override {
+        if (watched_) watched_->become(now_->watched(until_end_), now_->position());
+    }
+
+    std::shared_ptr<EarlyWatched> watched_;
+    bool until_end_ = false;
+};
+
+} // namespace penstock::bind

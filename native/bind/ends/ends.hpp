@@ -1,0 +1,218 @@
+// A channel's ends as Python's handles use them, for all kinds: the roles of its reader and its writer. Each kind implements them
+// in its *_ends.hpp; a channel without a first publication in early_ends.hpp.
+#pragma once
+
+#include "bind/ends/gate.hpp"
+#include "bind/ground/glance.hpp"
+
+#include "ground/arrow_batch.hpp"
+#include "ground/channel_file.hpp"
+#include "ground/latency.hpp"
+#include "ground/liveness.hpp"
+#include "ground/mapping.hpp"
+#include "ground/message.hpp"
+#include "threads/bridge.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace penstock::bind {
+
+inline constexpr size_t copy_without_interpreter = 256 * 1024; // a longer copy is made without the GIL
+
+// A participant of a channel. The handle that owns it serialises all calls, but for those said to be safe. Made by make_shared
+// and knowing its owners (as do PipePeer, Gate and ManualClock): a shared_ptr to it that comes from Python then owns the C++
+// object alone, so that a native thread may be the last to let it go.
+class End : public std::enable_shared_from_this<End> {
+  public:
+    virtual ~End() = default;
+    virtual const std::string &where() const = 0;
+    virtual std::shared_ptr<Mapping> mapping() const = 0;
+    virtual const Seat &seat() const = 0; // the file that it has open, whatever has its name now
+    virtual void rejoin() = 0;            // in a forked child: a seat of its own, at the same place
+    virtual void leave() = 0;             // gives the seat back
+    virtual void disturb() = 0;           // everybody who sleeps on this channel looks again
+
+    // Whether a wait sleeps in the end itself: a socket may wake it, too. prepare() comes before an attempt: what changes from
+    // then on ends the sleep() after it, which takes what prepare() gave. It runs without the GIL, beside other calls, and ends
+    // after the given nanoseconds at the latest.
+    virtual bool sleeps() const { return false; }
+    virtual uint32_t prepare() { return 0; }
+    virtual void sleep(uint32_t, int64_t) {}
+    virtual void bring_in() {} // between two looks of a spin: what has come, where only callers bring it in; as sleep() runs
+    virtual void waited() {}   // the wait is over, whatever it brought
+};
+
+// A message's sender and type; both empty where messages have none. Valid until the next message is taken.
+struct Envelope {
+    std::string_view sender, type;
+};
+
+// A recorder's reader: whole runs of frames, unchanged.
+class RunSource {
+  public:
+    virtual Run run(uint64_t max) = 0;    // the committed frames that stand next, at most so many bytes
+    virtual void check_run() {}           // after a run was copied: throws if writers went over it
+    virtual void take_run(const Run &) {} // the run is copied
+    virtual void show_position() {}       // to writers that wait for this reader
+    virtual bool skips() const = 0;       // the position may jump over what was lost; if not, a jump is a mistake
+
+  protected:
+    ~RunSource() = default;
+};
+
+// An end that follows the stream. This much a wait and a recorder need of it.
+class StreamEnd : public End {
+  public:
+    // Whether the channel has had a publication, ever; before that there is nothing to read: early_ends.hpp.
+    virtual bool decided() { return true; }
+    virtual bool became() const { return true; } // as far as this end knows, without looking
+    virtual std::string metadata() {             // of a channel that is decided
+        const auto map = mapping();
+        OpenedChannel about;
+        read_common(reinterpret_cast<const Header *>(map->bytes()), where(), about);
+        return about.metadata;
+    }
+    virtual bool prefault() { return mapping()->populate(); }
+
+    virtual Atomic<uint32_t> &event() = 0;  // something was committed
+    virtual bool readable() const = 0;      // moves nothing
+    virtual bool repair() { return false; } // while nothing comes: what a dead writer left half
+    virtual RunSource *runs() = 0;          // null where a reader takes messages away from others
+
+    virtual uint64_t position() const = 0;
+    virtual uint64_t lag() const = 0;
+    virtual uint64_t lost() const = 0;         // bytes of the stream
+    virtual int64_t lost_messages() const = 0; // -1: not known
+};
+
+// Messages read in place. Between lend() and give_back() a message's bytes are lent.
+class Lender {
+  public:
+    virtual void lend(const Message &message) = 0;                  // takes it
+    virtual void fetch(void *to, const Message &message) const = 0; // only the bytes; safe without the GIL
+    // The bytes where they can only be read. `map`: the end's mapping; becomes the one that they are in.
+    virtual const uint8_t *readable_bytes(const Message &message, std::shared_ptr<Mapping> &) { return message.data; }
+    virtual bool intact(const Message &message) = 0; // false: the bytes were overwritten
+    virtual void give_back(const Message &) {}
+    virtual bool keeps_lent() const = 0; // whether lent bytes stay as they are until given back
+
+  protected:
+    ~Lender() = default;
+};
+
+// A user's reader: one message after the other.
+class ReaderEnd : public StreamEnd {
+  public:
+    // The next message that may be delivered now.
+    const Message *peek() { return passage.gate() == nullptr || passage.allowed() != 0 ? look() : nullptr; }
+    Passage passage; // leads nowhere but in tests
+
+    virtual ReaderEnd *settled() { return this; } // the end that it is for good; null until the channel is decided
+    ReaderEnd &itself() {
+        ReaderEnd *end = settled();
+        return end == nullptr ? *this : *end;
+    }
+    virtual std::shared_ptr<Watched> watched(bool until_end) = 0; // until_end: the end of the stream is something to read, too
+    virtual void glance(Glance &at) = 0;                          // there was nothing: what will change
+    // After a look that found nothing: whether the stream has ended. There has been a publication, none is left, all was read.
+    virtual bool ended() = 0;
+    virtual std::string why_ended() const { return "every publication has closed, and all was read"; }
+    virtual std::string why_waiting() { return {}; } // of a wait for the end: who keeps it from coming, if that is known
+    virtual void begin_call() {}                     // the owner has the messages of earlier calls
+    virtual void hold_back() {}                      // but not yet the message taken last: its owner hears of it later
+    virtual void hand_out() {}                       // now it does
+    virtual void further() {}                        // in a batch: another message will be taken
+    virtual Envelope envelope() const { return {}; } // of the message taken last
+    virtual uint32_t columns() const { return column_position | column_session | column_payload | column_time_ns; } // fill()'s
+
+    virtual const Message *look() = 0;                       // the next message, not yet taken, or null
+    virtual bool copy(void *to, const Message &message) = 0; // false: it was overwritten meanwhile, look again
+    virtual void take() = 0;                                 // what look() gave is done with
+    // Takes what is there into a batch, at most `limit` rows and about `most` bytes; whether nothing is left. `last`: the newest.
+    virtual bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) = 0;
+    virtual Lender &lender() = 0;
+
+    virtual LatencySlot *latency() { return nullptr; } // where this participant's latencies are counted
+
+    virtual uint64_t incomplete() const { return 0; }
+    virtual uint64_t conflated() const { return 0; }
+    virtual uint64_t restarts() const { return 0; }
+};
+
+inline void Gate::wake() {
+    for (const auto &weak : readers_)
+        if (const auto reader = weak.lock()) reader->disturb();
+}
+
+// A channel as the bridge sees it through a gate.
+class GatedWatched final : public Watched {
+  public:
+    GatedWatched(std::shared_ptr<ReaderEnd> reader, bool until_end)
+        : seen_expired_(reader->passage.gate()->expired()), reader_(std::move(reader)), watched_(reader_->watched(until_end)) {}
+    Atomic<uint32_t> &event() override { return watched_->event(); }
+    bool readable(uint64_t position) const override { return reader_->passage.allowed() != 0 && watched_->readable(position); }
+    // Also once after each expire(): waits that are under way look, and end.
+    bool stalled(uint64_t position) const override {
+        const uint64_t expired = reader_->passage.gate()->expired();
+        return std::exchange(seen_expired_, expired) != expired || watched_->stalled(position);
+    }
+
+  private:
+    mutable uint64_t seen_expired_; // the bridge's thread
+    std::shared_ptr<ReaderEnd> reader_;
+    std::shared_ptr<Watched> watched_;
+};
+
+// The loop of ReaderEnd::fill over a kind's own reader; `add` says whether the message was whole.
+template <class Reader, class Add>
+bool fill_batch(Reader &reader, BatchBuilder &batch, int64_t limit, size_t most, Message &last, Add &&add) {
+    for (int64_t i = 0; i < limit;) {
+        const Message *message = reader.look();
+        if (message == nullptr) return true;
+        if (batch.payload_bytes() + message->length > most && batch.rows() != 0) return false;
+        BatchRow row;
+        row.position = message->position;
+        row.time_ns = message->time_ns;
+        row.session = message->session;
+        if (!add(row, *message)) continue;
+        last = *message;
+        reader.take();
+        ++i;
+    }
+    return false;
+}
+
+class WriterEnd : public End {
+  public:
+    virtual Atomic<uint32_t> &room() = 0;                       // event: there may be room now
+    virtual void glance(Glance &) {}                            // there was none: what will change
+    virtual Atomic<uint32_t> &members() = 0;                    // event: a subscription came
+    virtual int64_t offer(const void *data, size_t length) = 0; // the position after it, or no_room
+    virtual size_t offer_many(const Piece *pieces, size_t count) = 0;
+    virtual bool reserve(size_t length, Reservation &place) = 0;
+    virtual int64_t commit(const Reservation &place) = 0;
+    virtual void abort(const Reservation &place) = 0;
+    // A frame's fields beside its bytes; before commit.
+    virtual void describe(const Reservation &, std::optional<uint64_t>, int64_t, int64_t, const std::string &) {
+        throw Error(Code::invalid, where() + ": only frames carry fields beside their bytes");
+    }
+
+    // A message of any length: `advance` until it returns true, waiting for room in between.
+    virtual bool advance(Sending &sending) = 0;
+    virtual void repair() {} // while there is no room: what the dead left
+    virtual void give_up(Sending &sending) = 0;
+
+    virtual size_t payload_max() const = 0; // that offer and claim take
+    virtual size_t message_max() const = 0; // that send takes
+    virtual std::string why_full() const { return "a subscription is behind by the whole capacity"; }
+    virtual uint64_t position() const = 0;
+    virtual int32_t session() const = 0;
+    virtual uint32_t readers() = 0;
+    virtual uint64_t lag() = 0; // of the slowest subscription
+    bool all_read() { return lag() == 0; }
+};
+
+} // namespace penstock::bind

@@ -1,0 +1,100 @@
+// Where a test stands between a channel and its subscriptions: it decides when each message is delivered and each wait returns.
+#pragma once
+
+#include "bind/ground/bind.hpp"
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+namespace penstock::bind {
+
+class ReaderEnd;
+
+// One for all subscriptions of a channel. Used under the GIL; the atomic words are also read by the bridge's
+// thread.
+class Gate : public std::enable_shared_from_this<Gate> {
+  public:
+    // From now on only deliver() delivers messages.
+    void hold() {
+        held_ = true;
+        credit_ = 0;
+        ++epoch_;
+    }
+    // Every subscription may take so many messages more.
+    void deliver(uint64_t count) {
+        credit_ = credit_ > UINT64_MAX - count ? UINT64_MAX : credit_ + count;
+        wake();
+    }
+    // Every wait that is under way ends as if its timeout had passed.
+    void expire() {
+        ++expired_;
+        wake();
+    }
+    void release() {
+        held_ = false;
+        wake();
+    }
+    void add(const std::shared_ptr<ReaderEnd> &reader) { readers_.push_back(reader); }
+
+    bool held() const { return held_; }
+    uint64_t credit() const { return credit_; }
+    uint64_t epoch() const { return epoch_; }
+    uint64_t expired() const { return expired_; }
+    uint32_t waiting() const { return waiting_; }
+
+    class Waiter { // while one of these lives, somebody waits; with null it stands for no gate
+      public:
+        explicit Waiter(Gate *gate) : gate_(gate), expired_(gate == nullptr ? 0 : gate->expired_.load()) {
+            if (gate_ != nullptr) ++gate_->waiting_;
+        }
+        ~Waiter() {
+            if (gate_ != nullptr) --gate_->waiting_;
+        }
+        Waiter(const Waiter &) = delete;
+        Waiter &operator=(const Waiter &) = delete;
+        bool stepped() const { return gate_ != nullptr; }
+        bool over() const { return gate_ != nullptr && gate_->expired_ != expired_; }
+
+      private:
+        Gate *const gate_;
+        const uint64_t expired_;
+    };
+
+  private:
+    void wake();
+
+    std::atomic<bool> held_{false};
+    std::atomic<uint64_t> credit_{0}, epoch_{0}, expired_{0};
+    uint32_t waiting_ = 0;
+    std::vector<std::weak_ptr<ReaderEnd>> readers_;
+};
+
+// One subscription's way through the gate of its channel, if that has one.
+class Passage {
+  public:
+    void lead_through(std::shared_ptr<Gate> gate) { gate_ = std::move(gate); }
+    const std::shared_ptr<Gate> &gate() const { return gate_; }
+    bool stepped() const { return gate_ != nullptr && gate_->held(); }
+    Gate *holding() const { return stepped() ? gate_.get() : nullptr; } // the gate, while a test holds it
+    // How many messages may be taken now.
+    uint64_t allowed() const {
+        if (!stepped()) return UINT64_MAX;
+        const uint64_t used = epoch_ == gate_->epoch() ? used_.load() : 0, credit = gate_->credit();
+        return credit > used ? credit - used : 0;
+    }
+    void used(uint64_t count) {
+        if (!stepped()) return;
+        if (epoch_ != gate_->epoch()) {
+            epoch_ = gate_->epoch();
+            used_ = 0;
+        }
+        used_ += count;
+    }
+
+  private:
+    std::shared_ptr<Gate> gate_;
+    std::atomic<uint64_t> epoch_{0}, used_{0};
+};
+
+} // namespace penstock::bind

@@ -1,0 +1,159 @@
+// The two ends of a frames channel, as Python's handles need them. A message here is a frame's note.
+#pragma once
+
+#include "bind/ground/bind.hpp"
+#include "bind/ring/ring_ends.hpp"
+
+#include "frames/frame_reader.hpp"
+#include "frames/frame_writer.hpp"
+
+namespace penstock::bind {
+
+class FrameReaderEnd final : public RingReading {
+  public:
+    // `pixels`: for a recorder, that gets them with the notes; positions then count their bytes too.
+    // `waits`: whether publications wait for it, as waits_* say.
+    FrameReaderEnd(int fd, const std::string &path, Start start, bool conflate, uint32_t waits, bool pixels)
+        : FrameReaderEnd(std::make_shared<FramePool>(fd, path), start, conflate, waits, pixels) {}
+    ~FrameReaderEnd() override { reader_.leave(); }
+
+    bool take(Frame &frame) { return reader_.take(frame); }
+    using RingReading::take;
+    bool newest(Frame &frame) { return reader_.newest(frame); }
+    size_t frame_bytes() const { return pool_->geometry().frame_bytes; }
+    // A lease ended: the seat was kept for it if the handle was closed.
+    void give_back(uint32_t buffer) {
+        reader_.give_back(buffer);
+        if (leaving_ && reader_.leases() == 0) reader_.leave();
+    }
+    using RingReading::give_back;
+    uint32_t leases() const { return reader_.leases(); }
+
+    std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
+    void rejoin() override {
+        ring_->forget_slot();
+        ring_->return_after_fork();
+        reader_.rejoin();
+    }
+    void leave() override {
+        leaving_ = true;
+        if (reader_.leases() == 0 || ring_->forked()) reader_.leave();
+        else reader_.stop_waiting();
+    }
+    bool readable() const override { return pixels_ ? reader_.cell_readable() : ring_->readable(notes_->position()); }
+    Run run(uint64_t max) override { return pixels_ ? reader_.cell_run(buffer_) : notes_->run(max, buffer_); }
+    uint64_t position() const override { return pixels_ ? reader_.cell_position() : notes_->position(); }
+    uint64_t lag() const override { return pixels_ ? reader_.cell_lag() : notes_->lag(); }
+    uint64_t lost() const override { return notes_->lost_messages() * frame_bytes(); }
+
+  private:
+    FrameReaderEnd(std::shared_ptr<FramePool> pool, Start start, bool conflate, uint32_t waits, bool pixels)
+        : RingReading(pool->ring()), pool_(pool), reader_(std::move(pool), start, conflate, waits), pixels_(pixels) {
+        notes_ = &reader_.ring();
+        pool_->only_read();
+        if (pixels) reader_.cell(); // throws if they are too large
+    }
+
+    std::shared_ptr<FramePool> pool_;
+    FrameReader reader_;
+    const bool pixels_;
+    bool leaving_ = false;
+};
+
+class FrameWriterEnd final : public WriterEnd {
+  public:
+    FrameWriterEnd(int fd, const std::string &path, std::shared_ptr<ManualClock> clock, bool waits)
+        : pool_(std::make_shared<FramePool>(fd, path)), ring_(pool_->ring()), writer_(pool_, std::move(clock), waits),
+          said_(pool_->geometry().buffers) {}
+    ~FrameWriterEnd() override { ring_->detach(); }
+
+    const std::string &where() const override { return ring_->where(); }
+    std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
+    const Seat &seat() const override { return ring_->seat(); }
+    void rejoin() override {
+        ring_->forget_slot();
+        ring_->return_after_fork();
+        writer_.join();
+    }
+    void leave() override { ring_->detach(); }
+    void disturb() override {
+        disturb_ring(*ring_);
+        event_disturb(pool_->room());
+    }
+    Atomic<uint32_t> &room() override { return pool_->room(); }
+    Atomic<uint32_t> &members() override { return ring_->control().members.value; }
+
+    int64_t offer(const void *data, size_t length) override {
+        Reservation place;
+        if (!reserve(length, place)) return no_room;
+        copy_bytes(place.payload, data, length);
+        return commit(place);
+    }
+    size_t offer_many(const Piece *pieces, size_t count) override {
+        for (size_t i = 0; i < count; ++i)
+            if (offer(pieces[i].data, pieces[i].length) == no_room) return i;
+        return count;
+    }
+    bool reserve(size_t length, Reservation &place) override {
+        if (length != payload_max())
+            throw Error(Code::invalid, where() + ": a frame here has " + std::to_string(payload_max()) + " bytes, not " +
+                                           std::to_string(length));
+        const uint32_t buffer = writer_.take_buffer();
+        if (buffer == no_buffer) return false;
+        said_[buffer] = {};
+        place = {pool_->bytes(buffer), position(), 0, buffer, flags_whole};
+        return true;
+    }
+    void describe(const Reservation &place, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns,
+                  const std::string &fields) override {
+        writer_.check_meta(fields.size());
+        said_[place.index] = {id, start_ns, end_ns, fields};
+    }
+    int64_t commit(const Reservation &place) override {
+        Said &said = said_[place.index];
+        FrameNote note;
+        note.id = said.id.value_or(writer_.ring().sequence());
+        note.start_ns = said.start_ns;
+        note.end_ns = said.end_ns;
+        note.meta_length = static_cast<uint32_t>(said.fields.size());
+        return static_cast<int64_t>(writer_.publish(place.index, note, said.fields.data()));
+    }
+    void abort(const Reservation &place) override {
+        writer_.give_back(place.index);
+        event_notify(pool_->room()); // another thread of this publication may wait for it
+    }
+    bool advance(Sending &sending) override {
+        sending.position = offer(sending.data, sending.length);
+        return sending.position != no_room;
+    }
+    void give_up(Sending &) override {}
+
+    std::string why_full() const override {
+        FramePool::Holder one;
+        if (!pool_->slowest(one, writer_.waits())) return "every buffer is being filled";
+        std::string text = named_process(one.pid, seat().descriptor());
+        if (one.unread != 0) text += " has " + std::to_string(one.unread) + " frames yet to receive";
+        if (one.unread != 0 && one.leased != 0) text += " and";
+        if (one.leased != 0) text += " holds a lease on " + std::to_string(one.leased);
+        return text + " of the " + std::to_string(pool_->geometry().buffers) + " buffers";
+    }
+    size_t payload_max() const override { return pool_->geometry().frame_bytes; }
+    size_t message_max() const override { return payload_max(); }
+    uint64_t position() const override { return writer_.ring().position(); }
+    int32_t session() const override { return static_cast<int32_t>(writer_.ring().session()); }
+    uint32_t readers() override { return ring_->readers(); }
+    uint64_t lag() override { return ring_->lag(); }
+
+  private:
+    struct Said {
+        std::optional<uint64_t> id;
+        int64_t start_ns = 0, end_ns = 0;
+        std::string fields;
+    };
+    std::shared_ptr<FramePool> pool_;
+    std::shared_ptr<Ring> ring_;
+    FrameWriter writer_;
+    std::vector<Said> said_; // of the buffers that are open
+};
+
+} // namespace penstock::bind

@@ -1,0 +1,164 @@
+// Log channels, and the log under a sync queue: their files, what a file says, and their ends.
+#include "bind/ground/arguments.hpp"
+#include "bind/ground/status.hpp"
+#include "bind/log/log_ends.hpp"
+
+#include "ground/open_channel.hpp"
+#include "log/term_log.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+
+namespace penstock::bind {
+
+namespace {
+
+nb::dict describe(const OpenedLog &log) {
+    nb::dict about;
+    const LogGeometry &g = log.geometry;
+    describe_common(about, log, g.term_length, g.slot_count, g.start_position, g.epoch, g.max_frame);
+    about["capacity"] = g.window;
+    about["initial_term_id"] = g.initial_term_id;
+    about["stream_id"] = g.stream;
+    return about;
+}
+
+// Reads header and counters through a read-only mapping: changes nothing, disturbs nobody.
+nb::dict inspect_log(int fd, const std::string &path, bool sync) {
+    const Mapping map(fd, size_of_file(fd), false);
+    const OpenedLog log = read_header(map.bytes(), map.size(), path, sync ? Kind::sync : Kind::log);
+    nb::dict about = describe(log);
+    auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
+    about["position"] = control->tail.value.acquire(); // SYNC -: for people; no frame is read at it
+    about["limit"] = control->limit.value.acquire();   // SYNC -: for people; nothing is claimed up to it
+    nb::dict totals;
+    const auto &t = control->totals;
+    auto slot = [&](uint32_t i) -> const Slot & {
+        return *reinterpret_cast<const Slot *>(map.bytes() + slots_offset + size_t{i} * sizeof(Slot));
+    };
+    auto taken = [](const Slot &s) {
+        // SYNC -: for people; add_up looks again if a member left
+        const uint32_t state = s.identity.state.acquire(), role = s.identity.role.acquire();
+        return state != 0 && state <= 2 && role != 0 && role <= 3;
+    };
+    auto reading = [](const Slot &s) { return s.identity.role.relaxed() == static_cast<uint32_t>(Role::subscription); };
+    const auto [sent, sent_bytes, received, received_bytes, refused, lost] = add_up(
+        [&] {
+            return std::array{t.messages_sent.relaxed(),  t.bytes_sent.relaxed(),    t.messages_received.relaxed(),
+                              t.bytes_received.relaxed(), t.back_pressure.relaxed(), t.bytes_lost.relaxed()};
+        },
+        [&](auto &sum) {
+            for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
+                const Slot &s = slot(i);
+                if (!taken(s)) continue;
+                const size_t first = reading(s) ? 2 : 0;
+                sum[first] += count_of(s.counters.messages);
+                sum[first + 1] += count_of(s.counters.bytes);
+                sum[4] += count_of(s.counters.back_pressure);
+                sum[5] += count_of(s.counters.bytes_lost);
+            }
+        });
+    nb::list members;
+    uint32_t slots_taken = 0; // by the dead, too
+    const LatencyTable latencies(map, log.geometry.slot_count);
+    about["latency"] = latencies.all();
+    for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
+        const Slot &s = slot(i);
+        slots_taken += taken(s);
+        if (!taken(s) || !holds_member(fd, slots_offset + uint64_t{i} * sizeof(Slot))) continue;
+        const bool reads = reading(s);
+        add_member(members, i,
+                   reads                                                                 ? "subscription"
+                   : s.identity.role.relaxed() == static_cast<uint32_t>(Role::exclusive) ? "exclusive"
+                                                                                         : "publication",
+                   s.identity.state.relaxed() == static_cast<uint32_t>(State::dropped), s.identity.pid.relaxed(),
+                   static_cast<int32_t>(s.identity.session.relaxed()), s.identity.joined_ns.relaxed(),
+                   // SYNC -: for people; nothing is cleaned by it
+                   reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none()),
+                   s.counters.messages.relaxed(), s.counters.bytes.relaxed(), s.counters.back_pressure.relaxed(),
+                   s.counters.bytes_lost.relaxed(), nb::none(),
+                   reads ? latencies.of(i, s.identity.joined_ns.relaxed()) : nb::object(nb::none()));
+        if (sync) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = name_text(read_name(s.identity));
+    }
+    totals["messages_sent"] = sent;
+    totals["bytes_sent"] = sent_bytes;
+    totals["messages_received"] = received;
+    totals["bytes_received"] = received_bytes;
+    totals["back_pressure"] = refused;
+    totals["bytes_lost"] = lost;
+    totals["messages_lost"] = nb::none();
+    totals["repaired"] = t.repaired.relaxed();
+    totals["dropped"] = t.dropped.relaxed();
+    uint64_t reaped = 0;
+    for (uint32_t i = 0; i < log.geometry.slot_count; ++i)
+        reaped += deaths_of(
+            slot(i).counters.deaths, slot(i).identity.joined_ns, [&] { return taken(slot(i)); },
+            [&] { return holds_member(fd, slots_offset + uint64_t{i} * sizeof(Slot)); });
+    totals["reaped"] = reaped;
+    about["totals"] = totals;
+    about["members"] = members;
+    about["slots_taken"] = slots_taken;
+    return about;
+}
+
+} // namespace
+
+void bind_log(nb::module_ &m) {
+    m.def(
+        "format_log",
+        [](int fd, uint32_t term_length, uint32_t capacity, uint32_t slots, int32_t initial_term_id, int32_t stream_id,
+           uint64_t start_position, uint64_t epoch, nb::bytes metadata, nb::bytes boot_id, bool sync, OpenHold *hold) {
+            LogGeometry g;
+            g.term_length = term_length;
+            g.window = capacity;
+            g.slot_count = slots;
+            g.initial_term_id = initial_term_id;
+            g.stream = stream_id;
+            g.start_position = start_position;
+            g.epoch = epoch;
+            const Kind kind = sync ? Kind::sync : Kind::log;
+            if (hold == nullptr) return format_log(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME), kind);
+            check_geometry(g, Code::invalid);
+            decide_file(fd, hold->seat().path(), hold->seat(), kind, slots, log_file_size(slots, term_length, kind), true,
+                        [&](const Mapping &map, const OpenPart &part) {
+                            decide_log(map, part, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+                        });
+        },
+        nb::kw_only(), nb::arg("fd"), nb::arg("term_length"), nb::arg("capacity"), nb::arg("slots"), nb::arg("initial_term_id"),
+        nb::arg("stream_id"), nb::arg("start_position"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"),
+        nb::arg("sync") = false, nb::arg("hold") = nb::none());
+    m.def(
+        "log_file_size",
+        [](uint64_t slots, uint64_t term_length, bool sync) {
+            return log_file_size(slots, term_length, sync ? Kind::sync : Kind::log);
+        },
+        nb::arg("slots"), nb::arg("term_length"), nb::arg("sync") = false,
+        "Bytes that the file of a log, or of a sync queue, takes.");
+    m.def("inspect_log", &inspect_log, nb::arg("fd"), nb::arg("path"), nb::arg("sync") = false,
+          "Header, counters and members, read without disturbing anyone.");
+    m.def(
+        "check_log_options",
+        [](uint32_t term_length, uint32_t capacity, uint32_t slots, uint64_t start_position) {
+            LogGeometry g;
+            g.term_length = term_length;
+            g.window = capacity;
+            g.slot_count = slots;
+            g.start_position = start_position;
+            check_geometry(g, Code::invalid);
+        },
+        nb::arg("term_length"), nb::arg("capacity"), nb::arg("slots"), nb::arg("start_position"));
+    m.def(
+        "log_writer",
+        [](int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<WriterEnd> {
+            return std::make_shared<LogWriterEnd>(fd, std::move(path), exclusive, std::move(clock));
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("exclusive"), nb::arg("clock").none());
+    m.def(
+        "log_reader",
+        [](int fd, std::string path, const std::string &from, uint64_t position,
+           double drop_after) -> std::shared_ptr<ReaderEnd> {
+            return std::make_shared<LogReaderEnd>(fd, std::move(path), parse_start(from, position), drop_after);
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"));
+}
+
+} // namespace penstock::bind

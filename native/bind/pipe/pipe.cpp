@@ -1,0 +1,190 @@
+// Pipe channels: their files, what a file says of its peers, and the peers' ends.
+#include "bind/ground/status.hpp"
+#include "bind/pipe/socket_ends.hpp"
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+namespace penstock::bind {
+
+namespace {
+
+PipeGeometry geometry(uint32_t capacity, uint32_t max_members, uint32_t max_pipes, uint32_t max_messages,
+                      uint64_t start_position) {
+    PipeGeometry g;
+    g.capacity = capacity;
+    g.peers = max_members;
+    g.links = max_pipes;
+    g.mark = max_messages;
+    g.start_position = start_position;
+    return g;
+}
+
+nb::dict inspect_pipe(int fd, const std::string &path) {
+    const Mapping map(fd, size_of_file(fd), false);
+    const OpenedPipe pipe = read_pipe_header(map.bytes(), map.size(), path);
+    const PipeGeometry &g = pipe.geometry;
+    nb::dict about;
+    describe_common(about, pipe, g.capacity, g.peers, g.start_position, g.epoch, g.max_frame());
+    about["capacity"] = g.capacity;
+    about["max_pipes"] = g.links;
+    about["max_messages"] = g.mark;
+    about["initial_term_id"] = 0;
+    about["stream_id"] = 1;
+    const auto *control = reinterpret_cast<const PipeControl *>(map.bytes() + control_offset);
+    const auto &t = control->totals;
+    auto slot = [&](uint32_t i) -> const PeerSlot & {
+        return *reinterpret_cast<const PeerSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(PeerSlot));
+    };
+    const auto [sent, sent_bytes, received, received_bytes, refused, dropped, dropped_bytes, written, redelivered] = add_up(
+        [&] {
+            return std::array{t.messages_sent.relaxed(),  t.bytes_sent.relaxed(),    t.messages_received.relaxed(),
+                              t.bytes_received.relaxed(), t.back_pressure.relaxed(), t.messages_dropped.relaxed(),
+                              t.bytes_dropped.relaxed(),  t.written.relaxed(),       t.redelivered.relaxed()};
+        },
+        [&](auto &sum) {
+            for (uint32_t i = 0; i < g.peers; ++i) {
+                if (slot(i).identity.state.acquire() != 1) continue; // SYNC -: add_up looks again if a peer left
+                const PeerSlot::Counters &counts = slot(i).counters;
+                sum[0] += count_of(counts.messages_sent);
+                sum[1] += count_of(counts.bytes_sent);
+                sum[2] += count_of(counts.messages_received);
+                sum[3] += count_of(counts.bytes_received);
+                sum[4] += count_of(counts.back_pressure);
+                sum[5] += count_of(counts.messages_dropped);
+                sum[6] += count_of(counts.bytes_dropped);
+                sum[7] += count_of(counts.written);
+                sum[8] += count_of(counts.redelivered);
+            }
+        });
+    auto link = [&](uint32_t i) -> const PipeLink & {
+        return *reinterpret_cast<const PipeLink *>(map.bytes() + g.links_offset() + size_t{i} * sizeof(PipeLink));
+    };
+    nb::list members;
+    const LatencyTable latencies(map, g.peers);
+    about["latency"] = latencies.all();
+    for (uint32_t i = 0; i < g.peers; ++i) {
+        const PeerSlot &s = slot(i);
+        // SYNC -: for people; nothing is decided by it
+        if (s.identity.state.acquire() != 1 || !holds_member(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot))) continue;
+        const PeerSlot::Counters &counts = s.counters;
+        const auto role = static_cast<PeerRole>(s.identity.role.relaxed());
+        const bool reads = role == PeerRole::pull || role == PeerRole::tap;
+        const uint64_t id = participant_id(s.identity.generation.relaxed(), i);
+        uint64_t unread = 0;
+        for (uint32_t k = 0; k < g.links; ++k) unread += unread_in(link(k), id);
+        add_member(members, i, role_name(role), false, s.identity.pid.relaxed(), session_of(id), s.identity.joined_ns.relaxed(),
+                   role == PeerRole::push ? nb::object(nb::none()) : nb::object(nb::int_(counts.read.relaxed())),
+                   (reads ? counts.messages_received : counts.messages_sent).relaxed(),
+                   (reads ? counts.bytes_received : counts.bytes_sent).relaxed(), counts.back_pressure.relaxed(),
+                   counts.bytes_dropped.relaxed(), nb::int_(counts.messages_dropped.relaxed()),
+                   role == PeerRole::push ? nb::object(nb::none()) : latencies.of(i, s.identity.joined_ns.relaxed()));
+        auto member = nb::cast<nb::dict>(members[nb::len(members) - 1]);
+        member["name"] = name_text(read_name(s.identity));
+        member["lag"] = role == PeerRole::push ? nb::object(nb::none()) : nb::object(nb::int_(unread));
+    }
+    uint64_t unread = 0, pipes = 0;
+    for (uint32_t i = 0; i < g.links; ++i) {
+        const PipeLink &l = link(i);
+        if (l.ends.state.acquire() != 1) continue; // SYNC -: for people; nothing is decided by it
+        ++pipes;
+        const uint64_t there = l.writer.messages.relaxed(), read = l.reader.messages.relaxed();
+        unread += there > read ? there - read : 0;
+    }
+    about["position"] = written;
+    nb::dict details;
+    details["pipes"] = pipes;
+    details["max_pipes"] = g.links;
+    details["max_messages"] = g.mark;
+    details["unread_messages"] = unread;
+    details["redelivered"] = redelivered;
+    details["taken_over"] = t.returned.relaxed();
+    about["details"] = details;
+    nb::dict totals;
+    totals["messages_sent"] = sent;
+    totals["bytes_sent"] = sent_bytes;
+    totals["messages_received"] = received;
+    totals["bytes_received"] = received_bytes;
+    totals["back_pressure"] = refused;
+    totals["bytes_lost"] = t.bytes_lost.relaxed() + dropped_bytes;
+    totals["messages_lost"] = t.messages_lost.relaxed() + dropped;
+    totals["repaired"] = 0;
+    totals["dropped"] = 0;
+    uint64_t reaped = 0;
+    for (uint32_t i = 0; i < g.peers; ++i) {
+        // SYNC -: for people; nothing is decided by it
+        const auto is_here = [&] { return slot(i).identity.state.acquire() == 1; };
+        reaped += deaths_of(slot(i).counters.deaths, slot(i).identity.joined_ns, is_here,
+                            [&] { return holds_member(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot)); });
+    }
+    totals["reaped"] = reaped;
+    about["totals"] = totals;
+    about["members"] = members;
+    return about;
+}
+
+} // namespace
+
+void bind_pipe(nb::module_ &m) {
+    m.def(
+        "format_pipe",
+        [](int fd, uint32_t capacity, uint32_t max_members, uint32_t max_pipes, uint32_t max_messages, uint64_t start_position,
+           uint64_t epoch, nb::bytes metadata, nb::bytes boot_id, OpenHold *hold) {
+            PipeGeometry g = geometry(capacity, max_members, max_pipes, max_messages, start_position);
+            g.epoch = epoch;
+            if (hold == nullptr) return format_pipe(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+            check_geometry(g, Code::invalid);
+            decide_file(fd, hold->seat().path(), hold->seat(), Kind::pipe, max_members, g.file_size(), true,
+                        [&](const Mapping &map, const OpenPart &part) {
+                            decide_pipe(map, part, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
+                        });
+        },
+        nb::kw_only(), nb::arg("fd"), nb::arg("capacity"), nb::arg("max_members"), nb::arg("max_pipes"), nb::arg("max_messages"),
+        nb::arg("start_position"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"), nb::arg("hold") = nb::none());
+    m.def(
+        "pipe_file_size",
+        [](uint32_t capacity, uint32_t max_members, uint32_t max_pipes, uint32_t max_messages, uint64_t start_position) {
+            const PipeGeometry g = geometry(capacity, max_members, max_pipes, max_messages, start_position);
+            check_geometry(g, Code::invalid);
+            return g.file_size();
+        },
+        nb::kw_only(), nb::arg("capacity"), nb::arg("max_members"), nb::arg("max_pipes"), nb::arg("max_messages"),
+        nb::arg("start_position"), "Checks the options; bytes that a pipe channel's file takes.");
+    m.def("inspect_pipe", &inspect_pipe, nb::arg("fd"), nb::arg("path"),
+          "Header, counters and members, read without disturbing anyone.");
+
+    nb::class_<PipePeer>(m, "PipePeer", "A peer of a pipe channel, for the handles of its two directions.")
+        .def(nb::new_([](int fd, std::string path, uint32_t role, const MemberName &name, uint32_t when_full,
+                         std::shared_ptr<ManualClock> clock) {
+                 return std::make_shared<PipePeer>(fd, std::move(path), static_cast<PeerRole>(role), name,
+                                                   static_cast<WhenFull>(when_full), std::move(clock));
+             }),
+             nb::arg("fd"), nb::arg("path"), nb::arg("role"), nb::arg("name"), nb::arg("when_full"), nb::arg("clock").none())
+        .def("prefault", [](PipePeer &self) { return self.file().mapping()->populate(); });
+    m.def(
+        "pipe_writer",
+        [](std::shared_ptr<PipePeer> peer) -> std::shared_ptr<WriterEnd> {
+            return std::make_shared<PipeWriterEnd>(std::move(peer));
+        },
+        nb::arg("peer"));
+    m.def(
+        "pipe_reader",
+        [](std::shared_ptr<PipePeer> peer, bool by_hand) -> std::shared_ptr<ReaderEnd> {
+            return std::make_shared<PipeReaderEnd>(std::move(peer), by_hand);
+        },
+        nb::arg("peer"), nb::arg("by_hand"));
+    m.def(
+        "socket_reader",
+        [](std::shared_ptr<PipePeer> peer, bool named) -> std::shared_ptr<ReaderEnd> {
+            return std::make_shared<SocketReaderEnd>(std::move(peer), named);
+        },
+        nb::arg("peer"), nb::arg("named"), "named: whether Arrow batches have a column `sender`.");
+    m.def(
+        "pipe_tap",
+        [](std::shared_ptr<PipePeer> peer, uint64_t position) -> std::shared_ptr<StreamEnd> {
+            return std::make_shared<PipeTapEnd>(std::move(peer), position);
+        },
+        nb::arg("peer"), nb::arg("position"), "A recorder's end, whose positions continue from `position`.");
+}
+
+} // namespace penstock::bind

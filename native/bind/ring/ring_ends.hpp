@@ -1,0 +1,170 @@
+// The ring's two ends, as Python's handles need them.
+#pragma once
+
+#include "bind/ends/ends.hpp"
+#include "bind/ground/bind.hpp"
+
+#include "ring/ring_reader.hpp"
+#include "ring/ring_writer.hpp"
+
+namespace penstock::bind {
+
+class RingWatched final : public Watched {
+  public:
+    RingWatched(std::shared_ptr<Ring> ring, bool until_end) : ring_(std::move(ring)), until_end_(until_end) {}
+    Atomic<uint32_t> &event() override { return ring_->control().data.value; }
+    bool readable(uint64_t position) const override {
+        return ring_->readable(position) || (until_end_ && ring_->deserted(gone_, false));
+    }
+    // No reader can see the half-written frames of a dead publication.
+    bool stalled(uint64_t) const override { return until_end_ && look_.now() && ring_->deserted(gone_, true); }
+
+  private:
+    std::shared_ptr<Ring> ring_;
+    const bool until_end_;
+    mutable Sometimes look_; // the bridge's thread
+    mutable uint32_t gone_ = 0;
+};
+
+inline void disturb_ring(Ring &ring) {
+    event_disturb(ring.control().data.value);
+    event_disturb(ring.control().members.value);
+}
+
+// The reader of a ring: messages, or notes of frames.
+class RingReading : public ReaderEnd, public Lender, public RunSource {
+  public:
+    const std::string &where() const final { return ring_->where(); }
+    std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
+    const Seat &seat() const final { return ring_->seat(); }
+    void disturb() final { disturb_ring(*ring_); }
+    Atomic<uint32_t> &event() final { return ring_->control().data.value; }
+    std::shared_ptr<Watched> watched(bool until_end) final { return std::make_shared<RingWatched>(ring_, until_end); }
+    // Nothing can be unread that was sent before the last publication went: this looks for that first, and for messages then.
+    bool ended() final { return ring_->deserted(gone_, look_.now()) && !readable(); }
+    void glance(Glance &at) final { at.add(ring_->frame(notes_->position())->word0, 0); }
+
+    const Message *look() final { return notes_->look(); }
+    bool copy(void *to, const Message &message) final { return notes_->copy(to, message); }
+    void take() final { notes_->take(); }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) final {
+        return fill_batch(*notes_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+            return batch.add_copied(row, message.length, [&](uint8_t *to) { return notes_->copy(to, message); });
+        });
+    }
+
+    Lender &lender() final { return *this; }
+    void fetch(void *to, const Message &message) const final { copy_words_out(to, message.data, message.length); }
+    void lend(const Message &) final { notes_->pass(); }
+    bool intact(const Message &message) final {
+        const bool intact = notes_->intact(message.position);
+        if (intact) notes_->received(message);
+        else notes_->missed(message);
+        return intact;
+    }
+    bool keeps_lent() const final { return false; }
+
+    LatencySlot *latency() final {
+        const auto map = mapping();
+        return latency_of(map->bytes(), map->size(), ring_->geometry().slot_count, ring_->mine());
+    }
+
+    RunSource *runs() final { return this; }
+    bool skips() const final { return true; }
+
+    uint64_t lost() const override { return notes_->lost_bytes(); }
+    int64_t lost_messages() const final { return static_cast<int64_t>(notes_->lost_messages()); }
+    uint64_t conflated() const final { return notes_->conflated(); }
+    uint64_t restarts() const final { return notes_->restarts(); }
+
+  protected:
+    explicit RingReading(std::shared_ptr<Ring> ring) : ring_(std::move(ring)) {}
+
+    const std::shared_ptr<Ring> ring_;
+    RingReader *notes_ = nullptr; // the derived object's own, once it is there
+    std::vector<uint8_t> buffer_; // of a recorder's runs
+
+  private:
+    Sometimes look_;
+    uint32_t gone_ = 0;
+};
+
+class RingReaderEnd final : public RingReading {
+  public:
+    RingReaderEnd(int fd, std::string path, Start start, bool conflate)
+        : RingReading(std::make_shared<Ring>(fd, std::move(path))), reader_(ring_, start, conflate) {
+        notes_ = &reader_;
+        ring_->only_read();
+    }
+    // `ring` has its slot already.
+    RingReaderEnd(std::shared_ptr<Ring> ring, bool conflate)
+        : RingReading(std::move(ring)), reader_(ring_, conflate, RingReader::Early{}) {
+        notes_ = &reader_;
+        ring_->only_read();
+    }
+    ~RingReaderEnd() override { ring_->detach(); }
+
+    void rejoin() override {
+        ring_->forget_slot();
+        ring_->return_after_fork();
+        reader_.rejoin();
+    }
+    void leave() override { ring_->detach(); }
+    bool readable() const override { return ring_->readable(reader_.position()); }
+    Run run(uint64_t max) override { return reader_.run(max, buffer_); }
+    uint64_t position() const override { return reader_.position(); }
+    uint64_t lag() const override { return reader_.lag(); }
+
+  private:
+    RingReader reader_;
+};
+
+class RingWriterEnd final : public WriterEnd {
+  public:
+    RingWriterEnd(int fd, std::string path, std::shared_ptr<ManualClock> clock)
+        : ring_(std::make_shared<Ring>(fd, std::move(path))), writer_(ring_, std::move(clock)) {}
+    ~RingWriterEnd() override { ring_->detach(); }
+
+    const std::string &where() const override { return ring_->where(); }
+    std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
+    const Seat &seat() const override { return ring_->seat(); }
+    void rejoin() override {
+        ring_->forget_slot();
+        ring_->return_after_fork();
+        writer_.join();
+    }
+    void leave() override { ring_->detach(); }
+    void disturb() override { disturb_ring(*ring_); }
+    Atomic<uint32_t> &room() override { return ring_->control().members.value; }
+    Atomic<uint32_t> &members() override { return ring_->control().members.value; }
+
+    int64_t offer(const void *data, size_t length) override { return static_cast<int64_t>(writer_.offer(data, length)); }
+    size_t offer_many(const Piece *pieces, size_t count) override {
+        writer_.offer_many(pieces, count);
+        return count;
+    }
+    bool reserve(size_t length, Reservation &place) override {
+        place = writer_.reserve(length);
+        return true;
+    }
+    int64_t commit(const Reservation &place) override { return static_cast<int64_t>(writer_.commit(place)); }
+    void abort(const Reservation &place) override { writer_.abort(place); }
+    bool advance(Sending &sending) override {
+        sending.position = offer(sending.data, sending.length);
+        return true;
+    }
+    void give_up(Sending &) override {}
+
+    size_t payload_max() const override { return writer_.payload_max(); }
+    size_t message_max() const override { return writer_.payload_max(); }
+    uint64_t position() const override { return writer_.position(); }
+    int32_t session() const override { return static_cast<int32_t>(writer_.session()); }
+    uint32_t readers() override { return ring_->readers(); }
+    uint64_t lag() override { return ring_->lag(); }
+
+  private:
+    std::shared_ptr<Ring> ring_;
+    RingWriter writer_;
+};
+
+} // namespace penstock::bind

@@ -1,0 +1,195 @@
+// A sync queue's two ends, as Python's handles need them: a log's, over messages with a sender and a type before their body.
+#pragma once
+
+#include "bind/log/log_ends.hpp"
+
+#include "sync/sync_queue.hpp"
+
+#include <array>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace penstock::bind {
+
+// Few senders and types are in many messages: each is made into text once.
+class SyncTexts {
+  public:
+    struct Text {
+        std::string bytes, clean; // as they travel; the same with what is not UTF-8 replaced
+        nb::object text;
+    };
+    // Runs no Python. Null for what is not known yet.
+    const Text *known(std::string_view bytes) {
+        Text &at = place_of(bytes);
+        return at.text.is_valid() && at.bytes == bytes ? &at : nullptr;
+    }
+    // Makes it known, for a while. May run Python, so that other threads get in.
+    void learn(std::string_view bytes) {
+        std::string copy(bytes); // others may be writing there
+        const auto size = static_cast<Py_ssize_t>(copy.size());
+        nb::object text = nb::steal(PyUnicode_DecodeUTF8(copy.data(), size, "surrogateescape"));
+        nb::object clean = nb::steal(PyUnicode_DecodeUTF8(copy.data(), size, "replace"));
+        if (!text.is_valid() || !clean.is_valid()) throw nb::python_error();
+        Py_ssize_t length = 0;
+        const char *utf8 = PyUnicode_AsUTF8AndSize(clean.ptr(), &length);
+        if (utf8 == nullptr) throw nb::python_error();
+        Text made{std::move(copy), std::string(utf8, static_cast<size_t>(length)), std::move(text)};
+        Text &at = place_of(made.bytes);
+        std::swap(at, made); // the old one goes last
+    }
+
+  private:
+    Text &place_of(std::string_view bytes) {
+        const size_t hash =
+            bytes.empty() ? 0 : bytes.size() * 31 + static_cast<uint8_t>(bytes.front()) * 7 + static_cast<uint8_t>(bytes.back());
+        return kept_[hash % kept_.size()];
+    }
+    std::array<Text, 64> kept_;
+};
+
+// Gives bodies. WriterEnd and type of the message taken last are kept beside it.
+class SyncReaderEnd final : public LogReaderEnd {
+  public:
+    SyncReaderEnd(int fd, std::string path, Start start, double drop_after, MemberName name)
+        : LogReaderEnd(fd, std::move(path), start, drop_after, Kind::sync, std::move(name)), sync_(*reader_) {}
+    SyncReaderEnd(std::shared_ptr<TermLog> log, LogReader::Early early, double drop_after, MemberName name)
+        : LogReaderEnd(std::move(log), early, drop_after, std::move(name)), sync_(*reader_) {}
+
+    SyncReader &reader() { return sync_; }
+    const MemberEvents &events() const { return *log_->events(); }
+    const SyncParts &parts() const { return sync_.parts(); }
+    // Text of a sender and a type; null where it had to be learned first, which may have let other threads in: then the message
+    // must be looked at again.
+    std::pair<const SyncTexts::Text *, const SyncTexts::Text *> texts() {
+        const SyncTexts::Text *sender = senders_.known(parts().sender), *type = types_.known(parts().type);
+        if (sender != nullptr && type != nullptr) return {sender, type};
+        if (sender == nullptr) senders_.learn(parts().sender);
+        else types_.learn(parts().type);
+        return {};
+    }
+
+    void rejoin() override {
+        LogReaderEnd::rejoin();
+        sync_.read_from(*reader_);
+    }
+    const Message *look() override { return sync_.look(); }
+    void take() override {
+        last_.set(parts());
+        sync_.take();
+    }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
+        return fill_batch(*this, batch, limit, most, last, [&](BatchRow &row, const Message &message) {
+            const auto [sender, type] = texts();
+            if (sender == nullptr) return false;
+            row.sender = sender->clean;
+            row.type = type->clean;
+            batch.add_copied(row, message.length, [&](uint8_t *to) { return copy(to, message); });
+            return true;
+        });
+    }
+    uint32_t columns() const override { return LogReaderEnd::columns() | column_sender | column_type; }
+    void check_run() override {
+        if (!sync_.gave_spilled()) LogReaderEnd::check_run();
+    }
+    bool readable() const override { return sync_.readable(); }
+    uint64_t position() const override { return sync_.position(); }
+    uint64_t lag() const override {
+        const uint64_t tail = log_->tail(), at = position();
+        return tail > at ? tail - at : 0;
+    }
+
+    Envelope envelope() const override { return {last_.sender, last_.type}; }
+    void hold_back() override { // the message taken last is not handed out: the one before it is the last
+        if (!std::exchange(held_back_, true)) std::swap(last_, before_);
+    }
+    void hand_out() override {
+        if (std::exchange(held_back_, false)) std::swap(last_, before_);
+    }
+    void further() override { before_ = last_; }
+
+  private:
+    struct Names {
+        void set(const SyncParts &parts) {
+            sender.assign(parts.sender);
+            type.assign(parts.type);
+        }
+        std::string sender, type;
+    };
+
+    SyncReader sync_;
+    SyncTexts senders_, types_;
+    Names last_, before_; // of the message taken last, and of the one before it in a batch
+    bool held_back_ = false;
+};
+
+// Writes messages of one sender. A Publication's messages have no type; a member names one.
+class SyncWriterEnd final : public LogWriterEnd {
+  public:
+    SyncWriterEnd(int fd, std::string path, std::shared_ptr<ManualClock> clock, MemberName name)
+        : LogWriterEnd(fd, std::move(path), false, std::move(clock), Kind::sync, name), sync_(writer_), name_(std::move(name)),
+          untyped_(sync_prefix(name_.now(), {})) {}
+
+    void rejoin() override {
+        LogWriterEnd::rejoin();
+        untyped_ = sync_prefix(name_.now(), {});
+    }
+
+    SyncWriter &writer() { return sync_; }
+    const std::string &untyped() const { return untyped_; }
+    bool reserve(std::string_view prefix, size_t length, Reservation &place) {
+        needs_ = prefix.size() + length;
+        return !writer_.sending_fragments() && sync_.reserve(prefix, length, writer_.open_index(), place);
+    }
+    // A message that goes out in fragments needs its prefix in front of it, in one piece.
+    void begin(Sending &sending, std::string_view prefix) {
+        sync_.refuse_oversize(prefix, sending.length, sync_.message_max(prefix), "Give the queue a larger capacity");
+        auto whole = std::make_unique<Whole>();
+        whole->bytes.reserve(prefix.size() + sending.length);
+        whole->bytes.assign(prefix.begin(), prefix.end());
+        whole->bytes.insert(whole->bytes.end(), sending.data, sending.data + sending.length);
+        whole->sending = Sending{whole->bytes.data(), whole->bytes.size()};
+        sending.begun = true;
+        wholes_[&sending] = std::move(whole);
+    }
+
+    int64_t offer(const void *data, size_t length) override {
+        needs_ = untyped_.size() + length;
+        return sync_.offer(untyped_, data, length);
+    }
+    size_t offer_many(const Piece *pieces, size_t count) override { return sync_.offer_many(untyped_, pieces, count); }
+    bool reserve(size_t length, Reservation &place) override { return reserve(untyped_, length, place); }
+    bool advance(Sending &sending) override {
+        if (!sending.begun) begin(sending, untyped_);
+        Whole &whole = *wholes_.at(&sending);
+        needs_ = whole.sending.length - whole.sending.done;
+        if (!LogWriterEnd::advance(whole.sending)) return false;
+        sending.position = whole.sending.position;
+        wholes_.erase(&sending);
+        return true;
+    }
+    void give_up(Sending &sending) override {
+        const auto found = wholes_.find(&sending);
+        if (found == wholes_.end()) return;
+        LogWriterEnd::give_up(found->second->sending);
+        wholes_.erase(found);
+    }
+    void repair() override { refuse_waiting(*log_, needs_); }
+
+    size_t payload_max() const override { return sync_.payload_max(untyped_); }
+    size_t message_max() const override { return sync_.message_max(untyped_); }
+
+  private:
+    struct Whole {
+        std::vector<uint8_t> bytes;
+        Sending sending{nullptr, 0};
+    };
+
+    SyncWriter sync_;
+    const MemberName name_;
+    std::string untyped_;
+    std::unordered_map<const Sending *, std::unique_ptr<Whole>> wholes_;
+    size_t needs_ = 0; // bytes that found no room last
+};
+
+} // namespace penstock::bind

@@ -1,0 +1,298 @@
+// The network log's two ends, as Python's handles need them.
+#pragma once
+
+#include "bind/ends/ends.hpp"
+#include "bind/ground/bind.hpp"
+
+#include "net/udp_ends.hpp"
+
+#include <algorithm>
+
+namespace penstock::bind {
+
+class UdpWatched final : public Watched {
+  public:
+    UdpWatched(std::shared_ptr<UdpWatch> watch, Atomic<uint32_t> &event, bool until_end)
+        : watch_(std::move(watch)), event_(event), until_end_(until_end) {}
+    Atomic<uint32_t> &event() override { return event_; }
+    bool readable(uint64_t) const override { return watch_->readable(); }
+    // Only the reader's own thread decides that the stream has ended, or which codec it has: it looks now and then.
+    bool stalled(uint64_t) const override { return (until_end_ || watch_->held()) && look_.now(); }
+
+  private:
+    const std::shared_ptr<UdpWatch> watch_; // keeps the event mapped
+    Atomic<uint32_t> &event_;
+    const bool until_end_;
+    mutable Sometimes look_; // the bridge's thread
+};
+
+// A subscription. It has a codec once its owner named one, or its first session told one.
+class UdpReaderEnd final : public ReaderEnd, public Lender {
+  public:
+    // `metadata`: of the codec that the owner named, or empty. `plain`: of messages of peers that tell none.
+    UdpReaderEnd(int fd, std::string path, Start start, uint64_t drop_after_ns, std::string metadata, std::string plain)
+        : metadata_(std::move(metadata)), plain_(std::move(plain)),
+          reader_(std::make_unique<UdpReader>(fd, std::move(path), start, drop_after_ns)), where_(reader_->where()) {}
+
+    UdpReader &reader() { return *reader_; }
+    const std::string &where() const override { return where_; }
+    std::shared_ptr<Mapping> mapping() const override { return reader_->mapping(); }
+    const Seat &seat() const override { return reader_->seat(); }
+    std::string metadata() override { return metadata_; }
+    void rejoin() override { reader_->rejoin(); }
+    void leave() override { reader_->leave(); }
+    void disturb() override { reader_->disturb(); }
+    bool sleeps() const override { return true; }
+    uint32_t prepare() override { return reader_->prepare(); }
+    void sleep(uint32_t ticket, int64_t ns) override {
+        reader_->sleep(ticket, reader_->watch()->held() ? std::min(ns, end_interval_ns) : ns);
+    }
+    void bring_in() override { reader_->bring_in(); }
+    void waited() override { reader_->waited(); }
+
+    bool decided() override { return !metadata_.empty() || find_codec(); }
+    bool became() const override { return !metadata_.empty(); }
+    Atomic<uint32_t> &event() override { return reader_->event(); }
+    bool readable() const override { return reader_->watch()->readable(); }
+    bool repair() override {
+        reader_->turn();
+        if (const std::string told = reader_->refusal(); !told.empty()) // a wait that goes on must not hide it
+            nb::module_::import_("logging").attr("getLogger")("penstock").attr("warning")("%s", told);
+        return false;
+    }
+    LatencySlot *latency() override {
+        const EndpointFile &file = reader_->file();
+        return latency_of(file.mapping()->bytes(), file.mapping()->size(), file.options().slot_count, reader_->slot());
+    }
+    RunSource *runs() override { return nullptr; } // a recorder reads each image by itself
+    std::shared_ptr<Watched> watched(bool until_end) override {
+        return std::make_shared<UdpWatched>(reader_->watch(), reader_->event(), until_end);
+    }
+    void glance(Glance &at) override { at.add(reader_->activity(), reader_->seen()); }
+    bool ended() override { return reader_->ended(); }
+
+    const Message *look() override {
+        if (!decided()) return nullptr;
+        const Message *message = reader_->look();
+        if (message != nullptr && message->session != agreed_) agree(*message);
+        return message;
+    }
+    bool copy(void *to, const Message &message) override {
+        copy_bytes(to, message.data, message.length);
+        check();
+        return true;
+    }
+    void take() override { reader_->take(); }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
+        return fill_batch(*this, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+            if (!reader_->droppable()) batch.add(row, message.data, message.length, !message.assembled);
+            else batch.add_copied(row, message.length, [&](uint8_t *to) { return copy(to, message); });
+            return true;
+        });
+    }
+
+    Lender &lender() override { return *this; }
+    void fetch(void *to, const Message &message) const override { copy_bytes(to, message.data, message.length); }
+    void lend(const Message &message) override {
+        check();
+        if (!message.assembled) reader_->hold(message);
+        take();
+    }
+    bool intact(const Message &) override {
+        check();
+        return true;
+    }
+    void give_back(const Message &message) override { reader_->let_go(message); }
+    bool keeps_lent() const override { return true; }
+
+    uint64_t position() const override { return reader_->position(); }
+    uint64_t lag() const override {
+        reader_->turn(true); // datagrams in the socket count, and so do sessions that were not looked at yet
+        reader_->look();
+        return reader_->lag();
+    }
+    uint64_t lost() const override { return reader_->lost(); }
+    int64_t lost_messages() const override { return reader_->lost() == 0 ? 0 : -1; }
+    uint64_t incomplete() const override { return reader_->incomplete(); }
+
+  private:
+    static constexpr int64_t tells_within_ns = 3'000'000'000; // a Penstock peer tells its codec once a second
+
+    void check() {
+        if (reader_->droppable()) reader_->still_mine();
+    }
+
+    // The first session says which codec the messages have. A message without a send time is no Penstock peer's, which tells
+    // none; nor is one whose peer has told nothing for some seconds.
+    bool find_codec() {
+        const Message *message = reader_->look();
+        for (const UdpSession &session : reader_->sessions())
+            if (!session.description.empty()) return decide(session.description);
+        if (message == nullptr) return false;
+        const int64_t now = monotonic_ns();
+        if (first_ns_ == 0) first_ns_ = now;
+        if (message->time_ns == 0 || now - first_ns_ >= tells_within_ns) return decide(plain_);
+        reader_->watch()->hold(true);
+        return false;
+    }
+    bool decide(const std::string &metadata) {
+        metadata_ = metadata;
+        reader_->watch()->hold(false);
+        return true;
+    }
+
+    // A message of another session than the last one's: throws if that one's codec is another. The message is passed over then.
+    void agree(const Message &message) {
+        for (const UdpSession &session : reader_->sessions()) {
+            if (session.session != message.session) continue;
+            if (session.description.empty()) {
+                if (message.time_ns == 0) agreed_ = message.session;
+            } else if (session.description == metadata_) {
+                agreed_ = message.session;
+            } else {
+                const uint64_t position = message.position;
+                reader_->take();
+                throw Error(Code::mismatch, where() + ": the publication at " + session.source + " (session " +
+                                                std::to_string(session.session) + ") sends " + session.description +
+                                                ", and this subscription reads " + metadata_ + ": its message at position " +
+                                                std::to_string(position) + " is left out. Use one codec, or another stream");
+            }
+        }
+    }
+
+    std::string metadata_;
+    const std::string plain_;
+    const std::unique_ptr<UdpReader> reader_;
+    const std::string where_;
+    int64_t first_ns_ = 0;       // since when a message has waited for its codec
+    int64_t agreed_ = INT64_MIN; // the session whose codec was compared last
+};
+
+// A recorder's view of an endpoint: it reads each session by itself.
+class UdpTapEnd : public StreamEnd {
+  public:
+    explicit UdpTapEnd(std::shared_ptr<UdpReader> reader) : reader_(std::move(reader)), where_(reader_->where()) {}
+
+    UdpReader &reader() { return *reader_; }
+    const std::shared_ptr<UdpReader> &shared() const { return reader_; }
+    const std::string &where() const override { return where_; }
+    std::shared_ptr<Mapping> mapping() const override { return reader_->mapping(); }
+    const Seat &seat() const override { return reader_->seat(); }
+    void rejoin() override { throw Error(Code::invalid, where_ + ": a recorder does not go on in a forked child"); }
+    void leave() override { reader_->leave(); }
+    void disturb() override { reader_->disturb(); }
+    Atomic<uint32_t> &event() override { return reader_->event(); }
+    bool readable() const override { return reader_->has_news(); }
+    bool repair() override {
+        reader_->turn();
+        return false;
+    }
+    RunSource *runs() override { return nullptr; }
+    uint64_t position() const override { return 0; }
+    uint64_t lag() const override { return 0; }
+    uint64_t lost() const override { return 0; }
+    int64_t lost_messages() const override { return 0; }
+
+  protected:
+    const std::shared_ptr<UdpReader> reader_;
+    const std::string where_;
+};
+
+// One session of it. It ends with the endpoint's tap.
+class UdpStreamEnd final : public UdpTapEnd, public RunSource {
+  public:
+    UdpStreamEnd(std::shared_ptr<UdpReader> reader, uint64_t number) : UdpTapEnd(std::move(reader)), number_(number) {}
+
+    void leave() override {}
+    bool readable() const override {
+        const LogReader *log = reader_->stream(number_);
+        return log != nullptr && log->readable();
+    }
+    RunSource *runs() override { return this; }
+    bool skips() const override { return true; } // over lost messages
+    Run run(uint64_t max) override {
+        LogReader *log = reader_->stream(number_);
+        if (log == nullptr) return {};
+        Run found = log->run(max);
+        if (found.length != 0 || reader_->pass_lost(*log) != 0) return found;
+        return reader_->turn() ? log->run(max) : found;
+    }
+    void check_run() override {
+        LogReader *log = reader_->stream(number_);
+        if (log != nullptr && log->droppable()) log->still_mine();
+    }
+    void take_run(const Run &run) override {
+        reader_->stream(number_)->take_run(run);
+        reader_->stream(number_)->show_position();
+        reader_->took(run.begins, run.payload);
+    }
+    uint64_t position() const override {
+        const LogReader *log = reader_->stream(number_);
+        return log == nullptr ? last_ : last_ = log->position();
+    }
+    uint64_t lag() const override {
+        reader_->turn(true);
+        const LogReader *log = reader_->stream(number_);
+        return log == nullptr ? 0 : log->lag();
+    }
+    uint64_t lost() const override {
+        const LogReader *log = reader_->stream(number_);
+        return log == nullptr ? 0 : log->lost();
+    }
+    int64_t lost_messages() const override { return lost() == 0 ? 0 : -1; }
+
+  private:
+    const uint64_t number_;
+    mutable uint64_t last_ = 0;
+};
+
+class UdpWriterEnd final : public WriterEnd {
+  public:
+    UdpWriterEnd(std::string uri, std::string prefix, UdpWriterOptions options, std::shared_ptr<ManualClock> clock)
+        : writer_(std::move(uri), std::move(prefix), std::move(options), std::move(clock)) {}
+
+    UdpWriter &writer() { return writer_; }
+    const std::string &where() const override { return writer_.where(); }
+    std::shared_ptr<Mapping> mapping() const override { return writer_.mapping(); }
+    const Seat &seat() const override { return writer_.log().seat(); }
+    void rejoin() override { writer_.rejoin(); }
+    void leave() override { writer_.leave(); }
+    void disturb() override { writer_.disturb(); }
+    bool sleeps() const override { return true; }
+    uint32_t prepare() override { return writer_.prepare(); }
+    void sleep(uint32_t ticket, int64_t ns) override { writer_.sleep(ticket, ns); }
+
+    Atomic<uint32_t> &room() override { return writer_.room(); }
+    Atomic<uint32_t> &members() override { return writer_.room(); }
+    void repair() override { writer_.flush(); }
+
+    int64_t offer(const void *data, size_t length) override { return writer_.offer(data, length); }
+    size_t offer_many(const Piece *pieces, size_t count) override { return writer_.offer_many(pieces, count); }
+    bool reserve(size_t length, Reservation &place) override { return writer_.reserve(static_cast<uint32_t>(length), place); }
+    int64_t commit(const Reservation &place) override { return writer_.commit(place); }
+    void abort(const Reservation &place) override { writer_.abort(place); }
+    // Frames are at most a datagram long, so none is worth a copy without the GIL.
+    bool advance(Sending &sending) override {
+        for (;;) {
+            const size_t before = sending.done;
+            if (writer_.send_some(sending)) return true;
+            if (sending.done == before) return false;
+        }
+    }
+    void give_up(Sending &sending) override { writer_.give_up(sending); }
+
+    size_t payload_max() const override { return writer_.payload_max(); }
+    size_t message_max() const override { return size_t{1} << 30; }
+    std::string why_full() const override {
+        return "no receiver is there, or the slowest that is waited for is behind by its window";
+    }
+    uint64_t position() const override { return writer_.position(); }
+    int32_t session() const override { return writer_.session(); }
+    uint32_t readers() override { return writer_.receivers(); }
+    uint64_t lag() override { return writer_.lag(); }
+
+  private:
+    UdpWriter writer_;
+};
+
+} // namespace penstock::bind

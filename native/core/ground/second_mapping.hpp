@@ -1,0 +1,21 @@
+// A second mapping of a participant's file, for bytes that the first one maps otherwise. Knows a seat and nothing of the bytes.
+#pragma once
+
+#include "ground/liveness.hpp"
+#include "ground/mapping.hpp"
+
+#include <memory>
+#include <unistd.h>
+
+namespace penstock {
+
+inline std::shared_ptr<Mapping> map_again(const Seat &seat, uint64_t size, bool writable) {
+    struct Descriptor {
+        ~Descriptor() { ::close(number); }
+        const int number;
+    };
+    const Descriptor file{seat.again()}; // of a description of its own: a mapping would keep a lock alive in a forked child
+    return std::make_shared<Mapping>(file.number, size, writable);
+}
+
+} // namespace penstock

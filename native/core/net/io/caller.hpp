@@ -1,0 +1,85 @@
+// How a caller and the keeper share the work on one socket: who turned last, who sleeps on it, and how a sleeper is woken.
+#pragma once
+
+#include "net/io/keeper.hpp"
+#include "net/io/net_calls.hpp"
+
+namespace penstock {
+
+class Caller {
+  public:
+    static constexpr int64_t deep_check_ns = 100'000'000;
+
+    explicit Caller(NetCalls &calls) : calls_(calls) {}
+
+    void turned(int64_t now) { turned_ns_ = now; }
+
+    // A caller means to sleep and looks once more. Another thread that turns from now on, and finds something, ends the sleep:
+    // either its tell() comes later in the order of what happens to `announced_`, or this caller sees what it has found.
+    void announce() {
+        const uintptr_t before = announced_.exchange(me());
+        if (before != nobody && before != me()) announced_.exchange(several);
+    }
+    // Something has come, or has changed: for threads other than this one.
+    void tell() {
+        const uintptr_t who = announced_.fetch_or(0);
+        if (who == nobody || who == me()) return;
+        if (announced_.exchange(nobody) != nobody) wake_.set();
+    }
+    void disturb() {
+        announced_ = nobody;
+        wake_.set();
+    }
+    enum class Woken { time, socket, told }; // told: by tell(), or a signal
+    // Until the socket has something, tell(), a signal, or `ns` are over. The caller turns afterwards, and sleeps again or says
+    // done().
+    Woken sleep(int socket, int64_t ns) {
+        ++asleep_;
+        pollfd descriptors[2] = {{wake_.fd(), POLLIN, 0}, {socket, POLLIN, 0}};
+        const int came = calls_.wait(descriptors, socket < 0 ? 1 : 2, std::max<int64_t>(ns, 0));
+        const bool told = came > 0 && (descriptors[0].revents & POLLIN) != 0;
+        if (--asleep_ == 0 && told) wake_.clear(); // by the last of several sleepers
+        turned_ns_ = monotonic_ns();
+        return told || came < 0 ? Woken::told : came == 0 ? Woken::time : Woken::socket;
+    }
+    // It may not come back soon. The keeper looks at the socket again if it relied on this caller: not at once, since a caller
+    // that answers a message sleeps again before that.
+    void done() {
+        if (deep_.exchange(false)) Keeper::instance().come_in(Keeper::caller_ns);
+    }
+
+    // A caller turned less than so long ago.
+    bool turned_within(int64_t now, int64_t ns) const { return now - turned_ns_ < ns; }
+    // For the keeper: a caller sleeps on the socket, and does the work.
+    bool sleeps(int64_t now, Kept::Visit &visit) {
+        if (asleep_ == 0) return false;
+        deep_ = true;
+        visit.due = now + deep_check_ns;
+        return asleep_ != 0; // it sees `deep_` when it wakes
+    }
+    // For the keeper: whether callers do the work, and when to look at them again.
+    bool busy(int64_t now, Kept::Visit &visit) {
+        if (sleeps(now, visit)) return true;
+        const bool turned = turned_within(now, Keeper::caller_ns);
+        if (turned) visit.due = now + look_ns_;
+        look_ns_ = turned ? std::min(2 * look_ns_, Keeper::look_max_ns) : Keeper::caller_ns;
+        return turned;
+    }
+
+  private:
+    static constexpr uintptr_t nobody = 0, several = 1;
+    static uintptr_t me() { // this thread
+        static thread_local uint64_t here;
+        return reinterpret_cast<uintptr_t>(&here);
+    }
+
+    NetCalls &calls_;
+    const WakeUp wake_;
+    int64_t look_ns_ = Keeper::caller_ns; // between the keeper's looks at a caller that goes on; the keeper's thread
+    std::atomic<int64_t> turned_ns_{0};
+    std::atomic<int> asleep_{0};
+    std::atomic<uintptr_t> announced_{nobody}; // a thread that means to sleep
+    std::atomic<bool> deep_{false};
+};
+
+} // namespace penstock

@@ -1,0 +1,155 @@
+// A UDP port as one process has it: the socket, and the streams that are received through it. Endpoints of several streams share
+// one. It knows no files. docs/design/network_log.md.
+#pragma once
+
+#include "net/io/caller.hpp"
+#include "net/io/receive_batch.hpp"
+#include "net/io/send_batch.hpp"
+#include "net/io/udp_options.hpp"
+#include "net/wire/extension_frame.hpp"
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace penstock {
+
+class Port {
+  public:
+    static constexpr uint8_t replies_ttl = 64; // over multicast: as far as the sender may be
+    static constexpr uint64_t turn_bytes = 256 * 1024;
+    static constexpr int64_t look_ns = 20'000'000; // between two looks for a stream that nobody here receives
+
+    // A stream that is received here: an endpoint that has its seat.
+    class Stream {
+      public:
+        virtual ~Stream() = default;
+        virtual bool own() const = 0; // subscriptions of this process read it
+        virtual void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) = 0;
+        virtual bool work(int64_t now) = 0; // its timers and readers; true if readers were told of something
+        virtual int64_t next() const = 0;
+    };
+    // The socket's counts, for all streams.
+    struct Counts {
+        uint64_t coalesced = 0, truncated = 0, receive_failed = 0, segmented = 0, send_refused = 0, send_failed = 0;
+    };
+
+    explicit Port(NetCalls &calls) : caller(calls), calls_(calls) {}
+
+    std::mutex turning; // of everything here, but `caller` and receives()
+    Caller caller;
+    std::vector<std::shared_ptr<Stream>> guests; // streams that are received for other processes
+
+    int receives() const { return socket_; } // the socket; -1 without one
+
+    // Receives a stream from now on; makes the socket for the first one. The bytes of its buffer that are this stream's.
+    uint32_t add(Stream &stream, const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
+        if (!open_) open(o, asked, uri);
+        const uint64_t all = asked_ + asked;
+        const auto most = static_cast<uint32_t>(std::min<uint64_t>(all, 1u << 30));
+        const uint64_t granted = streams_.empty() ? granted_ : open_->socket->receive_buffer(most);
+        streams_.push_back({o.stream, asked, &stream});
+        asked_ = all;
+        return granted >= all ? asked : static_cast<uint32_t>(granted * asked / all);
+    }
+    void remove(const Stream &stream) {
+        std::erase_if(streams_, [&](const Entry &entry) {
+            if (entry.to != &stream) return false;
+            asked_ -= entry.asked;
+            return true;
+        });
+        if (!streams_.empty()) return;
+        socket_ = -1;
+        open_.reset();
+    }
+    bool receives(int32_t stream) const {
+        return std::any_of(streams_.begin(), streams_.end(), [&](const Entry &entry) { return entry.stream == stream; });
+    }
+    bool has_own() const {
+        return std::any_of(streams_.begin(), streams_.end(), [](const Entry &entry) { return entry.to->own(); });
+    }
+
+    // One duty cycle of all streams. `all`: every datagram leaves the socket.
+    void turn(int64_t now, bool all = false) {
+        if (!open_) return;
+        const auto pass_on = [&](const Address &from, const uint8_t *bytes, size_t length) {
+            if (Stream *to = stream_of(bytes, length)) to->datagram(now, from, bytes, length);
+        };
+        open_->in.receive(turn_bytes, pass_on, all);
+        bool told = false;
+        for (const Entry &entry : streams_) told |= entry.to->work(now);
+        open_->out.flush();
+        if (told) caller.tell();
+    }
+    // To where the sender of a session hears: its address, or over multicast the group of its control messages.
+    bool send(const Address &to, const uint8_t *bytes, size_t length) {
+        return open_->out.send(open_->group ? *open_->group : to, bytes, length);
+    }
+    int64_t next() const {
+        int64_t next = INT64_MAX;
+        for (const Entry &entry : streams_) next = std::min(next, entry.to->next());
+        return open_ && !open_->out.empty() ? std::min(next, monotonic_ns() + 1'000'000) : next;
+    }
+    // Whether datagrams of a stream came that nobody here receives, and it is time to look for it. Says so once.
+    bool should_look(int64_t now) {
+        if (!unknown_ || now < look_at_) return false;
+        unknown_ = false;
+        look_at_ = now + look_ns;
+        return true;
+    }
+    Counts counts() const {
+        const ReceiveCounts &i = open_->in.counts();
+        const SendCounts &o = open_->out.counts();
+        return {i.coalesced, i.truncated, i.failed, o.segmented, o.refused, o.failed};
+    }
+
+  private:
+    struct Open {
+        Open(std::unique_ptr<UdpSocket> bound, NetCalls &calls)
+            : socket(std::move(bound)), in(*socket, calls), out(*socket, calls) {}
+        std::unique_ptr<UdpSocket> socket;
+        ReceiveBatch in;
+        SendBatch out;
+        std::optional<Address> group;
+    };
+    struct Entry {
+        int32_t stream;
+        uint32_t asked; // bytes of the receive buffer
+        Stream *to;
+    };
+
+    void open(const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
+        auto socket = std::make_unique<UdpSocket>(o.at, uri);
+        granted_ = socket->receive_buffer(asked); // before the first datagram can come
+        if (is_multicast(o.at)) {
+            socket->join(o.at, o.interface);
+            socket->multicast(o.interface, replies_ttl);
+        } else socket->bind(o.at);
+        socket->coalesce();
+        open_ = std::make_unique<Open>(std::move(socket), calls_);
+        if (is_multicast(o.at)) open_->group = control_group(o.at);
+        asked_ = 0;
+        unknown_ = false;
+        socket_ = open_->socket->fd();
+    }
+    // The stream of a datagram, which the first one counts if no stream is known for it; null: it is for this port itself.
+    Stream *stream_of(const uint8_t *bytes, size_t length) {
+        int32_t stream;
+        if (!wire::stream_of(bytes, length, stream)) return streams_[0].to;
+        const bool question = wire::is_question(bytes, length);
+        for (const Entry &entry : streams_)
+            if (entry.stream == stream) return question ? nullptr : entry.to;
+        unknown_ = true;
+        return question ? nullptr : streams_[0].to;
+    }
+
+    NetCalls &calls_;
+    std::unique_ptr<Open> open_;
+    std::vector<Entry> streams_;
+    uint64_t asked_ = 0, granted_ = 0;
+    std::atomic<int> socket_{-1};
+    bool unknown_ = false;
+    int64_t look_at_ = 0;
+};
+
+} // namespace penstock

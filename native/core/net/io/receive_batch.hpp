@@ -1,0 +1,126 @@
+// Datagrams that came: many by one system call, runs of them taken apart again (GRO). Errors are counted, never thrown.
+#pragma once
+
+#include "net/io/net_calls.hpp"
+#include "net/io/socket.hpp"
+
+#include <array>
+#include <memory>
+#include <utility>
+
+namespace penstock {
+
+struct ReceiveCounts {
+    uint64_t datagrams = 0, bytes = 0, coalesced = 0, truncated = 0, failed = 0, calls = 0;
+    uint64_t unheard = 0; // nobody listens where a datagram went that was sent earlier
+};
+
+class ReceiveBatch {
+  public:
+    static constexpr size_t buffers = 16, buffer_bytes = 64 * 1024;
+
+    ReceiveBatch(const UdpSocket &socket, NetCalls &calls) : socket_(socket), calls_(calls), bytes_(new Buffer[buffers]) {
+        for (unsigned i = 0; i < buffers; ++i) {
+            pieces_[i] = {bytes_[i].bytes, buffer_bytes};
+            msghdr &header = messages_[i].msg_hdr;
+            header.msg_name = &from_[i];
+            header.msg_iov = &pieces_[i];
+            header.msg_iovlen = 1;
+            header.msg_control = controls_[i].bytes;
+        }
+    }
+    ReceiveBatch(const ReceiveBatch &) = delete;
+    ReceiveBatch &operator=(const ReceiveBatch &) = delete;
+
+    const ReceiveCounts &counts() const { return counts_; }
+
+    // `each(from, bytes, length)` for the datagrams that are there, up to about `most` bytes; false if none came. Where datagrams
+    // come one at a time it takes one and leaves the look for others to the next call, which costs less, unless `all` are wanted.
+    template <class Each> bool receive(uint64_t most, Each &&each, bool all = false) {
+        bool any = false;
+        for (uint64_t got = 0; got < most;) {
+            const unsigned ask = runs_ ? buffers / 4 : !all && alone_ && empty_ ? 1 : buffers;
+            prepare(std::exchange(written_, 0));
+            const int came = calls_.receive(socket_.fd(), messages_.data(), ask);
+            ++counts_.calls;
+            if (came <= 0) {
+                if (came < 0 && errno == EINTR) continue;
+                if (came < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+                    counts_.unheard += errno == ECONNREFUSED;
+                    ++counts_.failed; // ECONNREFUSED of a datagram sent earlier, ENETDOWN: the next call goes on
+                    if (++failed_in_row_ < 8) continue;
+                }
+                failed_in_row_ = 0;
+                empty_ = true;
+                return any;
+            }
+            failed_in_row_ = 0;
+            any = true;
+            empty_ = runs_ = false;
+            written_ = static_cast<unsigned>(came);
+            for (int i = 0; i < came; ++i) got += take_apart(static_cast<unsigned>(i), each);
+            alone_ = came == 1 && !runs_;
+            if (static_cast<unsigned>(came) < ask || ask == 1) return true; // the socket is empty, most likely
+        }
+        return any;
+    }
+
+  private:
+    // The first ones, into which the system has written.
+    void prepare(unsigned count) {
+        for (unsigned i = 0; i < count; ++i) {
+            msghdr &header = messages_[i].msg_hdr;
+            header.msg_namelen = sizeof from_[i];
+            header.msg_controllen = sizeof controls_[i].bytes;
+            header.msg_flags = 0;
+        }
+    }
+    template <class Each> uint64_t take_apart(unsigned i, Each &&each) {
+        msghdr &header = messages_[i].msg_hdr;
+        const size_t length = messages_[i].msg_len;
+        if ((header.msg_flags & MSG_TRUNC) != 0) {
+            ++counts_.truncated;
+            return length;
+        }
+        size_t segment = length;
+        for (cmsghdr *control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+            if (control->cmsg_level != IPPROTO_UDP || control->cmsg_type != UDP_GRO) continue;
+            int said;
+            std::memcpy(&said, CMSG_DATA(control), sizeof said);
+            if (said > 0) segment = static_cast<size_t>(said);
+        }
+        const Address from = address_of(from_[i]);
+        const uint8_t *bytes = bytes_[i].bytes;
+        size_t at = 0;
+        do {
+            const size_t one = std::min(segment, length - at);
+            ++counts_.datagrams;
+            counts_.coalesced += segment < length;
+            each(from, bytes + at, one);
+            at += one;
+        } while (at < length);
+        counts_.bytes += length;
+        runs_ |= segment < length;
+        return std::max<uint64_t>(length, 1);
+    }
+
+    struct alignas(4096) Buffer { // the system copies into it, and copy_bytes says what may be slow
+        uint8_t bytes[buffer_bytes];
+    };
+    struct alignas(cmsghdr) Control {
+        uint8_t bytes[CMSG_SPACE(sizeof(int))];
+    };
+    const UdpSocket &socket_;
+    NetCalls &calls_;
+    const std::unique_ptr<Buffer[]> bytes_;
+    std::array<mmsghdr, buffers> messages_{};
+    std::array<iovec, buffers> pieces_{};
+    std::array<Control, buffers> controls_{};
+    std::array<sockaddr_storage, buffers> from_{};
+    unsigned written_ = buffers;
+    bool runs_ = false, alone_ = false, empty_ = false; // the last datagrams came in runs; came alone; none came since
+    int failed_in_row_ = 0;
+    ReceiveCounts counts_;
+};
+
+} // namespace penstock

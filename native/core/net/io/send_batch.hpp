@@ -1,0 +1,203 @@
+// Datagrams on their way out: neighbours of equal size become one run (GSO), several runs leave by one system call. The rest
+// stays here until the next flush, if the system takes no more. Errors are counted, never thrown.
+#pragma once
+
+#include "ground/atomics.hpp"
+#include "net/io/net_calls.hpp"
+#include "net/io/socket.hpp"
+
+#include <array>
+#include <memory>
+
+namespace penstock {
+
+struct SendCounts {
+    uint64_t datagrams = 0, bytes = 0, segmented = 0;
+    uint64_t refused = 0, failed = 0; // no room now; an error: dropped
+    uint64_t calls = 0;
+    uint64_t unheard = 0; // nobody listens where an earlier datagram went
+    SendCounts &operator+=(const SendCounts &more) {
+        datagrams += more.datagrams, bytes += more.bytes, segmented += more.segmented;
+        refused += more.refused, failed += more.failed, calls += more.calls, unheard += more.unheard;
+        return *this;
+    }
+};
+
+class SendBatch {
+  public:
+    static constexpr size_t runs_max = 128, own_max = 64 * 1024;
+    static constexpr uint32_t segments_max = 64, run_bytes_max = 65507;
+
+    // `stable`: memory whose bytes stay as they are until they have left; everything else is copied. `to`: of a socket that is
+    // not connected.
+    SendBatch(const UdpSocket &socket, NetCalls &calls, const uint8_t *stable = nullptr, uint64_t stable_size = 0,
+              const Address *to = nullptr)
+        : socket_(socket), calls_(calls), stable_(stable), stable_size_(stable_size), own_(new uint8_t[own_max]) {
+        if (to != nullptr) to_length_ = fill(to_, *to, socket.family());
+    }
+
+    bool empty() const { return first_ == count_; }
+    bool segments() const { return segments_; } // whether runs are still tried
+    const SendCounts &counts() const { return counts_; }
+
+    // Whether a datagram of that length finds room.
+    bool has_room(size_t length) const { return count_ != runs_max && own_used_ + length <= own_max; }
+    // To where the socket, or this batch, sends. False: no room.
+    bool send(const uint8_t *bytes, size_t length) { return add(bytes, static_cast<uint32_t>(length), nullptr); }
+    bool send(const Address &to, const uint8_t *bytes, size_t length) { return add(bytes, static_cast<uint32_t>(length), &to); }
+
+    // True if nothing is left here.
+    bool flush() {
+        while (!empty()) {
+            const unsigned built = build();
+            const int sent = calls_.send(socket_.fd(), messages_.data(), built);
+            ++counts_.calls;
+            if (sent > 0) {
+                for (int i = 0; i < sent; ++i) passed();
+                refused_once_ = false;
+            } else if (!survive(errno)) return false;
+        }
+        first_ = count_ = 0;
+        own_used_ = 0;
+        return true;
+    }
+
+  private:
+    struct Run {
+        const uint8_t *bytes;
+        uint32_t length, segment, segments;
+        bool has_address;
+        sockaddr_storage to;
+        socklen_t to_length;
+    };
+
+    bool add(const uint8_t *bytes, uint32_t length, const Address *to) {
+        const bool stays = bytes >= stable_ && bytes < stable_ + stable_size_;
+        if (stays && to == nullptr && count_ != first_ && segments_) {
+            Run &last = runs_[count_ - 1];
+            if (!last.has_address && last.bytes + last.length == bytes && length <= last.segment &&
+                last.length == last.segment * last.segments && last.segments < segments_max &&
+                last.length + length <= run_bytes_max) {
+                last.length += length;
+                ++last.segments;
+                return true;
+            }
+        }
+        if (count_ == runs_max || (!stays && own_used_ + length > own_max)) return false;
+        if (!stays) {
+            copy_bytes(own_.get() + own_used_, bytes, length);
+            bytes = own_.get() + own_used_;
+            own_used_ += (length + 64) & ~size_t{31};
+        }
+        Run &run = runs_[count_++];
+        run.bytes = bytes;
+        run.length = run.segment = length;
+        run.segments = 1;
+        run.has_address = to != nullptr;
+        if (to != nullptr) run.to_length = fill(run.to, *to, socket_.family());
+        return true;
+    }
+
+    // The next messages for the system, from the first byte that has not left.
+    unsigned build() {
+        unsigned built = 0;
+        size_t run = first_;
+        uint32_t at = offset_;
+        while (run < count_ && built < messages_.size()) {
+            Run &from = runs_[run];
+            const uint32_t left = from.length - at;
+            const bool whole = segments_ && left > from.segment;
+            const uint32_t length = whole ? left : std::min(left, from.segment);
+            pieces_[built] = {const_cast<uint8_t *>(from.bytes + at), length};
+            msghdr &header = messages_[built].msg_hdr;
+            header = {};
+            header.msg_iov = &pieces_[built];
+            header.msg_iovlen = 1;
+            if (from.has_address) {
+                header.msg_name = &from.to;
+                header.msg_namelen = from.to_length;
+            } else if (to_length_ != 0) {
+                header.msg_name = &to_;
+                header.msg_namelen = to_length_;
+            }
+            if (whole) {
+                header.msg_control = controls_[built].bytes;
+                header.msg_controllen = sizeof controls_[built].bytes;
+                cmsghdr *control = CMSG_FIRSTHDR(&header);
+                control->cmsg_level = IPPROTO_UDP;
+                control->cmsg_type = UDP_SEGMENT;
+                control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+                const auto segment = static_cast<uint16_t>(from.segment);
+                std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
+            }
+            ++built;
+            at += length;
+            if (at == from.length) {
+                ++run;
+                at = 0;
+            }
+        }
+        return built;
+    }
+    bool first_is_run() const { return segments_ && runs_[first_].length - offset_ > runs_[first_].segment; }
+    uint32_t first_length() const {
+        const uint32_t left = runs_[first_].length - offset_;
+        return segments_ ? left : std::min(left, runs_[first_].segment);
+    }
+    void skip() {
+        offset_ += first_length();
+        if (offset_ < runs_[first_].length) return;
+        ++first_;
+        offset_ = 0;
+    }
+    void passed() {
+        const uint32_t length = first_length(), datagrams = (length + runs_[first_].segment - 1) / runs_[first_].segment;
+        counts_.datagrams += datagrams;
+        counts_.bytes += length;
+        if (datagrams > 1) counts_.segmented += datagrams;
+        skip();
+    }
+    // An error of the first message. False: the rest waits.
+    bool survive(int number) {
+        if (number == EINTR) return true;
+        if (number == EAGAIN || number == ENOBUFS || number == ENOMEM) {
+            ++counts_.refused;
+            return false;
+        }
+        if (first_is_run() && (number == EINVAL || number == EMSGSIZE || number == EIO || number == EOPNOTSUPP)) {
+            segments_ = false; // this way takes no runs
+            return true;
+        }
+        counts_.unheard += number == ECONNREFUSED;
+        if (number == ECONNREFUSED && !refused_once_) { // said of an earlier datagram; this one was not tried
+            refused_once_ = true;
+            return true;
+        }
+        refused_once_ = false;
+        ++counts_.failed;
+        skip();
+        return true;
+    }
+
+    struct alignas(cmsghdr) Control {
+        uint8_t bytes[CMSG_SPACE(sizeof(uint16_t))];
+    };
+    const UdpSocket &socket_;
+    NetCalls &calls_;
+    const uint8_t *const stable_;
+    const uint64_t stable_size_;
+    sockaddr_storage to_{};
+    socklen_t to_length_ = 0; // 0: where the socket is connected
+    std::unique_ptr<uint8_t[]> own_;
+    size_t own_used_ = 0;
+    std::array<Run, runs_max> runs_;
+    size_t first_ = 0, count_ = 0;
+    uint32_t offset_ = 0; // in the first run
+    bool segments_ = true, refused_once_ = false;
+    std::array<mmsghdr, 64> messages_;
+    std::array<iovec, 64> pieces_;
+    std::array<Control, 64> controls_{};
+    SendCounts counts_;
+};
+
+} // namespace penstock

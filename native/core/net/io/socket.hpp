@@ -1,0 +1,209 @@
+// A UDP socket: addresses, buffers, multicast, runs of datagrams in one call (GSO, GRO). It knows no frames.
+#pragma once
+
+#include "net/io/descriptor.hpp"
+#include "net/io/port_holder.hpp"
+#include "net/wire/address.hpp"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <cstring>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <string>
+#include <sys/socket.h>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+namespace penstock {
+
+// ---- addresses ----
+
+inline bool is_v4(const Address &address) {
+    static constexpr uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return std::memcmp(address.host.data(), mapped, sizeof mapped) == 0;
+}
+inline bool is_multicast(const Address &address) {
+    return is_v4(address) ? (address.host[12] & 0xf0) == 0xe0 : address.host[0] == 0xff;
+}
+inline bool is_loopback(const Address &address) {
+    Address six;
+    six.host[15] = 1;
+    return is_v4(address) ? address.host[12] == 127 : address.host == six.host;
+}
+inline bool is_unset(const Address &address) {
+    return std::all_of(address.host.begin(), address.host.end(), [](uint8_t byte) { return byte == 0; });
+}
+inline Address address_of(const sockaddr_storage &from) {
+    Address made;
+    if (from.ss_family == AF_INET) {
+        const auto &v4 = reinterpret_cast<const sockaddr_in &>(from);
+        made.host[10] = made.host[11] = 0xff;
+        std::memcpy(made.host.data() + 12, &v4.sin_addr, 4);
+        made.port = ntohs(v4.sin_port);
+    } else {
+        const auto &v6 = reinterpret_cast<const sockaddr_in6 &>(from);
+        std::memcpy(made.host.data(), &v6.sin6_addr, 16);
+        made.port = ntohs(v6.sin6_port);
+        if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr) || IN6_IS_ADDR_MC_LINKLOCAL(&v6.sin6_addr)) made.scope = v6.sin6_scope_id;
+    }
+    return made;
+}
+// For a socket of that family.
+inline socklen_t fill(sockaddr_storage &to, const Address &address, int family) {
+    std::memset(&to, 0, sizeof to);
+    if (family == AF_INET) {
+        auto &v4 = reinterpret_cast<sockaddr_in &>(to);
+        v4.sin_family = AF_INET;
+        v4.sin_port = htons(address.port);
+        std::memcpy(&v4.sin_addr, address.host.data() + 12, 4);
+        return sizeof v4;
+    }
+    auto &v6 = reinterpret_cast<sockaddr_in6 &>(to);
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(address.port);
+    v6.sin6_scope_id = address.scope;
+    std::memcpy(&v6.sin6_addr, address.host.data(), 16);
+    return sizeof v6;
+}
+// A number, as 10.0.0.7 or fe80::1; names are for callers to resolve.
+inline Address parse_address(const std::string &host, uint16_t port, uint32_t scope = 0) {
+    Address made;
+    made.port = port;
+    made.scope = scope;
+    if (inet_pton(AF_INET6, host.c_str(), made.host.data()) == 1) return made;
+    made.host[10] = made.host[11] = 0xff;
+    if (inet_pton(AF_INET, host.c_str(), made.host.data() + 12) != 1)
+        throw Error(Code::invalid, "'" + host + "' is no IPv4 or IPv6 address");
+    return made;
+}
+inline std::string host_text(const Address &address) {
+    char text[INET6_ADDRSTRLEN];
+    if (is_v4(address)) inet_ntop(AF_INET, address.host.data() + 12, text, sizeof text);
+    else inet_ntop(AF_INET6, address.host.data(), text, sizeof text);
+    return text;
+}
+inline std::string text_of(const Address &address) {
+    const std::string host = host_text(address), port = ":" + std::to_string(address.port);
+    return is_v4(address) ? host + port
+                          : "[" + host + (address.scope != 0 ? "%" + std::to_string(address.scope) : "") + "]" + port;
+}
+// Aeron's rule: receivers' messages go to the group after the data's.
+inline Address control_group(Address group) {
+    ++group.host[15];
+    return group;
+}
+
+// The error of bind(), and which process has the port. That costs a look at all processes.
+inline Error told_who(const Error &error, const Address &at) {
+    return error.number == EADDRINUSE ? Error(error.code, error.what() + port_holder_text(at.port), error.number) : error;
+}
+
+// ---- the socket ----
+
+class UdpSocket {
+  public:
+    explicit UdpSocket(const Address &like, const std::string &where)
+        : family_(is_v4(like) ? AF_INET : AF_INET6), where_(where),
+          fd_(::socket(family_, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+        if (fd_.get() < 0) fail_system(where_ + ": cannot make a UDP socket");
+    }
+    int fd() const { return fd_.get(); }
+    int family() const { return family_; }
+
+    void bind(const Address &at) {
+        put(at);
+        if (::bind(fd(), reinterpret_cast<const sockaddr *>(&storage_), length_) == 0) return;
+        const int number = errno;
+        throw Error(Code::system, where_ + ": cannot listen at " + text_of(at) + ": " + std::strerror(number), number);
+    }
+    void connect(const Address &to) {
+        put(to);
+        if (::connect(fd(), reinterpret_cast<const sockaddr *>(&storage_), length_) != 0)
+            fail_system(where_ + ": cannot send to " + text_of(to));
+    }
+    Address bound() const {
+        sockaddr_storage at{};
+        socklen_t length = sizeof at;
+        if (getsockname(fd(), reinterpret_cast<sockaddr *>(&at), &length) != 0) fail_system(where_ + ": no address");
+        return address_of(at);
+    }
+
+    // Takes part in a group. Several sockets of a host may.
+    void join(const Address &group, const Address &interface) {
+        set(SOL_SOCKET, SO_REUSEADDR, 1);
+        bind(group);
+        int result;
+        if (family_ == AF_INET) {
+            ip_mreqn request{};
+            std::memcpy(&request.imr_multiaddr, group.host.data() + 12, 4);
+            if (!is_unset(interface)) std::memcpy(&request.imr_address, interface.host.data() + 12, 4);
+            request.imr_ifindex = static_cast<int>(interface.scope);
+            result = setsockopt(fd(), IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request);
+        } else {
+            ipv6_mreq request{};
+            std::memcpy(&request.ipv6mr_multiaddr, group.host.data(), 16);
+            request.ipv6mr_interface = interface.scope;
+            result = setsockopt(fd(), IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof request);
+        }
+        if (result != 0) fail_system(where_ + ": cannot join the group " + text_of(group));
+    }
+    // Where datagrams to groups leave, and how far they go.
+    void multicast(const Address &interface, uint8_t ttl) {
+        int result = 0;
+        if (family_ == AF_INET) {
+            ip_mreqn request{};
+            if (!is_unset(interface)) std::memcpy(&request.imr_address, interface.host.data() + 12, 4);
+            request.imr_ifindex = static_cast<int>(interface.scope);
+            if (!is_unset(interface) || interface.scope != 0)
+                result = setsockopt(fd(), IPPROTO_IP, IP_MULTICAST_IF, &request, sizeof request);
+            if (result == 0) set(IPPROTO_IP, IP_MULTICAST_TTL, ttl);
+        } else {
+            if (interface.scope != 0) set(IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface.scope));
+            set(IPPROTO_IPV6, IPV6_MULTICAST_HOPS, ttl);
+        }
+        if (result != 0) fail_system(where_ + ": cannot send to groups through " + host_text(interface));
+    }
+
+    // Asks for a buffer; the bytes granted. A process that may, goes beyond the system's limit.
+    uint32_t receive_buffer(uint32_t bytes) { return buffer(SO_RCVBUF, SO_RCVBUFFORCE, bytes); }
+    uint32_t send_buffer(uint32_t bytes) { return buffer(SO_SNDBUF, SO_SNDBUFFORCE, bytes); }
+    // Runs of datagrams come as one. False on an old kernel: they come one by one.
+    bool coalesce() {
+        const int on = 1;
+        return setsockopt(fd(), IPPROTO_UDP, UDP_GRO, &on, sizeof on) == 0;
+    }
+
+  private:
+    void put(const Address &address) {
+        if (family_ == AF_INET && !is_v4(address)) throw Error(Code::invalid, where_ + ": IPv4 and IPv6 do not mix");
+        length_ = fill(storage_, address, family_);
+    }
+    void set(int level, int option, int value) {
+        if (setsockopt(fd(), level, option, &value, sizeof value) != 0) fail_system(where_ + ": cannot set up a UDP socket");
+    }
+    uint32_t buffer(int option, int by_force, uint32_t bytes) {
+        const int asked = static_cast<int>(std::min<uint32_t>(bytes, 1u << 30));
+        int granted = 0; // the kernel says twice what it was asked for
+        socklen_t length = sizeof granted;
+        setsockopt(fd(), SOL_SOCKET, option, &asked, sizeof asked);
+        getsockopt(fd(), SOL_SOCKET, option, &granted, &length);
+        if (granted / 2 >= asked) return static_cast<uint32_t>(granted / 2);
+        setsockopt(fd(), SOL_SOCKET, by_force, &asked, sizeof asked);
+        getsockopt(fd(), SOL_SOCKET, option, &granted, &length);
+        return static_cast<uint32_t>(granted / 2);
+    }
+
+    const int family_;
+    const std::string where_;
+    const Descriptor fd_;
+    sockaddr_storage storage_{};
+    socklen_t length_ = 0;
+};
+
+} // namespace penstock

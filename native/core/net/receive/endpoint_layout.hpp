@@ -1,0 +1,133 @@
+// Byte layout of an endpoint's file: its words of the header, control words, a slot for each member, an entry for each image.
+// Every offset is asserted here. docs/design/network_log.md.
+#pragma once
+
+#include "ground/cache_line.hpp"
+#include "ground/channel_header.hpp"
+#include "ground/deaths.hpp"
+#include "ground/latency.hpp"
+#include "net/io/udp_options.hpp"
+
+namespace penstock {
+
+//     page 0       Header, with EndpointWords
+//     4096         EndpointControl
+//     8192         EndpointSlot × slot_count
+//     next page    ImageEntry × images_max
+//     behind them  LatencySlot × slot_count
+// Each image is a file of its own, an ordinary log: FILE.NUMBER.image
+
+inline constexpr uint32_t images_max = 64;
+inline constexpr uint32_t description_max = 1024;
+inline constexpr uint64_t no_end = UINT64_MAX;
+
+// ---- the header's own words; the maker ----
+struct EndpointWords {
+    uint8_t host[16];           // 0: where it listens
+    uint32_t scope;             // 16
+    uint16_t port;              // 20
+    uint16_t flags;             // 22: endpoint_reliable, endpoint_tagged
+    int32_t stream;             // 24
+    uint32_t window;            // 28
+    int64_t group_tag;          // 32
+    uint64_t memory_max;        // 40
+    uint32_t receive_buffer;    // 48
+    uint32_t sessions_max;      // 52
+    uint8_t interface_host[16]; // 56
+    uint32_t interface_scope;   // 72
+    uint16_t control_port;      // 76: 0: none
+    uint16_t spare;             // 78
+    uint8_t control_host[16];   // 80: a publication's, which is asked for its stream
+    uint32_t control_scope;     // 96
+    uint32_t spare2;            // 100
+};
+static_assert(sizeof(EndpointWords) == 104 && offsetof(EndpointWords, stream) == 24 && offsetof(EndpointWords, memory_max) == 40);
+static_assert(offsetof(EndpointWords, interface_host) == 56 && offsetof(EndpointWords, interface_scope) == 72);
+static_assert(offsetof(EndpointWords, control_port) == 76 && offsetof(EndpointWords, control_host) == 80);
+inline constexpr uint16_t endpoint_reliable = 1, endpoint_tagged = 2;
+
+// ---- page 1. "Holder": the process that holds the seat, and with it the socket ----
+struct EndpointControl {
+    Paired<Atomic<uint64_t>> lock;     // 0: generation << 32 | slot + 1 of its holder, or 0
+    Paired<Atomic<uint32_t>> event;    // 128: event: something came, or the list or the seat changed
+    Paired<Atomic<uint64_t>> activity; // 256: grows with everything that readers may want to see; the holder
+    Paired<Atomic<uint64_t>> changes;  // 384: grows with each change of the list of images; the holder of `lock`
+    struct alignas(cache_pair) Rare {  // 512
+        Atomic<uint64_t> last_number;  // 0: of the image made last; the holder of `lock`
+        Atomic<uint64_t> receiver;     // 8: id; random, each time that the endpoint begins to be used
+        Atomic<uint64_t> takeovers;    // 16: the holder
+        Atomic<uint32_t> holder_pid;   // 24: the holder
+        Atomic<uint32_t> window;       // 28: as the socket's buffer allows; the holder
+        Atomic<uint64_t> sessions;     // 32: images that were ever listed; the holder of `lock`
+    } rare;
+    struct alignas(cache_pair) Counts { // 640: UdpCounts, word for word; the holder
+        Atomic<uint64_t> words[counts_words];
+    } counts;
+    struct alignas(cache_pair) Totals { // 896: of subscriptions that have left or died; the holder of `lock`
+        Atomic<uint64_t> messages, bytes, bytes_lost;
+    } totals;
+};
+static_assert(offsetof(EndpointControl, event) == 128 && offsetof(EndpointControl, activity) == 256);
+static_assert(offsetof(EndpointControl, changes) == 384 && offsetof(EndpointControl, rare) == 512);
+static_assert(offsetof(EndpointControl, counts) == 640 && offsetof(EndpointControl, totals) == 896 &&
+              sizeof(EndpointControl) <= 4096);
+
+// ---- a member: a subscription, or a process that may hold the socket ----
+enum class MemberRole : uint32_t { none = 0, subscription = 1, host = 2 };
+struct EndpointSlot {
+    struct alignas(cache_pair) Identity { // 0: the owner on joining; `state` also the holder of `lock`
+        Atomic<uint32_t> state;           // 1: somebody is there
+        Atomic<uint32_t> role;
+        Atomic<uint32_t> generation;
+        Atomic<uint32_t> pid;
+        Atomic<uint64_t> joined_ns;
+    } identity;
+    struct alignas(cache_pair) Subscriber { // 128: the owner
+        Atomic<uint64_t> seen;              // the newest image that it has joined, or passed over
+        Atomic<uint64_t> messages, bytes, bytes_lost;
+        Deaths deaths;          // of all subscriptions; the holder of the slot's byte
+        Atomic<uint64_t> reads; // 1: it has joined all images that were there before it
+    } subscriber;
+    uint8_t spare[256]; // 256
+};
+static_assert(sizeof(EndpointSlot) == 512 && offsetof(EndpointSlot, subscriber) == 128);
+static_assert(sizeof(EndpointSlot) == slot_size(Kind::endpoint));
+
+// ---- an image: what must outlive the process that receives for it ----
+struct SourceWords {
+    Atomic<uint64_t> host[2]; // 0
+    Atomic<uint32_t> scope;   // 16
+    Atomic<uint32_t> port;    // 20
+};
+struct ImageEntry {
+    Atomic<uint64_t> number;                           // 0: names its file; 0: none; the holder of `lock`
+    Atomic<uint64_t> end;                              // 8: no frame comes from here on, or no_end; the holder
+    Atomic<uint64_t> status;                           // 16: position of the last status message; the holder
+    Atomic<uint64_t> clean;                            // 24: memory behind the rebuilt frames is zero up to here; the holder
+    Atomic<uint64_t> high;                             // 32: the highest position seen; the holder
+    Atomic<uint64_t> received, replied;                // 40: bytes from and to the source; the holder
+    Atomic<uint64_t> bytes_lost;                       // 56: the holder
+    Atomic<uint32_t> proved;                           // 64: the holder
+    Atomic<uint32_t> which;                            // 68: the valid copy of the source; the holder
+    SourceWords source[2];                             // 72
+    Atomic<uint32_t> session, initial_term_id;         // 120: of SETUP, as the six that follow; its maker
+    Atomic<uint32_t> active_term_id, term_offset;      // 128
+    Atomic<uint32_t> term_length, mtu;                 // 136
+    Atomic<uint32_t> ttl, stream;                      // 144
+    Atomic<uint32_t> description_length;               // 152: last; the holder
+    uint32_t spare;                                    // 156
+    Atomic<uint64_t> description[description_max / 8]; // 160
+    uint8_t filler[2048 - 160 - description_max];
+};
+static_assert(sizeof(SourceWords) == 24 && sizeof(ImageEntry) == 2048 && offsetof(ImageEntry, source) == 72);
+static_assert(offsetof(ImageEntry, session) == 120 && offsetof(ImageEntry, ttl) == 144);
+static_assert(offsetof(ImageEntry, description) == 160);
+
+constexpr uint64_t entries_offset(uint64_t slot_count) {
+    return (slots_offset + slot_count * sizeof(EndpointSlot) + 4095) & ~uint64_t{4095};
+}
+constexpr uint64_t endpoint_file_size(uint64_t slot_count) {
+    return entries_offset(slot_count) + images_max * sizeof(ImageEntry) + latency_size(slot_count);
+}
+
+} // namespace penstock

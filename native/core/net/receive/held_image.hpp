@@ -1,0 +1,244 @@
+// An image's file and its entry in the endpoint's list, as the holder of the socket has them: made at SETUP, gone on with after
+// another holder's death, shown to readers, removed. The state machine itself is image.hpp. Crash table:
+// docs/design/network_log.md.
+#pragma once
+
+#include "log/term_log.hpp"
+#include "net/io/new_file.hpp"
+#include "net/receive/endpoint_file.hpp"
+#include "net/receive/image.hpp"
+
+namespace penstock {
+
+// ---- the words of an entry ----
+
+inline void write_source(ImageEntry &entry, const Address &source) {
+    const uint32_t other = (entry.which.relaxed() & 1) ^ 1;
+    SourceWords &words = entry.source[other];
+    uint64_t host[2];
+    std::memcpy(host, source.host.data(), 16);
+    words.host[0].relaxed(host[0]);
+    words.host[1].relaxed(host[1]);
+    words.scope.relaxed(source.scope);
+    words.port.relaxed(source.port);
+    entry.which.release(other); // SYNC 28: pairs with read_source; forbids the copy being valid before it is whole
+}
+inline Address read_source(const ImageEntry &entry) {
+    // SYNC 28: pairs with write_source; forbids reading the copy before the word that says which one is valid
+    const SourceWords &words = entry.source[entry.which.acquire() & 1];
+    const uint64_t host[2] = {words.host[0].relaxed(), words.host[1].relaxed()};
+    Address source;
+    std::memcpy(source.host.data(), host, 16);
+    source.scope = words.scope.relaxed();
+    source.port = static_cast<uint16_t>(words.port.relaxed());
+    return source;
+}
+inline void write_setup(ImageEntry &entry, const wire::SetupFrame &setup) {
+    entry.session.relaxed(static_cast<uint32_t>(setup.session));
+    entry.initial_term_id.relaxed(static_cast<uint32_t>(setup.initial_term_id));
+    entry.active_term_id.relaxed(static_cast<uint32_t>(setup.active_term_id));
+    entry.term_offset.relaxed(static_cast<uint32_t>(setup.term_offset));
+    entry.term_length.relaxed(static_cast<uint32_t>(setup.term_length));
+    entry.mtu.relaxed(static_cast<uint32_t>(setup.mtu));
+    entry.ttl.relaxed(static_cast<uint32_t>(setup.ttl));
+    entry.stream.relaxed(static_cast<uint32_t>(setup.stream));
+}
+// False: these are no words that this library wrote.
+inline bool read_setup(const ImageEntry &entry, wire::SetupFrame &setup) {
+    setup = wire::make<wire::SetupFrame>(wire::Type::setup);
+    setup.session = static_cast<int32_t>(entry.session.relaxed());
+    setup.initial_term_id = static_cast<int32_t>(entry.initial_term_id.relaxed());
+    setup.active_term_id = static_cast<int32_t>(entry.active_term_id.relaxed());
+    setup.term_offset = static_cast<int32_t>(entry.term_offset.relaxed());
+    setup.term_length = static_cast<int32_t>(entry.term_length.relaxed());
+    setup.mtu = static_cast<int32_t>(entry.mtu.relaxed());
+    setup.ttl = static_cast<int32_t>(entry.ttl.relaxed());
+    setup.stream = static_cast<int32_t>(entry.stream.relaxed());
+    const wire::SetupFrame copy = setup;
+    return wire::parse(wire::bytes_of(copy), sizeof copy, setup);
+}
+// Once. True if it did.
+inline bool write_description(ImageEntry &entry, const std::string &text) {
+    if (text.empty() || entry.description_length.relaxed() != 0 || text.size() > description_max) return false;
+    std::string padded = text;
+    padded.resize((text.size() + 7) & ~size_t{7});
+    copy_words_in(entry.description, padded.data(), padded.size());
+    // SYNC 28: pairs with read_description; forbids the length being visible before the text
+    entry.description_length.release(static_cast<uint32_t>(text.size()));
+    return true;
+}
+inline std::string read_description(const ImageEntry &entry) {
+    // SYNC 28: pairs with write_description; forbids reading the text before its length
+    const uint32_t length = std::min(entry.description_length.acquire(), description_max);
+    std::string text((length + 7) & ~size_t{7}, '\0');
+    copy_words_out(text.data(), entry.description, text.size());
+    text.resize(length);
+    return text;
+}
+
+// The position where an image begins, and the start of its term.
+inline uint64_t join_of(const wire::SetupFrame &setup) {
+    const uint32_t round = static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(setup.initial_term_id);
+    return uint64_t{round} * static_cast<uint32_t>(setup.term_length) + static_cast<uint32_t>(setup.term_offset);
+}
+
+// ---- the file ----
+
+inline LogGeometry image_geometry(const wire::SetupFrame &setup, uint32_t slots) {
+    LogGeometry g;
+    g.term_length = static_cast<uint32_t>(setup.term_length);
+    g.window = g.term_length / 2;
+    g.slot_count = slots;
+    g.initial_term_id = setup.initial_term_id;
+    g.stream = setup.stream;
+    g.start_position = join_of(setup) & ~uint64_t{g.term_length - 1};
+    g.max_frame = std::max<uint32_t>(2 * header_length, std::min(static_cast<uint32_t>(setup.mtu), g.term_length / 4));
+    return g;
+}
+
+// Everything below the join is padding, so that readers begin at the term's start.
+inline void begin_image(const Mapping &map, const wire::SetupFrame &setup, const LogGeometry &g) {
+    auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
+    const uint64_t join = join_of(setup);
+    if (const uint64_t room = join - g.start_position; room != 0) {
+        const TermBuffer buffer(map.bytes() + terms_offset(g.slot_count), g.term_length, g.max_frame, g.initial_term_id,
+                                g.stream);
+        FrameHeader *frame = buffer.frame(g.start_position);
+        buffer.write_header(frame, g.start_position, setup.session, 0);
+        frame->word0.relaxed(pack_word0(static_cast<uint32_t>(room), flags_whole, FrameType::pad));
+    }
+    control->sessions.value.relaxed(static_cast<uint32_t>(setup.session) | 1);
+    control->tail.value.relaxed(join);
+    control->limit.value.relaxed(join + 2 * uint64_t{g.term_length});
+}
+
+class HeldImage {
+  public:
+    // `file`: of the image; it lives in the entry at `index`.
+    HeldImage(int fd, const EndpointFile &endpoint, uint32_t index, uint64_t number, const wire::SetupFrame &setup)
+        : index_(index), number_(number), entry_(endpoint.entry(index)), setup_(setup),
+          log_(std::make_shared<TermLog>(fd, endpoint.uri() + " (" + endpoint.image_file(number) + ")")) {
+        const LogGeometry &g = log_->geometry();
+        if (g.term_length != static_cast<uint32_t>(setup.term_length) || g.initial_term_id != setup.initial_term_id ||
+            g.stream != setup.stream)
+            throw Error(Code::corrupt, log_->where() + ": an image of another session");
+        log_->attach(Role::exclusive, 0, [] {}); // to hold the log's lock; nothing is claimed
+    }
+
+    uint32_t index() const { return index_; }
+    uint64_t number() const { return number_; }
+    int32_t session() const { return setup_.session; }
+    const wire::SetupFrame &setup() const { return setup_; }
+    TermLog &log() const { return *log_; }
+    ImageEntry &entry() const { return entry_; }
+    bool listed() const { return entry_.number.relaxed() == number_; }
+    Terms terms() const {
+        const LogGeometry &g = log_->geometry();
+        return {log_->mapping()->bytes() + terms_offset(g.slot_count), g.term_length, static_cast<uint32_t>(setup_.mtu),
+                g.initial_term_id, g.stream};
+    }
+
+    // After a holder that died at any instruction, or gave up: whole frames are kept up to the first hole, everything
+    // behind it is zeroed. No reader can be behind that hole.
+    ImageState recover() {
+        const uint64_t join = join_of(setup_), start = log_->geometry().start_position;
+        const Terms terms = this->terms();
+        ImageState state;
+        state.clean = entry_.clean.relaxed();
+        state.status = entry_.status.relaxed();
+        state.received = entry_.received.relaxed();
+        state.replied = entry_.replied.relaxed();
+        state.proved = entry_.proved.relaxed() != 0;
+        lost_before_ = entry_.bytes_lost.relaxed();
+        if (const uint64_t end = entry_.end.relaxed(); end != no_end) state.end = end;
+        uint64_t at = log_->control().tail.value.relaxed();
+        const bool sound = at % frame_alignment == 0 && at >= join && state.status % frame_alignment == 0 &&
+                           state.status >= join && state.status <= at && state.clean >= at &&
+                           state.clean % frame_alignment == 0 && state.clean - start >= terms.size() &&
+                           state.clean - state.status <= terms.size();
+        if (!sound) throw Error(Code::corrupt, log_->where() + ": its positions were overwritten by something else");
+        while (at < state.clean) {
+            const uint64_t room = whole_frame(terms, at);
+            if (room == 0 || room > state.clean - at) break;
+            at += room;
+        }
+        state.rebuilt = at;
+        if (state.end && *state.end < at) state.end.reset();
+        if (at == state.clean) return state;
+        terms.frame(at)->word0.relaxed(0); // readers look at this word, and at nothing behind it
+        // Nothing was inserted beyond half a term behind the position in the entry: that is as far as a holder takes frames.
+        const uint64_t from = at + sizeof(FrameHeader::word0), to = std::min(state.clean, state.status + terms.term_length() / 2);
+        if (from < to) terms.clean(from, to);
+        return state;
+    }
+
+    // Tells readers in all processes, and the next holder. True if readers have news.
+    bool show(const Image &image) {
+        bool news = false;
+        if (image.rebuilt() != shown_) {
+            shown_ = image.rebuilt();
+            log_->control().tail.value.relaxed(shown_); // a subscription that begins here acquires each frame
+            news = true;
+        }
+        if (image.status_position() != entry_.status.relaxed()) {
+            entry_.status.relaxed(image.status_position());
+            // Subscriptions that come now find nothing that is older. Up to three terms before the limit may be gone.
+            log_->control().limit.value.relaxed(image.status_position() + 2 * log_->buffer().term_length());
+        }
+        entry_.high.relaxed(image.high());
+        entry_.received.relaxed(image.received_bytes());
+        entry_.replied.relaxed(image.replied_bytes());
+        entry_.proved.relaxed(image.proved() ? 1 : 0);
+        if (const uint64_t lost = lost_before_ + image.counts().bytes_lost; lost != entry_.bytes_lost.relaxed())
+            entry_.bytes_lost.relaxed(lost);
+        if (!(source_ == image.source())) write_source(entry_, source_ = image.source());
+        news |= write_description(entry_, image.description()); // a subscription may wait for it with all messages there
+        const bool stopped = image.state() == Image::State::draining;
+        const uint64_t end = stopped ? image.rebuilt() : image.end().value_or(no_end);
+        if (end != entry_.end.relaxed()) {
+            entry_.end.relaxed(end); // only its value counts: a subscription has read up to there by itself
+            news = true;
+        }
+        return news;
+    }
+
+    // How far every subscription has read, at most `rebuilt`. Waits for nobody: what stands in the way counts as not read.
+    // `all_joined`: whether each subscription of the endpoint has a slot here.
+    uint64_t consumed(const Image &image, bool all_joined) {
+        const uint64_t before = image.consumed();
+        if (!all_joined || !log_->acquire_lock(50'000)) return before;
+        const RobustLockGuard held(log_->control().lock.value);
+        uint64_t slowest = log_->slowest(image.rebuilt());
+        const bool stalls =
+            slowest < image.rebuilt() && image.high() + image.window() / 8 >= image.status_position() + image.window();
+        if (stalls && log_->drop_slow(slowest + log_->geometry().window + 1)) slowest = log_->slowest(image.rebuilt());
+        return std::max(before, slowest);
+    }
+    // A look without the lock: whether `consumed` is worth it.
+    uint64_t seems_consumed(uint64_t rebuilt) const { return log_->slowest(rebuilt); }
+
+    uint64_t moves = 0;   // of the subscriptions, as last looked at
+    bool showing = false; // the image tells its entry what it cleans
+
+  private:
+    uint64_t whole_frame(const Terms &terms, uint64_t at) const {
+        const FrameHeader *frame = terms.frame(at);
+        const uint64_t word0 = frame->word0.relaxed(); // the kernel's lock on the seat has ordered its writer before us
+        if (frame_length(word0) < static_cast<int32_t>(header_length) || frame_version(word0) != 0 ||
+            frame_type(word0) > static_cast<uint16_t>(FrameType::data) || frame->term_offset != terms.offset(at) ||
+            frame->term_id != terms.term_id(at))
+            return 0;
+        const uint64_t room = align_frame(static_cast<uint64_t>(frame_length(word0)));
+        return room <= terms.left_in_term(at) ? room : 0;
+    }
+
+    const uint32_t index_;
+    const uint64_t number_;
+    ImageEntry &entry_;
+    const wire::SetupFrame setup_;
+    const std::shared_ptr<TermLog> log_;
+    uint64_t shown_ = 0, lost_before_ = 0; // lost_before_: bytes, by the holders before
+    Address source_;
+};
+
+} // namespace penstock

@@ -1,0 +1,138 @@
+// All images of an endpoint as the holder of its seat has them: received into, shown to readers, consumed, and gone on with
+// after another holder. It knows no socket, no clock and no thread. docs/design/network_log.md.
+#pragma once
+
+#include "net/receive/image_place.hpp"
+#include "net/receive/receiver.hpp"
+
+namespace penstock {
+
+class HeldImages {
+  public:
+    static constexpr int64_t count_ns = 20'000'000;     // between two counts of the subscriptions, which senders are told
+    static constexpr int64_t readers_look_ns = 200'000; // first, while only readers elsewhere hold a sender up
+    static constexpr int64_t readers_look_max_ns = 10'000'000;
+
+    HeldImages(const EndpointFile &file, EndpointMembers &members, const ReceiverOptions &options, int64_t now)
+        : file_(file), members_(members), place_(file, members), receiver_(options, place_, now) {}
+
+    Receiver<ImagePlace> &receiver() { return receiver_; }
+    const Receiver<ImagePlace> &receiver() const { return receiver_; }
+    const ImagePlace &place() const { return place_; }
+    // The images stay as they are: the next holder goes on with them.
+    void hand_over() { place_.handing_over = true; }
+    // The subscriptions are counted again at the next turn.
+    void recount() { counted_at_ = 0; }
+    // When consumption has to be looked at again though nothing arrives.
+    int64_t next() const { return std::min(receiver_.next(), readers_at_); }
+
+    // Goes on with the images of the last holder.
+    void adopt() {
+        if (!members_.acquire_lock(members_.lock(), EndpointMembers::patience_to_join_ns))
+            throw Error(Code::busy, file_.uri() + ": a participant holds the channel's lock and does not run (stopped?)");
+        const RobustLockGuard held(members_.lock());
+        place_.handing_over = true; // if this fails at a later image, the first ones stay for the next try
+        const uint64_t last = file_.control().rare.last_number.relaxed();
+        bool listed = last == 0;
+        for (uint32_t index = 0; index < images_max; ++index) {
+            ImageEntry &entry = file_.entry(index);
+            const uint64_t number = entry.number.relaxed();
+            if (number == 0) continue;
+            listed |= number == last;
+            try {
+                wire::SetupFrame setup;
+                const OpenFile file = open_file(file_.image_file(number));
+                if (file.fd() < 0 && errno != ENOENT) fail_system("cannot open " + file_.image_file(number));
+                if (file.fd() < 0 || !read_setup(entry, setup)) throw Error(Code::corrupt, file_.uri() + ": an image is damaged");
+                auto image = std::make_unique<HeldImage>(file.fd(), file_, index, number, setup);
+                const ImageState state = image->recover();
+                place_.held.push_back(std::move(image));
+                receiver_.adopt(place_.held.back()->terms(), setup, read_source(entry), state).show_clean(entry.clean);
+            } catch (const Error &error) {
+                // Its last holder has died, but has not let go of everything yet; or the system has no room. It is tried again.
+                if (error.code == Code::busy || error.code == Code::system) throw;
+                // Damaged: its session begins again where its sender is.
+                remove_file(file_.image_file(number));
+                entry.number.relaxed(0);
+            }
+        }
+        place_.handing_over = false;
+        list_changed(file_.control());              // the last holder may have died before it said so
+        if (!listed) remove_image(file_, last);     // of a holder that died before it listed it
+        event_disturb(file_.control().event.value); // it may have died with a wake on its hands
+    }
+    // Moves on how far the images are consumed, as their subscriptions show.
+    void consume(int64_t now) {
+        if (now >= counted_at_) {
+            counted_at_ = now + count_ns;
+            const uint32_t readers = std::max(members_.readers(), 1u);
+            for (const auto &image : receiver_.images()) image->set_readers(readers);
+        }
+        bool waits = false;
+        for (const auto &image : receiver_.images()) {
+            HeldImage *held = place_.of(image->session());
+            if (held == nullptr || image->consumed() == image->rebuilt()) continue;
+            const bool ending = image->state() == Image::State::draining || (image->end() && image->rebuilt() >= *image->end());
+            const bool far = image->high() - image->status_position() >= image->window() / 2;
+            if (!ending && !far && image->rebuilt() - image->status_position() < image->window() / 4) continue; // no use to look
+            const uint64_t seems = held->seems_consumed(image->rebuilt());
+            if (seems - image->status_position() >= image->window() / 4 || (ending && seems > image->consumed())) {
+                bool joined = members_.all_seen(held->number());
+                if (!joined && reap(now)) joined = members_.all_seen(held->number());
+                image->consume(held->consumed(*image, joined));
+            }
+            waits |= (far && seems < image->rebuilt()) || (ending && image->consumed() < image->rebuilt());
+            if (waits && seems == held->moves) held->log().reap(); // nobody has moved: perhaps the slowest has died
+            if (seems != held->moves) {
+                held->moves = seems;
+                readers_ns_ = readers_look_ns;
+            }
+        }
+        if (!waits) readers_at_ = INT64_MAX;
+        else if (now >= readers_at_ || readers_at_ == INT64_MAX) {
+            readers_at_ = now + readers_ns_;
+            readers_ns_ = std::min(2 * readers_ns_, readers_look_max_ns);
+        }
+    }
+    // Tells readers what is new; true if there is something. `tell(news)` runs before readers see it.
+    template <class Tell> bool show(Tell &&tell) {
+        EndpointControl &control = file_.control();
+        bool news = false;
+        for (const auto &image : receiver_.images()) {
+            HeldImage *held = place_.of(image->session());
+            if (held == nullptr) continue;
+            if (!held->showing) {
+                held->showing = true;
+                image->show_clean(held->entry().clean);
+            }
+            news |= held->show(*image);
+        }
+        const uint64_t changes = control.changes.value.relaxed();
+        news |= changes != changes_;
+        changes_ = changes;
+        tell(news);
+        if (!news) return false;
+        // SYNC 29: pairs with SessionReaders::look; forbids the activity being visible before what was inserted
+        control.activity.value.release(control.activity.value.relaxed() + 1);
+        event_notify(control.event.value);
+        return true;
+    }
+
+  private:
+    bool reap(int64_t now) {
+        if (now < reap_at_ || !members_.acquire_lock(members_.lock(), EndpointMembers::patience_to_work_ns)) return false;
+        reap_at_ = now + reap_interval_ns;
+        const RobustLockGuard held(members_.lock());
+        return members_.reap();
+    }
+
+    const EndpointFile &file_;
+    EndpointMembers &members_;
+    ImagePlace place_;
+    Receiver<ImagePlace> receiver_;
+    uint64_t changes_ = 0;
+    int64_t reap_at_ = 0, counted_at_ = 0;
+    int64_t readers_at_ = INT64_MAX, readers_ns_ = readers_look_ns;
+};
+
+} // namespace penstock

@@ -1,0 +1,471 @@
+// An image: one remote session's log, rebuilt in three terms of memory. Datagrams are inserted at their position in any
+// order; gaps are asked for again. A state machine: the time and datagrams go in, datagrams come out. It knows no socket, no
+// clock and no members. After Aeron's publication image. docs/design/network_log.md.
+#pragma once
+
+#include "net/receive/image_state.hpp"
+#include "net/receive/loss_scan.hpp"
+#include "net/receive/round_trips.hpp"
+#include "net/wire/address.hpp"
+#include "net/wire/data_frame.hpp"
+#include "net/wire/extension_frame.hpp"
+#include "net/wire/nak_frame.hpp"
+#include "net/wire/rtt_frame.hpp"
+#include "net/wire/setup_frame.hpp"
+#include "net/wire/status_frame.hpp"
+#include "net/wire/terms.hpp"
+
+#include <optional>
+#include <string>
+
+namespace penstock {
+
+inline wire::StatusFrame make_status(const ReceiverOptions &options, int32_t session, uint8_t flags) {
+    auto frame = wire::make<wire::StatusFrame>(wire::Type::status, flags);
+    if (!options.group_tag) frame.start.length = wire::status_length;
+    frame.session = session;
+    frame.stream = options.stream;
+    frame.receiver = options.receiver;
+    frame.group_tag = options.group_tag.value_or(0);
+    return frame;
+}
+inline size_t status_size(const ReceiverOptions &options) {
+    return options.group_tag ? wire::tagged_status_length : wire::status_length;
+}
+
+// `Out`: send(address, bytes, length); false if it has no room now.
+class Image {
+  public:
+    enum class State { active, draining, leaving, gone };
+    static constexpr uint32_t farewells = 5;
+    // A sender sends nothing again that lies further back than this.
+    static uint64_t kept(const wire::SetupFrame &setup) {
+        return uint64_t{static_cast<uint32_t>(setup.term_length)} / 2 + static_cast<uint32_t>(setup.term_length) / 8;
+    }
+
+    // `terms`: zeroed. `setup`: checked by parse().
+    Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now)
+        : terms_(terms), options_(options), setup_(setup), source_(from),
+          join_((uint64_t{static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(setup.initial_term_id)} *
+                 terms.term_length()) +
+                static_cast<uint32_t>(setup.term_offset)),
+          window_(static_cast<uint32_t>(std::min<uint64_t>(options.window, terms.term_length() / 2))), ranges_(join_),
+          loss_(options.loss), high_(join_), bound_(join_), consumed_(join_), status_(join_),
+          clean_(join_ - terms.offset(join_) + terms.size()), heard_ns_(now), status_at_(now), rtt_at_(now) {}
+
+    // Goes on where another process stopped, which died or gave up.
+    Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now,
+          const ImageState &state)
+        : Image(terms, options, setup, from, now) {
+        ranges_ = Ranges(state.rebuilt);
+        high_ = bound_ = state.rebuilt;
+        consumed_ = status_ = std::min(state.status, state.rebuilt);
+        clean_ = state.clean;
+        end_ = state.end;
+        received_ = state.received;
+        replied_ = state.replied;
+        proved_ = state.proved;
+        passed_ = true; // how far is the sender?
+        told_ = 0;      // by the last holder: nobody knows what, and whether it arrived
+        several_ = true;
+    }
+
+    ImageState image_state() const { return {rebuilt(), status_, clean_, received_, replied_, proved_, end_}; }
+    // Tells it whenever memory may have been written beyond the last edge, before it is.
+    void show_clean(Atomic<uint64_t> &word) { shown_clean_ = &word; }
+    uint64_t status_position() const { return status_; }
+    uint64_t clean() const { return clean_; }
+    uint64_t received_bytes() const { return received_; }
+    uint64_t replied_bytes() const { return replied_; }
+
+    int32_t session() const { return setup_.session; }
+    const wire::SetupFrame &setup() const { return setup_; }
+    const Address &source() const { return source_; }
+    const Terms &terms() const { return terms_; }
+    uint64_t join() const { return join_; }
+    uint64_t rebuilt() const { return ranges_.floor(); } // everything below it is there
+    uint64_t high() const { return high_; }              // the highest position seen
+    uint64_t consumed() const { return consumed_; }
+    uint32_t window() const { return window_; }
+    const std::optional<uint64_t> &end() const { return end_; } // of the stream
+    State state() const { return state_; }
+    bool fallen() const {
+        return fallen_;
+    } // behind what the sender keeps, or the sender is another one: it may be joined at once
+    bool proved() const { return proved_; } // the source receives what is sent there
+    int64_t round_trip_ns() const { return round_trips_.usual_ns(); }
+    const std::string &description() const { return description_; }
+    const ImageCounts &counts() const { return counts_; }
+
+    // The slowest local reader's position; only forward, and never beyond what is rebuilt.
+    void consume(uint64_t position) {
+        if (position > consumed_ && position <= rebuilt()) consumed_ = position;
+    }
+
+    // How many subscriptions read here: the sender is told with the next status message.
+    void set_readers(uint32_t readers) {
+        if (readers == readers_) return;
+        readers_ = readers;
+        several_ |= readers > 1;
+        status_asked_ = true;
+    }
+
+    // ---- datagrams of this session ----
+
+    void on_setup(int64_t now, const Address &from, const wire::SetupFrame &setup) {
+        const bool same = setup.term_length == setup_.term_length && setup.initial_term_id == setup_.initial_term_id &&
+                          setup.mtu == setup_.mtu && setup.stream == setup_.stream;
+        uint64_t at = 0;
+        const bool found = terms_.find_position(setup.active_term_id, static_cast<uint32_t>(setup.term_offset), rebuilt(), at);
+        // Terms never change. Positions never go back, but a SETUP of the same source may be late.
+        const bool other = !same || (found && at < rebuilt() && !(from == source_));
+        if (other && state_ == State::active &&
+            now - heard_ns_ >= options_.moved_ns) { // another publication with the same number
+            fallen_ = true;
+            drain();
+        }
+        if (!same || state_ != State::active || !is_source(now, from, true)) {
+            ++counts_.strange;
+            return;
+        }
+        hear(now, sizeof setup);
+        status_asked_ = true;
+        if (!found) return;
+        if (at > rebuilt() + kept(setup_)) { // the sender has dropped some of the missing bytes
+            fallen_ = true;
+            drain();
+        } else if (at > rebuilt()) hear_of(at);
+    }
+
+    void on_data(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
+        if (!is_source(now, from, false)) {
+            ++counts_.strange;
+            return;
+        }
+        wire::DataRun run;
+        uint64_t at;
+        if (length > static_cast<size_t>(setup_.mtu) || !wire::parse(bytes, length, terms_.term_length(), run) ||
+            run.stream != setup_.stream || !terms_.find_position(run.term_id, run.term_offset, rebuilt(), at)) {
+            ++counts_.malformed;
+            return;
+        }
+        hear(now, length);
+        if (state_ != State::active) return;
+        if (run.room == 0) on_heartbeat(at, run.end_of_stream);
+        else on_frames(at, run, bytes, length);
+    }
+
+    void on_rtt(int64_t now, const Address &from, const wire::RttFrame &frame) {
+        const bool answer = (frame.start.flags & wire::flag_reply) == 0 && frame.receiver == options_.receiver;
+        if (!answer || !(from == source_)) {
+            ++counts_.strange;
+            return;
+        }
+        if (!round_trips_.answered(now, frame.echo, frame.delta)) { // doubled on the way, or very late
+            ++counts_.duplicates;
+            return;
+        }
+        proved_ = true;
+        rtt_at_ = now + (round_trips_.enough() ? options_.round_trip_ns : options_.status_ns / 10);
+        round_trip_asked_ = true;
+    }
+
+    void on_extension(const Address &from, uint16_t noun, std::string text) {
+        if (from == source_ && noun == wire::extension_description && description_.empty()) description_ = std::move(text);
+    }
+
+    // Sends what is due. `random()` gives 64 bits.
+    template <class Out, class Random> void tick(int64_t now, Out &out, Random &&random) {
+        if (state_ == State::gone) return;
+        if (state_ == State::active) {
+            if (end_ && consumed_ >= *end_) {
+                state_ = State::leaving;
+                status_at_ = now;
+            } else if (now - heard_ns_ >= options_.liveness_ns) drain();
+        }
+        if (state_ == State::active) {
+            send_status(now, out);
+            ask_setup(now, out);
+            ask_rtt(now, out, random);
+            if (round_trip_asked_) tell_round_trip(out);
+            scan(now, out, random);
+        } else if (state_ == State::leaving) say_farewell(now, out);
+        else if (consumed_ >= rebuilt()) state_ = State::gone;
+    }
+    int64_t next() const {
+        if (state_ == State::gone || state_ == State::draining) return INT64_MAX;
+        if (state_ == State::leaving) return status_at_;
+        int64_t next = status_is_due() ? INT64_MIN : std::min(status_at_, heard_ns_ + options_.liveness_ns);
+        if (end_ && consumed_ >= *end_) next = INT64_MIN;
+        if (!proved_ || round_trip_asked_) next = std::min(next, round_trip_asked_ ? INT64_MIN : rtt_at_);
+        if (passed_) next = std::min(next, setup_at_);
+        if (ranges_.whole() && high_ <= rebuilt()) return next;
+        return std::min(next, loss_.next() == INT64_MAX ? heard_ns_ + options_.loss.delay_ns : loss_.next());
+    }
+
+  private:
+    // Others may forge a session's datagrams, so they are taken from one source. It may move once it has been silent.
+    // Until the new source has proved itself, a word from the one that had takes the session back.
+    bool is_source(int64_t now, const Address &from, bool may_move) {
+        if (from == source_) return true;
+        const bool back = !proved_ && proved_source_ && *proved_source_ == from;
+        if (!back && (!may_move || now - heard_ns_ < options_.moved_ns)) return false;
+        if (proved_) proved_source_ = source_;
+        source_ = from;
+        proved_ = back;
+        round_trips_ = {};
+        received_ = replied_ = 0;
+        rtt_at_ = now;
+        return true;
+    }
+    void hear(int64_t now, size_t length) {
+        heard_ns_ = now;
+        received_ += length;
+        ++counts_.datagrams;
+        counts_.bytes += length;
+    }
+    // Inserted is what lies below it: memory is clean up to here.
+    uint64_t edge() const { return status_ + terms_.term_length() / 2; }
+
+    void on_heartbeat(uint64_t at, bool end_of_stream) {
+        ++counts_.heartbeats;
+        if (at < rebuilt()) return; // an old one
+        if (end_of_stream && !end_ && at >= ranges_.end() && at <= edge() + terms_.term_length()) {
+            end_ = at;
+            high_ = std::min(high_, at); // heartbeats may have lied
+            bound_ = std::min(bound_, at);
+        }
+        if (at > edge()) passed_ = true;
+        hear_of(at);
+    }
+    // Nothing more is taken; local readers read on to the last end of a frame that is known, also beyond the edge. The next image
+    // of this session begins there, and a sender sends nothing again from within a frame.
+    void drain() {
+        state_ = State::draining;
+        make_clean(bound_);
+        give_up(bound_);
+    }
+    // The sender is there. Gaps are asked for up to the edge.
+    void hear_of(uint64_t at) {
+        if (end_) at = std::min(at, *end_);
+        high_ = std::max(high_, std::min(at, edge()));
+        if (at <= edge() + terms_.term_length()) bound_ = std::max(bound_, at); // as far as memory can be clean
+    }
+    void see(uint64_t to) {
+        high_ = std::max(high_, to);
+        bound_ = std::max(bound_, to);
+    }
+
+    void on_frames(uint64_t at, const wire::DataRun &run, const uint8_t *bytes, size_t length) {
+        const uint64_t to = at + run.room;
+        if (to <= rebuilt()) {
+            ++counts_.duplicates;
+            return;
+        }
+        if (at + length > edge() || (end_ && to > *end_)) {
+            ++counts_.overruns;
+            passed_ = true;
+            return;
+        }
+        see(to);
+        make_clean(to); // padding may reach beyond the window
+        if (ranges_.is_free(at, to)) {
+            if (ranges_.add(at, to)) insert(at, bytes, length);
+            else ++counts_.overruns;
+            return;
+        }
+        uint64_t fresh = 0;
+        wire::each_frame(bytes, length, [&](const wire::DataFrame &frame, uint32_t room) {
+            const uint64_t from = at + room;
+            if (!ranges_.is_free(from, from + frame.room)) {
+                counts_.overlaps += ranges_.has(from, from + frame.room) ? 0 : 1;
+                return;
+            }
+            if (!ranges_.add(from, from + frame.room)) return;
+            insert(from, bytes + frame.at, frame.wire);
+            ++fresh;
+        });
+        if (fresh == 0) ++counts_.duplicates;
+    }
+
+    // A run of frames whose place is free. Only its first length makes it reachable, so that is stored last.
+    void insert(uint64_t at, const uint8_t *bytes, size_t length) {
+        auto *to = reinterpret_cast<uint8_t *>(terms_.frame(at));
+        uint64_t word0;
+        std::memcpy(&word0, bytes, sizeof word0);
+        copy_in(to + sizeof word0, bytes + sizeof word0, length - sizeof word0);
+        // SYNC 1: pairs with LogReader::look; forbids the length being seen before header and payload
+        terms_.frame(at)->word0.release(word0);
+    }
+
+    bool status_is_due() const { return status_asked_ || consumed_ - status_ >= window_ / 4; }
+
+    template <class Out> void send_status(int64_t now, Out &out) {
+        const bool in_time = now >= status_at_;
+        if (!status_is_due() && !in_time) return;
+        make_clean(consumed_ + terms_.term_length() / 2);
+        status_ = consumed_;
+        status_at_ = now + (proved_ ? options_.status_ns : options_.status_ns / 10); // a sender that never heard of us goes on
+        status_asked_ = false;
+        if (send(out, status(0), status_size(options_), proof)) ++counts_.statuses;
+        if (readers_ != told_ || (in_time && several_)) tell_readers(out);
+    }
+    // The sender does not send anything again sooner. Told after each measurement, which is made where something is missing.
+    template <class Out> void tell_round_trip(Out &out) {
+        const auto told = static_cast<uint32_t>(std::min<int64_t>(round_trips_.usual_ns(), UINT32_MAX));
+        const std::string frame =
+            wire::write_extension(wire::extension_round_trip, session(), setup_.stream, std::to_string(told));
+        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), proof)) round_trip_asked_ = false;
+    }
+    template <class Out> void tell_readers(Out &out) {
+        const std::string frame =
+            wire::write_extension(wire::extension_readers, session(), setup_.stream, std::to_string(readers_));
+        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), proof)) told_ = readers_;
+    }
+    wire::StatusFrame status(uint8_t flags) const {
+        wire::StatusFrame frame = make_status(options_, session(), flags);
+        frame.term_id = terms_.term_id(consumed_);
+        frame.term_offset = static_cast<int32_t>(terms_.offset(consumed_));
+        frame.window = static_cast<int32_t>(window_);
+        return frame;
+    }
+
+    // Before the sender is told that it may go on: what it may send next finds zeros, and so does a reader behind it.
+    void make_clean(uint64_t end) {
+        const uint64_t to = end + header_length;
+        if (to <= clean_) return;
+        terms_.clean(clean_ - terms_.size(), to - terms_.size());
+        clean_ = to;
+        if (shown_clean_ == nullptr) return;
+        shown_clean_->relaxed(to);
+        full_fence(); // SYNC -: of all orders only the compiler's: a process that dies behind this has stored it
+    }
+
+    // The sender is further than it was told to go: does it still keep what is missing here? Its SETUP tells.
+    template <class Out> void ask_setup(int64_t now, Out &out) {
+        if (!passed_ || now < setup_at_) return;
+        passed_ = false;
+        setup_at_ = now + options_.status_ns;
+        if (send(out, make_status(options_, session(), wire::flag_send_setup), status_size(options_), proof))
+            ++counts_.setup_requests;
+    }
+
+    template <class Out> void say_farewell(int64_t now, Out &out) {
+        if (now < status_at_) return;
+        if (said_ == farewells) {
+            state_ = State::gone;
+            return;
+        }
+        if (send(out, status(wire::flag_leaving), status_size(options_), 0)) ++counts_.statuses;
+        ++said_;
+        status_at_ = now + options_.status_ns;
+    }
+
+    // Proof that the source is there: it sends a number back that it cannot guess.
+    template <class Out, class Random> void ask_rtt(int64_t now, Out &out, Random &&random) {
+        const bool misses = options_.reliable && (!ranges_.whole() || high_ > rebuilt());
+        if ((proved_ && !misses) || now < rtt_at_) return;
+        const auto number = static_cast<int64_t>(random() | 1);
+        auto frame = wire::make<wire::RttFrame>(wire::Type::rtt, wire::flag_reply);
+        frame.session = session();
+        frame.stream = setup_.stream;
+        frame.echo = number;
+        frame.receiver = options_.receiver;
+        if (send(out, frame, sizeof frame, 0)) {
+            ++counts_.rtt_requests;
+            round_trips_.asked(now, number);
+        }
+        rtt_at_ = now + round_trips_.wait_ns(options_.status_ns / 10, options_.status_ns);
+    }
+
+    template <class Out, class Random> void scan(int64_t now, Out &out, Random &&random) {
+        loss_.scan(now, ranges_, high_, random, [&](uint64_t from, uint64_t to) {
+            if (!options_.reliable) {
+                lose(from, to);
+                return;
+            }
+            auto frame = wire::make<wire::NakFrame>(wire::Type::nak);
+            frame.session = session();
+            frame.stream = setup_.stream;
+            frame.term_id = terms_.term_id(from);
+            frame.term_offset = static_cast<int32_t>(terms_.offset(from));
+            frame.length = static_cast<int32_t>(std::min(to - from, terms_.left_in_term(from)));
+            if (send(out, frame, sizeof frame, proof + status_size(options_))) ++counts_.naks;
+        });
+    }
+
+    void give_up(uint64_t high) {
+        while (rebuilt() < high) {
+            ranges_.gaps(high, [&](uint64_t from, uint64_t to) {
+                lose(from, to);
+                return false; // the ranges have changed
+            });
+        }
+    }
+    // A gap is lost: padding for the readers, one pad per term, and a count for people.
+    void lose(uint64_t from, uint64_t to) {
+        ++counts_.losses;
+        counts_.bytes_lost += to - from;
+        for (uint64_t step; from < to; from += step) {
+            step = std::min(to - from, terms_.left_in_term(from));
+            pad(from, step);
+        }
+    }
+    void pad(uint64_t at, uint64_t room) {
+        FrameHeader *frame = terms_.frame(at);
+        terms_.write_header(frame, at, session(), 0);
+        // SYNC 1: pairs with LogReader::look, LogReader::pass_lost; forbids the length being seen before the memory behind the
+        // padding is clean
+        frame->word0.release(pack_word0(static_cast<uint32_t>(room), flags_whole | flag_lost, FrameType::pad));
+        ranges_.add(at, at + room);
+    }
+
+    // At most three times what came from a source goes there until it has proved that it sent it. `left`: bytes that stay for
+    // what matters more. The proof comes first, since it ends the limit, then status messages, then NAKs, which are many.
+    static constexpr size_t proof = sizeof(wire::RttFrame);
+    template <class Out, class Frame> bool send(Out &out, const Frame &frame, size_t length, size_t left) {
+        return send_bytes(out, wire::bytes_of(frame), length, left);
+    }
+    template <class Out> bool send_bytes(Out &out, const uint8_t *bytes, size_t length, size_t left) {
+        if (!proved_ && replied_ + length + left > 3 * received_) {
+            ++counts_.held;
+            return false;
+        }
+        if (!out.send(source_, bytes, length)) {
+            ++counts_.no_room;
+            return false;
+        }
+        replied_ += length;
+        return true;
+    }
+
+    const Terms terms_;
+    const ReceiverOptions &options_;
+    const wire::SetupFrame setup_;
+    Address source_;
+    std::optional<Address> proved_source_; // before the session moved
+    const uint64_t join_;
+    const uint32_t window_;
+    Ranges ranges_;
+    LossScan loss_;
+    uint64_t high_;  // asked for up to here, which may be within a frame
+    uint64_t bound_; // the last known end of a frame
+    uint64_t consumed_;
+    uint64_t status_; // the position of the last status message
+    uint64_t clean_;  // memory is zero from what has arrived up to here
+    std::optional<uint64_t> end_;
+    int64_t heard_ns_, status_at_, rtt_at_, setup_at_ = INT64_MIN;
+    RoundTrips round_trips_;
+    uint64_t received_ = 0, replied_ = 0; // bytes, from and to the source
+    uint32_t said_ = 0;
+    uint32_t readers_ = 1, told_ = 1;
+    bool several_ = false; // more than one have read here: the sender is told again and again, since a frame may be lost
+    State state_ = State::active;
+    bool status_asked_ = true, proved_ = false, round_trip_asked_ = false;
+    bool passed_ = false, fallen_ = false; // the sender is beyond the window; and beyond what it sends again
+    Atomic<uint64_t> *shown_clean_ = nullptr;
+    std::string description_;
+    ImageCounts counts_;
+};
+
+} // namespace penstock

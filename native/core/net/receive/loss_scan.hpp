@@ -1,0 +1,76 @@
+// When a receiver asks for its gaps again: shortly after it sees one, and again while it stays, later and later. Over
+// multicast each receiver waits a random time first, so that one request serves all.
+#pragma once
+
+#include "net/receive/ranges.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace penstock {
+
+struct LossOptions {
+    int64_t delay_ns = 0;                // before the first NAK of a gap
+    int64_t spread_ns = 0;               // over multicast: a random time up to this on top of it
+    int64_t repeat_ns = 100'000;         // between NAKs of the same gap, at first
+    int64_t repeat_max_ns = 10'000'000;  // and at last
+    uint32_t repeats_before_backoff = 8; // then each wait is twice as long as the one before
+};
+
+class LossScan {
+  public:
+    static constexpr size_t gaps_max = 8; // that are followed at a time, the lowest ones
+
+    explicit LossScan(const LossOptions &options) : options_(options) {}
+
+    // Calls `ask(from, to)` for each gap below `high` that is due. `random()` gives 64 bits.
+    template <class Random, class Ask> void scan(int64_t now, const Ranges &ranges, uint64_t high, Random &&random, Ask &&ask) {
+        if (count_ == 0 && ranges.whole() && high <= ranges.floor()) return;
+        std::array<Gap, gaps_max> found;
+        size_t count = 0;
+        ranges.gaps(high, [&](uint64_t from, uint64_t to) {
+            found[count++] = follow(now, from, to, random);
+            return count < gaps_max;
+        });
+        gaps_ = found;
+        count_ = count;
+        for (size_t i = 0; i < count_; ++i) {
+            Gap &gap = gaps_[i];
+            if (now < gap.due) continue;
+            ask(gap.from, gap.to);
+            const uint32_t over = std::max(gap.asked, options_.repeats_before_backoff) - options_.repeats_before_backoff;
+            gap.due = now + std::min(options_.repeat_max_ns, options_.repeat_ns << std::min(over, 20u));
+            ++gap.asked;
+        }
+    }
+    // When a gap that is followed is due.
+    int64_t next() const {
+        int64_t next = INT64_MAX;
+        for (size_t i = 0; i < count_; ++i) next = std::min(next, gaps_[i].due);
+        return next;
+    }
+
+  private:
+    struct Gap {
+        uint64_t from = 0, to = 0;
+        int64_t due = 0;
+        uint32_t asked = 0;
+    };
+
+    template <class Random> Gap follow(int64_t now, uint64_t from, uint64_t to, Random &&random) {
+        for (size_t i = 0; i < count_; ++i) {
+            if (gaps_[i].from != from) continue;
+            gaps_[i].to = to;
+            return gaps_[i];
+        }
+        const int64_t spread =
+            options_.spread_ns == 0 ? 0 : static_cast<int64_t>(random() % static_cast<uint64_t>(options_.spread_ns));
+        return {from, to, now + options_.delay_ns + spread, 0};
+    }
+
+    const LossOptions options_;
+    std::array<Gap, gaps_max> gaps_;
+    size_t count_ = 0;
+};
+
+} // namespace penstock

@@ -1,0 +1,52 @@
+// The files of the other endpoints of a port, in the same folder: FOLDER/HOST:PORT@STREAM.udp. Their content decides, not
+// their names.
+#pragma once
+
+#include "net/io/socket.hpp"
+#include "net/receive/endpoint_members.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace penstock {
+
+struct PortFile {
+    std::string path; // as an EndpointFile takes it
+    int32_t stream;
+    bool held; // another process has its seat
+};
+
+// Whether streams of this address can share a socket. Over multicast each has its own.
+inline bool shares_port(const UdpEndpointOptions &o) { return o.at.port != 0 && !is_multicast(o.at); }
+
+// Those with subscriptions.
+inline std::vector<PortFile> others_of_port(const EndpointFile &own) {
+    std::vector<PortFile> found;
+    const std::filesystem::path file = own.file();
+    const std::string name = file.filename(), ending = file.extension();
+    const std::string mark = ":" + std::to_string(own.options().at.port) + "@";
+    if (!shares_port(own.options()) || name.find(mark) == std::string::npos) return found;
+    std::string uri = own.path()[0] == '/' ? "" : own.uri(); // without the part that differs
+    uri = uri.substr(0, uri.size() - std::min(uri.size(), file.stem().string().size()));
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(file.parent_path(), error), end; !error && at != end; at.increment(error)) {
+        const std::string other = at->path().filename();
+        if (other == name || at->path().extension() != ending || other.find(mark) == std::string::npos) continue;
+        try {
+            const OpenFile opened = open_file(at->path());
+            if (opened.fd() < 0) continue;
+            std::string stem = at->path().stem();
+            std::replace(stem.begin(), stem.end(), '@', '/');
+            const std::string path = uri.empty() ? at->path().string() : uri + stem + " (" + at->path().string() + ")";
+            const EndpointFile about(opened.fd(), path);
+            EndpointMembers members(opened.fd(), about);
+            if (about.options().at == own.options().at && members.subscriptions() != 0)
+                found.push_back({path, about.options().stream, members.seat().taken_by_other(lock_byte::writer)});
+        } catch (const Error &) { // it goes just now, or is no endpoint's
+        }
+    }
+    return found;
+}
+
+} // namespace penstock

@@ -1,0 +1,325 @@
+// The sessions that a subscription on the network reads: one log reader for each image of its endpoint, all of them in turn. It
+// knows the list of images and no socket. One thread at a time. docs/design/network_log.md.
+#pragma once
+
+#include "log/log_reader.hpp"
+#include "net/receive/endpoint_members.hpp"
+#include "net/receive/held_image.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace penstock {
+
+// For the bridge's thread, beside the reader.
+class UdpWatch {
+  public:
+    explicit UdpWatch(const EndpointFile &file) : map_(file.mapping()), control_(file.control()) {
+        seen_.relaxed(0);
+        held_.relaxed(0);
+    }
+    Atomic<uint32_t> &event() const { return control_.event.value; }
+    // Whether something has come since the reader found nothing. Not while it has a message that it may not give yet: a wait
+    // would not sleep.
+    bool readable() const { return held_.relaxed() == 0 && control_.activity.value.relaxed() != seen_.relaxed(); }
+    bool held() const { return held_.relaxed() != 0; }
+    void hold(bool held) { held_.relaxed(held); }
+    void saw(uint64_t activity) { seen_.relaxed(activity); }
+    uint64_t seen() const { return seen_.relaxed(); }
+
+  private:
+    const std::shared_ptr<Mapping> map_;
+    EndpointControl &control_;
+    Atomic<uint64_t> seen_;
+    Atomic<uint32_t> held_; // only its value counts
+};
+
+class SessionReaders {
+  public:
+    static constexpr uint64_t fair_bytes = 64 * 1024; // of one session, while others wait
+    static constexpr size_t left_max = 1024;
+
+    // It stays the same when a session that fell silent goes on in another image, and at no other time.
+    struct Publication {
+        int32_t session = 0, initial_term_id = 0;
+        uint32_t term_length = 0, mtu = 0;
+        Address source;
+        bool operator==(const Publication &) const = default;
+    };
+    // A session that this subscription reads.
+    struct Open {
+        uint64_t number, join;
+        uint32_t index;
+        int32_t session;
+        Publication from;
+        uint64_t skipped = 0; // bytes between the image before and this one: its sender had dropped them
+        std::unique_ptr<LogReader> reader;
+        const Message *reader_message = nullptr;
+        uint32_t held = 0; // messages that are lent
+    };
+
+    // `start`: where in sessions that are there already; others are read from where they are joined.
+    SessionReaders(Start start, uint64_t drop_after_ns) : start_(start), drop_after_ns_(drop_after_ns) {}
+
+    // ---- coming and going ----
+
+    // Becomes a subscription of the endpoint. refresh() joins its images. `receiver`: the endpoint's id, if it begins to be used.
+    void join(int fd, const EndpointFile &file, uint64_t receiver) {
+        file_ = &file;
+        members_ = std::make_unique<EndpointMembers>(fd, file);
+        watch_ = std::make_shared<UdpWatch>(file);
+        const EndpointControl &control = file.control();
+        members_->attach(MemberRole::subscription, [&] {
+            members_->reap();
+            if (members_->subscriptions() == 0) forget_images(file, receiver);
+            number_at_join_ = control.rare.last_number.relaxed();
+            sessions_at_join_ = control.rare.sessions.relaxed();
+        });
+        changes_ = control.changes.value.relaxed() - 1;
+        seen_ = 0;
+    }
+    const Seat &seat() const { return members_->seat(); }
+    bool attached() const { return members_ && members_->attached(); }
+    bool forked() const { return members_->forked(); }
+    uint32_t mine() const { return members_->mine(); } // its slot
+    void leave() {
+        for (const auto &one : open_) one->reader->log().detach();
+        members_->detach([] {});
+    }
+    // Joining has failed: there is no subscription.
+    void give_up() {
+        open_.clear();
+        if (members_) members_->detach([] {});
+    }
+    // In a forked child: all slots are its parent's.
+    void forget() {
+        for (const auto &one : open_) one->reader->log().forget_slot();
+        if (members_) members_->forget();
+        open_.clear();
+    }
+
+    // Joins the images that are new in the list.
+    void refresh() {
+        // SYNC 30: pairs with list_changed; forbids looking at the list before the count of its changes: an image that came in
+        // between would be taken for seen
+        const uint64_t changes = control().changes.value.acquire();
+        uint64_t newest = 0;
+        trouble_.reset();
+        for (uint32_t index = 0; index < images_max; ++index) {
+            const ImageEntry &entry = file_->entry(index);
+            // SYNC 27: pairs with ImagePlace::make; forbids reading the entry's words before its number
+            const uint64_t number = entry.number.acquire();
+            newest = std::max(newest, number);
+            if (number == 0 || find(number) != nullptr) continue;
+            try {
+                read_image(index, number, entry);
+            } catch (const Error &error) { // no descriptor or memory for it: the others go on
+                if (error.code != Code::system) throw;
+                trouble_ = error;
+            }
+        }
+        if (trouble_) return;
+        members_->me().subscriber.reads.relaxed(1); // an image that comes now is read from its join
+        changes_ = changes;
+        watch_->saw(control().activity.value.relaxed() - 1);      // look at all of them
+        if (control().changes.value.relaxed() != changes) return; // an older one may have come where this has looked already
+        if (newest > seen_) members_->me().subscriber.seen.relaxed(seen_ = newest); // ordered by the locks of those images' logs
+    }
+
+    // ---- reading ----
+
+    // The next message, or null. Its frame stays readable until take(); an assembled one until the next look().
+    const Message *look() {
+        if (control().changes.value.relaxed() != changes_ && !trouble_) refresh();
+        if (current_ < open_.size() && (in_turn_ < fair_bytes || open_.size() == 1))
+            if (const Message *message = look_at(current_)) return message;
+        // SYNC 29: pairs with HeldImages::show; forbids looking at images before the activity: a message that
+        // came in between would be taken for seen
+        const uint64_t activity = control().activity.value.acquire();
+        if (activity == watch_->seen() && in_turn_ < fair_bytes) {
+            if (trouble_) refresh(); // perhaps there is room now
+            return nullptr;
+        }
+        for (size_t i = 1; i <= open_.size(); ++i) {
+            const size_t at = (current_ + i) % open_.size();
+            const Message *message = look_at(at);
+            if (message == nullptr) continue;
+            current_ = at;
+            in_turn_ = 0;
+            return message;
+        }
+        in_turn_ = 0;
+        watch_->saw(activity);
+        forget_ended();
+        return nullptr;
+    }
+    // Passes the message that look() returned; how far that was.
+    uint64_t take() {
+        Open &from = *open_[current_];
+        const uint64_t before = from.reader->position(), bytes = from.reader_message->length;
+        from.reader->take();
+        last_position_ = from.reader->position();
+        members_->me().subscriber.messages.bump(1);
+        members_->me().subscriber.bytes.bump(bytes);
+        in_turn_ += last_position_ - before;
+        return last_position_ - before;
+    }
+    // After take(): shows where that session is read.
+    void show_position() { open_[current_]->reader->show_position(); }
+    void show_positions() {
+        for (const auto &one : open_) one->reader->show_position();
+    }
+    bool readable() const {
+        return std::any_of(open_.begin(), open_.end(), [](const auto &one) { return one->reader->readable(); });
+    }
+    // After a look that found nothing: this subscription has seen a session, and all that it has seen have ended.
+    bool ended() const {
+        // SYNC 31: pairs with ImagePlace::make; forbids looking at the list's changes before the count of sessions: a new session
+        // would be taken for one that has come and gone
+        const bool others = control().rare.sessions.acquire() != sessions_at_join_;
+        if (control().changes.value.relaxed() != changes_) return false;
+        return (seen_any_ || others) && std::all_of(open_.begin(), open_.end(), [&](const auto &one) { return is_over(*one); });
+    }
+
+    // Why a session could not be joined; it is tried again when there is nothing to read.
+    const std::optional<Error> &trouble() const { return trouble_; }
+
+    // ---- looking ----
+
+    const std::vector<std::unique_ptr<Open>> &all() const { return open_; }
+    const std::shared_ptr<UdpWatch> &watch() const { return watch_; }
+    bool has_news() const { return control().changes.value.relaxed() != changes_; }
+    void count(uint64_t messages, uint64_t bytes) {
+        members_->me().subscriber.messages.bump(messages);
+        members_->me().subscriber.bytes.bump(bytes);
+    }
+    // Of one session, for a recorder: passes the padding for what was lost on the way. How many bytes.
+    uint64_t pass_lost(LogReader &reader) {
+        const uint64_t gone = reader.pass_lost();
+        if (gone != 0) members_->me().subscriber.bytes_lost.bump(gone);
+        return gone;
+    }
+    Open *find(uint64_t number) const {
+        for (const auto &one : open_)
+            if (one->number == number) return one.get();
+        return nullptr;
+    }
+    Open *session(int32_t session) const {
+        if (current_ < open_.size() && open_[current_]->session == session) return open_[current_].get();
+        for (const auto &one : open_)
+            if (one->session == session) return one.get();
+        return nullptr;
+    }
+    // Of the only session, or of the one that was read last.
+    uint64_t position() const { return open_.size() == 1 ? open_[0]->reader->position() : last_position_; }
+    uint64_t lost() const {
+        uint64_t sum = lost_;
+        for (const auto &one : open_) sum += one->reader->lost();
+        return sum;
+    }
+    uint64_t incomplete() const {
+        uint64_t sum = incomplete_;
+        for (const auto &one : open_) sum += one->reader->incomplete();
+        return sum;
+    }
+    // Whether nothing more comes, and all was read.
+    bool is_over(const Open &one) const {
+        const ImageEntry &entry = file_->entry(one.index);
+        // Only the values count, in any order: an entry is given to another image when all that read this one have read it whole.
+        const uint64_t end = entry.end.relaxed();
+        if (entry.number.relaxed() != one.number) return !one.reader->readable();
+        return one.reader->position() >= end;
+    }
+
+  private:
+    struct Left {
+        Publication from;
+        uint64_t end; // where it was read last
+    };
+
+    EndpointControl &control() const { return file_->control(); }
+    const Message *look_at(size_t at) {
+        Open &one = *open_[at];
+        const uint64_t before = one.reader->lost();
+        one.reader_message = one.reader->look();
+        if (const uint64_t gone = one.reader->lost() - before; gone != 0) members_->me().subscriber.bytes_lost.bump(gone);
+        return one.reader_message;
+    }
+
+    void read_image(uint32_t index, uint64_t number, const ImageEntry &entry) {
+        const std::string path = file_->image_file(number);
+        const OpenFile file = open_file(path);
+        if (file.fd() < 0) {
+            if (errno != ENOENT) fail_system("cannot open " + path);
+            return; // it has ended already
+        }
+        auto log = std::make_shared<TermLog>(file.fd(), file_->uri() + " (" + path + ")");
+        const Start start = number > number_at_join_ ? Start{Start::From::earliest, 0} : start_;
+        auto one = std::make_unique<Open>();
+        one->number = number;
+        one->index = index;
+        one->session = static_cast<int32_t>(entry.session.relaxed());
+        one->from = {one->session, log->geometry().initial_term_id, log->geometry().term_length, entry.mtu.relaxed(),
+                     read_source(entry)};
+        one->reader = std::make_unique<LogReader>(log, start, drop_after_ns_);
+        log->only_read();
+        one->join = one->reader->position();
+        if (wire::SetupFrame setup; read_setup(entry, setup)) one->skipped = skipped_before(one->from, join_of(setup));
+        lost_ += one->skipped;
+        if (one->skipped != 0) members_->me().subscriber.bytes_lost.bump(one->skipped);
+        open_.push_back(std::move(one));
+        seen_any_ = true;
+    }
+    // The same publication may have been read before, until it fell silent or the receiver fell behind: what lies between is
+    // lost. Each subscription knows by itself, so the holder of the socket may change meanwhile.
+    uint64_t skipped_before(const Publication &from, uint64_t join) const {
+        uint64_t end = join;
+        for (const Left &old : left_)
+            if (old.from == from) end = old.end;
+        for (const auto &old : open_)
+            if (old->from == from) end = end_of(*old);
+        return join > end ? join - end : 0;
+    }
+    // How far the messages of an image go that gets no more of them.
+    uint64_t end_of(const Open &one) const {
+        const ImageEntry &entry = file_->entry(one.index);
+        // Only the values count, as in is_over(): an image that is listed no more was read whole.
+        const uint64_t end = entry.end.relaxed();
+        return entry.number.relaxed() == one.number && end != no_end ? end : one.reader->position();
+    }
+    // A session that has ended is not looked at any more, once nothing of it is lent.
+    void forget_ended() {
+        for (size_t i = 0; i < open_.size();) {
+            Open &one = *open_[i];
+            const bool gone = file_->entry(one.index).number.relaxed() != one.number;
+            if (!gone || one.held != 0 || one.reader->readable()) {
+                ++i;
+                continue;
+            }
+            lost_ += one.reader->lost();
+            incomplete_ += one.reader->incomplete();
+            if (left_.size() == left_max) left_.erase(left_.begin());
+            left_.push_back({one.from, one.reader->position()});
+            one.reader->log().detach();
+            open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
+            current_ = 0;
+        }
+    }
+
+    const Start start_;
+    const uint64_t drop_after_ns_;
+    const EndpointFile *file_ = nullptr;
+    std::unique_ptr<EndpointMembers> members_;
+    std::shared_ptr<UdpWatch> watch_;
+    std::vector<std::unique_ptr<Open>> open_;
+    std::vector<Left> left_; // sessions that it reads no more; newest last
+    size_t current_ = 0;
+    uint64_t changes_ = 0, seen_ = 0, number_at_join_ = 0, sessions_at_join_ = 0, in_turn_ = 0;
+    uint64_t last_position_ = 0, lost_ = 0, incomplete_ = 0;
+    bool seen_any_ = false;
+    std::optional<Error> trouble_;
+};
+
+} // namespace penstock

@@ -1,0 +1,380 @@
+// A publication's way out: its log, the sender over it, a socket. The writer turns it, under a lock that is only ever tried;
+// else the keeper does. The log is an ordinary one of shared memory; the sender takes part in it as a subscription, so that
+// writers are as far ahead of it as the log's window allows. docs/design/network_log.md.
+#pragma once
+
+#include "log/log_writer.hpp"
+#include "net/io/caller.hpp"
+#include "net/io/new_file.hpp"
+#include "net/io/receive_batch.hpp"
+#include "net/io/send_batch.hpp"
+#include "net/io/udp_options.hpp"
+#include "net/send/destinations.hpp"
+#include "net/send/sender.hpp"
+
+#include <cstdio>
+
+namespace penstock {
+
+class Outgoing final : public Kept {
+  public:
+    static constexpr int64_t hear_ns = 50'000;       // so often at least, while it is turned at all
+    static constexpr int64_t pause_ns = 50'000;      // a writer that has paused so long leaves the socket to the keeper
+    static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, however lately the last ones were
+    static constexpr int64_t retry_ns = 1'000'000;   // when the system had no room
+    static constexpr int64_t ask_ns = 100'000'000;   // between two looks whether somebody listens on another machine
+    static constexpr int ticks_max = 16;
+    static constexpr int64_t show_counts_ns = 1'000'000; // between two looks that others get at the counts
+
+    Outgoing(const std::string &uri, const std::string &prefix, const UdpWriterOptions &options, int32_t session, NetCalls &calls)
+        : options_(options), uri_(uri), session_(session), path_(path_of(prefix, session)), counts_path_(counts_path_of(path_)),
+          where_(uri + " (" + path_ + ")"), file_(make_log()), log_(std::make_shared<TermLog>(file_.fd(), where_)),
+          map_(log_->mapping()), socket_(options.to, uri), out_(socket_, calls, terms_at(), log_->buffer().size()), calls_(calls),
+          sender_(terms(), sender_options(), options.start_position, monotonic_ns()), caller_(calls),
+          burst_(std::clamp<uint64_t>(options.window / 4, options.mtu, burst_max)) {
+        open_socket(uri, calls);
+        const OpenFile counts = make_file(counts_path_, counts_file_size, [](int) {});
+        counts_map_ = std::make_unique<Mapping>(counts.fd(), counts_file_size, true);
+        log_->attach(Role::subscription, 0, [&] {
+            // SYNC -: under the lock; the sender has read nothing yet
+            log_->me().reader.position.release(options_.start_position);
+        });
+        sent_.relaxed(options_.start_position);
+        receivers_.relaxed(0);
+    }
+
+    int32_t session() const { return session_; }
+    const std::string &where() const { return where_; }
+    const std::string &path() const { return path_; }
+    int fd() const { return file_.fd(); }
+    const std::shared_ptr<Mapping> &mapping() const { return map_; }
+    Caller &caller() { return caller_; }
+    uint64_t sent() const { return sent_.relaxed(); }
+    uint32_t receivers() const { return receivers_.relaxed(); } // that were heard of lately
+    // The same, after a look whether somebody listens there. Of another machine the answer comes later, if at all: that is asked
+    // once in a while.
+    uint32_t ask_receivers(int64_t now) {
+        if (receivers() == 0 || !connected_) return receivers();
+        const std::lock_guard hold(turning_);
+        if (removed_ || (!stays_here_ && now - asked_ns_ < ask_ns)) return receivers();
+        asked_ns_ = now;
+        sender_.ask_heartbeat();
+        turn_held(now, true, true); // all that it said before it died comes first
+        turn_held(now, true, true); // now the system has said that nobody is there
+        return receivers();
+    }
+    uint64_t burst() const { return burst_; }
+    // How long messages wait that the writer has left behind, for others to come: then the keeper sends them. A keeper that comes
+    // in vain, since the writer goes on, comes later the next time.
+    int64_t rescue_ns() const { return std::min(2 * look_ns_.load(), Keeper::caller_ns); }
+    const std::string &warning() const { return warning_; }
+
+    // One duty cycle, if nobody else turns it now. `hear`: looks at the socket in any case.
+    bool turn(int64_t now, bool hear) {
+        if (!turning_.try_lock()) return false;
+        const std::lock_guard hold(turning_, std::adopt_lock);
+        caller_.turned(now);
+        if (!removed_) turn_held(now, hear);
+        return true;
+    }
+    // Of a publication with several destinations. False: it is there already; it is not there.
+    bool add_destination(const Address &to) {
+        return with_destinations([&](Destinations &d) { return d.add(to); });
+    }
+    bool remove_destination(const Address &to) {
+        return with_destinations([&](Destinations &d) { return d.remove(to); });
+    }
+
+    // No more is written. The keeper does the rest: what is in the log goes out, then the end of the stream.
+    void close(int64_t now) {
+        const std::lock_guard hold(turning_);
+        leaving_ = true;
+        closed_at_most_ = now + options_.linger_ns;
+        sender_.close(now, log_->tail());
+        turn_held(now, true);
+        over(now); // without `linger` the number of the session is free at once
+    }
+    UdpCounts counts() {
+        const std::lock_guard hold(turning_);
+        return counts_held();
+    }
+    std::string last_error() {
+        const std::lock_guard hold(turning_);
+        return sender_.last_error();
+    }
+    // When it has to be turned again at the latest.
+    int64_t next() {
+        const std::lock_guard hold(turning_);
+        return next_held();
+    }
+
+    Visit keep(int64_t now) override {
+        Visit visit;
+        if (!leaving_ && caller_.sleeps(now, visit)) return visit;
+        if (!leaving_ && caller_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
+            visit.due = now + look_ns_;
+            look_ns_ = std::min(2 * look_ns_.load(), Keeper::look_max_ns);
+            return visit;
+        }
+        look_ns_ = pause_ns;
+        if (!turning_.try_lock()) return {now + pause_ns, false};
+        const std::lock_guard hold(turning_, std::adopt_lock);
+        if (!removed_) turn_held(now, true);
+        if (over(now)) return {INT64_MAX, true};
+        Keeper::instance().watch(*this, socket());
+        visit.due = more_ ? now : next_held();
+        if (leaving_) visit.due = std::min(visit.due, closed_at_most_.load());
+        return visit;
+    }
+    int socket() const { return control_ ? control_->fd() : socket_.fd(); }
+    bool leaving() const override { return leaving_; }
+
+  private:
+    template <class Do> bool with_destinations(Do &&change) {
+        const std::lock_guard hold(turning_);
+        if (!several_ || options_.control)
+            throw Error(Code::unsupported, where_ + ": open the publication with destinations=, to add and remove some");
+        return change(*several_);
+    }
+    static std::string path_of(const std::string &prefix, int32_t session) {
+        char name[16];
+        std::snprintf(name, sizeof name, "%08x.log", static_cast<uint32_t>(session));
+        return prefix + name;
+    }
+    static std::string counts_path_of(const std::string &log) { return log.substr(0, log.size() - 3) + "counts"; }
+    LogGeometry geometry() const {
+        LogGeometry g;
+        g.term_length = options_.term_length;
+        g.window = options_.capacity == 0 ? options_.term_length / 2 : options_.capacity;
+        g.slot_count = options_.slot_count;
+        g.initial_term_id = options_.initial_term_id;
+        g.stream = options_.stream;
+        g.start_position = options_.start_position;
+        g.epoch = NetRandom()();
+        g.max_frame = std::min(options_.mtu, options_.term_length / 4);
+        return g;
+    }
+    OpenFile make_log() const {
+        if (options_.mtu <= header_length || options_.mtu > wire::datagram_max || options_.mtu % frame_alignment != 0)
+            throw Error(Code::invalid,
+                        "mtu is " + std::to_string(options_.mtu) + ": it must be a multiple of 32 from 64 to 65504");
+        const LogGeometry g = geometry();
+        check_geometry(g, Code::invalid);
+        return make_file(path_, log_file_size(g.slot_count, g.term_length), [&](int fd) {
+            const uint8_t boot[16] = {};
+            format_log(fd, g, options_.metadata, boot, system_ns(CLOCK_REALTIME));
+            const Mapping map(fd, size_of_file(fd), true);
+            auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
+            control->sessions.value.relaxed(static_cast<uint32_t>(session_)); // the one publication's
+        });
+    }
+    uint8_t *terms_at() const { return map_->bytes() + terms_offset(log_->geometry().slot_count); }
+    Terms terms() const { return {terms_at(), options_.term_length, options_.mtu, options_.initial_term_id, options_.stream}; }
+    SenderOptions sender_options() const {
+        SenderOptions made;
+        made.session = session_;
+        made.stream = options_.stream;
+        made.mtu = options_.mtu;
+        made.ttl = is_multicast(options_.to) ? options_.ttl : 0;
+        made.flow_control = options_.flow_control;
+        made.group_tag = options_.group_tag;
+        made.description = options_.description;
+        made.window = options_.window;
+        made.linger_ns = options_.linger_ns;
+        return made;
+    }
+    void open_socket(const std::string &uri, NetCalls &calls) {
+        const uint32_t asked = options_.send_buffer != 0 ? options_.send_buffer : std::max(2 * options_.window, 256u * 1024);
+        if (const uint32_t granted = socket_.send_buffer(asked); granted < asked && options_.send_buffer != 0)
+            warning_ = "the system grants a send buffer of " + std::to_string(granted) + " bytes, not " + std::to_string(asked) +
+                       "; raise net.core.wmem_max";
+        if (is_multicast(options_.to)) {
+            socket_.multicast(options_.interface, options_.ttl);
+            control_ = std::make_unique<UdpSocket>(options_.to, uri);
+            control_->join(control_group(options_.to), options_.interface);
+        }
+        if (options_.control || options_.several) open_several();
+        else if (socket_.connect(options_.to); !is_multicast(options_.to)) {
+            connected_ = true;
+            stays_here_ = is_loopback(options_.to) || socket_.bound().host == options_.to.host;
+        }
+        const UdpSocket &hears = control_ ? *control_ : socket_;
+        in_ = std::make_unique<ReceiveBatch>(hears, calls);
+    }
+
+    // Whether a closed publication has no more to do: then it is gone from this machine.
+    bool over(int64_t now) {
+        if (!leaving_ || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
+        if (!removed_ && options_.linger_ns != 0 && sender_.position() < log_->tail())
+            Keeper::instance().gave_up(uri_, log_->tail() - sender_.position());
+        remove_files(); // first: who holds no place in a log has no say about its name
+        log_->detach();
+        return true;
+    }
+    void remove_files() { // once: the number of the session may be another publication's by now
+        if (std::exchange(removed_, true)) return;
+        ::unlink(counts_path_.c_str()); // first: the log's name keeps the number until both are gone
+        ::unlink(path_.c_str());
+    }
+    // For other processes: what the publication has counted so far.
+    void show_counts(int64_t now) {
+        shown_ns_ = now;
+        const UdpCounts counts = counts_held();
+        const auto *words = reinterpret_cast<const uint64_t *>(&counts);
+        for (size_t i = 0; i < counts_words; ++i) shown_counts()[i].relaxed(words[i]);
+    }
+    Atomic<uint64_t> *shown_counts() const { return reinterpret_cast<Atomic<uint64_t> *>(counts_map_->bytes()); }
+
+    void open_several() {
+        if (is_multicast(options_.to))
+            throw Error(Code::invalid, "a multicast group has receivers of its own: no control address");
+        if (options_.control) {
+            try {
+                socket_.bind(*options_.control);
+            } catch (const Error &error) {
+                throw told_who(error, *options_.control);
+            }
+        }
+        several_ =
+            std::make_unique<Destinations>(socket_, calls_, options_.control.has_value(), terms_at(), log_->buffer().size());
+        if (options_.control) return;
+        several_->add(options_.to);
+        for (const Address &to : options_.destinations) several_->add(to);
+    }
+    // Before what comes behind it: a receiver that is heard from now on is there.
+    void note_unheard() {
+        const uint64_t unheard = out_.counts().unheard + in_->counts().unheard;
+        if (std::exchange(unheard_, unheard) != unheard) sender_.nobody_listens();
+    }
+    void hear_one(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
+        note_unheard();
+        const auto heard =
+            several_ ? several_->heard(now, from, bytes, length, session_, options_.stream) : Destinations::Heard::passed_on;
+        if (heard == Destinations::Heard::asks) {
+            sender_.ask_setup();
+            return;
+        }
+        sender_.datagram(now, from, bytes, length);
+        if (heard == Destinations::Heard::proves) sender_.greet(now);
+    }
+
+    void turn_held(int64_t now, bool hear, bool all = false) {
+        bool heard = false;
+        if (hear || now - heard_ns_ >= hear_ns || sender_.limit() - sender_.position() < options_.window / 2) {
+            heard_ns_ = now;
+            heard = in_->receive(
+                64 * 1024, [&](const Address &from, const uint8_t *bytes, size_t length) { hear_one(now, from, bytes, length); },
+                all);
+        }
+        if (several_) several_->forget(now);
+        more_ = true;
+        if (several_) go_out(now, *several_);
+        else go_out(now, out_);
+        note_unheard();
+        show(now, heard);
+        if (now - shown_ns_ >= show_counts_ns) show_counts(now);
+    }
+    template <class Out> void go_out(int64_t now, Out &out) {
+        bool flowing = out.flush();
+        for (int i = 0; i < ticks_max && flowing && more_; ++i) {
+            more_ = sender_.tick(now, out);
+            flowing = out.flush();
+        }
+    }
+    // Writers may go on. Waits for receivers look again.
+    void show(int64_t now, bool heard) {
+        const uint64_t position = sender_.position();
+        const uint32_t receivers = sender_.readers();
+        const bool moved = position != sent_.relaxed(), others = receivers != receivers_.relaxed();
+        if (moved) {
+            if (leaving_) closed_at_most_ = now + options_.linger_ns; // receivers take what there is, if slowly
+            sent_.relaxed(position);
+            // SYNC 3: pairs with LogRoom::position_limit; forbids the position being visible before the frames below it were read
+            log_->me().reader.position.release(position);
+        }
+        if (others) receivers_.relaxed(receivers);
+        if (!moved && !others && !heard) return;
+        event_notify(log_->control().space.value);
+        caller_.tell();
+    }
+    int64_t next_held() const {
+        return (several_ ? several_->empty() : out_.empty()) ? sender_.next() : monotonic_ns() + retry_ns;
+    }
+
+    UdpCounts counts_held() const {
+        const SenderCounts &s = sender_.counts();
+        const SendCounts o = several_ ? several_->counts() : out_.counts();
+        const ReceiveCounts &i = in_->counts();
+        UdpCounts c;
+        c.datagrams_sent = o.datagrams;
+        c.bytes_sent = o.bytes;
+        c.segmented = o.segmented;
+        c.send_refused = o.refused;
+        c.send_failed = o.failed;
+        c.datagrams_received = i.datagrams;
+        c.bytes_received = i.bytes;
+        c.coalesced = i.coalesced;
+        c.receive_failed = i.failed;
+        c.truncated = i.truncated;
+        c.setups = s.setups;
+        c.heartbeats = s.heartbeats;
+        c.statuses = s.statuses;
+        c.naks_received = s.naks;
+        c.retransmitted = s.retransmits;
+        c.retransmitted_bytes = s.retransmitted_bytes;
+        c.setup_requests = s.setup_requests;
+        c.malformed = s.malformed;
+        c.strange = s.strange + s.statuses_refused + s.receivers_refused;
+        c.held = s.naks_ignored;
+        c.sessions = 1;
+        return c;
+    }
+
+    // The files of an owner that could be made go with it, also if the rest of it could not be made. A forked child leaves them.
+    class Files {
+      public:
+        explicit Files(Outgoing &owner) : owner_(owner) {}
+        ~Files() {
+            if (generation_ == ForkGuard::generation()) owner_.remove_files();
+        }
+        Files(const Files &) = delete;
+        Files &operator=(const Files &) = delete;
+
+      private:
+        Outgoing &owner_;
+        const uint32_t generation_ = ForkGuard::generation();
+    };
+
+    const UdpWriterOptions options_;
+    const std::string uri_;
+    const int32_t session_;
+    const std::string path_, counts_path_, where_;
+    bool removed_ = false;
+    const OpenFile file_;
+    const Files files_{*this}; // from here on there is a log to remove
+    const std::shared_ptr<TermLog> log_;
+    const std::shared_ptr<Mapping> map_;
+    std::unique_ptr<Mapping> counts_map_;
+    UdpSocket socket_;
+    std::unique_ptr<UdpSocket> control_; // multicast: where receivers' messages come
+    std::unique_ptr<ReceiveBatch> in_;
+    SendBatch out_;
+    std::unique_ptr<Destinations> several_; // instead of `out_`
+    NetCalls &calls_;
+    Sender sender_;
+    Caller caller_;
+    const uint64_t burst_;
+    std::mutex turning_;
+    bool more_ = false;
+    bool connected_ = false, stays_here_ = false; // the socket has one destination; it is this machine
+    int64_t heard_ns_ = 0, shown_ns_ = 0, asked_ns_ = 0;
+    uint64_t unheard_ = 0;
+    std::atomic<int64_t> look_ns_{pause_ns}; // until the keeper looks again at a writer that does not pause; the keeper stores it
+    std::atomic<bool> leaving_{false};
+    std::atomic<int64_t> closed_at_most_{INT64_MAX};
+    Atomic<uint64_t> sent_;
+    Atomic<uint32_t> receivers_;
+    std::string warning_;
+};
+
+} // namespace penstock

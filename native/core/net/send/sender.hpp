@@ -1,0 +1,407 @@
+// The sender of one session, as a state machine: the time, datagrams and ticks go in, datagrams come out. It knows no socket,
+// no clock, no randomness and no members; it reads committed frames from the terms that it is given. After Aeron's network
+// publication. States, order of events and crash table: docs/design/network_log.md.
+#pragma once
+
+#include "ground/error.hpp"
+#include "net/send/retransmits.hpp"
+#include "net/wire/data_frame.hpp"
+#include "net/wire/error_frame.hpp"
+#include "net/wire/extension_frame.hpp"
+#include "net/wire/flow_control.hpp"
+#include "net/wire/nak_frame.hpp"
+#include "net/wire/rtt_frame.hpp"
+#include "net/wire/setup_frame.hpp"
+#include "net/wire/status_frame.hpp"
+#include "net/wire/terms.hpp"
+
+#include <string>
+
+namespace penstock {
+
+struct SenderOptions {
+    int32_t session = 0;
+    int32_t stream = 0;
+    uint32_t mtu = wire::mtu_default;
+    int32_t ttl = 0;
+    FlowControl flow_control = FlowControl::max;
+    int64_t group_tag = 0;          // of FlowControl::tagged
+    std::string description;        // told to receivers in an extension frame; empty: none
+    uint32_t window = 128 * 1024;   // the receivers' usual window: bounds what is sent again
+    int64_t setup_ns = 100'000'000; // between SETUPs, between heartbeats
+    int64_t liveness_ns = 5'000'000'000;
+    int64_t linger_ns = 5'000'000'000;
+    int64_t retransmit_ns = 10'000'000; // a range is not sent again sooner, unless receivers have told of shorter round trips
+    int64_t retransmit_min_ns = 80'000;
+    int64_t describe_ns = 1'000'000'000;
+};
+
+// All of them grow only.
+struct SenderCounts {
+    uint64_t datagrams = 0, bytes = 0; // everything that was sent
+    uint64_t setups = 0, heartbeats = 0, descriptions = 0, rtt_replies = 0;
+    uint64_t retransmits = 0, retransmitted_bytes = 0;
+    uint64_t statuses = 0, statuses_refused = 0; // outside every window
+    uint64_t setup_requests = 0;
+    uint64_t naks = 0, naks_ignored = 0; // asked already, too much at once, from a stranger, or no longer kept
+    uint64_t errors = 0;
+    uint64_t malformed = 0, strange = 0; // of another session, stream or type
+    uint64_t receivers_refused = 0, replies_dropped = 0;
+    uint64_t no_room = 0; // the way out was full
+};
+
+// `Out`: send(bytes, length) puts a datagram on the way to every receiver; false if it has no room now.
+class Sender {
+  public:
+    enum class State { unheard, active, draining, lingering, closed };
+    static constexpr uint32_t datagrams_per_tick = 64, windows_per_retransmit = 16;
+
+    // `position`: where the stream goes on, a frame's start.
+    Sender(Terms terms, SenderOptions options, uint64_t position, int64_t now)
+        : terms_(terms), options_(std::move(options)), receivers_(options_.flow_control, options_.liveness_ns),
+          retransmits_(options_.retransmit_ns, uint64_t{windows_per_retransmit} * options_.window), position_(position),
+          limit_(position), start_(position), end_(0), now_(now), setup_at_(now), heartbeat_at_(now), describe_at_(now) {
+        if (options_.mtu < wire::mtu_min || options_.mtu > wire::datagram_max || options_.mtu % frame_alignment != 0)
+            throw Error(Code::invalid, "an MTU is a multiple of 32, from 32 to 65504, not " + std::to_string(options_.mtu));
+        const size_t room =
+            std::min<size_t>(wire::extension_text_max, options_.mtu - std::min(options_.mtu, wire::extension_header));
+        if (options_.description.size() > room)
+            throw Error(Code::too_large, "with an MTU of " + std::to_string(options_.mtu) +
+                                             " a stream's description has at most " + std::to_string(room) + " bytes, not " +
+                                             std::to_string(options_.description.size()));
+    }
+
+    uint64_t position() const { return position_; } // everything below it was sent once
+    uint64_t limit() const { return limit_; }
+    State state() const { return state_; }
+    bool connected() const { return receivers_.size() != 0; }
+    size_t receivers() const { return receivers_.size(); }
+    uint32_t readers() const { return receivers_.readers(); } // subscriptions, as far as receivers tell
+    const SenderCounts &counts() const { return counts_; }
+    const std::string &last_error() const { return last_error_; }
+
+    void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
+        advance(now);
+        wire::Type type;
+        if (!wire::look_at(bytes, length, type)) {
+            ++counts_.malformed;
+            return;
+        }
+        if (type == wire::Type::status) on_status(from, bytes, length);
+        else if (type == wire::Type::nak) on_nak(from, bytes, length);
+        else if (type == wire::Type::rtt) on_rtt(bytes, length);
+        else if (type == wire::Type::error) on_error(bytes, length);
+        else if (type == wire::Type::extension) on_extension(from, bytes, length);
+        else ++counts_.strange;
+    }
+
+    // The system says that nobody listens where the stream goes.
+    void nobody_listens() { receivers_.nobody_listens(); }
+    // The next tick sends a heartbeat, to find out whether somebody listens.
+    void ask_heartbeat() { heartbeat_at_ = now_; }
+    // A receiver asks for SETUP that knows no session yet; a newcomer has proved its address.
+    void ask_setup() { setup_asked_ = true; }
+    void greet(int64_t now) {
+        advance(now);
+        describe_at_ = now_;
+    }
+
+    // Sends what is due, a bounded number of datagrams. True if there is more to send at once.
+    template <class Out> bool tick(int64_t now, Out &out) {
+        advance(now);
+        if (state_ == State::closed) return false;
+        receivers_.forget(now_);
+        const bool more = send_control(out) && send_again(out) && send_data(out);
+        go_on();
+        heartbeat(out);
+        return more;
+    }
+
+    // When the next tick is due, if nothing arrives and nothing is committed until then.
+    int64_t next() const {
+        if (state_ == State::closed) return INT64_MAX;
+        if (replies_ != 0 || retransmits_.pending()) return now_;
+        int64_t next = state_ == State::unheard || setup_asked_ ? setup_at_ : INT64_MAX;
+        if (state_ != State::unheard) next = std::min(next, heartbeat_at_);
+        if (!options_.description.empty()) next = std::min(next, describe_at_);
+        if (state_ == State::lingering || (state_ == State::draining && !connected()) || (closing_ && state_ == State::unheard))
+            next = std::min(next, linger_until_);
+        return std::max(next, now_);
+    }
+
+    // No frame is committed at or above `end`. Frames below it are still sent, while there is a receiver, or until one comes:
+    // for that it waits as long as it lingers.
+    void close(int64_t now, uint64_t end) {
+        advance(now);
+        if (closing_ || state_ == State::draining || state_ == State::lingering || state_ == State::closed) return;
+        end_ = end;
+        closing_ = state_ == State::unheard && end > position_;
+        linger_until_ = now_ + options_.linger_ns;
+        if (!closing_) state_ = state_ == State::unheard ? State::closed : State::draining; // nobody ever listened
+        heartbeat_at_ = now_;
+    }
+
+  private:
+    // Clocks that jump back stand still here.
+    void advance(int64_t now) { now_ = std::max(now_, now); }
+
+    template <class Frame> bool mine(const Frame &frame) {
+        if (frame.session == options_.session && frame.stream == options_.stream) return true;
+        ++counts_.strange;
+        return false;
+    }
+
+    void on_status(const Address &from, const uint8_t *bytes, size_t length) {
+        wire::StatusFrame frame;
+        bool tagged;
+        if (!wire::parse(bytes, length, frame, tagged)) ++counts_.malformed;
+        else if (!mine(frame)) return;
+        else if ((frame.start.flags & wire::flag_send_setup) != 0) {
+            ++counts_.setup_requests;
+            setup_asked_ = true;
+        } else accept_status(from, frame, tagged);
+    }
+    void accept_status(const Address &from, const wire::StatusFrame &frame, bool tagged) {
+        const uint64_t half = terms_.term_length() / 2;
+        const auto offset = static_cast<uint32_t>(frame.term_offset), window = static_cast<uint32_t>(frame.window);
+        uint64_t at;
+        if (offset > terms_.term_length() || window > half || !terms_.find_position(frame.term_id, offset, position_, at) ||
+            at > position_ + half || at + half < position_) {
+            ++counts_.statuses_refused;
+            return;
+        }
+        const bool leaving = (frame.start.flags & wire::flag_leaving) != 0;
+        const bool in_group = tagged && frame.group_tag == options_.group_tag;
+        if (!receivers_.heard(now_, {from, frame.receiver, at + window, in_group, leaving})) {
+            ++counts_.receivers_refused;
+            return;
+        }
+        ++counts_.statuses;
+        limit_ = receivers_.limit(limit_);
+        if (state_ != State::unheard) return;
+        state_ = closing_ ? State::draining : State::active;
+        heartbeat_at_ = now_ + options_.setup_ns;
+        describe_at_ = std::min(describe_at_, now_ + options_.setup_ns); // the frames beside SETUP may be lost
+    }
+
+    void on_nak(const Address &from, const uint8_t *bytes, size_t length) {
+        wire::NakFrame frame;
+        if (!wire::parse(bytes, length, frame)) ++counts_.malformed;
+        else if (mine(frame)) {
+            ++counts_.naks;
+            if (!accept_nak(from, frame)) ++counts_.naks_ignored;
+        }
+    }
+    bool accept_nak(const Address &from, const wire::NakFrame &frame) {
+        if (!receivers_.knows(from)) return false; // 28 bytes must not draw megabytes to anybody else
+        const auto offset = static_cast<uint32_t>(frame.term_offset);
+        uint64_t at;
+        if (offset >= terms_.term_length() || !terms_.find_position(frame.term_id, offset, position_, at)) return false;
+        if (at >= position_ || at < oldest()) return false;
+        const uint64_t most = std::min(terms_.left_in_term(at), uint64_t{windows_per_retransmit} * options_.window);
+        const uint64_t end = std::min(at + std::min(static_cast<uint64_t>(frame.length), most), position_);
+        return retransmits_.ask(now_, at, end);
+    }
+    // Below it nothing is sent again: writers may come to overwrite it.
+    uint64_t oldest() const {
+        const uint64_t kept = terms_.term_length() / 2 + std::max<uint64_t>(options_.mtu, terms_.term_length() / 8);
+        return position_ - start_ > kept ? position_ - kept : start_;
+    }
+
+    void on_rtt(const uint8_t *bytes, size_t length) {
+        wire::RttFrame frame;
+        if (!wire::parse(bytes, length, frame)) ++counts_.malformed;
+        else if (!mine(frame)) return;
+        else if ((frame.start.flags & wire::flag_reply) == 0) ++counts_.strange;
+        else if (replies_ == rtt_.size()) ++counts_.replies_dropped;
+        else {
+            frame.start.flags = 0;
+            frame.delta = 0;
+            rtt_[replies_++] = frame;
+        }
+    }
+    void on_error(const uint8_t *bytes, size_t length) {
+        wire::ErrorFrame frame;
+        std::string text;
+        if (!wire::parse(bytes, length, frame, text)) ++counts_.malformed;
+        else if (mine(frame)) {
+            ++counts_.errors;
+            last_error_ = std::move(text);
+        }
+    }
+
+    void on_extension(const Address &from, const uint8_t *bytes, size_t length) {
+        wire::ExtensionFrame frame;
+        std::string text;
+        uint32_t number = 0;
+        if (!wire::parse(bytes, length, frame, text)) ++counts_.malformed;
+        else if (!mine(frame)) return;
+        else if (frame.noun == wire::extension_description || !wire::read_number(text, number)) ++counts_.strange;
+        else if (frame.noun == wire::extension_readers) receivers_.told(from, number);
+        else receivers_.told_round_trip(from, number);
+    }
+
+    template <class Out> bool put(Out &out, const uint8_t *bytes, size_t length) {
+        if (!out.send(bytes, length)) {
+            ++counts_.no_room;
+            return false;
+        }
+        ++counts_.datagrams;
+        counts_.bytes += length;
+        return true;
+    }
+
+    // SETUP, the description, replies; false when the way is full.
+    template <class Out> bool send_control(Out &out) {
+        if ((state_ == State::unheard || setup_asked_) && now_ >= setup_at_) {
+            const wire::SetupFrame frame = setup();
+            if (!put(out, wire::bytes_of(frame), sizeof frame)) return false;
+            ++counts_.setups;
+            setup_asked_ = false;
+            setup_at_ = now_ + options_.setup_ns;
+            describe_at_ = now_;
+        }
+        if (!options_.description.empty() && now_ >= describe_at_) {
+            const std::string frame =
+                wire::write_extension(wire::extension_description, options_.session, options_.stream, options_.description);
+            if (!put(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size())) return false;
+            ++counts_.descriptions;
+            describe_at_ = state_ == State::unheard ? INT64_MAX : now_ + options_.describe_ns;
+        }
+        for (; replies_ != 0; --replies_, ++counts_.rtt_replies)
+            if (!put(out, wire::bytes_of(rtt_[replies_ - 1]), sizeof(wire::RttFrame))) return false;
+        return true;
+    }
+    wire::SetupFrame setup() const {
+        auto frame = wire::make<wire::SetupFrame>(wire::Type::setup);
+        frame.term_offset = static_cast<int32_t>(terms_.offset(position_));
+        frame.session = options_.session;
+        frame.stream = options_.stream;
+        frame.initial_term_id = terms_.initial_term_id();
+        frame.active_term_id = terms_.term_id(position_);
+        frame.term_length = static_cast<int32_t>(terms_.term_length());
+        frame.mtu = static_cast<int32_t>(options_.mtu);
+        frame.ttl = options_.ttl;
+        return frame;
+    }
+
+    // Whole committed frames from `position` to `end`, for one datagram of at most `most` bytes; a pad ends it. Frames that the
+    // log would not have written end it too, and are told by `sound`.
+    wire::DataFrame gather(uint64_t position, uint64_t end, uint64_t most, bool &sound) const {
+        wire::DataFrame found;
+        const uint64_t left = std::min(terms_.left_in_term(position), end - position);
+        while (found.room < left) {
+            // SYNC 1: pairs with LogWriter::commit; forbids reading a frame before its length
+            const uint64_t word0 = terms_.frame(position + found.room)->word0.acquire();
+            if (frame_length(word0) <= 0) break;
+            sound = fits(position + found.room, word0);
+            if (!sound) break;
+            const uint64_t room = align_frame(static_cast<uint64_t>(frame_length(word0)));
+            const bool pad = frame_type(word0) == static_cast<uint16_t>(FrameType::pad);
+            const uint64_t wire = pad ? header_length : room;
+            if (found.wire + wire > most) break;
+            found.room += static_cast<uint32_t>(room);
+            found.wire += static_cast<uint32_t>(wire);
+            if (pad) break;
+        }
+        return found;
+    }
+    bool fits(uint64_t position, uint64_t word0) const {
+        if (frame_length(word0) < static_cast<int32_t>(header_length) || frame_version(word0) != 0) return false;
+        const uint64_t room = align_frame(static_cast<uint64_t>(frame_length(word0)));
+        if (room > terms_.left_in_term(position)) return false;
+        if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) return room == static_cast<uint64_t>(frame_length(word0));
+        return frame_type(word0) == static_cast<uint16_t>(FrameType::data) && room <= options_.mtu;
+    }
+    [[noreturn]] void throw_corrupt(uint64_t position) const {
+        throw Error(Code::corrupt, "session " + std::to_string(options_.session) + ": the frame at position " +
+                                       std::to_string(position) + " fits no datagram of " + std::to_string(options_.mtu) +
+                                       " bytes: the shared memory was overwritten by something else");
+    }
+    const uint8_t *bytes_at(uint64_t position) const { return reinterpret_cast<const uint8_t *>(terms_.frame(position)); }
+
+    template <class Out> bool send_again(Out &out) {
+        return retransmits_.serve(now_, retransmit_linger_ns(), [&](uint64_t at, uint64_t to) {
+            if (at < oldest() || !begins_frame(at)) return to; // writers went on meanwhile, or a NAK that names no frame
+            bool sound = true;
+            const wire::DataFrame found = gather(at, to, options_.mtu, sound);
+            if (found.room == 0) return to;
+            if (!put(out, bytes_at(at), found.wire)) return at;
+            ++counts_.retransmits;
+            counts_.retransmitted_bytes += found.wire;
+            return at + found.room;
+        });
+    }
+    // A range that was sent once more may be asked for when it must have arrived: after a round trip and half of one.
+    int64_t retransmit_linger_ns() const {
+        const int64_t measured = receivers_.round_trip(options_.retransmit_ns);
+        return std::clamp(measured + measured / 2, options_.retransmit_min_ns, options_.retransmit_ns);
+    }
+    // A NAK may name any place: the bytes there must be a header of this place.
+    bool begins_frame(uint64_t position) const {
+        const FrameHeader *frame = terms_.frame(position);
+        // SYNC 1: pairs with LogWriter::commit; forbids reading the header before the length says that it is complete
+        const uint64_t word0 = frame->word0.acquire();
+        return frame_length(word0) > 0 && fits(position, word0) && frame->term_offset == terms_.offset(position) &&
+               frame->term_id == terms_.term_id(position) && frame->session == options_.session &&
+               frame->stream == options_.stream;
+    }
+
+    // New frames, up to the limit. True if there was more than one tick sends.
+    template <class Out> bool send_data(Out &out) {
+        if (state_ == State::unheard || state_ == State::lingering) return false;
+        for (uint32_t sent = 0; sent < datagrams_per_tick; ++sent) {
+            if (position_ >= limit_) return false;
+            bool sound = true;
+            const uint64_t most = std::min<uint64_t>(options_.mtu, limit_ - position_);
+            const wire::DataFrame found = gather(position_, UINT64_MAX, most, sound);
+            if (found.room == 0 && !sound) throw_corrupt(position_);
+            if (found.room == 0 || !put(out, bytes_at(position_), found.wire)) return false;
+            position_ += found.room;
+            heartbeat_at_ = now_ + options_.setup_ns;
+        }
+        return true;
+    }
+
+    template <class Out> void heartbeat(Out &out) {
+        if (state_ == State::unheard || state_ == State::closed || now_ < heartbeat_at_) return;
+        const uint8_t end = state_ == State::lingering ? wire::flag_end_of_stream : 0;
+        auto frame = wire::make<wire::DataHeader>(wire::Type::data, static_cast<uint8_t>(flags_whole | end));
+        frame.start.length = 0;
+        frame.term_offset = static_cast<int32_t>(terms_.offset(position_));
+        frame.session = options_.session;
+        frame.stream = options_.stream;
+        frame.term_id = terms_.term_id(position_);
+        if (!put(out, wire::bytes_of(frame), sizeof frame)) return;
+        ++counts_.heartbeats;
+        heartbeat_at_ = now_ + options_.setup_ns;
+    }
+
+    void go_on() {
+        if (closing_ && state_ == State::unheard && now_ >= linger_until_) state_ = State::closed;
+        if (state_ == State::draining && (position_ >= end_ || connected())) linger_until_ = now_ + options_.linger_ns;
+        if (state_ == State::draining && position_ >= end_) {
+            state_ = State::lingering;
+            heartbeat_at_ = now_;
+        } else if (state_ == State::draining && now_ >= linger_until_) state_ = State::closed; // the end would be a lie
+        if (state_ == State::lingering && (now_ >= linger_until_ || receivers_.all_leaving())) state_ = State::closed;
+    }
+
+    const Terms terms_;
+    const SenderOptions options_;
+    FlowLimit receivers_;
+    Retransmits retransmits_;
+    uint64_t position_, limit_;
+    const uint64_t start_;
+    uint64_t end_; // of the stream, once it is closed
+    int64_t now_, setup_at_, heartbeat_at_, describe_at_;
+    int64_t linger_until_ = 0;
+    State state_ = State::unheard;
+    bool setup_asked_ = false, closing_ = false; // closing: closed before anybody was heard
+    std::array<wire::RttFrame, 8> rtt_;
+    size_t replies_ = 0;
+    SenderCounts counts_;
+    std::string last_error_;
+};
+
+} // namespace penstock

@@ -1,0 +1,234 @@
+// A publication on the network: writes its own log, and sends it on. One thread at a time. Never waits but in sleep(): "no room"
+// is a value. After a message it sends at once if the last datagram left a while ago, else with those that follow.
+#pragma once
+
+#include "net/send/outgoing.hpp"
+
+namespace penstock {
+
+class UdpWriter {
+  public:
+    UdpWriter(std::string uri, std::string prefix, UdpWriterOptions options, std::shared_ptr<ManualClock> clock = nullptr,
+              NetCalls &calls = NetCalls::system())
+        : uri_(std::move(uri)), prefix_(std::move(prefix)), options_(std::move(options)), clock_(std::move(clock)),
+          calls_(calls) {
+        open();
+    }
+    ~UdpWriter() { leave(); }
+
+    const std::string &where() const { return uri_; }
+    const std::string &path() const { return out_->path(); }
+    const std::shared_ptr<Mapping> &mapping() const { return out_->mapping(); }
+    TermLog &log() const { return *log_; }
+    int32_t session() const { return out_->session(); }
+    const UdpWriterOptions &options() const { return options_; }
+
+    // ---- as LogWriter has them ----
+
+    int64_t offer(const void *data, size_t length) {
+        int64_t after = no_room;
+        if (again([&] { return (after = writer_->offer(data, length)) != no_room; }))
+            committed(stamp(static_cast<uint64_t>(after) - align_frame(length + header_length)));
+        return after;
+    }
+    size_t offer_many(const Piece *pieces, size_t count) {
+        size_t done = 0;
+        for (bool turned = false;;) { // a run at a time goes out, so that the receiver works meanwhile
+            const size_t before = done;
+            done += writer_->offer_many(pieces + done, std::min<size_t>(count - done, 1024));
+            if (done != before) committed();
+            if (done == count) return done;
+            if (done != before) turned = false;
+            else if (turned || !out_->turn(monotonic_ns(), true)) return done;
+            else turned = true;
+        }
+    }
+    bool reserve(size_t length, Reservation &place) {
+        return again([&] {
+            return !writer_->sending_fragments() && writer_->reserve(static_cast<uint32_t>(length), writer_->open_index(), place);
+        });
+    }
+    int64_t commit(const Reservation &place) {
+        const int64_t after = writer_->commit(place);
+        committed(stamp(place.position));
+        return after;
+    }
+    void abort(const Reservation &place) {
+        writer_->abort(place);
+        committed();
+    }
+    bool send_some(Sending &sending) {
+        if (!together(sending)) return false;
+        const bool all = again([&] { return writer_->send_some(sending); });
+        if (sending.begun) committed();
+        return all;
+    }
+    bool next_fragment(Sending &sending, Reservation &place, uint32_t index = 0) {
+        if (!together(sending)) return false;
+        return again([&] { return writer_->next_fragment(sending, place, index); });
+    }
+    void finish_fragment(Sending &sending, const Reservation &place) {
+        writer_->finish_fragment(sending, place);
+        committed();
+    }
+    void give_up(Sending &sending) { writer_->give_up(sending); }
+    uint32_t open_index() { return writer_->open_index(); }
+    bool sending_fragments() const { return writer_->sending_fragments(); }
+    uint32_t payload_max() const { return writer_->payload_max(); }
+    uint64_t position() const { return writer_->position(); }
+
+    // ---- the network ----
+
+    // Committed messages go out now, as far as receivers allow.
+    void flush() {
+        out_->turn(monotonic_ns(), true);
+        turned_tail_ = log_->control().tail.value.relaxed();
+        waiting_ = 0;
+    }
+    uint32_t receivers() { return out_->ask_receivers(monotonic_ns()); } // that were heard of lately, and are still there
+    uint64_t lag() const { return log_->tail() - out_->sent(); }         // bytes that were not sent yet
+    UdpCounts counts() { return out_->counts(); }
+    const std::string &warning() const { return out_->warning(); }
+    std::string last_error() { return out_->last_error(); }
+    bool add_destination(const Address &to) { return out_->add_destination(to); }
+    bool remove_destination(const Address &to) { return out_->remove_destination(to); }
+
+    // ---- waiting for room, or for receivers ----
+
+    Atomic<uint32_t> &room() { return log_->control().space.value; }
+    // Before the last look: from now on what comes ends the next sleep, for which the result is.
+    uint32_t prepare() {
+        flush();
+        if (spied()) return event_prepare(room()); // never 0
+        out_->caller().announce();
+        return 0;
+    }
+    // Until something has come, at most so long. Any thread may call it, beside every other call.
+    bool sleep(uint32_t ticket, int64_t ns) {
+        if (ticket != 0) return event_sleep(room(), ticket, ns);
+        const std::shared_ptr<Outgoing> out = out_;
+        out->caller().sleep(out->socket(), std::min(ns, out->next() - monotonic_ns()));
+        out->turn(monotonic_ns(), true);
+        out->caller().done();
+        return true;
+    }
+
+    // ---- coming and going ----
+
+    void rejoin() { // in a forked child: the log and the socket are its parent's
+        log_->forget_slot();
+        options_.session.reset(); // the number is the parent's
+        open();
+    }
+    void leave() {
+        if (left_ || log_->forked()) return;
+        left_ = true;
+        log_->detach(); // the tail stands from now on
+        out_->close(monotonic_ns());
+        Keeper::instance().wake();
+    }
+    void disturb() {
+        event_disturb(log_->control().data.value);
+        event_disturb(log_->control().space.value);
+        out_->caller().disturb();
+    }
+
+  private:
+    void open() {
+        const int32_t session = options_.session ? *options_.session : random_session();
+        auto out = std::make_shared<Outgoing>(uri_, prefix_, options_, session, calls_);
+        auto log = std::make_shared<TermLog>(out->fd(), out->where(), out->mapping());
+        writer_ = std::make_unique<LogWriter>(log, true, clock_);
+        log_ = std::move(log);
+        out_ = std::move(out);
+        left_ = false;
+        turned_tail_ = log_->control().tail.value.relaxed();
+        Keeper::instance().add(out_);
+    }
+    static int32_t random_session() {
+        NetRandom random;
+        for (;;) {
+            const auto session = static_cast<int32_t>(random());
+            if (session < -1 || session > 1000) return session;
+        }
+    }
+
+    // Aeron's receivers drop a message with padding between its fragments. So it begins in a term that holds all of it, unless
+    // it is longer than the log's window.
+    bool together(const Sending &sending) {
+        if (sending.begun || sending.length <= payload_max()) return true;
+        const uint64_t whole = sending.length / payload_max() * log_->buffer().max_frame() +
+                               align_frame(sending.length % payload_max() + header_length);
+        if (whole > log_->geometry().window || whole <= log_->left_in_term(log_->tail())) return true;
+        return again([&] { return writer_->pad_rest(); });
+    }
+    // Tries; if there was no room, lets receivers say that there is, and tries once more. However often, it is one refusal.
+    template <class Try> bool again(Try &&attempt) {
+        Atomic<uint64_t> &refused = log_->me().counters.back_pressure;
+        const uint64_t before = refused.relaxed();
+        if (attempt()) return true;
+        if (!out_->turn(monotonic_ns(), true)) return false;
+        const uint64_t after = refused.relaxed();
+        const bool good = attempt();
+        refused.relaxed(good ? before : after);
+        return good;
+    }
+
+    // The time stamp of the frame that was written just now: reading the clock again would cost as much as writing the frame.
+    int64_t stamp(uint64_t position) { return clock_ == nullptr ? log_->frame(position)->reserved : pace_.now_ns(); }
+    void committed() { committed(pace_.now_ns()); }
+    void committed(int64_t now) {
+        const uint64_t tail = log_->control().tail.value.relaxed();
+        const uint64_t before = std::exchange(tail_, tail);
+        const int64_t passed = now - turned_ns_;
+        ++waiting_;
+        if (tail - turned_tail_ < out_->burst() && passed < gap_ns_ && passed >= 0 && at_once_ == 0) {
+            Keeper::instance().come_in(out_->rescue_ns());
+            return;
+        }
+        learn(out_->sent() >= before || passed >= 2 * gap_max_ns);
+        turned_tail_ = tail;
+        // The keeper turns it just now, and may be past these frames.
+        if (!out_->turn(monotonic_ns(), false)) Keeper::instance().come_in(gap_max_ns);
+        turned_ns_ = pace_.now_ns(); // not from its begin: where a send takes longer than a gap, each message would go alone
+    }
+    // Messages that come fast wait for each other. They have waited in vain if the keeper had to send them, or should have. Where
+    // few have, as in an exchange of questions and answers, whose next question may follow the end of a send at once, the next
+    // ones go out at once: more of them each time, until waits pay. Many are the end of a burst.
+    void learn(bool in_vain) {
+        if (waiting_ == 1) {
+            if (at_once_ != 0) --at_once_;
+            else gap_ns_ = gap_min_ns;
+        } else if (!in_vain) {
+            gap_ns_ = std::min(2 * gap_ns_, gap_max_ns);
+            in_vain_ = at_once_min;
+        } else if (waiting_ <= few) {
+            at_once_ = in_vain_;
+            in_vain_ = std::min(4 * in_vain_, at_once_max);
+        }
+        waiting_ = 0;
+    }
+    // Whether a local subscription, and not the network, is what writers wait for.
+    bool spied() const {
+        const uint64_t sent = out_->sent();
+        return log_->subscriptions([&](uint64_t position) { return position < sent; }) != 0;
+    }
+
+    static constexpr int64_t gap_min_ns = 4'000, gap_max_ns = 50'000; // between two sends of small messages
+    static constexpr uint32_t few = 4, at_once_min = 4, at_once_max = 1024;
+    const std::string uri_, prefix_;
+    UdpWriterOptions options_;
+    const std::shared_ptr<ManualClock> clock_;
+    NetCalls &calls_;
+    std::shared_ptr<Outgoing> out_;
+    std::shared_ptr<TermLog> log_;
+    std::unique_ptr<LogWriter> writer_;
+    WallClock pace_;
+    uint64_t tail_ = 0, turned_tail_ = 0;
+    int64_t turned_ns_ = 0, gap_ns_ = gap_min_ns;
+    uint32_t waiting_ = 0;                                   // messages that wait for others
+    uint32_t at_once_ = at_once_min, in_vain_ = at_once_min; // messages that do not; how many after the next wait in vain
+    bool left_ = false;
+};
+
+} // namespace penstock

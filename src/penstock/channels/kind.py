@@ -1,0 +1,122 @@
+"""A kind of channel is one object that answers every question about it. This module has its class; `registry` finds the kinds.
+
+Each kind's module builds its own `Kind`; `penstock.kinds` lists them. No other module asks which kind a channel has: it asks the
+kind. Knows no kind and opens nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import Invalid, Unsupported
+
+NAME = re.compile(
+    r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*"
+)  # files that begin with a dot are hidden
+LONGEST_NAME = 128
+
+
+def check_name(name: str) -> str:
+    """`name`, or `Invalid` if it is not a channel's name. A name may have parts: robot/imu."""
+    if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
+        raise Invalid(
+            f"{name!r} is no channel name: use 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ -, "
+            "with / between parts if there are several. No part begins with a dot"
+        )
+    return name
+
+
+def nothing_beside(_: str) -> str | None:
+    """Of kinds whose channels are one file each."""
+    return None
+
+
+def nothing_in_use(_: Any) -> frozenset[str]:
+    """The same."""
+    return frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The layout of a kind's channels in shared memory.
+
+    format: fills a new file's descriptor, or, with the open byte held, that of an open channel. inspect: a file's own status,
+    with `capacity`, `max_members`, `position` and the entries that `details` names. open_slots: slots while the channel is open; None: channels
+    of this kind are never open. member_slots: how many slots a member takes. beside: the name of the channel that a file beside the
+    channel's own belongs to, by that file's name. in_use: names of such files that living handles still open by name, and unlink
+    themselves. status: a channel's status, where it is more than one file says; with a handle, as that has it open.
+    """
+
+    format: Callable[..., None]
+    inspect: Callable[[int, str], dict[str, Any]]
+    open_slots: Callable[[Any], int] | None = None
+    member_slots: int = 1
+    details: tuple[str, ...] = ()
+    beside: Callable[[str], str | None] = nothing_beside
+    in_use: Callable[[Any], frozenset[str]] = nothing_in_use
+    status: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Kind:
+    """One kind of channel.
+
+    name: the word in front of its URIs. written: how its URI is written, for errors. prefix: between that word's colon and the channel's
+    name. named: the channel's name from the rest of a URI; `Invalid` for what is none. foreign: the same of a URI in another system's words. options: the checked options of a new channel,
+    with a `file_size` where it has a layout. memory: its layout in shared memory; None: it has none. publish, subscribe, join: open
+    its handles; they take a `Channel` and keyword-only options. has_roles: whether `join` takes a role. tap: opens what a recorder
+    reads; None: it cannot be recorded. sent_tap: the same at the sender, where channels leave the machine. recorded_as: what a recording keeps of it, from what `memory` says of it. own_positions: a recording counts its positions by itself, from 0. lossy: a slow reader
+    loses messages, and makes no writer wait. keeps: it keeps messages that were read, so `start` may be in the past. by_reference: its
+    messages name buffers, whose bytes a recording has if it is told to. one_reader: each message goes to one of its readers. in_process: `fake:` channels of this kind exist.
+    """
+
+    name: str
+    written: str
+    options: type
+    publish: Callable[..., Any]
+    subscribe: Callable[..., Any]
+    join: Callable[..., Any] | None = None
+    has_roles: bool = False
+    tap: Callable[..., Any] | None = None
+    sent_tap: Callable[..., Any] | None = None
+    memory: Layout | None = None
+    recorded_as: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    prefix: str = ""
+    named: Callable[[str], str] = check_name
+    own_positions: bool = False
+    foreign: Callable[[str], str] | None = None
+    lossy: bool = False
+    keeps: bool = False
+    by_reference: bool = False
+    one_reader: bool = False
+    in_process: bool = True
+
+    @property
+    def layout(self) -> Layout:
+        """Its layout in shared memory. `Unsupported` if it is not there."""
+        if self.memory is None:
+            raise Unsupported(
+                f"{self.written} is not in shared memory: there is nothing to inspect, to remove or to record here"
+            )
+        return self.memory
+
+    @functools.cache  # noqa: B019  (kinds live as long as the process)
+    def option_names(self, verb: str) -> frozenset[str]:
+        """The options of `publish`, `subscribe` or `join`, where the kind has it."""
+        names, more = set(), False
+        opener = getattr(self, verb)
+        for parameter in list(inspect.signature(opener).parameters.values())[1:]:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                more = True
+            else:
+                names.add(parameter.name)
+        if more:  # the options of a new channel
+            names |= {field.name for field in dataclasses.fields(self.options)}
+            names |= {"prefault"} if self.memory is not None else set()
+        return frozenset(names)

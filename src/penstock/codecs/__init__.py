@@ -1,0 +1,538 @@
+"""Codecs: how a channel's messages become Python objects and typed columns.
+
+A codec is described by plain JSON that is kept in the channel and in its recordings, so that readers and Spark decode
+without being told. Never pickle: an unpickling receiver runs whatever code the sender likes.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import math
+import struct
+import zlib
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+import msgspec
+
+from penstock._native import core as _native
+from penstock.codecs import classes, protobufs, values
+from penstock.errors import Corrupt, DecodeError, Invalid, text_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from typing_extensions import TypeVar
+
+    Message = TypeVar("Message", default=Any)
+else:
+    from typing import TypeVar
+
+    Message = TypeVar("Message")  # Python has no defaults here before 3.13
+
+CHOICE = (
+    "'bytes', 'json', 'msgpack', a NumPy structured dtype, array(dtype, shape), a dataclass, a msgspec.Struct type, "
+    "a TypedDict, or a protobuf message class"
+)
+FOR_OTHERS = ("schema", "mcap")  # in a description: what MCAP files and Foxglove are told about the messages
+Encode = Callable[[Any], Any]
+Decode = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Codec(Generic[Message]):
+    """`encode` gives a buffer, `decode` takes one; `spec` is the codec as JSON-ready data.
+
+    parse: `decode` with the errors of whichever library decodes, for callers that add the message's position. size: where any
+    bytes of one length are a message, and no others, that length. own: the class of this program's messages, where it named one;
+    the channel does not keep it. Pickles.
+    """
+
+    spec: dict[str, Any]
+    encode: Encode
+    parse: Decode
+    size: int | None = None
+    own: Any = None
+
+    def decode(self, data: Any) -> Message:
+        """The value that was encoded. `DecodeError` for bytes that are no message of this codec."""
+        try:
+            message: Message = self.parse(data)
+        except Exception as error:
+            raise DecodeError(f"{len(data)} bytes are no {self.kind}: {text_of(error)}") from error
+        return message
+
+    @property
+    def kind(self) -> str:
+        """bytes, json, msgpack, protobuf, struct, array, frame, sync or pipe."""
+        return str(self.spec["kind"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.spec, self.own)
+
+
+def _again(spec: dict[str, Any], own: Any) -> Codec:
+    """A pickled codec."""
+    return from_spec(spec) if own is None else _of_class(own, spec)
+
+
+def undecodable(codec: Codec, channel: str, position: int, message: bytes, error: Exception) -> DecodeError:
+    """The `DecodeError` for a message that a codec could not decode; error: the decoder's."""
+    return DecodeError(
+        f"{channel}: the message at position {position} ({len(message)} bytes) is no {codec.kind}: {text_of(error)}. The next call continues behind it",
+        position,
+    )
+
+
+def unsendable(channel: str, error: Invalid) -> Invalid:
+    """The error of a value that a codec cannot carry, with the channel's URI."""
+    return Invalid(f"{channel}: {error}")
+
+
+def no_message(channel: str, given: Any) -> TypeError:
+    """The error of a value that is no message of bytes, as compiled methods raise it."""
+    advice = ': encode it, or give the channel codec="json"' if isinstance(given, str) else ""
+    return TypeError(f"{channel}: a message is bytes or another bytes-like object, not {type(given).__name__}{advice}")
+
+
+def several(channel: str, messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages given to `offer_many`. TypeError, with the channel's URI, for anything that is no sequence of them."""
+    kind = type(messages)
+    if isinstance(messages, str | bytes):
+        raise Invalid(f"{channel}: offer_many takes a list of messages, not one message: use offer")
+    if hasattr(kind, "__next__"):
+        why = "it sends as many as there is room for, and the others would be lost with the iterator"
+        raise TypeError(f"{channel}: offer_many takes a list of messages, not {kind.__name__}: {why}")
+    if not hasattr(kind, "__getitem__") or not hasattr(kind, "__len__") or hasattr(kind, "keys"):
+        raise TypeError(f"{channel}: offer_many takes a list of messages, not {kind.__name__}")
+    return messages
+
+
+def copied(channel: str, messages: Sequence[Any]) -> list[bytes]:
+    """The bytes of a sequence's messages, each copied before the next is asked for: the sequence may make them in one buffer."""
+    return [bytes(buffer_of(channel, message)) for message in several(channel, messages)]
+
+
+def encoded_all(codec: Codec, channel: str, messages: Sequence[Any]) -> list[bytes]:
+    """Messages as a codec encodes them. `Invalid`, with the channel's URI, for a value that it cannot carry."""
+    return [encoded(codec, channel, message) for message in several(channel, messages)]
+
+
+def encoded(codec: Codec, channel: str, message: Any) -> bytes:
+    """A message as a codec encodes it. `Invalid`, with the channel's URI, for a value that it cannot carry."""
+    try:
+        body = codec.encode(message)
+    except Invalid as error:
+        raise unsendable(channel, error) from error.__cause__
+    return bytes(buffer_of(channel, body))
+
+
+def buffer_of(channel: str, data: Any) -> bytes | memoryview:
+    """The bytes of a message in C order, copied where they are in another order; as compiled methods take them.
+
+    TypeError for what is no buffer. `Invalid` for arrays whose bytes do not say what they hold.
+    """
+    if type(data) is bytes:
+        return data
+    try:
+        values.refuse_unsendable(data)
+        view = memoryview(data)
+    except TypeError:
+        raise no_message(channel, data) from None
+    except Invalid as error:
+        raise unsendable(channel, error) from None
+    except ValueError as error:  # of times, for one, NumPy gives no bytes
+        why = (
+            f"{channel}: this {type(data).__name__} gives no bytes: {error}. Of an array of times send array.view('i8')"
+        )
+        raise Invalid(why) from None
+    if values.has_addresses(view.format):
+        raise unsendable(channel, Invalid(values.OBJECTS))
+    return view if view.c_contiguous else view.tobytes()
+
+
+def check_claim(codec: Codec, channel: str, length: int) -> None:
+    """`Invalid` for a claim where not any bytes of that length are a message."""
+    if codec.size is None:
+        raise Invalid(
+            f"{channel}: claim writes bytes as they are, and messages here are {codec.kind}: use send or offer"
+        )
+    if length != codec.size:
+        raise Invalid(f"{channel}: a message here has {codec.size} bytes, not {length}: claim so many")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+BYTES = Codec({"kind": "bytes"}, _same, _same)
+
+
+def _struct(spec: dict[str, Any]) -> Codec:
+    import numpy as np
+
+    dtype = _dtype(spec["dtype"])
+
+    def encode(value: Any) -> Any:
+        return values.fitted(value, dtype).reshape(-1).view(np.uint8).data
+
+    def decode(data: Any) -> Any:
+        records = np.frombuffer(_writable(data), dtype=dtype)
+        return records[0] if len(records) == 1 else records
+
+    return Codec(spec, encode, decode, dtype.itemsize)
+
+
+def _array(spec: dict[str, Any]) -> Codec:
+    import numpy as np
+
+    dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
+
+    def encode(value: Any) -> Any:
+        array = values.fitted(value, dtype)
+        if not _has_shape(array.shape, shape):
+            raise Invalid(f"this channel carries arrays of shape {shape}, not {array.shape}")
+        return array.reshape(-1).view(np.uint8).data
+
+    def decode(data: Any) -> Any:
+        return np.frombuffer(_writable(data), dtype=dtype).reshape(shape)
+
+    return Codec(spec, encode, decode, None if -1 in shape else math.prod(shape) * dtype.itemsize)
+
+
+def _writable(data: Any) -> Any:
+    """Received bytes as memory that their array may change. The bytes of a borrowed message stay as they are."""
+    return bytearray(data) if type(data) is bytes else data
+
+
+def _has_shape(found: tuple[int, ...], asked: tuple[int, ...]) -> bool:
+    """Whether an array of the first shape is read back as it is from a channel of the second."""
+    return len(found) == len(asked) and all(size in (-1, there) for there, size in zip(found, asked, strict=True))
+
+
+def _frame(spec: dict[str, Any]) -> Codec:
+    """A frame's note, and its pixels where they were recorded."""
+    import numpy as np
+
+    # Buffer, length of the fields, id, start, end; the fields follow as JSON, then the pixels if they were kept.
+    header = struct.Struct(_native.FRAME_NOTE)
+    dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
+
+    def decode(data: Any) -> Any:
+        _, length, number, start, end = header.unpack_from(data)
+        fields = bytes(memoryview(data)[header.size : header.size + length])
+        about = {"id": number, "start_ns": start, "end_ns": end, "meta": msgspec.json.decode(fields) if fields else {}}
+        if len(data) > header.size + length:
+            pixels = np.frombuffer(data, dtype, offset=header.size + length).reshape(shape)
+            about["pixels"] = pixels.copy() if type(data) is bytes else pixels
+        return about
+
+    return Codec(spec, _refuse, decode)
+
+
+def _refuse(value: Any) -> Any:
+    raise Invalid(
+        f"a recording's codec only decodes: this is how frames, pipes and sync queues are recorded ({type(value).__name__})"
+    )
+
+
+SYNC_HEADER = struct.Struct(_native.SYNC_HEADER)  # bytes of the sender, of the type, a kind; then the three strings
+PARTS = 1 << 30  # in the kind of a pipe's message: its body is several
+REFUSED = 1 << 29  # the same, of a reply: its only part is a text that says why there is no answer
+
+
+def sync_parts(data: Any) -> tuple[str, str, int]:
+    """A sync queue's message: who sent it, its type, and where its body begins."""
+    return pipe_parts(data)[:3]
+
+
+def pipe_parts(data: Any) -> tuple[str, str, int, int]:
+    """A recorded pipe's message: who sent it, in which role, where its body begins, and its kind."""
+    view = memoryview(data)
+    sender, kind, number = SYNC_HEADER.unpack_from(view)
+    begin = SYNC_HEADER.size
+    body = begin + sender + kind
+    if body > len(view):
+        raise ValueError("its sender and type do not fit")
+    parts = bytes(view[begin : begin + sender]), bytes(view[begin + sender : body])
+    first, second = (part.decode("utf-8", "surrogateescape") for part in parts)
+    return first, second, body, number
+
+
+def body_spec(spec: dict[str, Any]) -> dict[str, Any] | None:
+    """The codec of the bodies, where a recorded message is a body behind a header (`pipe_parts` finds it); None elsewhere."""
+    return spec.get("of", BYTES.spec) if spec.get("kind") in ("sync", "pipe") else None
+
+
+def join_parts(parts: list[bytes]) -> bytes:
+    """Several bodies as the one that travels."""
+    return b"".join([struct.pack(f"<{len(parts) + 1}I", len(parts), *map(len, parts)), *parts])
+
+
+def split_parts(data: bytes) -> list[bytes]:
+    """The bodies that `join_parts` joined. ValueError for other bytes."""
+    try:
+        (count,) = struct.unpack_from("<I", data)
+        sizes = struct.unpack_from(f"<{count}I", data, 4) if count <= len(data) // 4 else ()
+    except struct.error:
+        count, sizes = -1, ()
+    at, parts = 4 + 4 * len(sizes), []
+    for size in sizes:
+        parts.append(data[at : at + size])
+        at += size
+    if len(parts) != count or at != len(data):
+        raise ValueError("a message of several parts says that it is longer than it is")
+    return parts
+
+
+def _sync(spec: dict[str, Any]) -> Codec:
+    """A sync queue's message as it is recorded: its sender, its type, and its body by the queue's own codec."""
+    inner = from_spec(spec.get("of", BYTES.spec))
+
+    def decode(data: Any) -> dict[str, Any]:
+        sender, kind, begin = sync_parts(data)
+        return {"sender": sender, "type": kind, "body": inner.parse(bytes(memoryview(data)[begin:]))}
+
+    return Codec(spec, _refuse, decode)
+
+
+def _pipe(spec: dict[str, Any]) -> Codec:
+    """A pipe's message as it is recorded: who sent it, in which role, and what, by the channel's own codec."""
+    inner = from_spec(spec["of"])
+
+    def decode(data: Any) -> dict[str, Any]:
+        sender, role, begin, kind = pipe_parts(data)
+        body = bytes(memoryview(data)[begin:])
+        return {"sender": sender, "type": role, "body": split_parts(body) if kind & PARTS else inner.parse(body)}
+
+    return Codec(spec, _refuse, decode)
+
+
+def frame(dtype: str, shape: tuple[int, ...]) -> Codec:
+    """The codec of a frames channel."""
+    return from_spec({"kind": "frame", "dtype": dtype, "shape": list(shape)})
+
+
+def frame_dtype(codec: Codec) -> np.dtype[Any]:
+    """The dtype of a channel's frames."""
+    dtype: np.dtype[Any] = _dtype(codec.spec["dtype"])
+    return dtype
+
+
+def _dtype(description: Any) -> Any:
+    """A NumPy dtype from JSON, refusing object columns (they are pickles)."""
+    import numpy as np
+
+    dtype = np.dtype(_fields(description))
+    _refuse_objects(dtype)
+    return dtype
+
+
+def _refuse_objects(dtype: Any) -> None:
+    if dtype.hasobject:
+        raise Invalid(f"dtype {dtype} holds Python objects; messages carry plain numbers, strings and arrays of them")
+
+
+def _fields(description: Any) -> Any:
+    """A dtype's description from JSON, which has lists for its tuples: [[name, type or fields, shape], ...]."""
+    if not isinstance(description, list):
+        return description
+    return [(name, _fields(kind), *(tuple(size) for size in shape)) for name, kind, *shape in description]
+
+
+def _description(dtype: Any) -> Any:
+    """A dtype as JSON-ready data: its fields one after the other, without the gaps that an aligned one has."""
+    found = []
+    for name in dtype.names:
+        base, shape = dtype[name].base, list(dtype[name].shape)
+        found.append([name, _description(base) if base.names else base.str, *([shape] if shape else [])])
+    return found
+
+
+def from_spec(spec: dict[str, Any]) -> Codec:
+    """The codec that a channel's or recording's metadata describes. `Invalid` if it is none of ours."""
+    kind = spec.get("kind")
+    try:
+        if kind == "bytes":
+            return BYTES if spec == BYTES.spec else Codec(spec, _same, _same)
+        if kind == "json":
+            return Codec(spec, values.to_json, msgspec.json.decode)
+        if kind == "msgpack":
+            return Codec(spec, values.to_msgpack, msgspec.msgpack.decode)
+        if kind == "protobuf":
+            return Codec(spec, *protobufs.plain_coders(spec))
+        if kind == "struct":
+            return _struct(spec)
+        if kind == "array":
+            return _array(spec)
+        if kind == "frame":
+            return _frame(spec)
+        if kind == "sync":
+            return _sync(spec)
+        if kind == "pipe":
+            return _pipe(spec)
+    except (KeyError, TypeError, ValueError, zlib.error) as error:
+        raise Invalid(f"a damaged codec description {spec!r}: {error}") from error
+    raise Invalid(f"there is no codec {kind!r}: use {CHOICE}")
+
+
+def array(dtype: Any, shape: tuple[int, ...] | int = (-1,)) -> Codec:
+    """A codec for NumPy arrays of one dtype and shape; one dimension may be -1 (any length)."""
+    import numpy as np
+
+    sizes = values.sizes_of(shape)
+    if sizes.count(-1) > 1 or any(size < -1 for size in sizes):
+        raise Invalid(f"shape {sizes}: at most one dimension may be -1")
+    try:
+        made = np.dtype(dtype)
+    except TypeError as error:
+        raise Invalid(f"{dtype!r} is no NumPy dtype: give its name, as in 'float32'") from error
+    _refuse_objects(made)
+    return from_spec({"kind": "array", "dtype": made.str, "shape": list(sizes)})
+
+
+def objects(cls: type[Message], form: str = "json", *, schema: str | None = None) -> Codec[Message]:
+    """A codec for objects of one class: a dataclass, a `msgspec.Struct` type or a TypedDict. form: "json" or "msgpack".
+
+    schema: of JSON, the name of a schema that other tools know, as "foxglove.LaserScan", for MCAP files and Foxglove; by default the class's own.
+
+    `codec=cls` means `codec=objects(cls)`. `Invalid` for a class with fields that msgspec cannot decode.
+
+    >>> import dataclasses
+    >>> @dataclasses.dataclass
+    ... class Pose:
+    ...     x: float
+    ...     y: float
+    >>> codec = penstock.objects(Pose, "msgpack")
+    >>> codec.decode(codec.encode(Pose(1.5, 2.0)))
+    Pose(x=1.5, y=2.0)
+    """
+    if form not in classes.FORMS:
+        raise Invalid(f"form is {form!r}: it must be 'json' or 'msgpack'")
+    if not classes.is_class(cls):
+        raise Invalid(f"{cls!r} is no dataclass, no msgspec.Struct type and no TypedDict")
+    if schema is not None and form != "json":
+        raise Invalid(
+            f"schema is {schema!r}: only JSON has a schema in other tools; leave it out, or choose form='json'"
+        )
+    return _of_class(
+        cls, {"kind": form, **({"schema": _schema(cast("Hashable", cls), schema)} if form == "json" else {})}
+    )
+
+
+@functools.lru_cache(256)
+def _schema(cls: Hashable, name: str | None) -> dict[str, str]:
+    """The schema of a class as its channel keeps it: a name, and the JSON Schema where it has one."""
+    found = classes.json_schema(cls)
+    packed = {} if found is None else {"json": pack(json.dumps(found, separators=(",", ":")).encode())}
+    return {"name": name or classes.name_of(cls), **packed}
+
+
+def pack(data: bytes) -> str:
+    """Bytes as short text, for descriptions."""
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def unpack(text: str, most: int = 1 << 24) -> bytes:
+    """The bytes that `pack` was given. ValueError for anything else."""
+    try:
+        reader = zlib.decompressobj()
+        data = reader.decompress(base64.b64decode(text, validate=True), most)
+    except (zlib.error, TypeError) as error:
+        raise ValueError(str(error)) from error
+    if not reader.eof:
+        raise ValueError("it is cut off, or too long")
+    return data
+
+
+def _of_class(own: Any, spec: dict[str, Any]) -> Codec:
+    """The codec of this program's own class, on a channel that keeps `spec`."""
+    made = protobufs.coders(own) if spec["kind"] == "protobuf" else classes.coders(own, spec["kind"])
+    return Codec(spec, *made, own=own)
+
+
+def named(codec: Any) -> dict[str, Any]:
+    """The argument with which a handle is opened again, if its codec is more than the channel knows: a class of this program's."""
+    found = BYTES if codec is None else resolve(codec)
+    return {} if found.own is None else {"codec": found}
+
+
+def agreed(found: Codec, asked: Any) -> Codec | None:
+    """The codec of a handle: the channel's, with the class that the program asked for. None if the channel has another codec."""
+    wanted = found if asked is None else resolve(asked)
+    if _form(wanted.spec) != _form(found.spec):
+        return None
+    return found if wanted.own is None else _of_class(wanted.own, found.spec)
+
+
+def _form(spec: dict[str, Any]) -> dict[str, Any]:
+    """The part of a description that has to be equal. A protobuf message may have got more fields."""
+    return {name: value for name, value in bare(spec).items() if name != "files"}
+
+
+def bare(spec: dict[str, Any]) -> dict[str, Any]:
+    """A description without what only other tools need: messages of equal bare descriptions are decoded alike."""
+    return {
+        name: bare(value) if name == "of" and isinstance(value, dict) else value
+        for name, value in spec.items()
+        if name not in FOR_OTHERS
+    }
+
+
+def resolve(codec: Any) -> Codec:
+    """A codec from what a user writes: None, 'bytes', 'json', 'msgpack', a structured dtype, a class, or a `Codec`."""
+    if codec is None:
+        return BYTES
+    if isinstance(codec, Codec):
+        return codec
+    if isinstance(codec, str) and codec in ("bytes", "json", "msgpack"):
+        return from_spec({"kind": codec})
+    if isinstance(codec, dict):
+        return from_spec(codec)
+    if classes.is_class(codec):
+        return objects(codec)
+    if protobufs.is_class(codec):
+        return _of_class(codec, protobufs.spec(codec))
+    import numpy as np
+
+    try:
+        dtype = np.dtype(codec)
+    except TypeError as error:
+        raise Invalid(f"{codec!r} is no codec: use {CHOICE}") from error
+    if isinstance(codec, type) and dtype.hasobject:  # of any class NumPy makes a column of objects
+        raise Invalid(f"the class {codec.__qualname__} is no codec: use {CHOICE}")
+    if dtype.names is None:
+        raise Invalid(f"dtype {dtype} has no fields: use penstock.array({dtype.str!r}) for plain arrays")
+    if dtype.itemsize == 0:
+        raise Invalid(f"dtype {dtype} has no bytes: there is nothing to send")
+    _refuse_objects(dtype)
+    return from_spec({"kind": "struct", "dtype": _description(dtype)})
+
+
+def metadata(codec: Codec, attributes: dict[str, Any] | None = None, *, most: int = _native.METADATA_MAX) -> bytes:
+    """The metadata in a channel's header: its codec, and its maker's attributes."""
+    return described({"attributes": attributes} if attributes else {}, codec.spec, most)
+
+
+def described(about: dict[str, Any], spec: dict[str, Any] | None, most: int) -> bytes:
+    """JSON with a codec's description. It leaves out the parts that only other tools need if it would exceed `most` bytes."""
+    data = json.dumps({**about, "codec": spec}, separators=(",", ":")).encode()
+    if len(data) > most and spec is not None:
+        data = json.dumps({**about, "codec": bare(spec)}, separators=(",", ":")).encode()
+    return data
+
+
+def attributes(data: bytes) -> dict[str, Any]:
+    """The attributes that the channel's maker gave it, from its header."""
+    found = json.loads(data).get("attributes", {})
+    return found if isinstance(found, dict) else {}
+
+
+def from_metadata(data: bytes, where: str) -> Codec:
+    """The codec in a channel's header; `Corrupt` if the header has none."""
+    try:
+        return from_spec(json.loads(data)["codec"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Corrupt(f"{where}: its metadata is damaged: {error}") from error

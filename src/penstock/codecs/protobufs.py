@@ -1,0 +1,158 @@
+"""Codecs of protobuf messages. Their description travels with the channel, so that readers and tables need no generated code.
+
+Knows protobuf, which is an optional package and imported with the first such codec; knows no channel and no other codec.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import Invalid, Unsupported
+from penstock.util.extras import explain_missing
+
+DESCRIPTION_MAX = 1 << 22  # bytes of a description that somebody else may have written
+KNOWN = "google/protobuf/"  # files whose messages have a JSON form of their own: times, durations, wrappers
+
+
+def is_class(asked: Any) -> bool:
+    """Whether it is a generated message class."""
+    return isinstance(asked, type) and all(
+        hasattr(asked, name) for name in ("DESCRIPTOR", "FromString", "SerializeToString")
+    )
+
+
+def spec(asked: Any) -> dict[str, Any]:
+    """The description of a message class that a channel keeps: its name, its own file, and the files that it uses."""
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    seen: set[str] = set()
+
+    def add(file: Any) -> None:
+        if file.name in seen:
+            return
+        seen.add(file.name)
+        for other in file.dependencies:
+            add(other)
+        file.CopyToProto(files.file.add())
+
+    add(asked.DESCRIPTOR.file)
+    return described(asked.DESCRIPTOR.full_name, files.SerializeToString(deterministic=True))
+
+
+def described(message: str, files: bytes) -> dict[str, Any]:
+    """The description of a message by its full name and the bytes of a FileDescriptorSet."""
+    return {"kind": "protobuf", "message": message, "files": base64.b64encode(zlib.compress(files, 9)).decode()}
+
+
+def coders(asked: Any) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
+    """How messages of a class are encoded and decoded."""
+    name = asked.DESCRIPTOR.full_name
+
+    def encode(value: Any) -> bytes:
+        if not isinstance(value, asked):
+            raise Invalid(f"this handle carries {name}, not {type(value).__qualname__}")
+        try:
+            data: bytes = value.SerializeToString()
+        except Exception as error:  # a required field is missing: each implementation has an error class of its own
+            raise Invalid(f"this {name} cannot be sent: {error}") from error
+        return data
+
+    def parse(data: Any) -> Any:
+        return asked.FromString(bytes(data))
+
+    return encode, parse
+
+
+def plain_coders(about: dict[str, Any]) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
+    """The same for a program that did not name the class: it reads dictionaries, and writes messages of any class of that name.
+
+    Without the package protobuf it cannot read.
+    """
+    name = about["message"]
+    try:
+        reader = _reader(name, about["files"])
+    except Unsupported as error:  # such a channel is still listed, recorded and removed
+        told = str(error)
+
+        def reader(data: bytes) -> Any:
+            raise Unsupported(told)
+
+    def encode(value: Any) -> bytes:
+        if getattr(getattr(value, "DESCRIPTOR", None), "full_name", None) != name:
+            raise Invalid(f"this channel carries {name}, not {type(value).__qualname__}")
+        return bytes(value.SerializeToString())
+
+    return encode, lambda data: plain(reader(bytes(data)))
+
+
+@functools.lru_cache(64)
+def _reader(name: str, files: str) -> Callable[[bytes], Any]:
+    with explain_missing(f"reading messages of protobuf's {name}"):
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf.message import DecodeError
+
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        found_files = descriptor_pb2.FileDescriptorSet.FromString(_unpacked(files))
+    except DecodeError as error:
+        raise ValueError(f"its description is none of protobuf's: {error}") from error
+    for file in found_files.file:
+        pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
+    found: Callable[[bytes], Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name)).FromString
+    return found
+
+
+def description(about: dict[str, Any]) -> bytes | None:
+    """The FileDescriptorSet that a channel keeps, for other programs; None if it is damaged."""
+    try:
+        return _unpacked(about["files"])
+    except (KeyError, TypeError, ValueError, zlib.error):
+        return None
+
+
+def _unpacked(files: str) -> bytes:
+    unpack = zlib.decompressobj()
+    data = unpack.decompress(base64.b64decode(files, validate=True), DESCRIPTION_MAX)
+    if not unpack.eof:
+        raise ValueError("its description does not end")
+    return data
+
+
+def plain(message: Any) -> Any:
+    """A message as a dictionary by its fields' names. Fields that are not set are None, or the default where the language cannot tell.
+
+    Enumerations are their names, or the number where it has none; bytes stay bytes. Times and durations are text, as in protobuf's JSON.
+    """
+    if message.DESCRIPTOR.file.name.startswith(KNOWN):
+        from google.protobuf import json_format
+
+        return json_format.MessageToDict(message)
+    return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _field(message: Any, field: Any) -> Any:
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        return {_key(key): _value(inner, one) for key, one in value.items()}
+    return [_value(field, one) for one in value] if field.is_repeated else _value(field, value)
+
+
+def _key(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _value(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return plain(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else known.name
+    return value

@@ -1,0 +1,422 @@
+"""The messages of an MCAP file into an archive, each topic to a channel. Things that a recording cannot keep are counted and listed.
+
+The file is read twice: once to check it and to find what cannot be kept, before anything is appended. Knows MCAP files and appending.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock import Archive, codecs
+from penstock.channels import options
+from penstock.channels.wildcards import is_pattern, matches
+from penstock.codecs import protobufs
+from penstock.errors import Invalid, NotFound, PenstockError, Unsupported
+from penstock.export import Exported, Outcome, Progress, mcap_names
+from penstock.export.mcap_file import McapFile
+from penstock.export.mcap_order import Part
+from penstock.export.mcap_records import Channel
+from penstock.export.mcap_schemas import Foreign, Form, form_of
+from penstock.record import TIME_MAX, TIME_MIN, Moment
+from penstock.util.durable import own_errors
+from penstock.util.extras import check_installed
+from penstock.util.moments import interval
+from penstock.util.storage import path_of
+
+log = logging.getLogger("penstock")
+
+CODEC, CHANNEL = "penstock.codec", "penstock.channels.channel"  # in a channel's metadata
+BATCH_BYTES, BATCH_MESSAGES = 32 << 20, 100_000
+NAMED = 3  # of the things that a text lists
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A topic whose channel has another name."""
+
+    topic: str
+    channel: str
+
+
+@dataclass(frozen=True)
+class Imported(Outcome):
+    """The result of an import. left_out: a text for each kind of thing in the file that the archive does not have, with its count.
+
+    damaged: of a recovery, a text for each place that was skipped, and one with the totals. renamed: the topics whose name no channel can have. unchecked: what no checksum
+    of the file covers, in words; empty if there is nothing.
+    """
+
+    renamed: tuple[Renamed, ...] = ()
+    unchecked: str = ""
+
+
+def needed() -> None:
+    """`Unsupported` says what to install if there is no package mcap: it brings the compressions."""
+    check_installed("mcap", "lz4", "zstandard", what="an import of MCAP")
+
+
+@own_errors
+def import_mcap(
+    archive: str | os.PathLike[str] | Archive,
+    path: str | os.PathLike[str],
+    *,
+    streams: Sequence[str] | None = None,
+    since: Moment = TIME_MIN,
+    until: Moment = TIME_MAX,
+    strict: bool = False,
+    recover: bool = False,
+    left_out: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+) -> Imported:
+    """Appends the messages of an MCAP file to an archive, each topic to a recording, in the order of their log times, which become the
+    send times.
+
+    streams: only these topics or channels; patterns too. strict: nothing is imported if the archive would not have all that the file
+    has. recover: a damaged file gives what is sound; the result says what was skipped. left_out: called with a text for each kind of
+    thing that the archive will not have. Without it, a message that cannot be imported raises `Unsupported` before anything is.
+
+    A topic that Penstock wrote becomes the same channel with the same codec. `/robot/imu` of another program becomes `log:robot/imu`;
+    a topic whose name no channel can have gets one that no other topic has. Its encoding and schema are kept for the next export.
+    json, msgpack and protobuf are read by these codecs, everything else as bytes. `Corrupt` for any damage that a checksum, a count
+    or the format shows; the archive is as before then.
+    """
+    needed()
+    for name, value in (("strict", strict), ("recover", recover)):
+        options.flag(value, name)
+    options.callback(left_out, "left_out")
+    options.callback(progress, "progress")
+    asked = [streams] if isinstance(streams, str) else streams
+    if asked is not None and not options.texts(asked, "streams", "topics and channels"):
+        raise Invalid("streams is empty: name a topic or a channel, or leave it out for all")
+    span, path = interval(since, until), path_of(path, "the MCAP file")
+    try:
+        file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {path}") from error
+    with file:
+        tally = _Tally(span)
+        found = McapFile(file, path, recover=recover, look=tally.look)
+        found.check()
+        job = _Importing(found, path, tally, asked)
+        lost = job.skipped() if found.skipped.bytes or found.skipped.messages else []
+        if strict and (texts := [*job.left_out(), *lost]):
+            raise Unsupported(f"{path} has what an archive does not keep: {'; '.join(texts)}. Nothing was imported")
+        if left_out is None and job.too_late:
+            raise Unsupported(
+                f"{job.text_of_late()}. Nothing was imported. left_out=print imports the rest, as the command does"
+            )
+        opened = archive if isinstance(archive, Archive) else Archive(archive)
+        done = job.run(opened, progress or (lambda what, done, count: None))
+    if left_out is not None:
+        for text in done.left_out:
+            left_out(text)
+    return done
+
+
+@dataclass
+class _Topic:
+    """A topic in one form, with the numbers of its channels, and its messages that are not in the archive yet."""
+
+    topic: str
+    name: str
+    codec: dict[str, Any]
+    numbers: list[int] = field(default_factory=list)
+    metadata: list[dict[str, str]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    held: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+class _Tally:
+    """Counts the messages of each channel of a file, and what of them a recording does not keep."""
+
+    def __init__(self, span: tuple[int, int]) -> None:
+        self._since, self._until = span
+        self.counts = np.zeros(
+            (4, 1 << 16), np.int64
+        )  # in the span, too late, with a publish time or a sequence number of its own
+        self._counted: dict[
+            int, tuple[int, int, int]
+        ] = {}  # channel → its first sequence number or -1, messages, the last time
+
+    def look(self, fields: np.ndarray[Any, Any]) -> None:
+        """Some messages more."""
+        inside = self.in_span(fields["log"])
+        late = (fields["log"] > np.uint64(TIME_MAX)) & (self._until == TIME_MAX)
+        published, sequenced = inside & (fields["publish"] != fields["log"]), inside & (fields["sequence"] != 0)
+        for row, chosen in zip(self.counts, (inside, late, published, sequenced), strict=True):
+            found = np.bincount(fields["channel"][chosen])
+            row[: len(found)] += found
+        for number in np.unique(fields["channel"]).tolist():
+            chosen = fields["channel"] == number
+            had, log = fields["sequence"][chosen].astype(np.int64), fields["log"][chosen]
+            first, count, before = self._counted.get(number, (int(had[0]), 0, 0))
+            due = first + count + np.arange(len(had))
+            if (had != due).any() or log[0] < before or (log[1:] < log[:-1]).any():
+                first = -1
+            self._counted[number] = first, count + len(had), int(log[-1])
+
+    def first_sequence(self, number: int) -> int | None:
+        """0 or 1 if a channel's sequence numbers only count its messages from there, and all of them are in the span."""
+        first, count, _ = self._counted.get(number, (-1, 0, 0))
+        return first if first in (0, 1) and self.counts[0, number] == count and self.counts[3, number] else None
+
+    def in_span(self, log: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Which log times are asked for, and are times that a recording can have."""
+        if self._until < 0:
+            return np.zeros(len(log), bool)
+        found: np.ndarray[Any, Any] = (log >= np.uint64(max(self._since, 0))) & (log <= np.uint64(self._until))
+        return found
+
+    def total(self, chosen: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The counts of some channels together."""
+        found: np.ndarray[Any, Any] = self.counts[:, chosen].sum(axis=1)
+        return found
+
+
+class _Importing:
+    """One import: the file was checked."""
+
+    def __init__(self, file: McapFile, path: object, tally: _Tally, streams: Sequence[str] | None) -> None:
+        self._file, self._path, self._tally = file, path, tally
+        channels = file.channels
+        self._topics = _chosen(_topics(channels, tally), streams, path)
+        self._owner = np.full(1 << 16, -1, np.int32)  # by the number of a channel
+        for index, topic in enumerate(self._topics):
+            self._owner[topic.numbers] = index
+        self._counted, self._late, self._published, self._sequenced = tally.total(self._owner >= 0).tolist()
+        self._idle = sorted({one.topic for one in self._topics} - {channels[n].topic for n in file.counts})
+        self.too_late = [one.topic for one in self._topics if tally.counts[1][one.numbers].any()]
+
+    def text_of_late(self) -> str:
+        """The messages that no recording can have."""
+        return (
+            f"{_many(self._late, 'message')} of {_names(self.too_late)} with log times of 2^63 nanoseconds or more, "
+            "beyond the year 2262: a send time has 63 bits"
+        )
+
+    def left_out(self) -> list[str]:
+        """A text for each kind of thing that the archive will not have."""
+        file, found = self._file, []
+        if self.too_late:
+            found.append(self.text_of_late())
+        if self._published:
+            found.append(f"{_many(self._published, 'publish time')}: a recording keeps one time, the log time")
+        if self._idle:
+            names = _names(self._idle)
+            found.append(f"{_many(len(self._idle), 'topic')} without a message, {names}, with schema and metadata")
+        if self._sequenced:
+            found.append(f"{_many(self._sequenced, 'sequence number')}")
+        if file.attachments:
+            size = sum(size for _, size in file.attachments)
+            names = _names([name for name, _ in file.attachments])
+            found.append(f"{_many(len(file.attachments), 'attachment')}, {names}: {size:,} bytes")
+        if file.metadata:
+            found.append(f"{_many(len(file.metadata), 'metadata record')}, {_names(file.metadata)}")
+        found += [
+            f"the metadata of {len(one.metadata)} channels of {one.topic!r}, where they differ"
+            for one in self._topics
+            if any(metadata != one.metadata[0] for metadata in one.metadata)
+        ]
+        found += [
+            f"{_many(count, 'record')} with the opcode {opcode:#04x}, which MCAP does not have: {size:,} bytes"
+            for opcode, (count, size) in sorted(file.unknown.items())
+        ]
+        return found
+
+    def skipped(self) -> list[str]:
+        """A text for each place that a recovery skipped, and one with the totals."""
+        skipped = self._file.skipped
+        if not skipped.places:
+            return []
+        if skipped.messages is None:
+            missing = ", how many messages is not known: the file has no sound count"
+        else:
+            missing = f", {_many(skipped.messages, 'message')} by the file's own count"
+        more = f"; {_many(skipped.more, 'message')} more than its own count" if skipped.more else ""
+        total = f"{_many(skipped.bytes, 'byte')} in all, {_many(skipped.chunks, 'chunk')}{missing}{more}"
+        return [*skipped.places, total]
+
+    def _unchecked(self) -> str:
+        """The parts that no checksum covers, in words."""
+        file = self._file
+        if file.unchecked:
+            what = f"{file.unchecked:,} of {sum(file.counts.values()):,} messages"
+        else:
+            what = _many(file.unchecked_definitions, "schema or channel", "schemas and channels")
+        if file.unchecked or file.unchecked_definitions:
+            return f"no checksum of the file covers {what}: damage there cannot be seen"
+        return ""
+
+    def run(self, archive: Archive, progress: Progress) -> Imported:
+        """Appends the file's messages, some thousands of a topic at a time."""
+        done = held = 0
+        try:
+            for part in self._file.parts():
+                progress("importing", done, self._counted)
+                taken = self._take(part)
+                done, held = done + taken[0], held + taken[1]
+                full = [one for one in self._topics if held >= BATCH_BYTES or len(one.bodies) >= BATCH_MESSAGES]
+                held -= sum(self._put(archive, one) for one in full)
+            for topic in self._topics:
+                self._put(archive, topic)
+        except BaseException:
+            if there := sum(topic.rows for topic in self._topics):
+                log.warning("%s: %d of %d messages were imported before this error", self._path, there, self._counted)
+            raise
+        progress("importing", self._counted, self._counted)
+        rows = [Exported(one.name, one.name, 1, one.rows, one.bytes) for one in self._topics if one.rows]
+        renamed = [
+            Renamed(one.topic, one.name)
+            for one in self._topics
+            if one.rows and one.name not in (f"log:{one.topic.removeprefix('/')}", one.topic)
+        ]
+        return Imported(tuple(rows), tuple(self.left_out()), tuple(self.skipped()), tuple(renamed), self._unchecked())
+
+    def _take(self, part: Part) -> tuple[int, int]:
+        """Messages of the file, each to its topic: how many, and how many bytes."""
+        owners = self._owner[part.fields["channel"]]
+        owners[~self._tally.in_span(part.fields["log"])] = -1
+        count = size = 0
+        for index in np.unique(owners).tolist():
+            if index < 0:
+                continue
+            topic, chosen = self._topics[index], owners == index
+            begins, ends = part.begins[chosen].tolist(), part.ends[chosen].tolist()
+            data = part.data
+            topic.bodies += [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
+            topic.times += part.fields["log"][chosen].tolist()
+            length = sum(ends) - sum(begins)
+            topic.held += length
+            count, size = count + len(begins), size + length
+        return count, size
+
+    def _put(self, archive: Archive, topic: _Topic) -> int:
+        """Appends the messages of a topic that are in memory; how many bytes."""
+        if not topic.bodies:
+            return 0
+        archive.append(topic.name, topic.bodies, codec=topic.codec, encoded=True, times_ns=topic.times)
+        size = topic.held
+        topic.rows, topic.bytes = topic.rows + len(topic.bodies), topic.bytes + size
+        topic.bodies, topic.times, topic.held = [], [], 0
+        return size
+
+
+def _topics(channels: dict[int, Channel], tally: _Tally) -> list[_Topic]:
+    """The file's topics, one for each form in which a topic is there, with a name that no other has."""
+    grouped: dict[tuple[Any, ...], _Topic] = {}
+    for number, channel in sorted(channels.items()):
+        metadata = dict(channel.metadata)
+        own = mcap_names.is_own(channel.topic, metadata.get(CHANNEL))
+        known = _known(metadata) if CHANNEL in metadata else None
+        key = channel.topic, channel.encoding, channel.schema, json.dumps(known, sort_keys=True), own
+        if key not in grouped:
+            grouped[key] = _Topic(channel.topic, channel.topic if own else "", known or _foreign(channel))
+        grouped[key].numbers.append(number)
+        grouped[key].metadata.append(metadata)
+    _name_all(grouped)
+    for (_, encoding, schema, _, _), topic in grouped.items():
+        form = Form(encoding, (schema.encoding, schema.data) if schema else None, schema.name if schema else None)
+        common = {
+            key: value
+            for key, value in topic.metadata[0].items()
+            if all(one.get(key) == value for one in topic.metadata)
+        }
+        first = tally.first_sequence(topic.numbers[0]) if len(topic.numbers) == 1 else None
+        is_foreign = topic.name != topic.topic or not _is_usual(topic.codec, form)
+        if is_foreign:
+            topic.codec = {**topic.codec, "mcap": Foreign(topic.topic, form, common, first).packed()}
+        if first is not None and (is_foreign or first == 0):  # the next export writes the same
+            tally.counts[3, topic.numbers] = 0
+    return list(grouped.values())
+
+
+def _is_usual(codec: dict[str, Any], form: Form) -> bool:
+    """Whether an export writes such a codec in this form by itself."""
+    usual = form_of(codec)
+    if usual is None or usual.message_encoding != form.message_encoding:
+        return False
+    if codec["kind"] == "json" and "schema" not in codec:  # a name from the channel, and a schema that forbids nothing
+        return form.schema is not None and form.schema[0] == "jsonschema" and (form.name or "").startswith("penstock/")
+    return (usual.schema, usual.name) == (form.schema, form.name) or (
+        usual.name is None and usual.schema == form.schema
+    )
+
+
+def _name_all(grouped: dict[tuple[Any, ...], _Topic]) -> None:
+    """Names the topics: Penstock's own first. `Invalid` if two would have one name all the same."""
+    taken: dict[str, _Topic] = {}
+    forms: dict[str, int] = {}
+    for topic in grouped.values():
+        forms[topic.topic] = forms.get(topic.topic, 0) + 1
+    for key, topic in sorted(grouped.items(), key=lambda one: not one[1].name):
+        if forms[topic.topic] > 1:
+            topic.name = mcap_names.marked(topic.topic, repr(key[1:4]))
+        elif not topic.name:
+            name = mcap_names.channel_of(topic.topic)
+            topic.name = mcap_names.marked(topic.topic) if name in taken else name
+        if topic.name in taken:
+            raise Invalid(
+                f"the topics {taken[topic.name].topic!r} and {topic.topic!r} would both be {topic.name}: "
+                "import one of them with streams= (--stream)"
+            )
+        taken[topic.name] = topic
+
+
+def _chosen(topics: list[_Topic], streams: Sequence[str] | None, path: object) -> list[_Topic]:
+    """The topics that were asked for. `NotFound` if one that was asked for is not there."""
+    if streams is None:
+        return topics
+    chosen = []
+    for asked in streams:
+        of_it = [one for one in topics if asked == one.topic or _fits(asked, one.name)]
+        if not of_it:
+            there = _names([one.topic for one in topics]) if topics else "none"
+            raise NotFound(f"{path} has no topic {asked}: it has {there}")
+        chosen += [one for one in of_it if one not in chosen]
+    return chosen
+
+
+def _fits(asked: str, name: str) -> bool:
+    if asked.startswith("/") and not is_pattern(asked):
+        return False
+    return matches(asked, name)
+
+
+def _known(metadata: dict[str, str]) -> dict[str, Any]:
+    """The codec that Penstock wrote."""
+    try:
+        codec: dict[str, Any] = json.loads(metadata[CODEC])
+        codecs.from_spec(codec)
+    except (KeyError, ValueError, TypeError, AttributeError, PenstockError):
+        return dict(codecs.BYTES.spec)
+    return codec if codecs.body_spec(codec) is None and codec["kind"] != "frame" else dict(codecs.BYTES.spec)
+
+
+def _foreign(channel: Channel) -> dict[str, Any]:
+    """The codec of another program's topic."""
+    encoding, schema = channel.encoding, channel.schema
+    if encoding == "protobuf" and schema is not None and schema.encoding == "protobuf":
+        try:
+            return codecs.from_spec(protobufs.described(schema.name, schema.data)).spec
+        except PenstockError:  # a description that describes no such message
+            pass
+    return {"kind": encoding if encoding in ("json", "msgpack") else "bytes"}
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+    return ", ".join(map(repr, names[:NAMED])) + more
+
+
+def _many(count: int, what: str, several: str = "") -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {several or what + 's'}"

@@ -1,0 +1,147 @@
+"""Channels of this user: listed, inspected, made, removed; and those that patterns match, as they appear."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.channels import files, memory, opening
+from penstock.channels.channel import FAKE, Channel
+from penstock.channels.status import Channels, ChannelStatus
+from penstock.channels.wildcards import check_patterns, matches_any
+from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported
+from penstock.front.opener import faked, parse
+from penstock.util.clock import SystemClock
+
+_logger = logging.getLogger("penstock")
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the process's trouble, and no file's
+_warned: set[files.Stranger] = set()
+SETTLED_NS = 50_000_000  # a folder changed this long ago: a later change has another time
+
+
+def listing(patterns: Sequence[str]) -> tuple[list[Channel], list[files.Stranger]]:
+    """This user's channels that one of the patterns stands for, and files that look like a channel's and are none.
+
+    `fake:` channels of this process are among them if a pattern says so, as `fake:log:*`.
+    """
+    check_patterns(patterns)
+    names, strange = files.listing()
+    found = [one for one in names if not faked(one.kind) and matches_any(patterns, str(one))]
+    own = [pattern for pattern in patterns if pattern.startswith(f"{FAKE}:")]
+    for one in memory.listing():
+        told = replace(one, uri=f"{FAKE}:{one}")
+        if matches_any(own, str(told)):
+            found.append(told)
+        elif faked(one.kind) and matches_any(patterns, str(one)):
+            found.append(one)
+    return found, strange
+
+
+class Appearing:
+    """The channels that patterns stand for, as they come. One thread at a time."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = list(patterns)
+        check_patterns(self._patterns)
+        self._seen: set[tuple[str, int]] = set()
+        self._state: object = None
+
+    def new(self) -> list[str]:
+        """URIs of the channels that came since the last call; at first, of all that are there. A call costs a look at the folder's time
+        if nothing changed. A channel that was removed and made again has come again."""
+        state = self._changes()
+        if state is not None and state == self._state:
+            return []
+        self._state = state
+        there = {(str(one), files.identity(one)) for one in listing(self._patterns)[0]}
+        fresh = there - self._seen
+        self._seen = there
+        return sorted(uri for uri, _ in fresh)
+
+    def _changes(self) -> object:
+        """Changes whenever a channel comes or goes; None if a change may not show."""
+        try:
+            found = os.stat(files.folder())
+        except OSError:
+            return memory.count(), 0, 0
+        if SystemClock().now_ns() - found.st_mtime_ns < SETTLED_NS:
+            return None
+        return memory.count(), found.st_ino, found.st_mtime_ns
+
+
+def local(channel: str) -> Channel:
+    """The channel in shared memory that a URI names. `Unsupported` if it is not in shared memory."""
+    parsed = parse(channel)
+    if parsed.kind.memory is None:
+        raise Unsupported(
+            f"{channel} is not in shared memory: there is nothing to inspect, to remove or to record here"
+        )
+    return parsed
+
+
+def list_channels(patterns: str | Sequence[str] = "*") -> Channels:
+    """Every channel of this user with its counters, read without disturbing anyone.
+
+    patterns: only those that one of them stands for: ``log:*`` of a kind, ``robot/*`` of any kind; ``*`` is any text, slashes included. A
+    file in the channel folder that is no channel is left out, and a warning on the logger `penstock` names it once.
+    """
+    found, strange = survey(patterns)
+    for stranger in strange:
+        if stranger not in _warned:
+            _warned.add(stranger)
+            _logger.warning("%s is left out: %s", stranger.path, stranger.why)
+    return Channels(found)
+
+
+def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], list[files.Stranger]]:
+    """Every channel of this user, and every file in the channel folder that looks like a channel and is none.
+
+    A channel that is removed meanwhile is in neither list.
+    """
+    there, strange = listing([patterns] if isinstance(patterns, str) else patterns)
+    found = []
+    for channel in there:
+        try:
+            found.append(opening.inspect(channel.kind, channel))
+        except NotFound:
+            continue
+        except (PenstockError, OSError, ValueError, RecursionError) as error:  # this file's trouble, and no other's
+            if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+                raise
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            strange.append(files.Stranger(opening.where(channel), str(why)))
+    return found, sorted(strange, key=lambda stranger: stranger.path)
+
+
+def inspect(channel: str) -> ChannelStatus:
+    """One channel's sizes, totals and members. `NotFound` if there is none."""
+    parsed = local(channel)
+    return opening.inspect(parsed.kind, parsed)
+
+
+def remove(channel: str) -> None:
+    """Removes a channel's name and, once no process has it open, its memory. `NotFound` if there is none."""
+    files.unlink(local(channel))
+
+
+def codec_of(channel: str) -> dict[str, Any]:
+    """The codec of a channel in shared memory, as JSON-ready data. `NotFound` if there is no channel, or if it is still open."""
+    parsed = parse(channel)
+    if parsed.kind.memory is None:
+        raise Unsupported(f"{channel} is not in shared memory: nothing here says its codec")
+    found: dict[str, Any] = opening.describe(parsed.kind, parsed)["codec"]
+    return found
+
+
+def make(channel: str, **options: Any) -> None:
+    """Makes a channel in shared memory without opening it, if there is none. An existing one keeps its options."""
+    parsed = parse(channel)
+    if parsed.kind.memory is None:
+        raise Unsupported(f"{channel} is not in shared memory: its publications and sockets make it")
+    with contextlib.suppress(Mismatch):
+        opening.open_end(parsed.kind, parsed, options, None, lambda fd, path: None)

@@ -1,0 +1,1 @@
+"""`frames:` channels: large arrays passed by reference."""

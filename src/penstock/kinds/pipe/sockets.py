@@ -1,0 +1,177 @@
+"""The sockets of a pipe channel by their roles: pair, dealer and router; request and reply are in `requests.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock._native import core as _native
+from penstock.channels.channel import Channel
+from penstock.channels.kind import Kind
+from penstock.channels.options import PipeOptions
+from penstock.channels.patterns import Body, Routed, decoded
+from penstock.channels.publication import Claim
+from penstock.errors import Disconnected, Invalid, Unsupported
+from penstock.kinds.pipe import opener as pipe
+from penstock.kinds.pipe.requests import Pending, Replier, Request, Requester
+from penstock.kinds.pipe.socket_base import Found, ReceivingSocket, Socket
+
+
+class Talker(ReceivingSocket[Any]):
+    """A socket that sends and receives without naming peers. Its stream ends with the last peer that could answer.
+
+    Once such a peer has been there and none is left, `recv` returns what is there, and then raises `EndOfStream`; iteration ends. The
+    methods that send raise `Disconnected`. A new peer ends that state: `wait_for_readers` waits for it. A peer that was never there
+    is awaited, and a stopped process is there.
+    """
+
+    _ends = True
+
+    def send(self, body: Body, timeout: float | None = None) -> int:
+        """Sends one message. Waits while there is no room for it. Returns the bytes that this socket has written.
+
+        `TimedOut` if there was no room within `timeout` seconds. `TooLarge` for a message that can never fit. `Disconnected` if every
+        peer that could receive it has left or died.
+        """
+        return self._send(0, 0, body, timeout)
+
+    async def send_async(self, body: Body, timeout: float | None = None) -> int:
+        """Sends one message as `send` does, and waits in the running event loop. A cancelled task has sent nothing."""
+        return await self._send_async(0, 0, body, timeout)
+
+    def offer(self, body: Body) -> int | None:
+        """Sends one message, or returns None if there is no room. Never blocks."""
+        return self._offer(0, body)
+
+    def offer_many(self, messages: Sequence[Body]) -> int:
+        """Sends messages in order until there is no room. Returns how many were sent. Never blocks."""
+        return self._offer_many(0, messages)
+
+    def claim(self, length: int, timeout: float | None = None) -> Claim:
+        """Room for one message of `length` bytes, to be written in place. Waits for room as `send` does."""
+        return self._pub.claim(length, timeout)
+
+    async def claim_async(self, length: int, timeout: float | None = None) -> Claim:
+        """Room for one message as `claim` gives it, awaited in the running event loop."""
+        return await self._pub.claim_async(length, timeout)
+
+    def _made(self, raw: Found) -> Any:
+        _, _, kind, data, _ = raw
+        return self._unpack(data, kind)
+
+
+class Pair(Talker):
+    """One of two peers that exchange messages. A third is refused (`Busy`).
+
+    A new peer may take the place of one that left or died. Until it comes, the stream is at its end.
+    """
+
+
+class Dealer(Talker):
+    """Sends to the routers in turn; receives what any router sends to its name."""
+
+
+class Router(ReceivingSocket[Routed]):
+    """Receives from every dealer, and sends to the one that it names."""
+
+    _names_senders = True
+
+    def send(self, body: Body, timeout: float | None = None, *, to: str) -> int:
+        """Sends one message to the dealer of that name. Waits while there is no room for it.
+
+        Returns the bytes that this socket has written. `Disconnected` if no such dealer is there, or it goes meanwhile. `TimedOut`
+        if there was no room within `timeout` seconds.
+        """
+        return self._send(self._named(to), 0, body, timeout)
+
+    async def send_async(self, body: Body, timeout: float | None = None, *, to: str) -> int:
+        """Sends one message as `send` does, and waits in the running event loop. A cancelled task has sent nothing."""
+        return await self._send_async(self._named(to), 0, body, timeout)
+
+    def offer(self, body: Body, *, to: str) -> int | None:
+        """Sends one message to the dealer of that name, or returns None if there is no room. Never blocks."""
+        return self._offer(self._named(to), body)
+
+    def offer_many(self, messages: Sequence[Body], *, to: str) -> int:
+        """Sends messages to one dealer in order until it has no room. Returns how many were sent. Never blocks."""
+        return self._offer_many(self._named(to), messages)
+
+    def claim(self, length: int, timeout: float | None = None, *, to: str) -> Claim:
+        """Raises `Unsupported`: a claim goes to the peer whose turn it is."""
+        raise Unsupported(
+            f"{self.channel}: a claim goes to the peer whose turn it is, and a router names the peer: use send"
+        )
+
+    async def claim_async(self, length: int, timeout: float | None = None, *, to: str) -> Claim:
+        """Raises `Unsupported`, as `claim` does. Use `send_async`."""
+        return self.claim(length, timeout, to=to)
+
+    def _named(self, to: str) -> int:
+        if not isinstance(to, str):
+            raise Invalid(f"{self.channel}: to is {to!r}: it must be the name of a dealer")
+        try:
+            peer = _native.pipe_named(self._pub, pipe.name_bytes(to))
+        except Invalid as error:
+            raise Invalid(f"{self.channel}: {error}") from None
+        if peer == 0:
+            raise Disconnected(
+                f"{self.channel}: no dealer called {to!r} is connected; there are {', '.join(self.peers) or 'none'}"
+            )
+        return peer
+
+    def _made(self, raw: Found) -> Routed:
+        _, _, kind, data, name = raw
+        return Routed(decoded(name), self._unpack(data, kind))
+
+
+SOCKETS: dict[str, type[Socket]] = {
+    "pair": Pair,
+    "request": Requester,
+    "reply": Replier,
+    "dealer": Dealer,
+    "router": Router,
+}
+
+
+def open_socket(
+    channel: Channel,
+    *,
+    role: str | None = None,
+    name: str | None = None,
+    when_full: str = "wait",
+    spin: float = 20e-6,
+    codec: Any = None,
+    clock: _native.ManualClock | None = None,
+    prefault: bool = False,
+    capacity: int | None = None,
+    max_messages: int | None = None,
+    max_pipes: int | None = None,
+    max_members: int | None = None,
+    start_position: int | None = None,
+) -> Socket:
+    """A socket of that role, on a channel made now if there is none, and decided if it is open."""
+    if role not in SOCKETS:
+        raise Invalid(
+            f"role is {role!r}: it must be one of {', '.join(SOCKETS)}. To push, use penstock.publish; to pull, penstock.subscribe"
+        )
+    options = pipe.given(prefault, capacity, max_messages, max_pipes, max_members, start_position)
+    own = {"name": name, "when_full": when_full, "spin": spin, "codec": codec, "clock": clock}
+    return SOCKETS[role](channel, role, {**own, **options})
+
+
+KIND = Kind(
+    name="pipe",
+    written="pipe:NAME",
+    options=PipeOptions,
+    publish=pipe.open_publication,
+    subscribe=pipe.open_subscription,
+    join=open_socket,
+    has_roles=True,
+    tap=pipe.open_tap,
+    own_positions=True,
+    one_reader=True,
+    memory=pipe.LAYOUT,
+    recorded_as=pipe.recorded_as,
+)
+
+__all__ = ["Dealer", "Pair", "Pending", "Replier", "Request", "Requester", "Routed", "Router", "Socket", "open_socket"]

@@ -1,0 +1,85 @@
+"""`ring:` channels: one writer that never waits; a slow reader is lapped and told what it lost."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channels import files, handles, opening
+from penstock.channels.channel import Channel
+from penstock.channels.handles import NativePublication, NativeSubscription, Origin
+from penstock.channels.kind import Kind, Layout
+from penstock.channels.options import RingOptions, flag, manual_clock, seconds
+from penstock.codecs import Codec
+
+
+def _format(options: RingOptions, codec: Codec, fd: int, hold: _native.OpenHold | None = None) -> None:
+    _native.format_ring(
+        fd=fd,
+        capacity=options.capacity,
+        slots=options.max_members,
+        start_position=options.start_position,
+        start_sequence=options.start_sequence,
+        epoch=secrets.randbits(63),
+        metadata=codecs.metadata(codec),
+        boot_id=files.boot_id(),
+        hold=hold,
+    )
+
+
+def _inspect(fd: int, path: str) -> dict[str, Any]:
+    return _native.inspect_ring(fd, path)
+
+
+def open_publication(
+    channel: Channel, *, codec: Any = None, clock: _native.ManualClock | None = None, **options: Any
+) -> NativePublication:
+    """The publication, on a channel made now if there is none, and decided if it is open. `Busy` while another one lives."""
+    stamps = manual_clock(clock)
+    writer, found = opening.open_end(
+        channel.kind, channel, options, codec, lambda fd, path: _native.ring_writer(fd, path, stamps)
+    )
+    return handles.publication(writer, Origin(channel.kind, channel, found, open_publication, codecs.named(codec)))
+
+
+def open_subscription(
+    channel: Channel,
+    *,
+    start: str | int = "newest",
+    last: int | None = None,
+    conflate: bool = False,
+    spin: float = 20e-6,
+    until_end: bool = False,
+    codec: Any = None,
+    **options: Any,
+) -> NativeSubscription:
+    """A subscription. Without a channel it makes one that stays open until the first publication."""
+    name, position = opening.start_of(start, ("newest",), last)
+    looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
+    newest = flag(conflate, "conflate")
+    opening.refuse_last(newest, last)
+    arguments = {"start": start, "conflate": newest, "spin": spin, "until_end": ends, **codecs.named(codec)}
+    reader, found = opening.open_reader(
+        channel.kind,
+        channel,
+        options,
+        codec,
+        lambda fd, path: _native.ring_reader(fd, path, name, position, newest),
+        lambda fd, path: _native.early_ring(fd, path, newest),
+        (name, position),
+    )
+    return handles.subscription(reader, channel.kind, channel, found, open_subscription, arguments, looking, ends)
+
+
+KIND = Kind(
+    name="ring",
+    written="ring:NAME",
+    options=RingOptions,
+    publish=open_publication,
+    subscribe=open_subscription,
+    tap=open_subscription,
+    memory=Layout(format=_format, inspect=_inspect, open_slots=lambda options: int(options.max_members)),
+    lossy=True,
+)

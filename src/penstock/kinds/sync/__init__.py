@@ -1,0 +1,1 @@
+"""`sync:` channels: a lossless queue that every member reads."""

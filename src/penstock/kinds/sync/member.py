@@ -1,0 +1,468 @@
+"""A member of a sync queue (`penstock.join("sync:NAME")`), which reads what the others write, and writes.
+
+Knows one queue that is open already; must never know how a queue is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channels import awaiting, handles, loops, opening
+from penstock.channels.channel import Channel
+from penstock.channels.handles import NativePublication
+from penstock.channels.iteration import until_closed_async
+from penstock.channels.options import counted, limit_of
+from penstock.channels.publication import Publication
+from penstock.channels.status import ChannelStatus, Member
+from penstock.channels.subscription import Received, Subscription
+from penstock.codecs import Codec
+from penstock.errors import Busy, Closed, DecodeError, Invalid, TimedOut
+from penstock.kinds.sync.message import Borrowed, Change, SyncMessage, SyncSubscription, bytes_of, text_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+SLICE = 0.05
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a member comes from: enough to join again in another process. leave: called with its file's identity when the member has left."""
+
+    channel: Channel
+    codec: Codec
+    name: _native.MemberName
+    own: bool
+    spill_limit: int
+    opener: Callable[..., Any]
+    arguments: dict[str, Any]
+    leave: Callable[[Channel, tuple[int, int]], None]
+
+
+def _rejoin(origin: tuple[Any, ...], senders: frozenset[bytes], types: frozenset[bytes]) -> SyncMember:
+    """Opens a pickled member again."""
+    member: SyncMember = handles.reopen(*origin)
+    member.screen(senders=senders, types=types)
+    return member
+
+
+class SyncMember(_native.SyncMember):
+    """One member of a sync queue. Thread-safe; a context manager; iterates over messages until it is closed.
+
+    Made by `penstock.join`. `send`, `offer`, `offer_many` and `claim` take the message's type as `type=`; `recv`, `try_recv` and
+    `poll` return `SyncMessage`s. Pickles to a child process as a new member, of the same name if one was given, that continues at the
+    same position and screens the same; `Busy` while messages are in this member's own memory (`spilled`).
+    """
+
+    def __init__(self, pub: NativePublication, sub: SyncSubscription, origin: Origin) -> None:
+        super().__init__(pub, sub, SyncMessage, origin.own, origin.spill_limit)
+        self._pub, self._sub, self._origin = pub, sub, origin
+        self._identity = opening.identity_opened(pub)
+        self._senders: frozenset[bytes] = frozenset()
+        self._types: frozenset[bytes] = frozenset()
+        self._next_event, _, _ = _native.sync_changes(self, 2**64 - 1)
+        self._missed_changes = 0
+        self._known = self._present()
+
+    if TYPE_CHECKING:
+
+        def recv(self, timeout: float | None = None) -> SyncMessage: ...
+        def try_recv(self) -> SyncMessage | None: ...
+        def poll(self, limit: int = 1000) -> list[SyncMessage]: ...
+        def __next__(self) -> SyncMessage: ...
+
+    # ---- about it ----
+
+    @property
+    def channel(self) -> str:
+        """The queue's URI."""
+        return str(self._origin.channel)
+
+    @property
+    def codec(self) -> Codec:
+        """How bodies are encoded; the first to join or to publish decides it."""
+        return self._origin.codec
+
+    @property
+    def name(self) -> str:
+        """The sender in every message that this member writes. If none was given it was drawn, and a forked child has another one."""
+        return text_of(self._origin.name.now())
+
+    @property
+    def position(self) -> int:
+        """Where reading continues in the one order of all messages."""
+        return self._sub.position
+
+    @property
+    def send_position(self) -> int:
+        """The end of the stream: the position after the newest message of any member."""
+        return self._pub.position
+
+    @property
+    def lag(self) -> int:
+        """Bytes of the stream that this member has not read."""
+        return self._sub.lag
+
+    @property
+    def lost(self) -> int:
+        """Bytes that this member missed because it was dropped (`drop_after`)."""
+        return self._sub.lost
+
+    @property
+    def lost_messages(self) -> int | None:
+        """Messages that it missed; None where only the bytes are known."""
+        return self._sub.lost_messages
+
+    @property
+    def last(self) -> Received:
+        """Where and when the message received last was sent, and its sender and type."""
+        return self._sub.last
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._pub.closed
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes that offer and claim take at most, for a message without a type; send takes up to half the queue's capacity."""
+        return self._pub.max_payload
+
+    def statistics(self) -> ChannelStatus:
+        """The queue's counters at this moment, and each member's, with its lag."""
+        return opening.inspect_opened(self._origin.channel.kind, self._origin.channel, self._pub)
+
+    # ---- writing ----
+
+    async def send_async(self, data: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
+        """Writes a message; waits for room in the running event loop. Cancelling it writes nothing."""
+        body = self._encoded(data)
+        return await self._room(lambda: _native.sync_try_send(self, body, type), timeout)
+
+    async def claim_async(self, length: int, timeout: float | None = None, *, type: str | bytes = "") -> _native.Claim:
+        """Room for one body of `length` bytes; waits for it in the running event loop."""
+
+        def attempt() -> _native.Claim | None:
+            try:
+                return self.claim(length, 0, type=type)
+            except TimedOut:
+                return None
+
+        return await self._room(attempt, timeout)
+
+    async def _room(self, attempt: Callable[[], T | None], timeout: float | None) -> T:
+        """The first result of `attempt` that is not None. A message that comes is a reason to try again: this member may spill it."""
+        return await awaiting.room_or_message(self._pub, self._sub, attempt, timeout, self._no_room)
+
+    def _encoded(self, body: Any) -> Any:
+        return body
+
+    def _no_room(self) -> str:
+        """The error of a call whose timeout has passed."""
+        return f"{self.channel}: no room within the timeout: {self._slowest()}"
+
+    def _slowest(self) -> str:
+        status = self.statistics()
+        behind = [m for m in status.members if m.position is not None and m.position < status.position]
+        if not behind:
+            return "nobody is behind"
+        worst = min(behind, key=lambda member: member.position or 0)
+        process = _native.look_at_file(self._pub, lambda fd, _: _native.process_name(worst.pid, fd))
+        return f"member {worst.name!r} ({process}) is {status.position - (worst.position or 0)} bytes behind"
+
+    # ---- reading ----
+
+    async def recv_async(self, timeout: float | None = None) -> SyncMessage:
+        """The next message; waits in the running event loop. Cancelling it loses nothing."""
+        limit = limit_of(timeout, self)
+        return await loops.patiently(self._recv_async(), limit, f"{self.channel}: no message within the timeout")
+
+    async def _recv_async(self) -> SyncMessage:
+        while (message := _native.SyncMember.try_recv(self)) is None:
+            await loops.readable(self.fileno())
+        return self._decoded(message)
+
+    def _decoded(self, message: SyncMessage) -> SyncMessage:
+        return message
+
+    def borrow(self, timeout: float | None = None) -> Borrowed:
+        """The next message with its body in place, as a read-only memoryview of its bytes: large bodies are not copied.
+
+        `with member.borrow() as message:`. The room stays taken while the view lives; it ends with the block. `TimedOut`
+        after `timeout` seconds.
+        """
+        _native.sync_here(self)
+        return Borrowed(self._sub.borrow(timeout))
+
+    async def borrow_async(self, timeout: float | None = None) -> Borrowed:
+        """The same; waits in the running event loop: `with await member.borrow_async() as message:`."""
+        limit = limit_of(timeout, self)
+        return await loops.patiently(self._borrow_async(), limit, f"{self.channel}: no message within the timeout")
+
+    async def _borrow_async(self) -> Borrowed:
+        while True:
+            try:
+                return self.borrow(0)
+            except TimedOut:
+                await loops.readable(self.fileno())
+
+    def poll_arrow(self, limit: int = 100_000, max_bytes: int = 64 << 20) -> pa.RecordBatch:
+        """The messages that are there now, as one Arrow batch: position, session, sender, type, payload, time. Never blocks.
+
+        At most `limit` rows, and about `max_bytes` of payload unless a single message is longer. In senders and types, what is
+        not UTF-8 is replaced.
+        """
+        _native.sync_here(self)
+        return handles.to_batch(_native.poll_arrow(self._sub, limit, max_bytes))
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while there is something to receive, for selectors."""
+        _native.sync_here(self)
+        return self._sub.fileno()
+
+    def __aiter__(self) -> AsyncIterator[SyncMessage]:
+        return until_closed_async(self.recv_async)
+
+    # ---- screening ----
+
+    def screen(
+        self, *, senders: Iterable[str | bytes] | None = None, types: Iterable[str | bytes] | None = None
+    ) -> None:
+        """From now on passes over messages of these senders and types; None leaves that set as it is."""
+        passed = self._senders if senders is None else frozenset(self._bytes_of(senders, "a sender", "senders"))
+        kinds = self._types if types is None else frozenset(self._bytes_of(types, "a type", "types"))
+        self._senders, self._types = passed, kinds
+        _native.sync_screen(self, sorted(self._senders), sorted(self._types))
+
+    def _bytes_of(self, several: Iterable[str | bytes], one: str, all_of_them: str) -> list[bytes]:
+        """Names as they travel. `Invalid` for what is no list of them, such as one text: its letters would be the names."""
+        try:
+            if isinstance(several, str | bytes) or not isinstance(several, Iterable):
+                raise Invalid(f"{all_of_them} is {several!r}: it must be a list, also of a single one")
+            return [bytes_of(name, one) for name in several]
+        except Invalid as error:
+            raise Invalid(f"{self.channel}: {error}") from None
+
+    @property
+    def screened_senders(self) -> frozenset[str]:
+        """The senders whose messages are passed over, beside its own."""
+        return frozenset(text_of(name) for name in self._senders)
+
+    @property
+    def screened_types(self) -> frozenset[str]:
+        """The types of messages that are passed over."""
+        return frozenset(text_of(name) for name in self._types)
+
+    # ---- the others ----
+
+    @property
+    def readers(self) -> int:
+        """How many others read at this moment; with `own=True` this member too."""
+        return self._pub.readers - (not self._origin.own)
+
+    def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
+        """Waits until so many others read, as `readers` counts them; `TimedOut` after `timeout` seconds."""
+        least = counted(count, "wait_for_readers", "count", self)
+        try:
+            self._pub.wait_for_readers(least + (not self._origin.own), timeout)
+        except TimedOut:
+            raise TimedOut(self._too_few(count)) from None
+
+    async def wait_for_readers_async(self, count: int = 1, timeout: float | None = None) -> None:
+        """The same; waits in the running event loop."""
+        least = counted(count, "wait_for_readers_async", "count", self)
+        attempt = lambda: True if self.readers >= least else None  # noqa: E731
+        await awaiting.members(self._pub, attempt, timeout, self._too_few(count))
+
+    def _too_few(self, count: int) -> str:
+        return f"{self.channel}: fewer than {count} readers came within the timeout"
+
+    def members(self) -> list[Member]:
+        """All members that read, oldest first."""
+        status = self.statistics()
+        return sorted((m for m in status.members if m.role == "subscription"), key=lambda member: member.joined_ns)
+
+    @property
+    def senders(self) -> set[str]:
+        """The names of all members."""
+        return {member.name for member in self.members() if member.name}
+
+    def wait_for(self, names: Iterable[str], timeout: float | None = None) -> None:
+        """Waits until members of all these names have joined: a barrier. `TimedOut` names the missing ones."""
+        wanted = self._wanted(names)
+
+        def attempt() -> bool:
+            self._open()
+            return wanted <= self.senders
+
+        if not _native.sync_wait_for_members(self, attempt, timeout):
+            raise TimedOut(self._missing(wanted))
+
+    async def wait_for_async(self, names: Iterable[str], timeout: float | None = None) -> None:
+        """The same; waits in the running event loop."""
+        wanted = self._wanted(names)
+
+        def attempt() -> bool | None:
+            self._open()
+            return True if wanted <= self.senders else None
+
+        await awaiting.members(self._pub, attempt, timeout, lambda: self._missing(wanted))
+
+    def _wanted(self, names: Iterable[str]) -> set[str]:
+        """The names to wait for. `Invalid` for a text, whose letters are no names, and for a name that is no text."""
+        given = [] if isinstance(names, str | bytes) or not isinstance(names, Iterable) else list(names)
+        if not all(isinstance(name, str) for name in given) or (not given and names):
+            raise Invalid(f"{self.channel}: names is {names!r}: it must be a list of members' names")
+        self._bytes_of(given, "a name", "names")
+        return set(given)
+
+    def _open(self) -> None:
+        if self.closed:
+            raise Closed(f"{self.channel}: the handle is closed")
+
+    def _missing(self, wanted: set[str]) -> str:
+        return f"{self.channel}: {', '.join(sorted(wanted - self.senders))} did not come within the timeout"
+
+    def changes(self) -> list[Change]:
+        """Members that joined and left since the last call (the first call: since this member joined), the dead included.
+
+        Names one that joined and left in between, too. The queue keeps the last 256 joins and departures: `missed_changes`.
+        """
+        self._next_event, missed, events = _native.sync_changes(self, self._next_event)
+        self._missed_changes += missed
+        found = []
+        for came, slot, joined_ns, pid, name in events:
+            key = (slot, joined_ns)
+            if came and key not in self._known:
+                self._known[key] = (name, pid)
+                found.append(Change(True, name, pid))
+            elif not came and key in self._known:
+                found.append(Change(False, *self._known.pop(key)))
+        # The dead whose slots nobody has freed yet; and the others that are no longer among the events.
+        before, self._known = self._known, self._present()
+        went = [Change(False, *before[key]) for key in before.keys() - self._known.keys()]
+        came_too = sorted(self._known.keys() - before.keys(), key=lambda key: key[1])
+        return found + went + [Change(True, *self._known[key]) for key in came_too]
+
+    @property
+    def missed_changes(self) -> int:
+        """Joins and departures that `changes` did not see, since more than 256 came between two calls. It may not have named some members that joined and left meanwhile."""
+        return self._missed_changes
+
+    def _present(self) -> dict[tuple[int, int], tuple[str, int]]:
+        return {(m.slot, m.joined_ns): (m.name or "", m.pid) for m in self.members()}
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Leaves: unread messages count as read. The last member to leave removes the queue. Safe to call twice."""
+        if self.closed:
+            return
+        self._sub.close()
+        self._pub.close()
+        _native.sync_forget(self)
+        self._origin.leave(self._origin.channel, self._identity)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self._open()
+        if self.spilled:
+            raise Busy(
+                f"{self.channel}: {self.spilled} bytes of unread messages are in this member's own memory: read them before it is "
+                "pickled"
+            )
+        about, arguments = self._origin, {**self._origin.arguments, "start": self.position}
+        origin = about.opener, about.channel, arguments, handles.opened_file(about.channel, self._pub)
+        return _rejoin, (origin, self._senders, self._types)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.channel} as {self.name!r}{' closed' if self.closed else ''}>"
+
+
+class CodecSyncMember(SyncMember):
+    """A member of a queue with a codec: writes and returns objects.
+
+    A message that does not decode raises `DecodeError`, which has its position. The next call continues behind it: no other message is lost.
+    """
+
+    def _encoded(self, body: Any) -> Any:
+        try:
+            return self._origin.codec.encode(body)
+        except Invalid as error:
+            raise codecs.unsendable(self.channel, error) from error.__cause__
+
+    def _decoded(self, message: SyncMessage) -> SyncMessage:
+        sender, kind, body, position, time_ns = message
+        try:
+            return SyncMessage(sender, kind, self.codec.parse(body), position, time_ns)
+        except Exception as error:
+            raise codecs.undecodable(self.codec, self.channel, position, body, error) from error
+
+    def send(self, data: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
+        """Encodes and writes one object; see `SyncMember.send`."""
+        try:
+            body = self._origin.codec.encode(data)
+        except Invalid as error:
+            raise codecs.unsendable(self.channel, error) from error.__cause__
+        return super().send(body, timeout, type=type)
+
+    def offer(self, data: Any, *, type: str | bytes = "") -> int | None:
+        """Encodes and offers one object; see `SyncMember.offer`."""
+        try:
+            body = self._origin.codec.encode(data)
+        except Invalid as error:
+            raise codecs.unsendable(self.channel, error) from error.__cause__
+        return super().offer(body, type=type)
+
+    def offer_many(self, messages: Any, *, type: str | bytes = "") -> int:
+        """Encodes and offers objects; see `SyncMember.offer_many`."""
+        return super().offer_many(codecs.encoded_all(self._origin.codec, self.channel, messages), type=type)
+
+    def claim(self, length: int, timeout: float | None = None, *, type: str | bytes = "") -> _native.Claim:
+        """Room to write the bytes of one body in place: on queues of arrays of a fixed shape and of single records."""
+        codecs.check_claim(self.codec, self.channel, length)
+        return super().claim(length, timeout, type=type)
+
+    def recv(self, timeout: float | None = None) -> SyncMessage:
+        """The next message, its body decoded; see `SyncMember.recv`."""
+        return self._decoded(super().recv(timeout))
+
+    def try_recv(self) -> SyncMessage | None:
+        """The next message, its body decoded, or None; see `SyncMember.try_recv`."""
+        message = super().try_recv()
+        return None if message is None else self._decoded(message)
+
+    def poll(self, limit: int = 1000) -> list[SyncMessage]:
+        """The messages that are there now, decoded; see `SyncMember.poll`.
+
+        Ends before a message that does not decode: the next call raises its `DecodeError`, and the one after that continues.
+        """
+        limit = counted(limit, "poll", "limit", self)
+        found: list[SyncMessage] = []
+        take = _native.sync_next_of_batch
+        while len(found) < limit and (message := take(self, not found)) is not None:
+            try:
+                found.append(self._decoded(message))
+            except DecodeError as error:
+                if not found:
+                    raise
+                _native.keep_back(self._sub, handles.without_frames(error))
+                break
+        return found
+
+    def __next__(self) -> SyncMessage:
+        return self._decoded(super().__next__())
+
+
+Publication.register(SyncMember)
+Subscription.register(SyncMember)

@@ -1,0 +1,1 @@
+"""`udp:` channels: a log across machines."""

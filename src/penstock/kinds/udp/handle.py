@@ -1,0 +1,215 @@
+"""Publications and subscriptions of `udp:` channels: the ordinary handles, and what only a network has: sessions and counters."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channels import files, handles
+from penstock.channels.channel import Channel
+from penstock.channels.handles import (
+    DecodingSubscription,
+    EarlySubscription,
+    EncodingPublication,
+    NativePublication,
+    NativeSubscription,
+    Origin,
+)
+from penstock.codecs import Codec
+from penstock.errors import Corrupt, Invalid, PenstockError
+from penstock.kinds.udp import hosts as udp_hosts
+from penstock.kinds.udp import options as udp_options
+
+FINISH_SECONDS = 0.05  # of a wait at the end of a process, between two looks for signals
+
+_logger = logging.getLogger("penstock")
+_warned: set[tuple[int, str]] = set()
+_open: weakref.WeakSet[NativePublication] = weakref.WeakSet()
+_finishes: set[int] = set()
+
+
+@dataclass(frozen=True)
+class Session:
+    """One publication as a subscription sees it.
+
+    session: its number, as in `sub.last.session`. source: where it sends from. codec: of its messages; None: it has not told, or is no
+    Penstock peer. joined, position, end: bytes of its stream: where this subscription began, where it is, and what has arrived without
+    a gap. lag: bytes in between. ended: no more comes, and all was read.
+    """
+
+    session: int
+    source: str
+    codec: str | None
+    joined: int
+    position: int
+    end: int
+    lag: int
+    term_length: int
+    mtu: int
+    ended: bool
+
+
+def _sessions(self: Any) -> list[Session]:
+    """The publications that it reads, by their sessions."""
+    return [_session(found, self.channel) for found in _native.udp_sessions(self)]
+
+
+def _session(found: dict[str, Any], channel: str) -> Session:
+    codec = None
+    with contextlib.suppress(Corrupt):  # a stranger's session may tell anything
+        codec = codecs.from_metadata(found["description"], channel).kind if found["description"] else None
+    return Session(
+        session=found["session"],
+        source=found["source"],
+        codec=codec,
+        joined=found["join"],
+        position=found["position"],
+        end=found["high"],
+        lag=found["lag"],
+        term_length=found["term_length"],
+        mtu=found["mtu"],
+        ended=found["ended"],
+    )
+
+
+def _reopened(self: Any) -> tuple[Any, ...]:
+    """How to open a subscription again: at the same position, while it reads one session. Positions of several are their own."""
+    handles.check_open(self)
+    position = self.position if len(_native.udp_sessions(self)) == 1 else None
+    return _open_again, (self._origin.opener, self._origin.channel, self._origin.arguments, position)
+
+
+def _open_again(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any], position: int | None) -> Any:
+    """A subscription again: at its position, if this machine still keeps it."""
+    if position is not None:
+        with contextlib.suppress(Invalid):
+            return handles.reopen(opener, channel, {**arguments, "start": position})
+    return handles.reopen(opener, channel, arguments)
+
+
+def _add_destination(self: Any, address: str) -> bool:
+    """Sends to HOST:PORT, too, from now on. False: it is a destination already. `Unsupported` unless opened with `destinations=`."""
+    return _native.udp_destination(self, _destination(address), True)
+
+
+def _remove_destination(self: Any, address: str) -> bool:
+    """Sends nothing more to HOST:PORT. False: it is no destination."""
+    return _native.udp_destination(self, _destination(address), False)
+
+
+def _destination(address: str) -> udp_hosts.Packed:
+    return udp_hosts.resolved(udp_options.destination(address, "a destination"))
+
+
+class UdpSubscription(NativeSubscription):
+    """Reads the messages of all publications that send to the address. A message says whose it is: `last.session`."""
+
+    sessions = property(_sessions)
+    __reduce__ = _reopened
+
+
+class UdpDecodingSubscription(DecodingSubscription):
+    """The same on a channel with a codec: gives objects."""
+
+    sessions = property(_sessions)
+    __reduce__ = _reopened
+
+
+class UdpEarlySubscription(EarlySubscription):
+    """A subscription that has heard no publication, and so knows no codec yet."""
+
+    sessions = property(_sessions)
+    __reduce__ = _reopened
+
+    @staticmethod
+    def _usual(codec: Codec) -> type[NativeSubscription]:
+        return UdpSubscription if codec.kind == "bytes" else UdpDecodingSubscription
+
+
+class UdpPublication(NativePublication):
+    """Sends to the address. Each publication is a session of its own."""
+
+    add_destination = _add_destination
+    remove_destination = _remove_destination
+
+
+class UdpEncodingPublication(EncodingPublication):
+    """The same on a channel with a codec: takes objects."""
+
+    add_destination = _add_destination
+    remove_destination = _remove_destination
+
+
+def publication(
+    writer: _native.WriterEnd,
+    channel: Channel,
+    codec: Codec,
+    opener: Callable[..., Any],
+    arguments: dict[str, Any],
+) -> Any:
+    """A publication that encodes if it has a codec. It is closed when the process ends, so that its last messages are still sent."""
+    origin = Origin(channel.kind, channel, codec, opener, {**arguments, "codec": codec})
+    made: Any = (UdpPublication if codec.kind == "bytes" else UdpEncodingPublication)(writer, origin)
+    made._folder = files.folder()
+    _warn(made)
+    _open.add(made)
+    if os.getpid() not in _finishes:  # a forked child ends by itself
+        _finishes.add(os.getpid())
+        atexit.register(_finish, os.getpid())
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None:  # whose children end without atexit
+            util.Finalize(None, _finish, args=(os.getpid(),), exitpriority=0)
+    return made
+
+
+def subscription(
+    reader: _native.ReaderEnd,
+    channel: Channel,
+    codec: Codec | None,
+    opener: Callable[..., Any],
+    arguments: dict[str, Any],
+    spin: float,
+    until_end: bool,
+) -> Any:
+    """A subscription that decodes. codec: None: the first publication that it hears says it."""
+    origin = Origin(channel.kind, channel, codec or codecs.BYTES, opener, arguments)
+    kind = UdpEarlySubscription if codec is None else UdpEarlySubscription._usual(codec)
+    made: Any = kind(reader, origin, spin, until_end)
+    made._folder = files.folder()
+    _warn(made)
+    return made
+
+
+def _warn(handle: Any) -> None:
+    """Warns once in a process if the system granted smaller buffers."""
+    told = _native.udp_told(handle)[0]
+    if told and (os.getpid(), told) not in _warned:
+        _warned.add((os.getpid(), told))
+        _logger.warning("%s: %s", handle.channel, told)
+
+
+def _finish(process: int) -> None:
+    """At the end of a process: closes its publications, and waits until they have sent what they had. Ctrl-C ends the wait.
+
+    Each gives up when nothing has moved for its `linger`. A warning says how many bytes it had still to send.
+    """
+    if process != os.getpid():
+        return
+    _native.end_handles()
+    for handle in list(_open):
+        with contextlib.suppress(PenstockError):
+            handle.close()
+    with contextlib.suppress(KeyboardInterrupt):
+        while not _native.udp_finish(FINISH_SECONDS):
+            pass  # signals are handled here
+    for channel, unsent in _native.udp_unsent():
+        _logger.warning("%s: a publication has closed, and %d bytes of its stream found no receiver", channel, unsent)

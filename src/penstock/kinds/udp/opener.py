@@ -1,0 +1,200 @@
+"""`udp:` channels: a log across machines. A publication sends what it logs; a subscription reads the images of all sessions.
+
+Opens handles and checks options. The network's work is done in the compiled core: docs/design/network_log.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+from collections.abc import Sequence
+from typing import Any
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channels import files, opening
+from penstock.channels.channel import Channel
+from penstock.channels.kind import Kind, Layout
+from penstock.channels.options import flag, manual_clock, patience, seconds
+from penstock.errors import Busy, Invalid, SystemFailure, Unsupported
+from penstock.kinds.udp import address as udp_address
+from penstock.kinds.udp import endpoint as udp_endpoint
+from penstock.kinds.udp import hosts as udp_hosts
+from penstock.kinds.udp import options as udp_options
+from penstock.kinds.udp import status as udp_status
+from penstock.kinds.udp import tap as udp_tap
+from penstock.kinds.udp.handle import UdpPublication, UdpSubscription, publication, subscription
+from penstock.kinds.udp.options import (
+    LINGER_DEFAULT,
+    MTU_DEFAULT,
+    WINDOW_DEFAULT,
+    FlowControl,
+    UdpOptions,
+    UdpReaderOptions,
+)
+
+
+def open_publication(
+    channel: Channel,
+    *,
+    codec: Any = None,
+    mtu: int = MTU_DEFAULT,
+    term_length: int | None = None,
+    capacity: int | None = None,
+    max_members: int = 16,
+    session: int | None = None,
+    linger: float = LINGER_DEFAULT,
+    interface: str | None = None,
+    ttl: int = 1,
+    send_buffer: int | None = None,
+    receive_buffer: int | None = None,
+    flow_control: FlowControl = "max",
+    control: str | None = None,
+    destinations: Sequence[str] | None = None,
+    initial_term_id: int | None = None,
+    start_position: int = 0,
+    clock: _native.ManualClock | None = None,
+    prefault: bool = False,
+) -> UdpPublication:
+    """A publication: a session of its own, which sends to the address, whether a receiver is there or not."""
+    given = _given(channel, "publish", {**locals()}, UdpOptions)
+    options = UdpOptions(**given)
+    stamps, touched, chosen = manual_clock(clock), flag(prefault, "prefault"), codecs.resolve(codec)
+    at, stream = udp_address.split(channel.name)
+    log = options.log(stream)
+    how, tag = options.flow
+    through = udp_hosts.interface(options.interface, at)
+    addresses: dict[str, Any] = {
+        "to": udp_hosts.group(udp_hosts.resolved(at), through),
+        "interface": through,
+        "control": udp_hosts.control(options.control),
+        "destinations": udp_hosts.destinations(options.destinations),
+    }
+    udp_status.sweep(channel)
+    with files.opened_folder(create=True):
+        prefix = str(files.folder() / f"{files.file_name(channel)}.")
+    try:
+        writer = _native.udp_writer(
+            **addresses,
+            uri=str(channel),
+            prefix=prefix,
+            stream=stream,
+            session=options.session,
+            mtu=options.mtu,
+            term_length=log.term_bytes,
+            capacity=log.room,
+            initial_term_id=log.initial_term_id,
+            start_position=log.start_position,
+            flow_control=how,
+            group_tag=tag,
+            linger=options.linger,
+            slots=options.max_members,
+            metadata=codecs.metadata(chosen),
+            ttl=options.ttl,
+            send_buffer=options.send_buffer or 0,
+            receive_buffer=options.receive_buffer or 0,
+            clock=stamps,
+        )
+    except SystemFailure as failure:
+        if failure.errno == errno.EEXIST and options.session is not None:
+            raise Busy(
+                f"{channel}: session {options.session} is another publication's; choose another number, or none"
+            ) from None
+        if failure.errno == errno.ENETUNREACH and at.multicast and ":" in at.host:
+            raise SystemFailure(failure.errno, f"{failure.strerror}; {udp_hosts.no_route(through)}") from None
+        raise
+    if touched:
+        writer.prefault()
+    opened: UdpPublication = publication(writer, channel, chosen, open_publication, {**given, "session": None})
+    return opened
+
+
+def open_subscription(
+    channel: Channel,
+    *,
+    start: str | int = "newest",
+    last: int | None = None,
+    when_slow: str | None = None,
+    drop_after: float | None = None,
+    spin: float = 20e-6,
+    until_end: bool = False,
+    codec: Any = None,
+    window: int = WINDOW_DEFAULT,
+    reliable: bool = True,
+    interface: str | None = None,
+    receive_buffer: int | None = None,
+    group_tag: int | None = None,
+    control: str | None = None,
+    max_members: int = 64,
+    prefault: bool = False,
+) -> UdpSubscription:
+    """A subscription: it receives, or reads what another process of this machine receives at the address."""
+    given = _given(channel, "subscribe", {**locals()}, UdpReaderOptions)
+    options = UdpReaderOptions(**given)
+    name, position = opening.start_of(start, ("newest", "earliest"), last)
+    slow = patience(when_slow, drop_after)
+    if slow < 0:
+        raise Unsupported(
+            f"{channel}: when_slow='fail' is for sync channels; here senders wait, or drop a subscription"
+        )
+    looking, ends, touched = seconds(spin, "spin"), flag(until_end, "until_end"), flag(prefault, "prefault")
+    chosen = None if codec is None else codecs.resolve(codec)
+    metadata = b"" if chosen is None else codecs.metadata(chosen, most=_native.DESCRIPTION_MAX)
+    place, plain = opening.place_of(channel), codecs.metadata(codecs.BYTES)
+    reader = udp_endpoint.joined(
+        channel, options, lambda fd: _native.udp_reader(fd, place, name, position, slow, metadata, plain)
+    )
+    if touched:
+        reader.prefault()
+    arguments = {
+        **given,
+        "start": start,
+        "when_slow": when_slow,
+        "drop_after": drop_after,
+        "spin": spin,
+        "until_end": ends,
+        "codec": codec,
+    }
+    opened: UdpSubscription = subscription(reader, channel, chosen, open_subscription, arguments, looking, ends)
+    if name == "position" and not opened.sessions:
+        opened.close()
+        raise Invalid(
+            f"{channel}: position {position} is not kept: no session was heard here yet; start is 'newest' or 'earliest'"
+        )
+    return opened
+
+
+def _given(channel: Channel, verb: str, arguments: dict[str, Any], options: Any) -> dict[str, Any]:
+    """The options of a call, and of an Aeron URI, that `options` has."""
+    fields = dataclasses.fields(options)
+    made = {field.name: arguments[field.name] for field in fields}
+    if not channel.uri:
+        return made
+    said = {field.name: made[field.name] for field in fields if made[field.name] != field.default}
+    return {**made, **udp_options.merged(said, udp_address.options(channel.uri, verb), channel.uri)}
+
+
+def _no_format(*_: Any) -> None:
+    raise AssertionError("an endpoint is made by the first subscription")
+
+
+KIND = Kind(
+    name="udp",
+    written=udp_address.WRITTEN,
+    prefix="//",
+    named=udp_address.named,
+    foreign=udp_address.named_by_aeron,
+    options=UdpOptions,
+    publish=open_publication,
+    subscribe=open_subscription,
+    memory=Layout(
+        format=_no_format,
+        inspect=_native.inspect_endpoint,
+        beside=udp_status.beside,
+        in_use=udp_status.in_use,
+        status=udp_status.status,
+    ),
+    tap=udp_tap.open_tap,
+    sent_tap=udp_tap.open_sent_tap,
+    in_process=False,
+)

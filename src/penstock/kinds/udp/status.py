@@ -1,0 +1,286 @@
+"""The status of a `udp:` channel on this machine: the endpoint and its images, and the logs of the publications here.
+
+Reads their files without disturbing anyone. Opens no socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channels import files, opening
+from penstock.channels.channel import Channel
+from penstock.channels.status import ChannelStatus, Member, Totals, latency_of
+from penstock.errors import Corrupt, NotFound
+
+_BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
+LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # of a publication: what it writes, and what it has counted
+IMAGE_ENDING = ".image"  # of a subscription
+NEW_ENDING = ".new"  # of a file that is being made, where the kernel needs a name for it
+COUNTS_BYTES = 4096
+SENDER_ROLE = "subscription"  # the sender's own place in its publication's log
+ABANDONED_NS = 10_000_000_000  # age of a log that nobody is in: a new one is joined at once
+COUNTED = (  # of the network, in `details`
+    "datagrams_sent",
+    "bytes_sent",
+    "datagrams_received",
+    "bytes_received",
+    "naks_sent",
+    "naks_received",
+    "retransmitted",
+    "retransmitted_bytes",
+    "duplicates",
+    "overruns",
+    "setup_requests",
+    "setups",
+    "heartbeats",
+    "statuses",
+    "losses",
+    "malformed",
+    "strange",
+    "held",
+    "sessions",
+    "sessions_refused",
+    "takeovers",
+    "send_refused",
+    "send_failed",
+    "receive_failed",
+)
+
+
+def beside(name: str) -> str | None:
+    """The name of the channel that a publication's log or an image belongs to, by its file's name."""
+    found = _BESIDE.fullmatch(name)
+    return found["file"].replace(files.SLASH, "/") if found else None
+
+
+def in_use(channel: Channel) -> frozenset[str]:
+    """The files of images that living subscriptions read, or will join."""
+    endpoint = _endpoint(channel)
+    if endpoint is not None and not endpoint["members"]:
+        return frozenset()
+    return frozenset(images(channel))  # of an endpoint without a name nobody knows whether it is used
+
+
+def images(channel: Channel) -> list[str]:
+    """The names of the images' files."""
+    return [name for name in _beside(channel) if name.removesuffix(NEW_ENDING).endswith(IMAGE_ENDING)]
+
+
+def logs(channel: Channel) -> list[str]:
+    """The paths of the logs that publications of this machine write, those of killed publications among them."""
+    return [str(files.folder() / name) for name in _beside(channel) if name.endswith(LOG_ENDING)]
+
+
+def sweep(channel: Channel) -> None:
+    """Removes the logs that killed publications left behind: nobody holds a place in them, and they are not being made just now."""
+    for path in logs(channel):
+        with contextlib.suppress(FileNotFoundError, Corrupt):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            with _closing(fd):
+                found = _native.inspect_log(fd, path)
+                joined = found["slots_taken"] or time.time_ns() - found["created_ns"] > ABANDONED_NS
+                if (
+                    joined and not found["members"] and os.fstat(fd).st_nlink
+                ):  # the name is still this log's, and not that of a new one
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(_counts_of(path))  # first: the log's name keeps the number until both are gone
+                    os.unlink(path)
+
+
+def source_of(host: bytes, port: int) -> str:
+    """An address as people write it."""
+    address = ipaddress.IPv6Address(host)
+    return f"{address.ipv4_mapped}:{port}" if address.ipv4_mapped else f"[{address}]:{port}"
+
+
+def status(channel: Channel, handle: Any = None) -> ChannelStatus:
+    """A channel as this machine sees it. `NotFound` if no handle of this machine has it.
+
+    handle: the one that asks. Of its own file, a publication's log or a subscription's endpoint, it says what it has open, whatever
+    has the name now. The others at the address are those in the folder that it was opened in.
+    """
+    folder = files.folder() if handle is None else handle._folder
+    endpoint, logs = _seen_by(channel, handle, folder)
+    if endpoint is None and not logs:
+        raise NotFound(errno.ENOENT, f"there is no channel {channel} in {files.folder()}")
+    images = [] if endpoint is None else endpoint["images"]
+    members = [_publication(log) for log in logs] + _subscriptions(endpoint, images)
+    counts = Counter(endpoint["counts"] if endpoint else {})
+    for log in logs:
+        counts.update(log["counts"])
+    counts["sessions"] = endpoint["counts"]["sessions"] if endpoint else len(logs)
+    totals = [log["totals"] for log in logs]
+    received = Counter(endpoint["totals"] if endpoint else {})
+    known = [log["metadata"] for log in logs] + [image["description"] for image in images if image["description"]]
+    ends = [log["position"] for log in logs] + [image["high"] for image in images]
+    return ChannelStatus(
+        channel=str(channel),
+        path=str(folder / files.file_name(channel)),
+        kind=channel.kind.name,
+        state="ready" if logs or images else "open",
+        codec=codecs.from_metadata(known[0], str(channel)).kind if known else None,
+        size=sum(part["size"] for part in [*logs, *images, *([endpoint] if endpoint else [])]),
+        created_ns=min(part["created_ns"] for part in [*logs, *([endpoint] if endpoint else [])]),
+        capacity=max(
+            [log["capacity"] for log in logs] or [endpoint["granted"] or endpoint["window"] if endpoint else 0]
+        ),
+        max_members=endpoint["max_members"] if endpoint else logs[0]["max_members"],
+        position=max(ends, default=0),
+        totals=Totals(
+            messages_sent=sum(total["messages_sent"] for total in totals),
+            bytes_sent=sum(total["bytes_sent"] for total in totals),
+            messages_received=received["messages_received"],
+            bytes_received=received["bytes_received"],
+            back_pressure=sum(total["back_pressure"] for total in totals),
+            bytes_lost=received["bytes_lost"],
+            messages_lost=None,
+            repaired=0,
+            dropped=0,
+            reaped=received["reaped"],
+        ),
+        members=tuple(members),
+        details={
+            "window": endpoint["granted"] or endpoint["window"] if endpoint else 0,
+            "images": len(images),
+            "holder": endpoint["holder"] if endpoint else 0,
+            **{name: counts[name] for name in COUNTED},
+        },
+        latency=None if endpoint is None else latency_of(endpoint),
+    )
+
+
+def _seen_by(channel: Channel, handle: Any, folder: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """The endpoint, and the logs of the publications of this machine."""
+    if handle is None:
+        names, endpoint = _beside(channel), _endpoint(channel)
+    else:
+        names, endpoint = _beside_at(channel, folder), None
+        if not isinstance(handle, _native.Publication):
+            endpoint = _native.look_at_file(handle, _about_endpoint)
+        else:
+            for found in _read(str(folder / files.file_name(channel)), _about_endpoint):
+                endpoint = found
+    paths = [str(folder / name) for name in names if name.endswith(LOG_ENDING)]
+    logs = [found for path in paths for found in _each_log(path)]
+    if isinstance(handle, _native.Publication):
+        own: dict[str, Any] = _native.look_at_file(
+            handle, lambda fd, place: {**_native.inspect_log(fd, place), **_file(fd)}
+        )
+        own |= {"session": handle.session, "counts": _native.udp_sending(handle)}
+        logs = [log for log in logs if log["inode"] != own["inode"]] + [own]
+    return endpoint, logs
+
+
+def _beside(channel: Channel) -> list[str]:
+    with contextlib.suppress(NotFound), files.opened_folder(create=False) as at:
+        return files.files_beside(channel, at)
+    return []
+
+
+def _beside_at(channel: Channel, folder: Path) -> list[str]:
+    """The same in the folder of a handle, which may be gone, or another user's by now."""
+    with contextlib.suppress(OSError):
+        return sorted(name for name in os.listdir(folder) if beside(name) == channel.name)
+    return []
+
+
+def _file(fd: int) -> dict[str, int]:
+    found = os.fstat(fd)
+    return {"size": found.st_size, "inode": found.st_ino}
+
+
+def _endpoint(channel: Channel) -> dict[str, Any] | None:
+    try:
+        fd = files.open_existing(channel)
+    except NotFound:
+        return None
+    with _closing(fd):
+        return _about_endpoint(fd, opening.place_of(channel))
+
+
+def received(channel: Channel) -> bool:
+    """Whether a channel has living subscriptions on this machine."""
+    found = _endpoint(channel)
+    return found is not None and bool(found["members"])
+
+
+def _about_endpoint(fd: int, place: str) -> dict[str, Any]:
+    found = {**_native.inspect_endpoint(fd, place), **_file(fd)}
+    for image in found["images"]:
+        image.update(size=0, members=[])
+        for about in _read(image["path"], _native.inspect_log):
+            image.update(size=about["size"], members=about["members"])
+    return found
+
+
+def _each_log(path: str) -> Iterator[dict[str, Any]]:
+    """The log of a publication that lives, not one that a killed publication left behind; with its session and its counters."""
+    for found in _read(path, _native.inspect_log):
+        if any(member["role"] != SENDER_ROLE for member in found["members"]):
+            session = int.from_bytes(bytes.fromhex(path[-len("00000000.log") :][:8]), signed=True)
+            yield {**found, "session": session, "counts": _counts(_counts_of(path))}
+
+
+def _counts_of(log: str) -> str:
+    """The path of a publication's counters, by that of its log."""
+    return log.removesuffix(LOG_ENDING) + COUNTS_ENDING
+
+
+def _counts(path: str) -> dict[str, int]:
+    """The counters that a publication shows. None of them if it goes at this moment."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with _closing(fd):
+            return _native.udp_counts(os.pread(fd, COUNTS_BYTES, 0))
+    return {}
+
+
+def _read(path: str, inspect: Callable[[int, str], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The content of one file, unless it has gone or goes at this moment, or is out of reach since this process changed its user."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (FileNotFoundError, PermissionError):
+        return
+    with _closing(fd), contextlib.suppress(Corrupt):
+        yield {**inspect(fd, path), **_file(fd)}
+
+
+@contextlib.contextmanager
+def _closing(fd: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def _publication(log: dict[str, Any]) -> Member:
+    """The one that writes a log. The sender beside it is no member of its own."""
+    return next(Member.of(member) for member in log["members"] if member["role"] != SENDER_ROLE)
+
+
+def _subscriptions(endpoint: dict[str, Any] | None, images: list[dict[str, Any]]) -> list[Member]:
+    """Subscriptions with the positions that their process shows in the images. Of several in one process it is the slowest's."""
+    made = []
+    for member in endpoint["members"] if endpoint else []:
+        lags = [
+            (max(image["high"] - reader["position"], 0), reader["position"])
+            for image in images
+            for reader in image["members"]
+            if reader["position"] is not None and reader["pid"] == member["pid"]
+        ]
+        behind = max(lags, default=None)
+        made.append(
+            Member.of({**member, "position": behind[1] if behind else None, "lag": behind[0] if behind else None})
+        )
+    return made

@@ -1,0 +1,146 @@
+"""The recorder's view of a `udp:` channel: each session by itself, for a recording of its own. Knows descriptions and taps."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from typing import Any
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channels import files, opening
+from penstock.channels.channel import Channel
+from penstock.channels.options import patience
+from penstock.codecs import Codec
+from penstock.errors import Corrupt
+from penstock.kinds.udp import endpoint as udp_endpoint
+from penstock.kinds.udp import status as udp_status
+from penstock.kinds.udp.options import UdpReaderOptions
+
+FOLDER_TICK_NS = 100_000_000  # more than the resolution of a folder's time of change
+TELLS_WITHIN = 3.0  # seconds: a Penstock peer tells its codec once a second
+
+
+class SessionTap(_native.Tap):
+    """A recorder's reader of one session. lossy: messages may be lost on the way, as the subscriptions here have chosen."""
+
+    channel: str
+    lossy: bool
+
+    def __init__(self, end: _native.StreamEnd, channel: str, *, lossy: bool = False) -> None:
+        super().__init__(end)
+        self.channel, self.lossy = channel, lossy
+
+
+class UdpTap(SessionTap):
+    """A recorder's place at an endpoint."""
+
+    def __init__(self, end: _native.StreamEnd, channel: str, *, lossy: bool) -> None:
+        super().__init__(end, channel, lossy=lossy)
+        self._seen: dict[int, float] = {}
+        self._given: set[int] = set()
+
+    def streams(self) -> list[tuple[SessionTap, dict[str, Any]]]:
+        """The sessions that came since the last call, each with what its recording keeps of it."""
+        found = []
+        for about in _native.udp_streams(self):
+            number = about["number"]
+            codec = None if number in self._given else self._codec(about)
+            if codec is None:
+                continue
+            self._given.add(number)
+            description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
+            description |= {"epoch": secrets.randbits(63), "codec": codec.spec}
+            tap = SessionTap(_native.udp_stream(self, number), self.channel, lossy=self.lossy)
+            if about["skipped"]:  # the recording begins with a gap: where the session was when it fell silent
+                description["start_position"] = tap.position - about["skipped"]
+            found.append((tap, description))
+        return found
+
+    def _codec(self, about: dict[str, Any]) -> Codec | None:
+        """A session's codec; None as long as its publication may still tell it. Messages without a time are no Penstock peer's."""
+        if about["description"]:
+            return codecs.from_metadata(about["description"], self.channel)
+        if about["time_ns"] is None:
+            return None
+        since = self._seen.setdefault(about["number"], time.monotonic())
+        return codecs.BYTES if about["time_ns"] == 0 or time.monotonic() - since > TELLS_WITHIN else None
+
+
+def open_tap(channel: Channel, *, start: str | int = "newest", drop_after: float | None = None) -> UdpTap:
+    """A recorder's place at the endpoint, with the options that the endpoint has already, or those of any subscription."""
+    name, position = opening.start_of(start, ("newest", "earliest"))
+    place, wait = opening.place_of(channel), patience(None, drop_after)
+
+    def join(fd: int) -> tuple[_native.StreamEnd, bool]:
+        return _native.udp_tap(fd, place, name, position, wait), _native.inspect_endpoint(fd, place)["reliable"]
+
+    end, reliable = udp_endpoint.joined(channel, UdpReaderOptions(), join, strict=False)
+    return UdpTap(end, str(channel), lossy=not reliable)
+
+
+class SentTap:
+    """A recorder's view of the publications of this machine: each one's log by itself, with any receivers. Nothing is lost here.
+
+    A publication waits for the recorder as for any reader. One that comes later is recorded from its first message on.
+    """
+
+    def __init__(self, channel: Channel, start: str | int, drop_after: float | None) -> None:
+        self.channel = str(channel)
+        self._channel, self._patience = channel, patience(None, drop_after)
+        self._start = opening.start_of(start, ("newest", "earliest"))
+        self._known: set[str] = set()
+        self._listed = 0, 0  # when the folder had changed last, and when it was listed; ns
+        self._there = (
+            self._new()
+        )  # a publication that is there already is recorded from now on, not from the first turn on
+
+    def streams(self) -> list[tuple[SessionTap, dict[str, Any]]]:
+        """The publications that came since the last call, each with what its recording keeps of it."""
+        there, self._there = self._there, []
+        return there + self._new()
+
+    def _new(self) -> list[tuple[SessionTap, dict[str, Any]]]:
+        if not self._changed():
+            return []
+        start, self._start = self._start, ("earliest", 0)
+        found = []
+        for path in udp_status.logs(self._channel):
+            if path not in self._known:
+                with contextlib.suppress(FileNotFoundError, Corrupt):  # it goes just now
+                    found.append(self._opened(path, *start))
+                self._known.add(path)
+        return found
+
+    def _changed(self) -> bool:
+        """Whether files came or went. Two changes may have one time, so a folder that has just changed is listed again."""
+        changed, now = 0, time.time_ns()
+        with contextlib.suppress(FileNotFoundError):
+            changed = os.stat(files.folder()).st_mtime_ns
+        before, listed = self._listed
+        self._listed = changed, now
+        return changed != before or listed - changed < FOLDER_TICK_NS
+
+    def close(self) -> None:
+        """Gives back the logs whose recordings have not begun. Each other session's tap holds its log by itself."""
+        for tap, _ in self._there:
+            tap.close()
+        self._there = []
+
+    def _opened(self, path: str, start: str, position: int) -> tuple[SessionTap, dict[str, Any]]:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            about = _native.inspect_log(fd, path)
+            end = _native.log_reader(fd, path, start, position, self._patience)
+        finally:
+            os.close(fd)
+        description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
+        codec = codecs.from_metadata(about["metadata"], self.channel)
+        return SessionTap(end, self.channel), description | {"epoch": secrets.randbits(63), "codec": codec.spec}
+
+
+def open_sent_tap(channel: Channel, *, start: str | int = "newest", drop_after: float | None = None) -> SentTap:
+    """A recorder's view of what the publications of this machine send."""
+    return SentTap(channel, start, drop_after)

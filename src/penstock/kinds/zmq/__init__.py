@@ -1,0 +1,1 @@
+"""`zmq+tcp:` and `zmq+ipc:` channels, through pyzmq."""

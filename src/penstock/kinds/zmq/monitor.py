@@ -1,0 +1,149 @@
+"""ZeroMQ's events of a socket's connections: which there are, how many were made and ended, and when the socket has come to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import math
+import os
+import stat
+import struct
+import termios
+import time
+from typing import Any
+
+_numbers = itertools.count()
+NAP, NAP_MAX = 0.001, 0.02
+SLACK = 5.0  # seconds beyond the linger in which ZeroMQ must come to an end
+
+
+class Monitor:
+    """Counts of connections. Used with the lock of its handle held. peers: the descriptors of those connected now."""
+
+    def __init__(self, module: Any, context: Any, socket: Any) -> None:
+        self._module = module
+        self._refusals = (
+            module.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+            module.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+            module.EVENT_HANDSHAKE_FAILED_AUTH,
+        )
+        events = module.EVENT_LISTENING | module.EVENT_ACCEPTED | module.EVENT_CONNECTED | module.EVENT_DISCONNECTED
+        for event in (module.EVENT_MONITOR_STOPPED, *self._refusals):
+            events |= event
+        name = f"inproc://penstock-monitor-{next(_numbers)}"
+        self._pair = context.socket(module.PAIR)
+        try:
+            for option, value in (("RCVHWM", 0), ("LINGER", 0)):  # without room ZeroMQ's own thread would wait for us
+                self._pair.setsockopt(getattr(module, option), value)
+            socket.monitor(name, events)
+            self._pair.connect(name)
+        except BaseException as error:
+            if not isinstance(
+                error, module.ZMQError
+            ):  # interrupted: a monitor that has no peer would wait for one for ever
+                self._pair.connect(name)
+            self._pair.close(0)
+            raise
+        self.connections = self.disconnections = self.refused = 0
+        self.peers: set[int] = set()
+        self._files: dict[int, int] = {}  # descriptors of this socket, and the inode of each
+        self._held: list[int] = []
+        self._holding = self._over = False
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when something has happened. `look` makes it unreadable."""
+        descriptor: int = self._pair.getsockopt(self._module.FD)
+        return descriptor
+
+    def look(self) -> None:
+        """Reads the events that happened. Never blocks."""
+        while True:
+            try:
+                frames = self._pair.recv_multipart(self._module.NOBLOCK)
+            except self._module.Again:
+                return
+            self._note(*struct.unpack("=HI", frames[0]))
+
+    def _note(self, event: int, value: int) -> None:
+        module = self._module
+        if event in (module.EVENT_ACCEPTED, module.EVENT_CONNECTED):
+            self.connections += 1
+            self.peers.add(value)
+            self._files[value] = _inode(value)
+            if self._holding:
+                self._hold(value)
+        elif event == module.EVENT_LISTENING:
+            self._files[value] = _inode(value)
+        elif event == module.EVENT_DISCONNECTED:
+            self.disconnections += 1
+            self.peers.discard(value)
+            self._files.pop(value, None)
+        elif event == module.EVENT_MONITOR_STOPPED:
+            self._over = True
+        elif event in self._refusals:
+            self.refused += 1
+
+    def hold(self) -> None:
+        """Before a socket is closed: its connections stay open until their peers have read everything in them.
+
+        libzmq closes a connection as soon as the kernel has its bytes. If the peer's queue is full at that moment, the peer's
+        libzmq drops its unread messages (seen over `ipc`).
+        """
+        self._holding = True
+        for descriptor in self.peers:
+            self._hold(descriptor)
+
+    def _hold(self, descriptor: int) -> None:
+        if self._files.get(descriptor) == _inode(descriptor) != 0:
+            with contextlib.suppress(OSError):
+                self._held.append(os.dup(descriptor))
+
+    def ended(self, deadline: float) -> bool:
+        """Waits for the end of a socket that is being closed; whether it came before the deadline of its linger, with nothing left."""
+        nap = NAP
+        try:
+            while not self._over and (left := deadline + SLACK - time.monotonic()) > 0:
+                self._pair.poll(-1 if left == math.inf else math.ceil(left * 1000))
+                self.look()
+            whole = self._over and time.monotonic() < deadline
+            while whole and any(map(_unread, self._held)):
+                time.sleep(nap)
+                nap = min(2 * nap, NAP_MAX)
+                whole = time.monotonic() < deadline
+            return whole
+        finally:
+            self._pair.close(0)
+            for descriptor in self._held:
+                os.close(descriptor)
+            self._held.clear()
+
+    def stop(self, socket: Any) -> None:
+        """Ends the monitor: the socket may then be closed at any time."""
+        socket.disable_monitor()
+        self._pair.close(0)
+
+    def let_go(self) -> None:
+        """In a forked child: closes its copies of the parent's connections."""
+        for descriptor, inode in self._files.items():
+            if inode and _inode(descriptor) == inode:
+                os.close(descriptor)
+        self._files.clear()
+
+
+def _inode(descriptor: int) -> int:
+    """Which socket a descriptor is; 0 if it is none."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return 0
+    return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
+
+
+def _unread(connection: int) -> bool:
+    """Whether the peer has not read everything yet (TCP: not acknowledged)."""
+    try:
+        found: int = struct.unpack("=i", fcntl.ioctl(connection, termios.TIOCOUTQ, b"\0" * 4))[0]
+    except OSError:
+        return False
+    return found > 0

@@ -1,0 +1,111 @@
+"""Shared by a process's handles over ZeroMQ: pyzmq, the context, and what has to happen around a fork and at the end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import select
+import sys
+import threading
+import weakref
+from typing import Any
+
+from penstock.channels import loops
+from penstock.util.extras import explain_missing
+
+SOCKETS_MAX = 1 << 14  # each handle takes three, and those that were closed theirs a moment longer
+_live: weakref.WeakSet[Any] = weakref.WeakSet()  # the handles; used with `_forks` held
+_making = threading.Lock()
+_context: Any = None
+_abandoned: list[Any] = []  # a parent's objects, which a child must never end
+_ending = False
+_forking: list[Any] = []
+_forks = threading.RLock()  # held while this process forks
+
+
+def pyzmq() -> Any:
+    """pyzmq, or an error that says how to get it."""
+    with explain_missing("a channel over ZeroMQ"):
+        import zmq
+
+    return zmq
+
+
+def context() -> Any:
+    """One per process: a forked child makes its own. It ends with the process, after what its handles still have to send."""
+    global _context
+    with _making:
+        if _context is None:
+            module = pyzmq()
+            _context = module.Context()
+            _context.set(module.MAX_SOCKETS, SOCKETS_MAX)
+            atexit.register(_end, os.getpid())
+            util = sys.modules.get("multiprocessing.util")
+            if util is not None:  # whose children end without atexit
+                util.Finalize(None, _end, args=(os.getpid(),), exitpriority=0)
+        return _context
+
+
+def enlist(handle: Any) -> None:
+    """From now on forks, and the end of the process, look after this handle. Waits while another thread forks."""
+    with _forks:
+        _live.add(handle)
+
+
+def sleep_on(descriptor: int, timeout: float) -> None:
+    """Until a descriptor is readable, at most `timeout` seconds."""
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    poller.poll(math.ceil(min(timeout, loops.POLL_MAX) * 1000))
+
+
+def abandon(*things: Any) -> None:
+    """Keeps objects of a forked child's parent from ever ending."""
+    _abandoned.extend(things)
+
+
+def rest_at_the_end(lock: Any) -> None:
+    """Keeps a daemon thread, which holds this lock, from waking up into an error while the interpreter ends; it ends with the process."""
+    if _ending and threading.current_thread().daemon:
+        threading.Condition(lock).wait()  # without the lock
+
+
+def _end(pid: int) -> None:
+    global _context, _ending
+    if pid != os.getpid() or _context is None:
+        return
+    _ending = True
+    with _forks:
+        handles = list(_live)
+    for handle in handles:
+        handle._quietly()
+    ended, _context = _context, None
+    ended.term()
+
+
+def _before_fork() -> None:
+    _forks.acquire()
+    for handle in list(_live):
+        with contextlib.suppress(Exception):
+            handle._before_fork()
+        _forking.append(handle)
+
+
+def _after_fork_in_parent() -> None:
+    while _forking:
+        _forking.pop()._after_fork_in_parent()
+    _forks.release()
+
+
+def _after_fork_in_child() -> None:
+    global _context, _making, _forks
+    _making, _forks = threading.Lock(), threading.RLock()
+    abandon(_context)
+    _context = None
+    while _forking:
+        _forking.pop()._after_fork_in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

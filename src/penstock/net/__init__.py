@@ -1,1 +1,0 @@
-"""The workshop of channels that leave the machine."""

@@ -1,0 +1,261 @@
+"""An archive's folder: the places of its recordings, its catalog and its folder `damaged`. Knows names; reads no recording's bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from penstock._native import core as _native
+from penstock.errors import Corrupt, NotFound, PenstockError, SystemFailure
+from penstock.record.format import removed
+from penstock.record.format.catalog import PATIENCE_SECONDS, Catalog, Row
+from penstock.record.format.folder import Description, RecordingFolder
+from penstock.record.format.numbers import is_number
+from penstock.util.clock import SystemClock
+from penstock.util.durable import (
+    free_name,
+    fresh_path,
+    fsync_folder,
+    is_shortage,
+    make_folder,
+    open_private,
+    write_atomically,
+)
+
+log = logging.getLogger("penstock")
+
+DIGITS = 8
+SETTLED_NS = 2_000_000_000  # a folder that changed later than this may change again without a new time
+IDENTITY = "id"
+PURGED = (
+    ".purged."  # and the greatest number that was purged: a reader that still has it must not find another recording
+)
+
+
+class ArchiveFolder:
+    """Names on disk. Everything it makes is its owner's alone, whatever the umask."""
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        given, path = path, path.absolute()  # the process may change its directory while a recorder writes
+        self.path, self.recordings = path, path / "recordings"
+        if create and not self.recordings.is_dir():
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path)
+                make_folder(self.recordings)
+            except OSError as error:
+                raise SystemFailure(error.errno or 0, f"cannot make an archive at {path}: {error.strerror}") from error
+        if not self.recordings.is_dir():
+            raise NotFound(f"there is no archive at {given}")
+        self.catalog = Catalog(path / "catalog.sqlite", self.rows)
+        self._channels: dict[str, str] = {}
+        self._changed_ns = -1
+
+    def check_writable(self) -> None:
+        """`SystemFailure` unless this user may make recordings here: a recorder would find out with the first message."""
+        if not os.access(self.recordings, os.W_OK | os.X_OK, effective_ids=True):
+            raise SystemFailure(
+                errno.EACCES,
+                f"{self.recordings} cannot be written: record into a folder of your own, or change its permissions",
+            )
+
+    def identity(self) -> str:
+        """A name that no other archive has: 32 hexadecimal digits, in the file `id`, which is made when it is first asked for."""
+        path = self.path / IDENTITY
+        for _ in range(2):
+            with contextlib.suppress(FileNotFoundError):
+                return identified(path.read_bytes(), path)
+            fresh = fresh_path(path)
+            write_atomically(fresh, _identified(secrets.token_hex(16).encode()).decode(), private=True)
+            with contextlib.suppress(FileExistsError):
+                os.link(fresh, path)
+            fresh.unlink()
+            fsync_folder(self.path)
+        raise NotFound(f"{path} cannot be made")
+
+    def wrong_identity(self) -> str:
+        """The damage of the file `id`; empty if there is none, or no such file."""
+        path = self.path / IDENTITY
+        try:
+            raw = path.read_bytes()
+            return (
+                "" if raw == _identified(identified(raw, path).encode()) else f"{path} is damaged, in one of two lines"
+            )
+        except FileNotFoundError:
+            return ""
+        except Corrupt as error:
+            return str(error)
+
+    def mend_identity(self) -> bool:
+        """Writes the file `id` again if one of its lines is damaged. Whether it did."""
+        if not self.wrong_identity():
+            return False
+        try:
+            name = self.identity()
+        except Corrupt:
+            return False
+        write_atomically(self.path / IDENTITY, _identified(name.encode()).decode(), private=True)
+        return True
+
+    def removed_signature(self) -> tuple[int, int, int]:
+        """Changes whenever the list of what was taken away does."""
+        return removed.signature(self.path)
+
+    def folder(self, number: int) -> RecordingFolder:
+        """A recording's folder; it need not exist."""
+        return RecordingFolder(self.recordings / f"{number:0{DIGITS}d}")
+
+    def folders(self) -> list[RecordingFolder]:
+        """Every recording's folder, oldest first."""
+        with os.scandir(self.recordings) as entries:
+            names = sorted(e.name for e in entries if is_number(e.name, DIGITS) and e.is_dir(follow_symlinks=False))
+        return [RecordingFolder(self.recordings / name) for name in names]
+
+    def of_channel(self, channel: str) -> list[RecordingFolder]:
+        """The folders of a channel's recordings, oldest first. Each description is read once: it never changes. One that cannot be read
+        now is no channel's."""
+        changed, known = os.stat(self.recordings).st_mtime_ns, self._channels
+        if changed != self._changed_ns or SystemClock().now_ns() - changed < SETTLED_NS:
+            found: dict[str, str] = {}
+            for folder in self.folders():
+                with contextlib.suppress(PenstockError, OSError):
+                    found[folder.path.name] = known.get(folder.path.name) or folder.describe().channel
+            self._channels, self._changed_ns = found, changed
+            known = found
+        return [RecordingFolder(self.recordings / name) for name, of in known.items() if of == channel]
+
+    def strangers(self) -> list[Path]:
+        """Entries beside the recordings that are no recording: their name is no number, or they are no folder."""
+        with os.scandir(self.recordings) as entries:
+            return sorted(
+                self.recordings / e.name
+                for e in entries
+                if not e.name.startswith(".") and not (is_number(e.name, DIGITS) and e.is_dir(follow_symlinks=False))
+            )
+
+    def begin(self, description: Description) -> tuple[RecordingFolder, Description, int]:
+        """Begins a recording under the next free number: its folder, its description, its lock."""
+        number = self.last_number()
+        while True:
+            number += 1
+            numbered = replace(description, id=number)
+            try:
+                folder, lock = RecordingFolder.create(self.folder(number).path, numbered)
+            except FileExistsError:
+                continue  # another recorder took it
+            return folder, numbered, lock
+
+    def last_number(self) -> int:
+        """The highest number that a recording has or had: no number is given twice."""
+        names = [name.removeprefix(PURGED) for name in os.listdir(self.recordings)] + self._set_aside()
+        return max((int(name) for name in names if is_number(name, DIGITS)), default=0)
+
+    def no_such(self, recording: object) -> str:
+        """The text of the error for a recording that is not there."""
+        known = ", ".join(str(int(f.path.name)) for f in self.folders()) or "none"
+        return f"{self.path} has no recording {recording}; it has {known}"
+
+    def purge(self, folder: RecordingFolder, tell: Callable[[str], None]) -> None:
+        """Deletes a recording whose lock the caller holds. It disappears at once for every reader; then its bytes are deleted.
+
+        tell: notes what goes.
+        """
+        going = fresh_path(folder.path.with_name(f"{folder.path.name}.purged"))
+        name = folder.path.name
+        noted = self._tried(self._note_purged, name)
+        told = self._tried(tell, name)
+        os.rename(folder.path, going)
+        forgotten = self._tried(self._forget_row, name)
+        shutil.rmtree(going)  # makes room, if the disk was full
+        if not noted:
+            self._tried(self._note_purged, name, warn=True)
+        if not told:
+            self._tried(tell, name, warn=True)
+        if not forgotten:
+            self._tried(self._forget_row, name, warn=True)
+
+    def sweep(self) -> list[Path]:
+        """Removes folders of recorders and purges that died half way, and returns them. The catalog's row goes before the folder."""
+        return RecordingFolder.sweep_unborn(self.recordings, self._is_forgotten)
+
+    def _is_forgotten(self, left: Path) -> bool:
+        _, number, *what = left.name.split(".")
+        return what[0] != "purged" or self._tried(self._forget_row, number, warn=True)
+
+    def _tried(self, note: Callable[[str], None], name: str, *, warn: bool = False) -> bool:
+        try:
+            note(name)
+        except (PenstockError, OSError) as error:
+            if warn:
+                log.warning("%s. Recording %s is purged all the same; repair writes the catalog again", error, name)
+            return False
+        return True
+
+    def _note_purged(self, name: str) -> None:
+        os.close(open_private(self.recordings / f"{PURGED}{name}", os.O_WRONLY))
+        for older in self.recordings.glob(f"{PURGED}*"):
+            if older.name < f"{PURGED}{name}":
+                older.unlink(missing_ok=True)
+
+    def _forget_row(self, name: str) -> None:
+        self.catalog.note({int(name): None}, wait=PATIENCE_SECONDS)
+
+    def explains(self, number: int) -> bool:
+        """Whether a missing recording is no damage: it exists by now, or it is being purged."""
+        folder = self.folder(number).path
+        return folder.is_dir() or any(self.recordings.glob(f".{folder.name}.purged.*"))
+
+    def aside(self, path: Path) -> Path:
+        """A free name for something in the archive's folder `damaged`."""
+        folder = make_folder(self.path / "damaged")
+        return folder / free_name(folder, path.name)
+
+    def _set_aside(self) -> list[str]:
+        try:
+            return [name.partition(".")[0] for name in os.listdir(self.path / "damaged")]
+        except FileNotFoundError:
+            return []
+
+    def rows(self) -> dict[int, Row]:
+        """The rows that the catalog should have, from the recordings' folders. Folders that cannot be read are left out."""
+        found = {}
+        for folder in self.folders():
+            try:
+                found[int(folder.path.name)] = row_of(folder)
+            except (PenstockError, OSError) as error:
+                if is_shortage(error):
+                    raise
+        return found
+
+
+def identified(raw: bytes, path: object) -> str:
+    """The name in the file `id`. `Corrupt` if it is damaged. path: for the error."""
+    for line in raw.splitlines(keepends=True):
+        if line == _line(line[:32]):
+            return line[:32].decode()
+    raise Corrupt(
+        f"{path} is damaged, in both lines. Remove it: another name is made, and queries begin again with new checkpoints"
+    )
+
+
+def _line(name: bytes) -> bytes:
+    return name + b" %08x\n" % _native.crc32c(name)
+
+
+def _identified(name: bytes) -> bytes:
+    """The file `id`: a name and its checksum, twice, so that damage to one line costs nothing."""
+    return 2 * _line(name)
+
+
+def row_of(folder: RecordingFolder) -> Row:
+    """The row that the catalog should have for one recording."""
+    about, mark = folder.describe(), folder.mark()
+    synced = about.start_position if mark is None else mark.position
+    return Row(about.channel, about.epoch, about.created_ns, about.start_position, synced)

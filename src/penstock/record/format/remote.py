@@ -1,0 +1,316 @@
+"""An archive on an object storage: the same objects as a folder's files, read by ranges. Read-only; `push` writes there.
+
+A recording is there once its description is. An index comes after its data and was compared with them: so it may be believed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from penstock._native import core as _native
+from penstock.errors import NotFound, PenstockError, SystemFailure, Unsupported
+from penstock.record.format import mark as marks
+from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder, identified
+from penstock.record.format.catalog import Catalog, Row
+from penstock.record.format.extent import extent
+from penstock.record.format.folder import DESCRIPTION, ENTRY, Description, RecordingFolder, Segment, description_of
+from penstock.record.format.mark import Mark
+from penstock.record.format.numbers import is_number
+from penstock.util.clock import SystemClock
+from penstock.util.extras import explain_missing
+from penstock.util.storage import Place, is_remote, reaching, where
+
+AT_ONCE = 32  # requests for indexes
+SETTLED_NS = (
+    60_000_000_000  # an object older than this, by the storage's clock: a later one of its name has another time
+)
+
+
+class Size(NamedTuple):
+    """As `os.stat_result` names it."""
+
+    st_size: int
+
+
+@dataclass(frozen=True)
+class RemotePath:
+    """An object, or a prefix of some: as much of `pathlib.Path` as readers need. Its text is its URI."""
+
+    place: Place
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.place.path.rpartition("/")[2]
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(self.place / name)
+
+    def __str__(self) -> str:
+        return self.place.uri
+
+    def __repr__(self) -> str:
+        return f"RemotePath({self.place.uri!r})"
+
+    def entries(self) -> list[Any]:
+        """Entries directly below, as `pyarrow.fs.FileInfo`."""
+        with explain_missing("an object storage"):
+            from pyarrow import fs
+
+        with reaching():
+            return list(self.place.fs.get_file_info(fs.FileSelector(self.place.path, allow_not_found=True)))
+
+    def names(self) -> dict[str, int | None]:
+        """Entries directly below: name → length, None of a prefix."""
+        return {info.base_name: info.size if info.is_file else None for info in self.entries()}
+
+    def is_dir(self) -> bool:
+        """Whether there is anything below."""
+        return bool(self.names())
+
+    def stat(self) -> Size:
+        """An object's length. FileNotFoundError if there is none."""
+        with reaching():
+            info = self.place.fs.get_file_info(self.place.path)
+        if not info.is_file:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+        return Size(info.size)
+
+    def is_file(self) -> bool:
+        """Whether there is such an object."""
+        with reaching():
+            return bool(self.place.fs.get_file_info(self.place.path).is_file)
+
+    def read_bytes(self) -> bytes:
+        """An object's bytes. FileNotFoundError if there is none."""
+        try:
+            with reaching(), self.place.fs.open_input_file(self.place.path) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self)) from None
+
+
+class ObjectReader:
+    """An object's bytes, by ranges, for the compiled scan."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri, place = uri, where(uri)
+        with self._named(), reaching():
+            self._file = place.fs.open_input_file(place.path)
+
+    def _named(self) -> Any:
+        return _Named(self._uri)
+
+    def size(self) -> int:
+        """How many bytes there are."""
+        return int(self._file.size())
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Up to so many bytes."""
+        with self._named(), reaching():
+            return bytes(self._file.read_at(length, offset))
+
+
+class BytesReader:
+    """Bytes that were read already."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def size(self) -> int:
+        """How many bytes there are."""
+        return len(self._raw)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Up to so many bytes."""
+        return self._raw[offset : offset + length]
+
+
+class _Named:
+    """Errors about an object that is not there name it."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, FileNotFoundError) and not isinstance(error, SystemFailure):
+            raise SystemFailure(errno.ENOENT, f"{self._uri}: there is no such object") from None
+
+
+class RemoteFolder(RecordingFolder):
+    """A recording on an object storage. Nobody writes it while it is read but a push, which only adds to it."""
+
+    def __init__(self, path: RemotePath) -> None:
+        super().__init__(cast(Path, path))  # it has what readers use of a path
+        self._indexes: dict[str, bytes] = {}
+        self._order: list[Segment] = []
+        self._states: dict[str, tuple[int, ...]] = {}
+        self._sizes: dict[str, int] = {}  # of the files of frames
+
+    @property
+    def opener(self) -> Callable[[str], ObjectReader] | None:
+        """How the compiled scan reads it."""
+        return ObjectReader
+
+    def describe(self) -> Description:
+        """The description, checked. `NotFound` or `Corrupt`."""
+        try:
+            raw = (self.path / DESCRIPTION).read_bytes()
+        except FileNotFoundError as error:
+            raise NotFound(f"no recording at {self.path}: it has no {DESCRIPTION}") from error
+        return description_of(raw, self.path / DESCRIPTION)
+
+    def segments(self) -> list[Segment]:
+        """The segments in order."""
+        entries, now = cast(RemotePath, self.path).entries(), SystemClock().now_ns()
+        found = {one.base_name[:-4]: one for one in entries if one.is_file and one.base_name.endswith(".idx")}
+        self._states = {
+            stem: (one.size, one.mtime_ns, now if now - one.mtime_ns < SETTLED_NS else 0) for stem, one in found.items()
+        }
+        self._sizes = {one.base_name: one.size for one in entries if one.is_file and one.base_name.endswith(".seg")}
+        stems = sorted(found)
+        self._order = [Segment(int(stem), self.path, stem) for stem in stems if is_number(stem, 20)]
+        return self._order
+
+    def index(self, segment: Segment) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+        """A segment's entries; those of the segments behind it are fetched with them, many at once."""
+        if segment.stem not in self._indexes:
+            at = next((n for n, one in enumerate(self._order) if one.base == segment.base), None)
+            ahead = [segment] if at is None else self._order[at : at + AT_ONCE]
+            with ThreadPoolExecutor(len(ahead)) as pool:
+                raws = list(pool.map(lambda one: _fetched(one.index), ahead))
+            self._indexes = {one.stem: raw for one, raw in zip(ahead, raws, strict=True)}
+        reader = BytesReader(self._indexes.pop(segment.stem))
+        about = _native.read_index(str(segment.index), lambda _: reader, self.number)
+        return np.frombuffer(about["entries"], dtype=ENTRY), about
+
+    def names_and_size(self, name: str) -> tuple[int, int]:
+        """(a number that changes when an object comes, goes or is another, an object's bytes or -1)."""
+        found = {
+            one.base_name: (one.size, one.mtime_ns) for one in cast(RemotePath, self.path).entries() if one.is_file
+        }
+        if not found:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+        listed = "\n".join(f"{one} {about}" for one, about in sorted(found.items()))
+        return _native.crc32c(listed.encode()), found.get(name, (-1, 0))[0]
+
+    def changed_ns(self) -> int:
+        """Now: nothing there says when the list of objects changed, so it is asked for each time."""
+        return SystemClock().now_ns()
+
+    def index_state(self, stem: str) -> tuple[int, ...]:
+        """Numbers that change whenever an index does: by the last list of objects. A young one is another one each time."""
+        return self._states[stem]
+
+    def data_length(self, segment: Segment) -> int:
+        """Bytes of a segment's frames, by the last list of objects; -1 if that has none."""
+        return self._sizes.get(f"{segment.stem}.seg", -1)
+
+    def mark(self) -> Mark | None:
+        """How far the recording was pushed, and whether that is all of it."""
+        path = self.path / marks.NAME
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        return marks.decode(raw, path, self.number)
+
+    def is_live(self) -> bool:
+        """Never: a recorder does not write here."""
+        return False
+
+    def ended(self, sealed: bool) -> str:
+        """closed if all of the recording was pushed, else partial."""
+        mark = self.mark()
+        return "closed" if mark is not None and mark.closed else "partial"
+
+    def lock(self) -> int:
+        """`Unsupported`."""
+        raise Unsupported(f"{self.path} is on an object storage, where recordings can only be read")
+
+
+def _fetched(path: Any) -> bytes:
+    try:
+        return cast(bytes, path.read_bytes())
+    except FileNotFoundError as error:
+        raise SystemFailure(errno.ENOENT, f"{path}: there is no such object") from error
+
+
+class _NoCatalog(Catalog):
+    """There is none on an object storage."""
+
+    def known(self) -> dict[int, Row]:
+        """Nothing."""
+        return {}
+
+
+class RemoteArchive(ArchiveFolder):
+    """An archive's names on an object storage."""
+
+    def __init__(self, place: Place) -> None:
+        self.path = cast(Path, RemotePath(place))
+        self.recordings = self.path / "recordings"
+        if not self.recordings.is_dir():
+            raise NotFound(f"there is no archive at {place}")
+        self.catalog = _NoCatalog(self.path, dict)
+
+    def identity(self) -> str:
+        """The name of the archive that was pushed here. `NotFound` if that was before archives had names."""
+        path = cast(RemotePath, self.path / IDENTITY)
+        try:
+            return identified(path.read_bytes(), path)
+        except FileNotFoundError as error:
+            raise NotFound(f"{path} is not there: push the archive again") from error
+
+    def removed_signature(self) -> tuple[int, int, int]:
+        """Nothing is ever taken away here."""
+        return (0, 0, 0)
+
+    def folder(self, number: int) -> RecordingFolder:
+        """A recording's folder; it need not exist."""
+        return RemoteFolder(cast(RemotePath, self.recordings) / f"{number:0{DIGITS}d}")
+
+    def folders(self) -> list[RecordingFolder]:
+        """Every recording that was pushed up to its description, oldest first."""
+        names = sorted(name for name in cast(RemotePath, self.recordings).names() if is_number(name, DIGITS))
+        found = [RemoteFolder(cast(RemotePath, self.recordings) / name) for name in names]
+        if not found:
+            return []
+        paths = [cast(RemotePath, one.path) / DESCRIPTION for one in found]
+        with reaching():
+            infos = paths[0].place.fs.get_file_info([path.place.path for path in paths])
+        return [one for one, info in zip(found, infos, strict=True) if info.is_file]
+
+
+def folder_at(path: str) -> RecordingFolder:
+    """The recording at a path or a URI."""
+    return RemoteFolder(RemotePath(where(path))) if is_remote(path) else RecordingFolder(Path(path))
+
+
+def verify_there(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]]:
+    """(path, offset, length, error) of each damage of a recording there: every byte of it is read."""
+    try:
+        damage = extent(folder, folder.describe().start_position).damage
+    except PenstockError as error:
+        damage = str(error)
+    if damage:
+        yield folder.path, 0, 0, damage
+    for segment in folder.segments():
+        try:
+            problems, _ = _native.verify_segment(str(segment.data), str(segment.index), folder.opener, folder.number)
+        except SystemFailure as error:
+            yield segment.data, 0, 0, str(error)
+            continue
+        for path, offset, length, what in problems:
+            yield RemotePath(where(path)), offset, length, what

@@ -1,0 +1,129 @@
+"""The file `removed` of an archive: which positions purge, truncate and repair took away, a line of JSON each.
+
+A reader that follows the archive compares it with what it has read, and so knows what it missed. A line is written before bytes go: a
+reader leaves out what recordings still have.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from penstock._native import core as _native
+from penstock.errors import Corrupt
+from penstock.record.format import intervals
+from penstock.record.format.intervals import Interval
+from penstock.util.durable import concerning, fsync_folder, open_private, write_atomically
+
+NAME = "removed"
+LONG = 1 << 20  # bytes from which on the file is written again, with one line for each stream
+Stream = tuple[str, int]
+Positions = dict[Stream, list[Interval]]
+
+
+def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None:
+    """Notes that positions of a stream go. Durable before this returns."""
+    if not parts:
+        return
+    path = archive / NAME
+    with concerning(path):
+        fd = _locked(path)
+        try:
+            size = os.fstat(fd).st_size
+            if size > LONG:
+                _write_again(path, read(archive))
+                os.close(fd)
+                fd = _locked(path)
+                size = os.fstat(fd).st_size
+            end = _sound_end(os.pread(fd, size, 0)) if size and os.pread(fd, 1, size - 1) != b"\n" else size
+            os.ftruncate(fd, end)  # of a line that a killed writer did not write whole
+            behind = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
+            os.pwrite(fd, b"\n" * behind + _line(channel, epoch, parts), end)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    fsync_folder(archive)
+
+
+def read(archive: Path) -> Positions:
+    """Everything that was removed, by stream. `Corrupt` if a checksum is wrong. A last line that is not written whole is left out."""
+    path = archive / NAME
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    found: dict[Stream, list[Interval]] = {}
+    at, end = 0, _sound_end(raw)
+    for line in raw[:end].splitlines(keepends=True):
+        row = _row(line)
+        if row is None:
+            raise Corrupt(
+                f"{path} is damaged at byte {at}: a checksum is wrong. Run repair, which keeps its other lines: of what "
+                "this line said, a reader that follows the archive does not hear"
+            )
+        found.setdefault((row["channel"], row["epoch"]), []).extend((low, high) for low, high in row["parts"])
+        at += len(line)
+    return {stream: intervals.union(parts) for stream, parts in found.items()}
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """A line's content; None if it is not what was written."""
+    try:
+        row: dict[str, Any] = json.loads(line)
+        return row if row.pop("crc32c") == _sum(row) else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _sound_end(raw: bytes) -> int:
+    """The file's length without a last line that was not written whole: there is no complete value in it. Damage to a whole line is no such
+    thing."""
+    at = raw.rfind(b"\n") + 1
+    try:
+        json.JSONDecoder().raw_decode(raw[at:].decode())
+    except ValueError:
+        return at
+    return len(raw)
+
+
+def signature(archive: Path) -> tuple[int, int, int]:
+    """Changes whenever the file does."""
+    try:
+        found = os.stat(archive / NAME)
+    except FileNotFoundError:
+        return (0, 0, 0)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def renew(archive: Path) -> None:
+    """Writes a damaged file again, with the lines that are sound."""
+    path = archive / NAME
+    kept = [line.decode() for line in path.read_bytes().split(b"\n") if line and _row(line) is not None]
+    write_atomically(path, "".join(f"{line}\n" for line in kept), private=True)
+
+
+def _locked(path: Path) -> int:
+    """A descriptor of the file, with the kernel's lock on it."""
+    while True:
+        fd = open_private(path, os.O_RDWR)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if path.exists() and os.path.samestat(os.stat(path), os.fstat(fd)):
+            return fd
+        os.close(fd)  # it was written again meanwhile
+
+
+def _write_again(path: Path, found: Positions) -> None:
+    lines = [_line(channel, epoch, parts).decode() for (channel, epoch), parts in sorted(found.items())]
+    write_atomically(path, "".join(lines), private=True)
+
+
+def _line(channel: str, epoch: int, parts: list[Interval]) -> bytes:
+    row: dict[str, Any] = {"channel": channel, "epoch": epoch, "parts": [list(part) for part in parts]}
+    return (json.dumps({**row, "crc32c": _sum(row)}) + "\n").encode()
+
+
+def _sum(row: dict[str, Any]) -> int:
+    return _native.crc32c(json.dumps(row, sort_keys=True, separators=(",", ":")).encode())

@@ -1,0 +1,192 @@
+"""Types of archives' results and arguments: descriptions of recordings, messages, the way to channels.
+
+Knows no file and no channel; every other module here may import it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+
+from penstock.errors import PenstockError
+from penstock.util.markup import count, moment, size, table
+from penstock.util.strict import Strict
+
+
+class Connector(Protocol):
+    """How an archive reaches channels."""
+
+    def subscribe(self, channel: str, **options: Any) -> Any:
+        """An open subscription."""
+        ...
+
+    def publish(self, channel: str, **options: Any) -> Any:
+        """An open publication."""
+        ...
+
+    def remove(self, channel: str) -> None:
+        """Removes a channel's name."""
+        ...
+
+    def describe(self, channel: str, *, pixels: bool = False) -> dict[str, Any]:
+        """epoch, term_length, initial_term_id, stream_id and codec of the channel that has this name now."""
+        ...
+
+    def describe_opened(self, subscription: Any, *, pixels: bool = False) -> dict[str, Any]:
+        """The same of the channel that a subscription has open, whatever has its name now."""
+        ...
+
+    def identity(self, subscription: Any) -> object:
+        """The identity of the channel that a subscription has open. Another channel of the same name has a different one."""
+        ...
+
+    def appearing(self, patterns: Sequence[str]) -> Any:
+        """The channels that patterns stand for, as they come: the method `new` of the value gives those since the last call."""
+        ...
+
+    def record_in_process(self, archive: Path, channels: Sequence[str], options: dict[str, Any]) -> Recorder:
+        """A recorder in a process of its own."""
+        ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far one channel's recording is. Positions in bytes; `synced` survives a crash of process and machine.
+
+    lost_messages: as `RecordingInfo` has it.
+    """
+
+    recording: int
+    channel: str
+    position: int
+    synced: int
+    messages: int
+    bytes: int
+    lost_bytes: int
+    lost_messages: int | None = None
+
+
+class Recorder(Strict, ABC):
+    """Records channels until `stop()`; a context manager. Made by `Archive.record`. Thread-safe.
+
+    An error (a full disk, a damaged channel, the death of a recorder's process) ends the recording, is kept in `error` and raised by
+    `stop`. Everything synced before it stays readable.
+    """
+
+    @property
+    @abstractmethod
+    def error(self) -> BaseException | None:
+        """The error that ended the recording before `stop`; None while all is well."""
+
+    @abstractmethod
+    def stop(self) -> list[Progress]:
+        """Records what is published already, seals, syncs, ends. How far each recording came. Safe to call twice."""
+
+    @abstractmethod
+    def progress(self) -> list[Progress]:
+        """How far each channel is now. A channel without a first publication has no recording yet."""
+
+    @property
+    @abstractmethod
+    def recordings(self) -> dict[str, int]:
+        """Channel → id of its recording; without those that have none yet, see `progress`."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            self.stop()
+        except (PenstockError, OSError):
+            if kind is None:
+                raise
+
+
+@dataclass(frozen=True)
+class RecordingInfo:
+    """A recording at one moment. Positions and lengths in bytes, times in nanoseconds since the epoch.
+
+    state: live (being recorded), closed, crashed (its recorder died: readable up to `end_position`), or damaged: `damage` says
+    what is wrong and where. Of a damaged recording the other values are what can still be read; an unreadable channel is "".
+    """
+
+    id: int
+    channel: str
+    state: str
+    codec: dict[str, Any]
+    start_position: int
+    end_position: int
+    synced_position: int
+    messages: int
+    bytes: int
+    time_min: int
+    time_max: int
+    gaps: int
+    lost_bytes: int
+    segments: int
+    created_ns: int
+    epoch: int
+    path: Path
+    damage: str = ""
+
+    @property
+    def lost_messages(self) -> int | None:
+        """How many messages the gaps have. None where only their bytes are known: where messages differ in length."""
+        return lost_messages(self.codec, self.lost_bytes)
+
+    @property
+    def seconds(self) -> float:
+        """From the first message's send time to the last one's."""
+        return (self.time_max - self.time_min) / 1e9
+
+    def _repr_html_(self) -> str:
+        return Recordings([self])._repr_html_()
+
+
+def lost_messages(codec: dict[str, Any], lost_bytes: int) -> int | None:
+    """Messages in gaps of so many bytes, where each takes the same: frames with their pixels."""
+    cell = codec.get("cell", 0)
+    return lost_bytes // cell if isinstance(cell, int) and cell > 0 else None if lost_bytes else 0
+
+
+def _lost(info: RecordingInfo) -> str:
+    return f"{count(info.lost_messages)} frames" if info.lost_messages else size(info.lost_bytes)
+
+
+class Recordings(list[RecordingInfo]):
+    """Recordings, as `Archive.list` returns them: a list that a notebook shows as a table."""
+
+    def _repr_html_(self, caption: str = "") -> str:
+        if not self:
+            return "<p>no recordings</p>"
+        right = ("id", "messages", "bytes", "seconds", "gaps", "lost")
+        rows = [
+            (
+                str(info.id),
+                info.channel,
+                info.state,
+                moment(info.time_min if info.messages else info.created_ns),
+                f"{info.seconds:,.1f}",
+                count(info.messages),
+                size(info.bytes),
+                count(info.gaps),
+                _lost(info),
+            )
+            for info in self
+        ]
+        titles = ("id", "channel", "state", "begins", "seconds", "messages", "bytes", "gaps", "lost")
+        return table(titles, rows, right, caption)
+
+
+class Recorded(NamedTuple):
+    """A message out of a recording. data is decoded by the channel's codec; position: of its first frame. lost: bytes that are missing
+    right in front of it."""
+
+    data: Any
+    position: int
+    time_ns: int
+    session: int
+    lost: int = 0

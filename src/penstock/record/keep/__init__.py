@@ -1,0 +1,1 @@
+"""Keeping recordings: verify, repair, purge, push to an object storage."""

@@ -1,0 +1,108 @@
+"""The ledgers of an archive's consumers: how far each streaming query has read, one file each. Purge and truncate respect them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock._native import core as _native
+from penstock.errors import Corrupt, Invalid, NotFound
+from penstock.record.format.intervals import Interval, union
+from penstock.util.durable import make_folder, write_atomically
+
+FOLDER = "consumers"
+Stream = tuple[str, int]
+Positions = dict[Stream, list[Interval]]
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """How far a query has read. channels: None if it reads all. updated_ns: when it said so, in nanoseconds since the epoch."""
+
+    name: str
+    channels: tuple[str, ...] | None
+    updated_ns: int
+    done: Positions = field(repr=False)
+
+    def wants(self, channel: str) -> bool:
+        """Whether it reads a channel."""
+        return self.channels is None or channel in self.channels
+
+
+def check_name(name: str) -> str:
+    """The name of a consumer, which is a file's name. `Invalid` if it cannot be one."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise Invalid(
+            f"consumer is {name!r}: it must be letters, digits, '.', '_' and '-', at most 100, and begin with a letter or a digit"
+        )
+    return name
+
+
+def write(archive: Path, consumer: Consumer) -> None:
+    """Replaces a consumer's ledger, durably."""
+    folder = make_folder(archive / FOLDER)
+    streams = [
+        [channel, epoch, [list(part) for part in parts]] for (channel, epoch), parts in sorted(consumer.done.items())
+    ]
+    row: dict[str, Any] = {
+        "name": consumer.name,
+        "channels": None if consumer.channels is None else list(consumer.channels),
+        "updated_ns": consumer.updated_ns,
+        "streams": streams,
+    }
+    text = json.dumps({**row, "crc32c": _sum(row)}) + "\n"
+    write_atomically(folder / f"{check_name(consumer.name)}.json", text, private=True)
+
+
+def read(archive: Path) -> list[Consumer]:
+    """Every consumer. `Corrupt` if a ledger is damaged."""
+    return [found for path in paths(archive) if (found := read_one(path)) is not None]
+
+
+def paths(archive: Path) -> list[Path]:
+    """The files of the ledgers."""
+    try:
+        names = sorted(name for name in os.listdir(archive / FOLDER) if name.endswith(".json") and name[0] != ".")
+    except FileNotFoundError:
+        return []
+    return [archive / FOLDER / name for name in names]
+
+
+def read_one(path: Path) -> Consumer | None:
+    """One ledger; None if it is not there. `Corrupt` if it is damaged."""
+    try:
+        row = json.loads(path.read_bytes())
+        if row.pop("crc32c") != _sum(row):
+            raise ValueError("its checksum is wrong")
+        if f"{row['name']}.json" != path.name:
+            raise ValueError(f"it is of the consumer {row['name']}")
+        done = {
+            (channel, epoch): union([(low, high) for low, high in parts]) for channel, epoch, parts in row["streams"]
+        }
+        channels = None if row["channels"] is None else tuple(row["channels"])
+        return Consumer(row["name"], channels, row["updated_ns"], done)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Corrupt(
+            f"{path} is damaged: {error}. Nothing is purged until it is right: the next run of its query writes it again; if there is no "
+            f"such query any more: penstock consumers ARCHIVE --forget {path.stem}"
+        ) from error
+
+
+def forget(archive: Path, name: str) -> None:
+    """Removes a consumer's ledger. `NotFound` names those that there are."""
+    path = archive / FOLDER / f"{check_name(name)}.json"
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        known = ", ".join(one.name for one in read(archive)) or "none"
+        raise NotFound(f"{archive} has no consumer {name}; it has {known}") from None
+
+
+def _sum(row: dict[str, Any]) -> int:
+    return _native.crc32c(json.dumps(row, sort_keys=True, separators=(",", ":")).encode())

@@ -1,0 +1,525 @@
+"""Repair: writes damage down as gaps, and brings back what earlier repairs moved away. Also truncates, and closes recordings that a dead
+recorder left open.
+
+Deletes no recorded byte, except in `truncate`. Damaged blocks stay where they are. Files that are no part of the recording go to its folder
+`damaged`, and so do the files that are written again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from penstock._native import core as _native
+from penstock.errors import Busy, Corrupt, NotFound, PenstockError
+from penstock.record.format import batches, cuts, ledger
+from penstock.record.format.archive_folder import ArchiveFolder
+from penstock.record.format.catalog import PATIENCE_SECONDS, Row
+from penstock.record.format.extent import Extent, extent
+from penstock.record.format.folder import (
+    COPY,
+    DESCRIPTION,
+    ENTRY,
+    FOLLOWING,
+    GAP,
+    HOLE,
+    LEDGER,
+    Description,
+    Misplaced,
+    RecordingFolder,
+    Segment,
+)
+from penstock.record.format.mark import Mark
+from penstock.record.keep import bringing, keeping, mending
+from penstock.record.keep.mending import Mending, as_holes, index_length, length_of
+from penstock.record.read.scan import FOR_EVER
+from penstock.util.durable import concerning, free_name, fsync_folder, open_private, write_atomically
+
+log = logging.getLogger("penstock")
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One change that repair made: to which file, and which change."""
+
+    path: Path
+    what: str
+
+
+def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
+    """See `Archive.repair`. One recording that cannot be repaired (a full disk) does not stop the others: its error comes last."""
+    done: list[Repair] = []
+    failed: PenstockError | OSError | None = None
+    for folder in [f for f in archive.folders() if recording in (None, int(f.path.name))]:
+        try:
+            lock = folder.lock()
+        except (Busy, FileNotFoundError):
+            continue  # it is being written, and its recorder is responsible for it; or it was purged meanwhile
+        try:
+            done += repair_folder(archive, folder)
+        except (PenstockError, OSError) as error:
+            failed = failed or error
+        finally:
+            folder.unlock(lock)
+    if recording is None:
+        done += [Repair(path, "removed: its recorder or its purge died half way") for path in archive.sweep()]
+        for path in archive.strangers():
+            try:
+                done.append(_move_aside(archive, path, "it is no recording"))
+            except FileNotFoundError:
+                continue  # its owner took it away meanwhile
+            except (PenstockError, OSError) as error:
+                failed = failed or error
+    done += _rebuild_catalog(archive, recording)
+    if failed is not None:
+        raise failed
+    return done
+
+
+def _move_aside(archive: ArchiveFolder, path: Path, why: str) -> Repair:
+    kept = archive.aside(path)
+    os.rename(path, kept)
+    return Repair(kept, f"moved here whole: {why}")
+
+
+def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repair]:
+    """Makes one recording whole: what is damaged in it becomes a gap. Needs its lock."""
+    try:
+        about = folder.describe()
+    except Misplaced as error:
+        return _repair_misplaced(archive, folder, archive.folder(error.id))
+    except (Corrupt, NotFound) as error:
+        return [_move_aside(archive, folder.path, str(error))]
+    done = _repair_description(folder)
+    folder.sweep()
+    done += [Repair(path, what) for path, what in bringing.bring_back(folder, about.start_position)]
+    done += [_set_aside(folder, path, "it is no segment's index") for path in folder.odd_indexes()]
+    try:
+        cuts.read(folder.path)
+    except Corrupt:
+        cuts.renew(folder.path)
+        done.append(Repair(folder.path / cuts.NAME, "written again"))
+    try:
+        batches.read(folder.path)
+    except Corrupt as error:
+        done.append(_set_aside(folder, folder.path / batches.NAME, str(error)))
+    mended, end = _mend(folder, about)
+    done += mended
+    done += [_set_aside(folder, path, "a segment without an index") for path in folder.data_without_index()]
+    if seal_last(folder):
+        done.append(Repair(folder.segments()[-1].index, "sealed: its recorder did not come to it"))
+    done += _repair_mark(folder, about, end)
+    done += _repair_following(archive, folder, about, end)
+    if ledger.wrong(folder, about.start_position):
+        done.append(_set_aside(folder, folder.path / LEDGER, "it is written again from the segments"))
+    if mended or done:
+        ledger.note(folder, about.start_position)
+    return done
+
+
+def _repair_misplaced(archive: ArchiveFolder, folder: RecordingFolder, right: RecordingFolder) -> list[Repair]:
+    """Gives a folder the number of its recording. One that has that number, and is another's itself, makes way first."""
+    other, lock = _make_way(archive, right)
+    try:
+        if os.path.lexists(right.path):
+            return [_move_aside(archive, folder.path, f"it describes recording {right.number}, which there is")]
+        os.rename(folder.path, right.path)
+        done = [Repair(right.path, f"renamed: it was {folder.path.name}"), *repair_folder(archive, right)]
+        return done if other is None else [*done, *repair_folder(archive, other)]
+    finally:
+        RecordingFolder.unlock(lock)
+
+
+def _make_way(archive: ArchiveFolder, folder: RecordingFolder) -> tuple[RecordingFolder | None, int]:
+    """Gives a folder that holds another recording than its number says the next free number, from which it comes to its own; its lock. A
+    later repair goes on if this process is killed."""
+    try:
+        folder.describe()
+    except Misplaced:
+        with contextlib.suppress(Busy, NotFound):
+            lock = folder.lock()
+            free = archive.folder(archive.last_number() + 1)
+            os.rename(folder.path, free.path)
+            return free, lock
+    except (Corrupt, NotFound):
+        pass
+    return None, -1
+
+
+def _repair_description(folder: RecordingFolder) -> list[Repair]:
+    """Makes the description and its copy the same: one of them is sound."""
+    found = {}
+    for name in (DESCRIPTION, COPY):
+        with contextlib.suppress(Corrupt, NotFound):
+            folder.description_in(name)
+            found[name] = (folder.path / name).read_bytes()
+    sound = next(iter(found.values()))
+    done = []
+    for name in (DESCRIPTION, COPY):
+        if found.get(name) == sound:
+            continue
+        if os.path.lexists(folder.path / name):
+            _set_aside(folder, folder.path / name, "")
+        write_atomically(folder.path / name, sound.decode(), private=True)
+        done.append(Repair(folder.path / name, "written again"))
+    return done
+
+
+def _repair_following(archive: ArchiveFolder, folder: RecordingFolder, about: Description, end: int) -> list[Repair]:
+    """Writes a damaged note about the recording that follows again: by the recording that begins where this one ends."""
+    try:
+        folder.following()
+        return []
+    except Corrupt:
+        done = _set_aside(folder, folder.path / FOLLOWING, "a checksum is wrong")
+    for other in archive.folders():
+        with contextlib.suppress(PenstockError, OSError):
+            that = other.describe()
+            if (that.channel, that.epoch, that.start_position) == (
+                about.channel,
+                about.epoch,
+                end,
+            ) and that.id > about.id:
+                folder.note_following(that.id)
+                return [Repair(folder.path / FOLLOWING, "written again")]
+    return [done]
+
+
+def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], int]:
+    """Writes down what is damaged or missing, as gaps: the data stay where they are, and so do all segments of this recording. An index
+    is replaced at once, so that a kill leaves the old one or the new one. Returns the changes, and where the recording ends."""
+    done: list[Repair] = []
+    kept: list[Mending] = []
+    end, segments = about.start_position, folder.segments()
+    without_index = [one for one in folder.lone_segments() if folder.data_length(one) > 0]
+
+    def miss(reach: int) -> int:
+        """Says that all is missing up to a position, which it returns. Frames that have lost their index stay where they are, as holes."""
+        at = end
+        while at < reach:
+            lone = next((one for one in without_index if at <= one.base < reach), None)
+            upto = lone.base if lone else reach
+            if upto > at:
+                if not kept:
+                    first = folder.segment_paths(about.start_position)
+                    kept.append(Mending(first, np.zeros(0, ENTRY), 0, False, []))
+                kept[-1].miss(GAP, upto - at)
+                kept[-1].why.append(f"{upto - at} bytes behind position {at} are missing: they are a gap now")
+                at = upto
+            if lone:
+                before = kept[-1].before + int(kept[-1].entries["begins"].sum()) if kept else 0
+                why = "its index is missing: its frames are a hole now, and come back with their index"
+                kept.append(Mending(lone, np.zeros(0, ENTRY), before, False, [why]))
+                without_index.remove(lone)
+                following = next((one.base for one in without_index if one.base > at), reach)
+                at = min(at + folder.data_length(lone), following, reach)
+                kept[-1].miss(HOLE, at - lone.base)
+        return at
+
+    for number, segment in enumerate(segments):
+        entries, facts = folder.index(segment)
+        if facts["other"] or segment.base < end:
+            why = facts["problems"][0][3] if facts["problems"] else f"the recording has position {segment.base} already"
+            done += [_set_aside(folder, path, why) for path in (segment.data, segment.index) if os.path.lexists(path)]
+            continue
+        if not segment.data.is_file():
+            if os.path.lexists(segment.data):
+                done.append(_set_aside(folder, segment.data, "it is no file"))
+            os.close(open_private(segment.data, os.O_RDWR))
+        if segment.base > end:
+            end = miss(segment.base)
+        problems, bad = folder.verify_segment(segment)
+        one = Mending(
+            segment,
+            as_holes(entries, bad),
+            facts["messages_before"],
+            bool(facts["sealed"]),
+            [why for *_, why in problems],
+        )
+        size = segment.data.stat().st_size
+        following = next((other.base for other in segments[number + 1 :] if other.base > segment.base), FOR_EVER)
+        if facts["open"] and min(size, following - segment.base) > one.length:
+            one.miss(HOLE, min(size, following - segment.base) - one.length)
+        kept.append(one)
+        gaps = one.entries[one.entries["kind"] == GAP]
+        end = segment.base + one.length + int(gaps["time_min"].sum())
+    with contextlib.suppress(Corrupt):
+        mark = folder.mark()
+        if mark is not None and mark.position > end:
+            end = miss(mark.position)
+    for number, one in enumerate(kept):
+        done += _mend_one(folder, about, one, is_last=number == len(kept) - 1)
+    return done, end
+
+
+def _mend_one(folder: RecordingFolder, about: Description, one: Mending, *, is_last: bool) -> list[Repair]:
+    done = []
+    if one.why:
+        ledger.cut(folder.path, one.segment.base)
+        mending.write_index(folder, about, one)
+        done += [Repair(one.segment.index, f"written again: {why}") for why in one.why]
+    if one.segment.data.stat().st_size > one.length or (not one.why and not one.sealed and _has_torn_entry(one)):
+        done += _cut(folder, one.segment, one.length, index_length(len(one.entries) + (one.sealed or bool(one.why))))
+    if not one.why and not one.sealed and not is_last and seal(folder, one.segment):
+        done.append(Repair(one.segment.index, "sealed again"))  # only its seal was lost: the next segment fits
+    return done
+
+
+def _has_torn_entry(one: Mending) -> bool:
+    return bool(one.segment.index.stat().st_size != index_length(len(one.entries)))
+
+
+def _repair_mark(folder: RecordingFolder, about: Description, end: int) -> list[Repair]:
+    """Makes the recording's mark agree with its segments."""
+    path, closed, appended = folder.path / "synced", bool(folder.segments()), batches.is_in(folder.path)
+    try:
+        mark = folder.mark()
+    except Corrupt as error:
+        why = str(error)
+    else:
+        if mark is None:
+            if about.format < 2:
+                return []
+            why = "it was missing"
+        elif mark.closed and not closed:
+            why = "the recording is empty now"
+        elif mark.appended and not appended:
+            why = "the file batches is missing: a batch that its writer tries again is appended again"
+        else:
+            if (mark.position, mark.closed) != (end, closed):
+                _make_durable(folder)
+                folder.write_mark(Mark(end, closed=closed, appended=appended))
+            return []
+    if path.is_dir():
+        os.rename(path, folder.aside() / free_name(folder.aside(), path.name))
+    _make_durable(folder)
+    folder.write_mark(Mark(end, closed=closed, appended=appended))
+    return [Repair(path, f"written again: {why}")]
+
+
+def _make_durable(folder: RecordingFolder) -> None:
+    """Syncs the last segment. Earlier segments were synced when they were sealed."""
+    for segment in folder.segments()[-1:]:
+        for file in (segment.data, segment.index):
+            with open(file, "rb") as opened:
+                os.fsync(opened.fileno())
+
+
+def _has_tail(segment: Segment, entries: int, about: dict[str, int]) -> bool:
+    return segment.data.stat().st_size != about["data_length"] or segment.index.stat().st_size != index_length(entries)
+
+
+def _cut(folder: RecordingFolder, segment: Segment, data_end: int, index_end: int) -> list[Repair]:
+    """Cuts off what a dead recorder left behind the last entry of a segment, which is kept aside."""
+    done = []
+    for path, end in ((segment.data, data_end), (segment.index, index_end)):
+        if path.stat().st_size <= end:
+            continue
+        aside = folder.aside()
+        with concerning(path), open(path, "r+b") as file:
+            file.seek(end)
+            mending.write_durably(aside / free_name(aside, f"{path.name}.from-{end}"), file.read())
+            file.truncate(end)
+            file.flush()
+            os.fsync(file.fileno())
+        done.append(Repair(path, f"cut at byte {end}: the end of a recorder that died"))
+    fsync_folder(folder.path)
+    return done
+
+
+def _set_aside(folder: RecordingFolder, path: Path, why: str) -> Repair:
+    aside = folder.aside()
+    target = aside / free_name(aside, path.name)
+    os.rename(path, target)
+    fsync_folder(folder.path)
+    return Repair(target, f"moved aside: {why}")
+
+
+def _rebuild_catalog(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
+    """Makes the catalog agree with the folders, for all recordings or for one. A catalog that is locked or cannot be read is left as it is."""
+    done: list[Repair] = []
+    path = archive.catalog.path
+    try:
+        if archive.catalog.exists() and archive.catalog.check(wait=PATIENCE_SECONDS) is not None:
+            archive.catalog.set_aside()
+            done.append(Repair(path, "rebuilt from the recordings"))
+        before = archive.catalog.rows(wait=PATIENCE_SECONDS) if archive.catalog.exists() else {}
+        rows = archive.rows()
+        of_all = {**rows, **{n: _row_by_extent(archive, n, row, before.get(n)) for n, row in rows.items()}}
+        wanted = of_all if recording is None or not archive.catalog.exists() else {**before, **_only(of_all, recording)}
+        if recording is not None and recording not in of_all:
+            wanted.pop(recording, None)
+        if before != wanted or not archive.catalog.exists():
+            archive.catalog.revise(before, wanted)
+        for number, row in wanted.items():
+            if row == of_all.get(number):  # the row of another recording may be behind it
+                _note_listed(archive.folder(number))
+    except (Busy, OSError) as error:
+        log.warning("the catalog was not looked at: %s", error)
+        return done
+    done += [Repair(path, f"row of recording {n} written") for n, row in wanted.items() if before.get(n) != row]
+    done += [Repair(path, f"row of recording {n} removed: it has no folder") for n in before if n not in wanted]
+    return done
+
+
+def _only(rows: dict[int, Row], recording: int) -> dict[int, Row]:
+    return {recording: rows[recording]} if recording in rows else {}
+
+
+def _row_by_extent(archive: ArchiveFolder, number: int, row: Row, before: Row | None) -> Row:
+    """A recording's row. Without a mark, the recording is durable as far as the catalog said, or else to its end."""
+    folder = archive.folder(number)
+    if folder.mark() is not None:
+        return row
+    end = extent(folder, row.start_position).end_position
+    known = before is not None and row.start_position <= before.synced_position <= end
+    return row._replace(synced_position=before.synced_position if before is not None and known else end)
+
+
+def _note_listed(folder: RecordingFolder) -> None:
+    """A closed recording's mark says that the catalog has its row, so that a row that is lost later shows."""
+
+    def wanted(mark: Mark | None) -> bool:
+        return mark is not None and mark.closed and not mark.listed
+
+    if not wanted(folder.mark()):
+        return
+    try:
+        lock = folder.lock()
+    except (Busy, FileNotFoundError):
+        return
+    try:
+        mark = folder.mark()
+        if mark is not None and wanted(mark):
+            folder.write_mark(replace(mark, closed=True, listed=True))
+    finally:
+        folder.unlock(lock)
+
+
+def close_crashed(folder: RecordingFolder) -> Extent:
+    """Prepares a recording to be extended: cuts off the unpublished end that a dead recorder left. `Corrupt` if more is wrong.
+
+    Needs the recording's lock. Returns how much the recording holds now.
+    """
+    start = folder.describe().start_position
+    folder.sweep()
+    segments = folder.segments()
+    if segments:
+        last = segments[-1]
+        problems, _ = folder.verify_segment(last)
+        if problems:
+            raise Corrupt(f"{problems[0][0]}: {problems[0][3]}. Run repair before extending this recording")
+        entries, about = folder.index(last)
+        if _has_tail(last, len(entries), about):
+            _cut(folder, last, int(about["data_length"]), index_length(len(entries)))
+    found = extent(folder, start)
+    if found.damage:
+        raise Corrupt(f"{found.damage}. Run repair before extending this recording")
+    folder.lower_mark(found.end_position)
+    seal_last(folder)
+    _make_durable(folder)  # a sealed one may have been killed before it was synced
+    return found
+
+
+def seal_last(folder: RecordingFolder) -> bool:
+    """Seals the last segment of a recording that no recorder writes and whose end is clean. False if it was sealed already."""
+    segments = folder.segments()
+    return bool(segments) and seal(folder, segments[-1])
+
+
+def seal(folder: RecordingFolder, last: Segment) -> bool:
+    """Seals a segment whose end is clean. False if it was sealed already."""
+    entries, about = folder.index(last)
+    if about["sealed"]:
+        return False
+    description = folder.describe()
+    data = os.open(last.data, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        index = os.open(last.index, os.O_RDWR | os.O_CLOEXEC)
+    except BaseException:
+        os.close(data)
+        raise
+    segment = _native.RecordingSegment(
+        data_fd=data,
+        data_path=str(last.data),
+        index_fd=index,
+        index_path=str(last.index),
+        base=last.base,
+        term_length=description.term_length,
+        initial_term_id=description.initial_term_id,
+        stream_id=description.stream_id,
+        recording=description.id,
+        messages_before=about["messages_before"] + int(entries["begins"].sum()),
+        entries=len(entries),
+        data_length=about["data_length"],
+    )
+    segment.seal()
+    segment.sync()
+    return True
+
+
+def truncate(archive: ArchiveFolder, folder: RecordingFolder, position: int) -> int:
+    """See `Archive.truncate`."""
+    lock = folder.lock()
+    try:
+        start = end = folder.describe().start_position
+        _promise_less(archive, folder)
+        folder.lower_mark(max(start, position))
+        segments = folder.segments()
+        kept = [s for s in segments if s.base < position or s.base == start]
+        if segments:
+            keeping.note_cut(folder, _truncated_at(folder, kept[-1], position)[1] if kept else start)
+        for segment in reversed(segments[len(kept) :]):  # from the end: so a kill leaves a prefix
+            segment.index.unlink()
+            segment.data.unlink()
+        for segment in kept:
+            end = _truncate_segment(folder, segment, position)
+        bringing.forget_pieces(folder, end)
+        fsync_folder(folder.path)
+        seal_last(folder)
+        _make_durable(folder)
+        folder.write_mark(Mark(end, closed=bool(kept), appended=batches.is_in(folder.path)))
+    finally:
+        folder.unlock(lock)
+    _rebuild_catalog(archive, int(folder.path.name))
+    return end
+
+
+def _promise_less(archive: ArchiveFolder, folder: RecordingFolder) -> None:
+    """Lowers the catalog's row before a cut. If this process is killed, the row may be behind the recording, but never ahead of it."""
+    about = folder.describe()
+    with contextlib.suppress(Corrupt):  # the cut is followed by a mark that is right
+        mark = folder.mark()
+        if mark is not None and mark.listed:
+            folder.write_mark(replace(mark, listed=False))
+    row = Row(about.channel, about.epoch, about.created_ns, about.start_position, about.start_position)
+    try:
+        archive.catalog.note({about.id: row}, wait=PATIENCE_SECONDS)
+    except PenstockError as error:
+        log.warning("%s. Repair makes it fit", error)
+
+
+def _truncate_segment(folder: RecordingFolder, segment: Segment, position: int) -> int:
+    """Cuts off a segment's blocks and gaps that end after `position`. Returns where it ends now, a gap at its end included."""
+    entries, _ = folder.index(segment)
+    keep, end = _truncated_at(folder, segment, position)
+    if keep < len(entries):
+        folder.lower_mark(end)
+    os.truncate(segment.index, index_length(keep))
+    os.truncate(segment.data, length_of(entries[:keep]))
+    return end
+
+
+def _truncated_at(folder: RecordingFolder, segment: Segment, position: int) -> tuple[int, int]:
+    """(how many index entries of a segment end at or before `position`, where the last of them ends)."""
+    entries, _ = folder.index(segment)
+    missing = np.where((entries["kind"] == GAP) | (entries["kind"] == HOLE), entries["time_min"], 0)
+    beyond = entries["position"] + entries["length"] + missing > position
+    keep = int(beyond.argmax()) if beyond.any() else len(entries)
+    gaps = entries["time_min"][:keep][entries["kind"][:keep] == GAP]
+    return keep, segment.base + length_of(entries[:keep]) + int(gaps.sum())

@@ -1,0 +1,1 @@
+"""Reading recordings: plans, scans, replay, rows."""

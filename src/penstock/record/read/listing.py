@@ -1,0 +1,230 @@
+"""The list of an archive's recordings: finds and describes each, from folders and indexes. Changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.channels.channel import parse
+from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
+from penstock.record.format import ledger
+from penstock.record.format.archive_folder import ArchiveFolder
+from penstock.record.format.cuts import Cut
+from penstock.record.format.extent import Extent, Indexed, Known, extent
+from penstock.record.format.folder import Description, RecordingFolder
+from penstock.record.format.layout import Layout
+from penstock.record.format.types import RecordingInfo
+from penstock.util.durable import is_shortage
+
+
+class Listing:
+    """Looks into an archive's folders. A `recording` is an id, or a channel's URI, which means its newest recording."""
+
+    def __init__(self, files: ArchiveFolder) -> None:
+        self._files = files
+        self._known: dict[Path, Known] = {}  # kept from plan to plan
+
+    def all(self) -> list[RecordingInfo]:
+        """Every recording, oldest first. A damaged one is among them and hides no other."""
+        found = (self._described(folder) for folder in self._files.folders())
+        return [info for info in found if info is not None]
+
+    def laid_out(self, channels: Collection[str] | None = None) -> Iterator[tuple[RecordingInfo, Layout]]:
+        """Every recording, oldest first, and where its blocks are; nothing of a damaged one's. Remembers what it read: the next
+        call reads what was added since.
+
+        channels: only theirs, and recordings that do not say whose they are.
+        """
+        folders = self._files.folders()
+        there = {folder.path for folder in folders}
+        for path in [path for path in self._known if path not in there]:
+            self._known.pop(path, None)
+        for folder in folders:
+            if channels is not None and (channel := _channel_of(folder)) and channel not in channels:
+                continue
+            looked = self._look(folder, self._remembered)
+            if looked is not None:
+                yield looked[0], looked[1].layout or Layout()
+
+    def find(self, recording: int | str) -> RecordingInfo:
+        """One recording. `NotFound` names the recordings that there are."""
+        folder = self.locate(recording)
+        info = self._described(folder)
+        if info is None:
+            raise NotFound(f"{folder.path} was purged meanwhile")
+        return info
+
+    def _described(self, folder: RecordingFolder) -> RecordingInfo | None:
+        """A recording as it is now: a long one by its ledger, else by its indexes. None if it was purged meanwhile."""
+        with contextlib.suppress(PenstockError, OSError):  # then `look` says what is wrong
+            about = folder.describe()
+            holds = ledger.brief(folder, about.start_position)
+            if holds is not None and not holds.damage:
+                state = "live" if folder.is_live() else folder.ended(holds.sealed)
+                return _described(folder, about, holds, state, self._synced(folder, about))
+        looked = self._look(folder, extent)
+        return None if looked is None else looked[0]
+
+    def locate(self, recording: int | str) -> RecordingFolder:
+        """A recording's folder. `NotFound` names the recordings that there are."""
+        number = _as_number(recording)
+        if number is not None:
+            folder = self._files.folder(number)
+            if not folder.path.is_dir():
+                raise NotFound(self._files.no_such(number))
+            return folder
+        channels = {folder: _channel_of(folder) for folder in self._files.folders()}
+        matching = [folder for folder, channel in channels.items() if channel == recording]
+        if not matching:
+            known = ", ".join(sorted({channel for channel in channels.values() if channel})) or "none"
+            unread = [str(int(folder.path.name)) for folder, channel in channels.items() if channel is None]
+            more = f". Of what channel {', '.join(unread)} is cannot be read: verify says why" if unread else ""
+            raise NotFound(f"{self._files.path} has no recording of {recording}; it has {known}{more}")
+        return matching[-1]
+
+    def number(self, recording: int | str | None) -> int | None:
+        """A recording's id, which need not exist; None for None."""
+        if recording is None:
+            return None
+        number = _as_number(recording)
+        return int(self.locate(recording).path.name) if number is None else number
+
+    def look(self, folder: RecordingFolder) -> tuple[RecordingInfo, list[Indexed]] | None:
+        """A recording as it is now, and its indexes; None if it was purged meanwhile."""
+        looked = self._look(folder, lambda folder, start: extent(folder, start, indexes=True))
+        return None if looked is None else (looked[0], looked[1].indexes or [])
+
+    def _look(
+        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Extent]
+    ) -> tuple[RecordingInfo, Extent] | None:
+        """A recording as it is now, and how much it holds; None if it was purged meanwhile. read: says how much, from the position where it
+        begins."""
+        damage = ""
+        for _ in range(2):  # a recorder, a repair or a purge may have been changing it
+            try:
+                looked = self._info(folder, read)
+                return looked if not looked[0].damage or folder.path.is_dir() else None
+            except (PenstockError, OSError) as error:
+                if not folder.path.is_dir():
+                    return None
+                if is_shortage(error):
+                    raise
+                damage = str(error)
+        info = self._damaged(folder, damage)
+        return info, Extent(info.start_position, damage=damage)
+
+    def _info(
+        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Extent]
+    ) -> tuple[RecordingInfo, Extent]:
+        about = folder.describe()
+        holds = read(folder, about.start_position)
+        if holds.damage:
+            holds = read(folder, about.start_position)  # a repair, or a recorder that begins again, may have been at it
+        live = folder.is_live()
+        state = "damaged" if holds.damage else "live" if live else folder.ended(holds.sealed)
+        return _described(folder, about, holds, state, self._synced(folder, about)), holds
+
+    def _remembered(self, folder: RecordingFolder, start: int) -> Extent:
+        """How much a recording holds, and where its blocks are. Reads what was added since the last call."""
+        # Two threads may look at once: each takes what is known for itself.
+        known = self._known.pop(folder.path, None) or Known(start, layout=True)
+        holds = known.look(folder)
+        if not holds.damage:
+            self._known[folder.path] = known
+        return holds
+
+    def _synced(self, folder: RecordingFolder, about: Description) -> int:
+        """Up to where a recording is durable. An old one has no mark: the catalog may know."""
+        try:
+            mark = folder.mark()
+        except Corrupt:
+            return about.start_position
+        if mark is not None:
+            return mark.position
+        row = self._files.catalog.known().get(about.id)
+        return about.start_position if row is None else max(row.synced_position, about.start_position)
+
+    def _damaged(self, folder: RecordingFolder, damage: str) -> RecordingInfo:
+        """The known facts about a recording that cannot be read, some of them from the catalog."""
+        number = int(folder.path.name)
+        try:
+            about = folder.describe()
+        except (PenstockError, OSError):
+            row = self._files.catalog.known().get(number)
+            about = Description(number, "", 0, 0, 0, 0, 0, 0)
+            if row is not None:
+                about = Description(number, row.channel, row.epoch, row.start_position, 0, 0, 0, row.created_ns)
+        holds = Extent(about.start_position, damage=damage)
+        return _described(folder, about, holds, "damaged", about.start_position)
+
+
+def _as_number(recording: object) -> int | None:
+    """A recording's id; None for a channel's name. `Invalid` for anything else."""
+    if isinstance(recording, str):
+        return None
+    try:
+        return operator.index(recording)  # type: ignore[arg-type]
+    except TypeError:
+        raise Invalid(f"recording is {recording!r}: it must be an id or a channel's URI") from None
+
+
+def _channel_of(folder: RecordingFolder) -> str | None:
+    try:
+        return folder.describe().channel
+    except (PenstockError, OSError) as error:
+        if is_shortage(error):
+            raise
+        return None  # damage to one recording is no reason to lose sight of the others
+
+
+def position_epoch(about: Description) -> int:
+    """The epoch that a recording's positions belong to. Where they are the recording's own, as with pipes, no other has it."""
+    if not has_own_positions(about.channel, about.codec):
+        return about.epoch
+    return (about.epoch ^ (about.id * 0x9E3779B97F4A7C15)) & ((1 << 63) - 1)
+
+
+def has_own_positions(channel: str, codec: dict[str, Any]) -> bool:
+    """Whether a recording of a channel counts its positions by itself, so that after a cut others come at the same positions."""
+    try:
+        return bool(codec.get("pixels")) or parse(channel).kind.own_positions
+    except PenstockError:  # a kind that this version does not have
+        return False
+
+
+def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[Cut]) -> list[tuple[int, int]]:
+    """The epochs of a recording's positions, one for each time that it was cut back: (epoch, up to where it is the one before).
+
+    Positions that are the channel's mean the same messages after a cut: there is one.
+    """
+    found = [(epoch, 0)]
+    if has_own_positions(channel, codec):
+        for one in cut:
+            found.append(((found[-1][0] ^ one.token) & ((1 << 63) - 1), one.position))
+    return found
+
+
+def _described(folder: RecordingFolder, about: Description, holds: Extent, state: str, synced: int) -> RecordingInfo:
+    return RecordingInfo(
+        id=int(folder.path.name),
+        channel=about.channel,
+        state=state,
+        codec=about.codec,
+        start_position=about.start_position,
+        end_position=holds.end_position,
+        synced_position=synced,
+        messages=holds.messages,
+        bytes=holds.bytes,
+        time_min=holds.time_min,
+        time_max=holds.time_max,
+        gaps=holds.gaps,
+        lost_bytes=holds.lost_bytes,
+        segments=holds.segments,
+        created_ns=about.created_ns,
+        epoch=position_epoch(about),
+        path=folder.path,
+        damage=holds.damage,
+    )

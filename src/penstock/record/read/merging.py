@@ -1,0 +1,79 @@
+"""Several recordings as one sequence of messages, in the order of their send times. Knows planned ranges; bounded in memory.
+
+A recording's own order is never changed: where its times step back, its messages follow each other all the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.record.read.ranges import Range
+from penstock.record.read.scan import TIME_MAX, TIME_MIN, described
+
+BATCH_ROWS, BATCH_BYTES = 512, 1 << 20  # of each stream that is open: one batch is in memory
+COLUMNS = ("timestamp_ns", "position", "session", "recorded_ns", "payload")
+
+
+class Merged(NamedTuple):
+    """A message and the range that it is in. payload: as it was encoded."""
+
+    source: Range
+    time_ns: int
+    position: int
+    session: int
+    recorded_ns: int
+    payload: bytes
+
+
+def merged(
+    ranges: Iterable[Range],
+    since: int = TIME_MIN,
+    until: int = TIME_MAX,
+    left_out: Callable[[str], None] = lambda text: None,
+) -> Iterator[Merged]:
+    """The messages of all ranges that were sent from `since` to `until`, in the order of their send times.
+
+    A stream is opened when its first message may be due, so that only those that overlap in time are open at once. left_out: called with a
+    line for each piece of damage, which is not there.
+    """
+    streams = _streams(ranges)
+    waiting: list[tuple[int, int, Merged | None]] = [
+        (max(stream[0].time_min, since), number, None) for number, stream in enumerate(streams)
+    ]
+    heapq.heapify(waiting)
+    rows: dict[int, Iterator[Merged]] = {}
+    while waiting:
+        due, number, message = heapq.heappop(waiting)
+        if message is None:
+            rows[number] = _rows(streams[number], since, until, left_out)
+        else:
+            yield message
+        following = next(rows[number], None)
+        if following is None:
+            del rows[number]
+        else:
+            heapq.heappush(waiting, (max(due, following.time_ns), number, following))
+
+
+def _streams(ranges: Iterable[Range]) -> list[list[Range]]:
+    """Ranges by channel and epoch, each in the order of positions: one stream of messages."""
+    found: dict[tuple[str, int], list[Range]] = {}
+    for one in ranges:
+        found.setdefault((one.channel, one.epoch), []).append(one)
+    return [sorted(stream, key=lambda one: one.start) for stream in found.values()]
+
+
+def _rows(stream: Sequence[Range], since: int, until: int, left_out: Callable[[str], None]) -> Iterator[Merged]:
+    told: set[str] = set()  # two ranges may meet at a piece of damage
+    for one in stream:
+        scanner = one.scan(COLUMNS, since=since, until=until, batch_rows=BATCH_ROWS, batch_bytes=BATCH_BYTES)
+        for batch in scanner:
+            columns = [batch.column(name).to_pylist() for name in COLUMNS]
+            for row in zip(*columns, strict=True):
+                yield Merged(one, *row)
+        for damage in scanner.left_out:
+            if not damage.in_index and damage.what not in told:
+                told.add(damage.what)
+                left_out(f"{one.channel}: {described(damage)}")

@@ -1,0 +1,145 @@
+"""The rows of *messages*: a range of a recording as typed Arrow batches, with the time since the message before, the bytes lost in
+front of each, and the columns that the channel's codec decodes.
+
+For the pipeline and for export. Knows recordings and columns; writes nothing and knows no Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock import columns
+from penstock.record.read.ranges import Range
+from penstock.record.read.scan import LeftOut, Scanner, described
+
+# The columns that all streams have; those of a stream's codec follow.
+COMMON = pa.schema(
+    [
+        ("stream", pa.string()),
+        ("session", pa.int32()),
+        ("position", pa.int64()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("timestamp_ns", pa.int64()),
+        ("recorded_ns", pa.int64()),
+        ("interval_ns", pa.int64()),
+        ("lost", pa.int64()),
+        ("bytes", pa.int32()),
+        ("payload", pa.binary()),
+        ("decode_error", pa.string()),
+    ]
+)
+MESSAGE_COLUMNS = ("stream", "session", "position", "time", "timestamp_ns", "recorded_ns", "payload")
+RAW_COLUMNS = ("stream", "session", "position", "time", "timestamp_ns", "recorded_ns", "flags", "payload")
+BATCH_ROWS = 65536
+WHOLE = 0xC0  # flags of a frame that is a whole message
+FRAME_STEP = 32  # positions are multiples of this: the shortest range that holds one message's beginning
+
+
+class Read(NamedTuple):
+    """The content of a range. holes: where messages begin that are not complete yet. damage: what is damaged in it, and is not there."""
+
+    frames: list[pa.RecordBatch]
+    messages: list[pa.RecordBatch]
+    holes: list[int]
+    damage: list[LeftOut]
+
+    def damaged(self, channel: str) -> list[str]:
+        """A line for each piece of damage."""
+        return [f"{channel}: {described(one)}" for one in self.damage]
+
+
+def read(planned: Range, raw: bool) -> Read:
+    """One scan, unless messages are in fragments."""
+    frames: list[pa.RecordBatch] = []
+    if raw:
+        scanner = planned.scan(RAW_COLUMNS, frames=True, batch_rows=BATCH_ROWS)
+        frames = list(scanner)
+        if all(bool(((batch.column("flags").to_numpy() & WHOLE) == WHOLE).all()) for batch in frames):
+            return Read(frames, frames, [], _unplanned(scanner))
+    scanner = planned.scan(MESSAGE_COLUMNS, batch_rows=BATCH_ROWS)
+    messages = list(scanner)
+    return Read(frames, messages, holes(scanner, planned), _unplanned(scanner))
+
+
+def _unplanned(scanner: Scanner) -> list[LeftOut]:
+    """Damage that planning did not know."""
+    return [one for one in scanner.left_out if not one.in_index]
+
+
+def holes(scanner: Scanner, planned: Range) -> list[int]:
+    """Where messages begin that are not complete yet: later runs look there again, whatever becomes of the recording."""
+    found: list[int] = []
+    while scanner.resume < planned.end:
+        found.append(scanner.resume)
+        scanner = planned.scan(["position"], start=found[-1] + FRAME_STEP)
+        for _ in scanner:
+            pass
+    return found
+
+
+class Ordered:
+    """The messages of a range in the order of their positions: a message in fragments comes out of a scan after others that began
+    behind it. Finds the time since the message before each, and who tells which loss."""
+
+    def __init__(self, batches: list[pa.RecordBatch], planned: Range, damage: list[LeftOut]) -> None:
+        empty = np.zeros(0, np.int64)
+        positions = np.concatenate([empty, *(batch.column("position").to_numpy() for batch in batches)])
+        self._times = np.concatenate([empty, *(batch.column("timestamp_ns").to_numpy() for batch in batches)])
+        order = np.argsort(positions, kind="stable")
+        positions, times = positions[order], self._times[order]
+        before = planned.time_before() if len(times) else None
+        self._intervals = np.zeros(len(times), np.int64)
+        self._intervals[order] = np.diff(times, prepend=before if before is not None else times[:1])
+        self._alone = np.zeros(len(times), bool)  # nothing came before it, or something was lost
+        if len(times) and before is None:
+            self._alone[order[0]] = True
+        self._lost = np.zeros(len(times), np.int64)
+        self.told: list[tuple[int, int, int]] = []  # (start, end, position of the row that tells it)
+        for end, missing in planned.lost:
+            at = int(np.searchsorted(positions, end))
+            if at < len(positions):
+                self._lost[order[at]] += missing
+                self.told.append((end - missing, end, int(positions[at])))
+        for one in damage:
+            at = int(np.searchsorted(positions, one.end))
+            if at < len(positions):
+                self._lost[order[at]] += one.end - one.start
+                self._alone[order[at]] = True
+        self.last = [int(positions[-1]), int(times[-1])] if len(times) else None
+
+    def times(self) -> dict[str, int]:
+        """The first and the last send time."""
+        return {"time_min": int(self._times.min()), "time_max": int(self._times.max())}
+
+    def enrich(
+        self, batch: pa.RecordBatch, at: int, codec: dict[str, Any], keys: columns.Keys
+    ) -> tuple[pa.RecordBatch, columns.Keys]:
+        """The batch that begins with row `at`, with all columns of *messages*; the keys that those need."""
+        rows = slice(at, at + batch.num_rows)
+        made = {
+            "interval_ns": pa.array(self._intervals[rows], pa.int64(), mask=self._alone[rows]),
+            "lost": pa.array(self._lost[rows], pa.int64()),
+            "bytes": pc.binary_length(batch.column("payload")),
+        }
+        return with_columns(batch, made, codec, keys)
+
+
+def with_columns(
+    batch: pa.RecordBatch, made: dict[str, pa.Array], codec: dict[str, Any], keys: columns.Keys
+) -> tuple[pa.RecordBatch, columns.Keys]:
+    found = columns.decode(codec, keys, batch.column("payload"))
+    made = {**made, "decode_error": found.errors}
+    if codec.get("pixels"):  # they have a column of their own
+        made["payload"] = pc.if_else(pc.is_null(found.errors), pa.scalar(None, pa.binary()), batch.column("payload"))
+    names = [*MESSAGE_COLUMNS[:6], "interval_ns", "lost", "bytes", "payload", "decode_error"]
+    arrays = [made[name] if name in made else batch.column(name) for name in names]
+    fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
+    for field, array in zip(found.schema, found.arrays, strict=True):
+        if not pa.types.is_null(field.type):  # Parquet has no such column; the table's readers add it
+            fields.append(field)
+            arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), found.keys

@@ -1,0 +1,382 @@
+"""Appends messages to an archive without a live channel, a batch at a time: whole or not at all, and each numbered batch once.
+
+Each batch becomes one segment, whose index gets its name last. The frames come from a log within the process. Knows folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock import codecs
+from penstock._native import core as _native
+from penstock.channels.channel import parse
+from penstock.channels.options import whole
+from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
+from penstock.record.format import batches as ledgers
+from penstock.record.format import cuts, ledger
+from penstock.record.format.archive_folder import ArchiveFolder, row_of
+from penstock.record.format.batches import Batches, Entry
+from penstock.record.format.extent import Extent, extent
+from penstock.record.format.folder import FORMAT, Description, RecordingFolder, Segment
+from penstock.record.format.mark import Mark
+from penstock.record.format.types import Connector
+from penstock.record.write.spool import Spool
+from penstock.util.clock import Clock, ManualClock
+from penstock.util.durable import concerning, fsync_folder, open_private
+
+log = logging.getLogger("penstock")
+
+LOCK = ".appending"  # in the archive's folder: one program appends at a time
+TERM_LENGTH = 1 << 18
+TURN_BYTES = 16 << 20
+RECORDING_LENGTH = 1 << 30
+FRAME = 32  # bytes of a frame's header, and what frames are aligned to
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Where a batch is: a recording, and the positions [start, end). is_new: False if an earlier call had appended it."""
+
+    recording: int
+    start: int
+    end: int
+    messages: int
+    is_new: bool = True
+
+
+@dataclass(frozen=True)
+class Messages:
+    """A batch. bodies: encoded messages. times_ns: their send times; None: now. codec: how readers decode them."""
+
+    channel: str
+    codec: codecs.Codec
+    bodies: Iterable[bytes | memoryview]
+    times_ns: Iterable[int] | None = None
+
+
+@dataclass
+class _Place:
+    """A recording to append to, with how much it holds and its ledger."""
+
+    folder: RecordingFolder
+    about: Description
+    holds: Extent
+    batches: Batches
+
+
+def append(
+    files: ArchiveFolder,
+    connector: Connector,
+    clock: Clock,
+    messages: Messages,
+    batch: tuple[str, int] | None,
+    recording_length: int,
+) -> Appended:
+    """See `Archive.append`."""
+    _check(messages)
+    if (found := _appended(_places(files, messages.channel), batch)) is not None:
+        return found
+    # The caller's code runs before anything is locked: it may be slow, or append itself.
+    with Spool(files.path, messages.bodies, messages.times_ns, clock, messages.channel) as spool, _exclusive(files):
+        places = _places(files, messages.channel)
+        if (found := _appended(places, batch)) is not None:
+            return found
+        return _Appending(files, connector, clock).put(messages, spool, batch, places, recording_length)
+
+
+def check_batch(batch: Any) -> tuple[str, int] | None:
+    """A batch's writer and number, or None. `Invalid` for anything else: a number of another type would stay in the recording."""
+    if batch is None:
+        return None
+    if not isinstance(batch, tuple | list) or len(batch) != 2 or not isinstance(batch[0], str) or not batch[0]:
+        raise Invalid(f"batch is {batch!r}: it must be a writer's name and a number, as ('importer', 7)")
+    return batch[0], whole(batch[1], "the number of the batch")
+
+
+def _appended(places: list[_Place], batch: tuple[str, int] | None) -> Appended | None:
+    """Where a batch is that was appended before."""
+    if batch is None:
+        return None
+    for place in reversed(places):
+        found = place.batches.find(*batch, place.holds.end_position)
+        if found is not None:
+            return Appended(place.about.id, found.start, found.end, found.messages, is_new=False)
+    return None
+
+
+def _check(messages: Messages) -> None:
+    """`Invalid` unless recordings of such a channel hold its messages as they are, at positions of the channel."""
+    kind, about = parse(messages.channel).kind, {"codec": messages.codec.spec}
+    if not kind.in_process or kind.own_positions or kind.by_reference or kind.recorded_as(about) != about:
+        raise Invalid(
+            f"{messages.channel}: recordings of such channels hold more than messages: name the recording as of a log, as log:out"
+        )
+
+
+@contextlib.contextmanager
+def _exclusive(files: ArchiveFolder) -> Iterator[None]:
+    """Waits until no other program appends to the archive. The lock is the kernel's: it ends with its process."""
+    fd = open_private(files.path / LOCK, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child that was forked meanwhile has it open
+        os.close(fd)
+
+
+def _places(files: ArchiveFolder, channel: str) -> list[_Place]:
+    """The recordings of a channel that programs append to, oldest first."""
+    found = []
+    for folder in files.of_channel(channel):
+        with contextlib.suppress(NotFound, FileNotFoundError):  # purged meanwhile
+            expected = _is_appended(folder)
+            if expected or ledgers.is_in(folder.path):
+                about = folder.describe()
+                holds = ledger.brief(folder, about.start_position) or extent(folder, about.start_position)
+                found.append(_Place(folder, about, holds, ledgers.read(folder.path, expected=expected)))
+    return found
+
+
+def _is_appended(folder: RecordingFolder) -> bool:
+    """Whether the recording's mark says that programs append to it."""
+    try:
+        mark = folder.mark()
+    except Corrupt:
+        return False  # repair writes it again
+    return mark is not None and mark.appended
+
+
+class _Appending:
+    """Appends one batch."""
+
+    def __init__(self, files: ArchiveFolder, connector: Connector, clock: Clock) -> None:
+        self._files, self._connector, self._clock = files, connector, clock
+
+    def put(
+        self,
+        messages: Messages,
+        spool: Spool,
+        batch: tuple[str, int] | None,
+        places: list[_Place],
+        recording_length: int,
+    ) -> Appended:
+        """Appends to the newest recording, or begins another if that one was cut back, is full, or has another codec."""
+        last = places[-1] if places else None
+        if last is not None and last.holds.damage:
+            raise Corrupt(f"{last.holds.damage}. Run repair before appending to this recording")
+        goes_on = last is not None and self._continues(last, messages, recording_length)
+        place, lock = (last, last.folder.lock()) if last is not None and goes_on else self._begin(last, messages)
+        try:
+            return self._append(place, spool, batch)
+        except BaseException:
+            if not goes_on:  # the new recording holds nothing
+                with contextlib.suppress(PenstockError, OSError):
+                    self._files.purge(place.folder, tell=lambda _: None)
+            raise
+        finally:
+            place.folder.unlock(lock)
+
+    def _continues(self, last: _Place, messages: Messages, recording_length: int) -> bool:
+        """Whether a recording takes more. One that was cut back does not: others have read other messages at these positions."""
+        return (
+            not cuts.known(last.folder.path)[0]
+            and last.about.codec == messages.codec.spec
+            and last.holds.bytes < recording_length
+        )
+
+    def _begin(self, last: _Place | None, messages: Messages) -> tuple[_Place, int]:
+        """A new recording. It goes on where the last one ends, unless that one was cut back."""
+        start, epoch, held = 0, secrets.randbits(63), Batches()
+        if last is not None and not cuts.known(last.folder.path)[0]:
+            start, epoch, held = last.holds.end_position, last.about.epoch, last.batches
+            held.forget_beyond(start)
+        about = Description(
+            id=0,
+            channel=messages.channel,
+            epoch=epoch,
+            start_position=start,
+            term_length=TERM_LENGTH,
+            initial_term_id=0,
+            stream_id=0,
+            created_ns=self._clock.now_ns(),
+            codec=messages.codec.spec,
+            format=FORMAT,
+        )
+        folder, about, lock = self._files.begin(about)
+        try:
+            ledgers.write(folder.path, held)
+        except BaseException:
+            folder.unlock(lock)
+            raise
+        return _Place(folder, about, Extent(start), held), lock
+
+    def _append(self, place: _Place, spool: Spool, batch: tuple[str, int] | None) -> Appended:
+        """The segment, then the ledger's entry, then the segment's name, which is the moment at which all of it is there."""
+        folder, base, before = place.folder, place.holds.end_position, place.holds.messages
+        folder.write_mark(Mark(base, appended=True))  # closed at most up to here
+        paths, segment = self._segment(place)
+        try:
+            with self._frames(place.about, base, spool) as turn:
+                while turn(segment):
+                    pass
+            end, count = segment.position, segment.messages - before
+            if end > base:
+                segment.seal()
+                segment.sync()
+        except BaseException:
+            del segment
+            for path in (paths.data, paths.unnamed_index):
+                path.unlink(missing_ok=True)
+            folder.write_mark(Mark(base, closed=bool(folder.segments()), appended=True))
+            raise
+        del segment
+        if end == base:
+            for path in (paths.data, paths.unnamed_index):
+                path.unlink()
+        else:
+            if batch is not None:
+                place.batches.add(batch[0], Entry(batch[1], base, end, count), base)
+                ledgers.write(folder.path, place.batches)
+            os.replace(paths.unnamed_index, paths.index)
+            fsync_folder(folder.path)
+            ledger.note(folder, place.about.start_position)
+        folder.write_mark(Mark(end, closed=end > place.about.start_position, appended=True))
+        if base == place.about.start_position:
+            with contextlib.suppress(PenstockError):  # a cache: it may be locked, and no one waits for it
+                self._files.catalog.note({place.about.id: row_of(folder)})
+        return Appended(place.about.id, base, end, count)
+
+    def _segment(self, place: _Place) -> tuple[Segment, _native.RecordingSegment]:
+        """The files of the next segment. They replace the rest of one that a killed program left."""
+        paths, about = place.folder.segment_paths(place.holds.end_position), place.about
+        data = open_private(paths.data, os.O_RDWR | os.O_TRUNC)
+        try:
+            index = open_private(paths.unnamed_index, os.O_RDWR | os.O_TRUNC)
+        except BaseException:
+            os.close(data)
+            raise
+        with concerning(paths.data):
+            segment = _native.RecordingSegment(
+                data_fd=data,
+                data_path=str(paths.data),
+                index_fd=index,
+                index_path=str(paths.index),
+                base=place.holds.end_position,
+                term_length=about.term_length,
+                initial_term_id=about.initial_term_id,
+                stream_id=about.stream_id,
+                recording=about.id,
+                messages_before=place.holds.messages,
+                entries=0,
+                data_length=0,
+            )
+        return paths, segment
+
+    @contextlib.contextmanager
+    def _frames(self, about: Description, base: int, spool: Spool) -> Iterator[Any]:
+        """A function that moves some frames into a segment, and says whether there are more."""
+        channel, clock = f"fake:log:append-{secrets.token_hex(8)}", ManualClock()
+        first = base // about.term_length * about.term_length
+        options = {"initial_term_id": about.initial_term_id, "stream_id": about.stream_id, "start_position": first}
+        publication = self._connector.publish(channel, term_length=about.term_length, clock=clock, **options)
+        try:
+            while publication.position < base:  # a channel begins with a term: the recording has the frames before
+                room = min(base - publication.position, publication.max_payload // FRAME * FRAME + FRAME)
+                publication.offer(bytes(room - FRAME))
+            subscription = self._connector.subscribe(channel, start=base)
+            try:
+                sending = _Sending(publication, clock, spool)
+                yield lambda segment: sending.turn(subscription, segment)
+            finally:
+                subscription.close()
+        except PenstockError as error:  # nobody has made that channel
+            error.args = tuple(
+                part.replace(channel, about.channel) if isinstance(part, str) else part for part in error.args
+            )
+            raise
+        finally:
+            publication.close()
+            self._connector.remove(channel)
+
+
+class _Sending:
+    """Sends a batch into the log within the process, as far as there is room, and moves the frames into the segment."""
+
+    def __init__(self, publication: Any, clock: ManualClock, spool: Spool) -> None:
+        self._publication, self._clock, self._messages = publication, clock, iter(spool)
+        self._next: bytes | None = None
+        self._ended = False
+
+    def turn(self, subscription: Any, segment: _native.RecordingSegment) -> bool:
+        """One turn; False once all messages are in the segment."""
+        offer, largest = self._publication.offer, self._publication.max_payload
+        while True:
+            if self._next is None and not self._take():
+                break
+            if self._next is not None and len(self._next) > largest:
+                self._send_large(self._next, subscription, segment)
+            elif offer(self._next) is None:
+                break
+            self._next = None
+        while segment.record(subscription, TURN_BYTES):
+            pass
+        return not self._ended
+
+    def _take(self) -> bool:
+        """The next message and its time."""
+        found = next(self._messages, None)
+        self._ended = found is None
+        if found is not None:
+            self._clock.now_ns, self._next = found
+        return not self._ended
+
+    def _send_large(self, body: bytes, subscription: Any, segment: _native.RecordingSegment) -> None:
+        """A message in several frames, which may be more than the log has room for."""
+        failed: list[BaseException] = []
+
+        def send() -> None:
+            try:
+                self._publication.send(body)
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=send, name="penstock-append", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            if not segment.record(subscription, TURN_BYTES):
+                thread.join(0.001)
+        if failed:
+            raise failed[0]
+
+
+def as_messages(
+    channel: str, codec: codecs.Codec, messages: Iterable[Any], times_ns: Iterable[int] | None, *, encoded: bool
+) -> Messages:
+    """A batch from what a program gives. `Invalid`, while it is read, for a message that the codec cannot carry."""
+
+    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
+        raise Invalid(
+            f"{channel}: messages is a {type(messages).__name__}: give a list of messages, or another iterable"
+        )
+    if times_ns is not None and (isinstance(times_ns, str | bytes | Mapping) or not isinstance(times_ns, Iterable)):
+        raise Invalid(f"{channel}: times_ns is {times_ns!r}: give a list of send times, one for each message")
+
+    def bodies() -> Iterator[bytes]:
+        for message in messages:
+            yield codecs.encoded(codec, channel, message)
+
+    def given() -> Iterator[bytes | memoryview]:
+        for message in messages:
+            yield codecs.buffer_of(channel, message)
+
+    return Messages(channel, codec, given() if encoded else bodies(), times_ns)

@@ -1,0 +1,63 @@
+"""How archives reach channels: opened for a recorder, published onto, described, recorded by another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock._native import core as _native
+from penstock.channels import opening
+from penstock.channels.channel import FAKE
+from penstock.channels.publication import Publication
+from penstock.channels.wildcards import is_pattern
+from penstock.errors import Unsupported
+from penstock.front.discovery import Appearing, local, remove
+from penstock.front.opener import parse
+from penstock.front.verbs import publish
+from penstock.record.write.process import ProcessRecorder
+
+
+class Channels:
+    """How archives reach channels."""
+
+    def subscribe(self, channel: str, *, sent: bool = False, **options: Any) -> Any:
+        parsed = local(channel)
+        if sent:
+            if parsed.kind.sent_tap is None:
+                raise Unsupported(
+                    f"{channel}: sent=True is for channels that leave the machine (udp:); here readers and writers see the same"
+                )
+            return parsed.kind.sent_tap(parsed, **options)
+        if parsed.kind.tap is None:
+            raise Unsupported(f"{channel}: channels of kind {parsed.kind.name!r} cannot be recorded")
+        return parsed.kind.tap(parsed, **options)
+
+    def publish(self, channel: str, **options: Any) -> Publication:
+        opened: Publication = publish(channel, **options)
+        return opened
+
+    def remove(self, channel: str) -> None:
+        remove(channel)
+
+    def describe(self, channel: str, *, pixels: bool = False) -> dict[str, Any]:
+        parsed = local(channel)
+        return opening.describe(parsed.kind, parsed, pixels=pixels)
+
+    def describe_opened(self, subscription: Any, *, pixels: bool = False) -> dict[str, Any]:
+        parsed = local(subscription.channel)
+        return opening.describe_opened(parsed.kind, parsed, subscription, pixels=pixels)
+
+    def identity(self, subscription: Any) -> object:
+        if isinstance(subscription, _native.StreamHandle):
+            return opening.identity_opened(subscription)
+        return id(subscription)  # of the publications of an address: several files
+
+    def appearing(self, patterns: Sequence[str]) -> Appearing:
+        return Appearing(patterns)
+
+    def record_in_process(self, archive: Path, names: Sequence[str], options: dict[str, Any]) -> Any:
+        for name in names:
+            if name.startswith(f"{FAKE}:") if is_pattern(name) else parse(name).fake:
+                raise Unsupported(f"{name} is within this process: a recorder in another one cannot read it")
+        return ProcessRecorder(archive, names, options)

@@ -1,0 +1,261 @@
+"""Publishes batches of messages that lie in files, each batch once, also if this process is killed in the middle of one.
+
+A ledger in the batches' folder says which piece of a batch goes out next, and from which position of the channel on. After a crash
+the channel's own past says how many messages of that piece went out. Joins workshops; knows no Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock._native import core as _native
+from penstock.channels.publication import Publication
+from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, TimedOut, Unsupported
+from penstock.front.opener import parse
+from penstock.front.verbs import publish, subscribe
+from penstock.front.waiting import wait
+from penstock.util.clock import SystemClock
+from penstock.util.durable import make_folder, open_private, own_errors, write_atomically
+from penstock.util.strict import Strict
+
+LEDGER, LOCK = "ledger.json", ".lock"
+PIECE_BYTES = 1 << 20  # at most; and no more than a quarter of the room that the channel has
+PATIENCE = 60.0  # seconds in which the claims of a dead publication must be repaired
+POLICIES = ("fail", "resend", "skip")
+
+Bodies = Callable[[str], Iterator[bytes]]
+
+
+@dataclass(frozen=True)
+class Going:
+    """A batch that is on its way. sent: messages that are out for sure; until: messages up to the end of the piece that was begun.
+
+    position, session, channel_ns: where the channel's stream ended when the piece was begun, the publication that sent it, and when
+    the channel was made.
+    """
+
+    batch: int
+    parts: tuple[str, ...]
+    sent: int = 0
+    until: int = 0
+    position: int = 0
+    session: int = 0
+    channel_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """done: the last batch that is out. going: the one that comes next, if it was begun."""
+
+    channel: str
+    done: int = -1
+    going: Going | None = None
+
+
+class Outbox(Strict):
+    """Batches for one channel, in a folder of their own. Several processes may use it; they take turns.
+
+    codec: of the channel, if it has none yet; the messages are encoded already. timeout: seconds that a message waits for room.
+    when_unknown: what to do if a process was killed while it published, and the channel cannot say any more how far it came: `fail`,
+    `resend` the piece in question (its messages may come twice) or `skip` it (they may be lost).
+    """
+
+    folder: Path
+    channel: str
+
+    def __init__(
+        self,
+        folder: Path,
+        channel: str,
+        *,
+        codec: Any = None,
+        timeout: float | None = None,
+        when_unknown: str = "fail",
+    ) -> None:
+        check_target(channel)
+        if when_unknown not in POLICIES:
+            raise Invalid(f"when_unknown is {when_unknown!r}: it must be {', '.join(POLICIES)}")
+        self.folder, self.channel = folder, channel
+        self._codec, self._timeout, self._when_unknown = codec, timeout, when_unknown
+
+    @own_errors
+    def put(self, batch: int, parts: Sequence[str], bodies: Bodies) -> bool:
+        """Publishes a batch, unless it is out already; False then. The files of the batch are deleted.
+
+        parts: names of its files in the folder, in order, which must be durable. bodies: the encoded messages of a file. A batch that
+        was begun by a process that was killed goes on with the files that it was begun with.
+        """
+        with self._exclusive():
+            ledger = self._read()
+            if ledger.going is not None and ledger.going.batch < batch:
+                ledger = self._publish(ledger, ledger.going, bodies)  # a batch that was begun is never left half out
+            going = ledger.going
+            is_new = batch > ledger.done and (going is None or going.batch == batch)
+            if is_new:
+                ledger = self._publish(ledger, going or Going(batch, tuple(parts)), bodies)
+            for name in parts:
+                (self.folder / name).unlink(missing_ok=True)
+            return is_new
+
+    def done(self) -> int:
+        """The number of the last batch that is out; -1 if there is none."""
+        return self._read().done
+
+    # ---- the ledger ----
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Waits until no other process publishes from this folder. The lock is the kernel's: it ends with its process."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)  # a batch without a row has made none
+        make_folder(self.folder)
+        fd = open_private(self.folder / LOCK, os.O_RDWR)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+    def _read(self) -> Ledger:
+        path = self.folder / LEDGER
+        try:
+            row = json.loads(path.read_bytes())
+            if row.pop("crc32c") != _sum(row):
+                raise ValueError("its checksum is wrong")
+            going = row["going"] and Going(**{**row["going"], "parts": tuple(row["going"]["parts"])})
+            found = Ledger(row["channel"], row["done"], going)
+        except FileNotFoundError:
+            return Ledger(self.channel)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Corrupt(
+                f"{path} is damaged: {error}. Nothing says any more which batches are on {self.channel}: begin with a new folder"
+            ) from error
+        if found.channel != self.channel:
+            raise Invalid(
+                f"{path} is about {found.channel}, not {self.channel}: give each channel a folder, or a checkpoint, of its own"
+            )
+        return found
+
+    def _write(self, ledger: Ledger) -> Ledger:
+        row = asdict(ledger)
+        write_atomically(self.folder / LEDGER, json.dumps({**row, "crc32c": _sum(row)}) + "\n", private=True)
+        return ledger
+
+    # ---- publishing ----
+
+    def _publish(self, ledger: Ledger, going: Going, bodies: Bodies) -> Ledger:
+        """Publishes the rest of a batch, piece by piece. Each piece is noted before it goes out."""
+        options = {} if self._codec is None else {"codec": self._codec}
+        with publish(self.channel, **options) as publication:
+            about = publication.statistics()
+            going = self._settled(going, publication)
+            messages = itertools.chain.from_iterable(bodies(str(self.folder / name)) for name in going.parts)
+            rest = itertools.islice(messages, going.sent, None)
+            for piece in _pieces(rest, min(PIECE_BYTES, max(about.capacity // 4, 1))):
+                going = replace(
+                    going,
+                    until=going.sent + len(piece),
+                    position=publication.position,
+                    session=_session(publication),
+                    channel_ns=about.created_ns,
+                )
+                self._write(replace(ledger, going=going))
+                for body in piece:
+                    send_encoded(publication, body, self._timeout)
+                going = replace(going, sent=going.until)
+        done = self._write(Ledger(self.channel, going.batch))
+        for name in going.parts:
+            (self.folder / name).unlink(missing_ok=True)
+        return done
+
+    def _settled(self, going: Going, publication: Publication[Any]) -> Going:
+        """A batch with the count of the messages that are out: the piece that was begun last may be out in part."""
+        if going.until == going.sent:
+            return going
+        count = self._published(going, publication)
+        if count is None:
+            return self._unknown(going)
+        return replace(going, sent=min(going.sent + count, going.until))
+
+    def _published(self, going: Going, publication: Publication[Any]) -> int | None:
+        """How many messages of a piece are on the channel. None if its past does not say."""
+        kind, about = parse(self.channel).kind, publication.statistics()
+        if about.created_ns != going.channel_ns or not (kind.keeps or kind.lossy):
+            return None
+        end, count, clock = publication.position, 0, SystemClock()
+        if end == going.position:
+            return 0
+        try:
+            with subscribe(self.channel, start=going.position) as past:
+                limit = clock.monotonic() + PATIENCE
+                while past.position < end:
+                    batch = past.poll_arrow()
+                    count += batch.column("session").to_pylist().count(going.session)
+                    if not batch.num_rows and past.position < end and not wait([past], 1) and clock.monotonic() > limit:
+                        raise TimedOut(
+                            f"{self.channel}: nothing came behind position {past.position}, which batch {going.batch} waits for: "
+                            "a publication that was stopped holds a claim"
+                        )
+                return count if not past.lost else None
+        except TimedOut:
+            raise
+        except PenstockError:  # the channel does not have that position any more
+            return None
+
+    def _unknown(self, going: Going) -> Going:
+        if self._when_unknown == "resend":
+            return replace(going, until=going.sent)
+        if self._when_unknown == "skip":
+            return replace(going, sent=going.until)
+        raise NotFound(
+            f"{self.channel}: a process was killed while it published messages {going.sent} to {going.until - 1} of batch {going.batch}, "
+            f"and the channel does not have its past from position {going.position} on any more. Say what to do: resend (some may come "
+            "twice) or skip (some may be lost)"
+        )
+
+
+def check_target(channel: str) -> None:
+    """`Unsupported` for a channel that batches cannot be put on."""
+    kind = parse(channel).kind
+    if not kind.in_process or kind.by_reference:
+        raise Unsupported(
+            f"{channel}: batches of messages go onto channels in this machine's shared memory, as log:, ring:, sync: and pipe:"
+        )
+
+
+def send_encoded(publication: Publication[Any], body: bytes, timeout: float | None) -> None:
+    """Sends a message that the channel's codec has encoded already."""
+    if isinstance(publication, _native.Publication):
+        _native.Publication.send(publication, body, timeout)
+    else:
+        publication.send(publication.codec.decode(body), timeout)
+
+
+def _session(publication: Publication[Any]) -> int:
+    return int(getattr(publication, "session", 0))
+
+
+def _pieces(messages: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
+    """Messages in lists of about so many bytes, at least one in each."""
+    piece, left = list[bytes](), size
+    for body in messages:
+        piece.append(body)
+        left -= len(body)
+        if left <= 0:
+            yield piece
+            piece, left = [], size
+    if piece:
+        yield piece
+
+
+def _sum(row: dict[str, Any]) -> int:
+    return _native.crc32c(json.dumps(row, sort_keys=True, separators=(",", ":")).encode())

@@ -1,0 +1,177 @@
+"""The recorder: copies the messages of channels into segments, in a thread of its own.
+
+Its duty cycle reads what every channel has, syncs when it is time, and sleeps when there was nothing. It is given open
+subscriptions; it knows folders and the catalog.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from penstock._native import core as _native
+from penstock.channels.options import limit_of
+from penstock.errors import Invalid, PenstockError, SystemFailure
+from penstock.record.format.catalog import Catalog, Notes
+from penstock.record.format.types import Progress, Recorder
+from penstock.record.write.retention import Retention
+from penstock.record.write.track import Track, WaitingTrack, nothing_comes
+from penstock.util.clock import Clock, SystemClock
+from penstock.util.durable import system_failure
+
+log = logging.getLogger("penstock")
+
+BUSY_BYTES = 64 << 10
+NAP_SECONDS = 0.002
+IDLE_SECONDS = 0.05
+SEGMENT_LENGTH = 128 << 20
+
+
+class ThreadRecorder(Recorder):
+    """A recorder in a thread of this process."""
+
+    def __init__(
+        self,
+        tracks: Sequence[Track],
+        catalog: Catalog,
+        *,
+        sync_interval: float,
+        clock: Clock | None = None,
+        waiting: Sequence[WaitingTrack] = (),
+        coming: Callable[[], list[Track | WaitingTrack]] = nothing_comes,
+        retention: Retention | None = None,
+    ) -> None:
+        if not tracks and not waiting and coming is nothing_comes:
+            raise Invalid("record at least one channel")
+        self._tracks, self._waiting, self._interval = list(tracks), list(waiting), sync_interval
+        self._coming, self._retention = coming, retention
+        self._notes = Notes(catalog)
+        self._clock = clock or SystemClock()
+        self._stop = _native.Waker()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-recorder", daemon=True)
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error that ended the recording before `stop`; None while all is well."""
+        return self._error
+
+    def start(self) -> ThreadRecorder:
+        """Starts the thread; returns itself."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise SystemFailure(errno.EAGAIN, f"cannot start a recorder: {error}") from error
+        return self
+
+    def _run(self) -> None:
+        try:
+            self._note()
+            next_sync = self._clock.monotonic() + self._interval
+            while not self._stop.woken:
+                self.cycle()
+                now = self._clock.monotonic()
+                if now >= next_sync:
+                    for track in self._tracks:
+                        track.sync()
+                    self._note()
+                    next_sync = now + self._interval
+            self._drain()
+            self._finish()
+        except BaseException as error:  # any error: no caller would see it
+            self._error = _own(error)
+            self._let_go()
+            log.error("the recorder stopped: %s", error, exc_info=error)
+
+    def _note(self) -> None:
+        self._notes.put({track.description.id: track.row for track in self._tracks})
+
+    @property
+    def _all(self) -> list[Track | WaitingTrack]:
+        return [*self._tracks, *self._waiting]
+
+    def _begin(self) -> None:
+        """Begins the recordings of channels that came, and of those that have had their first publication by now."""
+        came = self._coming()
+        self._waiting += [one for one in came if isinstance(one, WaitingTrack)]
+        self._tracks = [*self._tracks, *(one for one in came if isinstance(one, Track))]
+        for waiting in list(self._waiting):
+            tracks = waiting.begin()
+            if tracks:
+                self._tracks = [*self._tracks, *tracks]  # `progress` may be looking at the list that was
+                if not waiting.lasting:
+                    self._waiting.remove(waiting)
+
+    def _finish(self) -> None:
+        """Seals every recording. The catalog is written first, so that a recording that says it is listed has its row."""
+        for waiting in self._waiting:
+            waiting.release()
+        for track in self._tracks:
+            track.stop_reading()
+        self._note()
+        listed = self._notes.close()
+        for track in self._tracks:
+            track.seal(listed=listed)
+
+    def _let_go(self) -> None:
+        """Closes every subscription and gives back every lock, even after errors."""
+        for track in self._all:
+            try:
+                track.release()
+            except BaseException as error:
+                log.error("the recorder could not let go of %s: %s", track.subscription.channel, error)
+        self._notes.close(0)
+
+    def cycle(self) -> None:
+        """One turn over all channels, and a rest if there was little to do."""
+        self._begin()
+        if self._retention is not None:
+            self._tracks = self._retention(self._tracks)
+        moved = sum(track.turn() for track in self._tracks)
+        if moved >= BUSY_BYTES:
+            return
+        if moved > 0:
+            _native.wait_any_frames([], NAP_SECONDS, self._stop)  # let a block gather: fewer, larger index entries
+            return
+        waits = [one.subscription for one in self._all if isinstance(one.subscription, _native.StreamHandle)]
+        _native.wait_any_frames(waits, IDLE_SECONDS, self._stop)
+
+    def _drain(self) -> None:
+        """Records all messages that were published before `stop`."""
+        self._begin()
+        for track in self._tracks:
+            track.drain()
+
+    def stop(self) -> list[Progress]:
+        """Records the messages that are published already, seals, syncs, ends. Returns how far each recording came. Safe to call twice."""
+        self._stop.wake()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self.progress()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Waits until the recorder has ended, by `stop` in another thread or by an error. False if it has not after `timeout` seconds."""
+        self._thread.join(limit_of(timeout))
+        return not self._thread.is_alive()
+
+    def progress(self) -> list[Progress]:
+        """How far each channel is now. A channel without a first publication has no recording yet. With limits, recordings that ended
+        and are still there come first."""
+        ended = [] if self._retention is None else self._retention.ended
+        return [*ended, *(track.progress for track in self._tracks)]
+
+    @property
+    def recordings(self) -> dict[str, int]:
+        """Channel → id of its recording; without those that have none yet, see `progress`."""
+        return {row.channel: row.recording for row in self.progress()}
+
+
+def _own(error: BaseException) -> BaseException:
+    """A system call's error as this library's; any other as it is."""
+    if isinstance(error, OSError) and not isinstance(error, PenstockError):
+        return system_failure(error)
+    return error

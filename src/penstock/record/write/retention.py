@@ -1,0 +1,144 @@
+"""How much of an archive is kept: by bytes, and by age. The oldest recordings go first, whole, and none that a consumer has yet to read.
+
+A recorder with limits ends its recordings now and then and begins others, so that there is always an old one to delete. Knows recordings,
+listings and ledgers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import Busy, NotFound, PenstockError
+from penstock.record.format.archive_folder import ArchiveFolder
+from penstock.record.format.types import RecordingInfo
+from penstock.record.keep import keeping
+from penstock.record.read.listing import Listing
+from penstock.record.write.track import Track
+from penstock.record.write.tracks import Tracks
+from penstock.util.clock import Clock
+from penstock.util.durable import own_errors
+
+log = logging.getLogger("penstock")
+
+PARTS = 8  # recordings that the limits divide a channel's messages into, about
+LOOK_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """bytes: of all recordings of some channels together. age_ns: of a recording's newest message. None: no limit."""
+
+    bytes: int | None = None
+    age_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Expired:
+    """The result of `Archive.expire`. kept: a text for each recording that should have gone and could not."""
+
+    purged: tuple[RecordingInfo, ...]
+    kept: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes went."""
+        return sum(info.bytes for info in self.purged)
+
+
+def expire(
+    files: ArchiveFolder, listing: Listing, limits: Limits, now_ns: int, wanted: Callable[[str], bool], *, force: bool
+) -> Expired:
+    """Purges what is beyond the limits, the oldest first. Recordings that are being written or damaged stay, and count."""
+    found = [info for info in listing.all() if info.channel and wanted(info.channel)]
+    total = sum(info.bytes for info in found)
+    purged, kept = [], []
+    for info in sorted(found, key=lambda info: (_newest(info), info.id)):
+        too_old = limits.age_ns is not None and _newest(info) < now_ns - limits.age_ns
+        too_many = limits.bytes is not None and total > limits.bytes
+        if info.state in ("live", "damaged") or not (too_old or too_many):
+            continue
+        try:
+            purge(files, info.id, force=force)
+        except NotFound:
+            pass  # somebody else was faster
+        except (Busy, PenstockError, OSError) as error:
+            kept.append(f"recording {info.id} of {info.channel} is kept: {error}")
+            continue
+        total -= info.bytes
+        purged.append(info)
+    return Expired(tuple(purged), tuple(kept))
+
+
+@own_errors
+def purge(files: ArchiveFolder, number: int, *, force: bool) -> None:
+    """Deletes one recording that is not being written. `Busy` if a consumer has yet to read a part of it, unless forced."""
+    folder = files.folder(number)
+    if not folder.path.is_dir():
+        raise NotFound(files.no_such(number))
+    lock = folder.lock()
+    try:
+        if not force:
+            keeping.check_read(files.path, folder)
+        files.purge(folder, keeping.teller(folder))
+    finally:
+        folder.unlock(lock)
+
+
+def _newest(info: RecordingInfo) -> int:
+    """When a recording's newest message was sent, or when it was made."""
+    return info.time_max if info.messages else info.created_ns
+
+
+class Retention:
+    """Keeps a recorder within limits. Called in the recorder's thread, before each turn over its channels."""
+
+    def __init__(self, files: ArchiveFolder, listing: Listing, tracks: Tracks, clock: Clock, limits: Limits) -> None:
+        self._files, self._listing, self._tracks, self._clock, self._limits = files, listing, tracks, clock, limits
+        self._channels: set[str] = set()
+        self._said: set[str] = set()
+        self._next = 0.0
+        self.ended: list[Any] = []  # progress of recordings that were followed by another one, and are still there
+
+    def __call__(self, running: list[Track]) -> list[Track]:
+        """The tracks that go on: those of recordings that are long or old enough are followed by others."""
+        self._channels.update(track.description.channel for track in running)
+        found = [self._followed(track) for track in running]
+        if self._limits.bytes is not None:
+            for track in found:
+                track.most = self._limits.bytes // PARTS // len(found)
+        if found != running or self._clock.monotonic() >= self._next:
+            self._next = self._clock.monotonic() + LOOK_SECONDS
+            self._expire()
+        return found
+
+    def _followed(self, track: Track) -> Track:
+        if not self._is_due(track):
+            return track
+        track.sync()
+        if keeping.is_amid_a_message(track.folder):
+            return track
+        following = self._tracks.follow(track)
+        self.ended.append(track.progress)
+        return following
+
+    def _is_due(self, track: Track) -> bool:
+        if track.segment.messages == track.messages_before:
+            return False
+        if track.most is not None and track.segment.position - track.description.start_position >= track.most:
+            return True
+        limit = self._limits.age_ns
+        return limit is not None and self._clock.now_ns() - track.description.created_ns >= limit / PARTS
+
+    def _expire(self) -> None:
+        now = self._clock.now_ns()
+        done = expire(self._files, self._listing, self._limits, now, self._channels.__contains__, force=False)
+        gone = {info.id for info in done.purged}
+        self.ended = [one for one in self.ended if one.recording not in gone]
+        for text in done.kept:
+            what = text.partition(" is kept")[0]
+            if what not in self._said:
+                self._said.add(what)
+                log.warning("%s", text)

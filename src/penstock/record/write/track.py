@@ -1,0 +1,254 @@
+"""Tracks: how one channel gets into its recording's segments, and the channels that have no recording yet.
+
+A track copies what its open subscription has; it knows its folder. The recorder gives it its turns.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from penstock._native import core as _native
+from penstock.channels.channel import parse
+from penstock.errors import Invalid, TooSlow
+from penstock.record.format import ledger
+from penstock.record.format import mark as marks
+from penstock.record.format.catalog import Row
+from penstock.record.format.folder import Description, RecordingFolder
+from penstock.record.format.mark import Mark
+from penstock.record.format.types import Progress, lost_messages
+from penstock.util.durable import concerning, fsync_folder, open_private
+
+log = logging.getLogger("penstock")
+
+TURN_BYTES = 16 << 20
+
+
+class Track:
+    """Copies one channel into its recording's segments, from position `base` on. `messages`: how many the recording holds before that.
+
+    Owns the subscription and the folder's lock, and gives both back if it cannot begin. If the subscription stands
+    further on, the first turn notes the gap.
+    """
+
+    def __init__(
+        self,
+        folder: RecordingFolder,
+        description: Description,
+        subscription: Any,
+        segment_length: int,
+        base: int,
+        messages: int,
+        lock: int,
+    ) -> None:
+        self.folder, self.description, self.subscription = folder, description, subscription
+        self.segment_length = segment_length
+        self.synced, self.messages_before = base, messages
+        self.most: int | None = None  # bytes, after which another recording follows
+        self.moved = 0
+        self.lost = 0
+        self.unsynced = False
+        self._lock, self._mark, self._is_handed_over = lock, -1, False
+        self._ended: Progress | None = None
+        try:
+            self._mark = folder.open_mark()
+            self._write_mark(Mark(base))  # it was closed at most up to here; now it is open again
+            self.segment = self._new_segment(base, messages)
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _new_segment(self, base: int, messages: int) -> _native.RecordingSegment:
+        paths = self.folder.segment_paths(base)
+        unnamed = paths.unnamed_index
+        data = open_private(paths.data, os.O_RDWR | os.O_TRUNC)
+        try:
+            index = open_private(unnamed, os.O_RDWR | os.O_TRUNC)
+        except BaseException:
+            os.close(data)
+            raise
+        about = self.description
+        segment = _native.RecordingSegment(
+            data_fd=data,
+            data_path=str(paths.data),
+            index_fd=index,
+            index_path=str(paths.index),
+            base=base,
+            term_length=about.term_length,
+            initial_term_id=about.initial_term_id,
+            stream_id=about.stream_id,
+            recording=about.id,
+            messages_before=messages,
+            entries=0,
+            data_length=0,
+        )
+        segment.sync()
+        os.replace(unnamed, paths.index)  # an index never has its name without its header
+        fsync_folder(self.folder.path)
+        return segment
+
+    def turn(self) -> int:
+        """Records the messages that are there, up to a bound. Returns how many bytes."""
+        room = self.segment_length - self.segment.length
+        if self.most is not None:
+            room = min(room, self.description.start_position + self.most - self.segment.position)
+        try:
+            moved = self.segment.record(self.subscription, min(TURN_BYTES, max(room, 1)))
+        except (TooSlow, Invalid) as error:
+            if isinstance(error, Invalid) and self.subscription.position <= self.segment.position:
+                raise
+            self._skip()
+            return 1
+        self.moved += moved
+        self.unsynced = self.unsynced or moved > 0
+        if self.segment.length >= self.segment_length:
+            self._roll(self.segment.position)
+        return moved
+
+    def _skip(self) -> None:
+        """The channel dropped the recorder's subscription: the missing bytes become a gap, and a new segment begins behind it."""
+        position = self.subscription.position
+        missing = position - self.segment.position
+        expected = parse(self.description.channel).kind.lossy or getattr(self.subscription, "lossy", False)
+        level = logging.INFO if expected else logging.WARNING
+        log.log(level, "recording %d of %s lost %d bytes", self.description.id, self.description.channel, missing)
+        if missing > 0:
+            self.segment.gap(missing)
+            self.lost += missing
+            self._roll(position)
+
+    def _roll(self, base: int) -> None:
+        messages = self.segment.messages
+        self.segment.seal()
+        self.segment.sync()
+        self.segment = self._new_segment(base, messages)
+        ledger.note(self.folder, self.description.start_position)
+
+    def drain(self) -> None:
+        """Records the messages that were published before this call."""
+        self.most = None
+        target = self.subscription.position + self.subscription.lag  # a gap may lie before it
+        while self.segment.position < target and self.turn() > 0:
+            pass
+
+    def sync(self) -> None:
+        """Makes everything recorded durable, and then raises the mark."""
+        if self.unsynced or self.synced != self.segment.position:
+            self.segment.sync()
+            self.unsynced = False
+            self.synced = self.segment.position
+            self._write_mark(Mark(self.synced))
+
+    def _write_mark(self, mark: Mark) -> None:
+        with concerning(self.folder.path / marks.NAME):
+            marks.write(self._mark, mark, self.description.id)
+
+    def finish(self) -> None:
+        """Ends the recording: closes the subscription, so that writers no longer wait for it, makes everything durable, seals."""
+        self.stop_reading()
+        self.seal(listed=False)
+
+    def stop_reading(self) -> None:
+        """Closes the subscription and makes everything durable."""
+        self.subscription.close()
+        self.sync()
+
+    def hand_over(self) -> None:
+        """Makes everything durable and seals the recording. The subscription stays open: another track has it."""
+        self._is_handed_over = True
+        self.sync()
+        self.seal(listed=False)
+
+    def seal(self, *, listed: bool) -> None:
+        """Seals the recording and releases channel and folder. listed: the catalog has its row."""
+        self.segment.seal()
+        self.segment.sync()
+        self.synced = self.segment.position
+        ledger.note(self.folder, self.description.start_position)
+        self._write_mark(Mark(self.synced, closed=True, listed=listed))
+        os.fsync(self._mark)
+        self.release()
+
+    def release(self) -> None:
+        """Releases channel and folder without sealing."""
+        if self._ended is None:
+            self._ended = self.progress
+            del self.segment  # and with it its descriptors
+        self._give_back()
+
+    def _give_back(self) -> None:
+        try:
+            if not self._is_handed_over:
+                self.subscription.close()
+        finally:
+            if self._mark >= 0:
+                os.close(self._mark)
+                self._mark = -1
+            if self._lock >= 0:
+                self.folder.unlock(self._lock)
+                self._lock = -1
+
+    @property
+    def row(self) -> Row:
+        """The row that the catalog should have."""
+        about = self.description
+        return Row(about.channel, about.epoch, about.created_ns, about.start_position, self.synced)
+
+    @property
+    def progress(self) -> Progress:
+        """How far this channel's recording is."""
+        if self._ended is not None:
+            return self._ended
+        return Progress(
+            self.description.id,
+            self.description.channel,
+            self.segment.position,
+            self.synced,
+            self.segment.messages,
+            self.moved,
+            self.lost,
+            lost_messages(self.description.codec, self.lost),
+        )
+
+
+class WaitingTrack:
+    """A channel that has had no publication yet: its recording is made once `begin` finds one.
+
+    Owns the subscription until then. `make` opens the track, in the recorder's thread.
+    """
+
+    def __init__(self, subscription: Any, make: Callable[[], Track]) -> None:
+        self.subscription, self._make = subscription, make
+
+    lasting = False  # whether more tracks may come after the first
+
+    def begin(self) -> list[Track]:
+        """The track; none while the channel is open."""
+        return [self._make()] if _native.decided(self.subscription) else []
+
+    def release(self) -> None:
+        """Releases the channel."""
+        self.subscription.close()
+
+
+def nothing_comes() -> list[Track | WaitingTrack]:
+    """Of a recorder that was given all its channels."""
+    return []
+
+
+class StreamsTrack(WaitingTrack):
+    """A channel of several streams, which come and go: each gets a recording of its own.
+
+    Owns the tap that knows the streams. `make` opens the track of one of them, which the tap gives with its description.
+    """
+
+    lasting = True
+
+    def __init__(self, tap: Any, make: Callable[[Any, dict[str, Any]], Track]) -> None:
+        self.subscription, self._open = tap, make
+
+    def begin(self) -> list[Track]:
+        """The tracks of the streams that came since the last call."""
+        return [self._open(stream, about) for stream, about in self.subscription.streams()]

@@ -1,0 +1,175 @@
+"""How a recording begins: a track for each channel, in a new recording or at the end of one that ended.
+
+Gets its subscriptions from a `Connector`; knows folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from penstock._native import core as _native
+from penstock.channels.channel import parse
+from penstock.errors import Invalid, NotFound, Unsupported
+from penstock.record.format.archive_folder import ArchiveFolder
+from penstock.record.format.folder import FORMAT, Description
+from penstock.record.format.types import Connector, RecordingInfo
+from penstock.record.keep import repair
+from penstock.record.read.listing import Listing
+from penstock.record.write.track import StreamsTrack, Track, WaitingTrack
+from penstock.util.clock import Clock
+
+Wanted = Callable[[Any], bool]
+
+
+def any_subscription(_: Any) -> bool:
+    """Of channels that are named."""
+    return True
+
+
+class Tracks:
+    """Opens tracks in an archive's folder."""
+
+    def __init__(self, files: ArchiveFolder, listing: Listing, connector: Connector, clock: Clock) -> None:
+        self._files, self._listing, self._connector, self._clock = files, listing, connector, clock
+
+    def open(
+        self,
+        channel: str,
+        start: str | int,
+        extend: bool,
+        segment_length: int,
+        drop_after: float | None,
+        pixels: bool = True,
+        sent: bool = False,
+        when_slow: str | None = None,
+        wanted: Wanted = any_subscription,
+    ) -> Track | WaitingTrack | None:
+        """A channel's track; a waiting one if the channel has had no publication yet. Arguments as in `Archive.record`.
+
+        wanted: says whether the subscription that was opened is to be recorded; None if not.
+        """
+        kind = parse(channel).kind
+        pixels = pixels and kind.by_reference
+        found = self._extendable(channel, pixels) if extend and kind.sent_tap is None else None
+        track = None if found is None else self._extension(found, segment_length, drop_after, pixels, when_slow)
+        if track is not None:
+            return track
+        if pixels and start != "newest":
+            raise Unsupported(
+                f"{channel}: start is {start!r}, and a recording of frames begins with the next one: leave start out"
+            )
+        if kind.own_positions and start != "newest":
+            raise Unsupported(f"{channel}: start is {start!r}, and it keeps nothing to begin with: leave start out")
+        if sent:
+            subscription = self._connector.subscribe(channel, sent=True, start=start, drop_after=drop_after)
+        else:
+            options = _options(channel, drop_after, pixels, when_slow)
+            subscription = self._connector.subscribe(channel, start=start, **options)
+        if not wanted(subscription):
+            subscription.close()
+            return None
+        if hasattr(subscription, "streams"):
+            return StreamsTrack(
+                subscription, lambda stream, about: self._new(channel, stream, segment_length, about=about)
+            )
+        if not _native.decided(subscription):
+            return WaitingTrack(subscription, lambda: self._new(channel, subscription, segment_length, pixels))
+        return self._new(channel, subscription, segment_length, pixels)
+
+    def _new(
+        self,
+        channel: str,
+        subscription: Any,
+        segment_length: int,
+        pixels: bool = False,
+        about: dict[str, Any] | None = None,
+    ) -> Track:
+        """A recording that begins where the subscription stands. about: what it keeps of the channel; None: asks the
+        subscription, as the channel's name may be gone or another's by now. An earlier `start_position` in it makes the recording begin
+        with a gap."""
+        try:
+            if about is None:
+                about = self._connector.describe_opened(subscription, pixels=pixels)
+            now = self._clock.now_ns()
+            about = {"start_position": subscription.position, **about}
+            folder, description, lock = self._files.begin(
+                Description(id=0, channel=channel, created_ns=now, format=FORMAT, **about)
+            )
+        except BaseException:
+            subscription.close()
+            raise
+        return Track(folder, description, subscription, segment_length, description.start_position, 0, lock)
+
+    def follow(self, track: Track) -> Track:
+        """Ends a track's recording, and goes on in another one that begins where it ends. The other one is there before the first ends."""
+        position, now = track.segment.position, self._clock.now_ns()
+        folder, description, lock = self._files.begin(
+            replace(track.description, id=0, start_position=position, created_ns=now)
+        )
+        following = Track(folder, description, track.subscription, track.segment_length, position, 0, lock)
+        try:
+            track.folder.note_following(description.id)
+            track.hand_over()
+        except BaseException:
+            following.release()
+            raise
+        return following
+
+    def _extension(
+        self, info: RecordingInfo, segment_length: int, drop_after: float | None, pixels: bool, when_slow: str | None
+    ) -> Track | None:
+        """Continues a recording. It takes the lock before it touches anything: another recorder may be writing it. None if the channel
+        was removed and made again meanwhile."""
+        folder = self._files.folder(info.id)
+        lock, described, subscription = folder.lock(), folder.describe(), None
+        try:
+            holds = repair.close_crashed(folder)
+            subscription = self._rejoin(info.channel, holds.end_position, drop_after, pixels, when_slow)
+            if self._is_of(subscription, described, pixels):
+                return Track(folder, described, subscription, segment_length, holds.end_position, holds.messages, lock)
+        except BaseException:
+            if subscription is not None:
+                subscription.close()
+            folder.unlock(lock)
+            raise
+        subscription.close()
+        folder.unlock(lock)
+        return None
+
+    def _is_of(self, subscription: Any, described: Description, pixels: bool) -> bool:
+        """Whether a subscription has the channel open that a recording describes."""
+        try:
+            return bool(self._connector.describe_opened(subscription, pixels=pixels)["epoch"] == described.epoch)
+        except NotFound:  # no publication yet
+            return False
+
+    def _rejoin(
+        self, channel: str, position: int, drop_after: float | None, pixels: bool, when_slow: str | None
+    ) -> Any:
+        """A subscription for a recorder that goes on. A channel that no longer keeps the position is joined at the oldest one that it
+        has, or, if it keeps none, at its newest end: the recorder finds the gap."""
+        options = _options(channel, drop_after, pixels, when_slow)
+        oldest = "newest" if parse(channel).kind.lossy else "earliest"
+        start: str | int = "newest" if pixels else position  # positions of frames are the recording's own
+        try:
+            return self._connector.subscribe(channel, start=start, **options)
+        except Invalid:
+            return self._connector.subscribe(channel, start=oldest, **options)
+
+    def _extendable(self, channel: str, pixels: bool) -> RecordingInfo | None:
+        try:
+            found, about = self._listing.find(channel), self._connector.describe(channel, pixels=pixels)
+        except NotFound:
+            return None
+        described = self._listing.locate(found.id).describe()
+        return found if (described.epoch, found.codec) == (about["epoch"], about["codec"]) else None
+
+
+def _options(channel: str, drop_after: float | None, pixels: bool, when_slow: str | None) -> dict[str, Any]:
+    """The options of a recorder's subscription that this kind of channel has."""
+    kind = parse(channel).kind
+    if not kind.lossy:
+        return {"drop_after": drop_after}
+    return {"pixels": pixels, "when_slow": when_slow} if kind.by_reference else {"conflate": False}

@@ -1,1 +1,0 @@
-"""The workshop of channels in shared memory: one module per kind of channel."""

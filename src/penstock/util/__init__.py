@@ -1,0 +1,1 @@
+"""Units, clocks, files and storage: what every other folder may use. Knows nothing of channels."""

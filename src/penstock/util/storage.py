@@ -1,0 +1,199 @@
+"""Places of archives and tables: a folder of this machine, or a prefix of an object storage, as one pyarrow file system.
+
+Credentials come from the environment, as the AWS tools take them (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_REGION), or
+from the machine's role; never from a URI, which is logged. Knows file systems; knows nothing of recordings or tables.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+from urllib.parse import unquote
+
+from penstock.errors import Invalid, PenstockError, SystemFailure
+from penstock.util.extras import explain_missing
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
+SCHEMES = ("s3",)
+RETRIES = 5
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder: of this machine, or a prefix of an object storage. uri: as text, a path if it is local."""
+
+    uri: str
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return not is_remote(self.uri)
+
+    @property
+    def fs(self) -> Any:
+        """Its `pyarrow.fs.FileSystem`. One per process and kind of storage."""
+        return _file_system(_scheme(self.uri), os.getpid(), _environment())
+
+    def __truediv__(self, name: str) -> Place:
+        return Place(f"{self.uri.rstrip('/')}/{name}", f"{self.path.rstrip('/')}/{name}")
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+def is_remote(text: str | os.PathLike[str]) -> bool:
+    """Whether a text is a URI of an object storage."""
+    found = URI.match(os.fsdecode(text))
+    return found is not None and found[1].lower() in SCHEMES
+
+
+def where(given: str | os.PathLike[str], what: str = "the place") -> Place:
+    """The place that a path, a `file:` URI or a URI of an object storage names. `Invalid` for any other URI, and for one with
+    credentials in it. what: for the error."""
+    text = os.fsdecode(given)
+    if "\0" in text:
+        raise Invalid(f"{what} is {text!r}: no path has a NUL in it")
+    if not is_uri(text):
+        absolute = str(Path(text).absolute())
+        return Place(absolute, absolute)
+    found = URI.match(text)
+    if found is None:
+        word = text.partition(":")[0].lower()
+        raise Invalid(
+            f"{what} is {text}: write {word}:///ABSOLUTE/PATH, or ./{text} for a folder of that name"
+            if word == "file"
+            else f"{what} is {text}: write {word}://BUCKET/FOLDER, or ./{text} for a folder of that name"
+        )
+    scheme, rest = found[1].lower(), text[found.end() :]
+    if scheme == "file":
+        local = _of_file_uri(text, what)
+        return Place(local, local)
+    if scheme not in SCHEMES:
+        close = difflib.get_close_matches(scheme, SCHEMES, 1)
+        meant = f"did you mean {close[0]}:? " if close else ""
+        raise Invalid(
+            f"{what} is a URI of {scheme}, {text}: {meant}there are paths, file: and "
+            f"{', '.join(f'{one}:' for one in SCHEMES)}. A folder of that name is ./{text}"
+        )
+    if "@" in rest.partition("/")[0]:
+        raise Invalid(f"{what} is a URI with credentials in it: put them into the environment (AWS_ACCESS_KEY_ID …)")
+    if "?" in rest or "#" in rest:
+        raise Invalid(
+            f"{what} is a URI with options in it: put them into the environment (AWS_REGION, AWS_ENDPOINT_URL …)"
+        )
+    path = re.sub("/+", "/", rest).rstrip("/")
+    if not path or ".." in path.split("/"):
+        raise Invalid(f"{what} is {text}: name a bucket, as in {scheme}://BUCKET/FOLDER")
+    return Place(f"{scheme}://{path}", path)
+
+
+def is_uri(text: str) -> bool:
+    """Whether a text is a URI and no path: it has a scheme and a slash, or a scheme that this library knows."""
+    return URI.match(text) is not None or (text.partition(":")[0].lower() in ("file", *SCHEMES) and ":" in text)
+
+
+def _of_file_uri(text: str, what: str) -> str:
+    """The path that a `file:` URI names on this machine. `Invalid` if it names another machine, or is no such URI."""
+    rest = text[len("file:") :]
+    if rest.startswith("//"):
+        host, _, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise Invalid(f"{what} is {text}, on the machine {host}: give a folder of this machine, as file:///PATH")
+        rest = f"/{path}"
+    if "?" in rest or "#" in rest or re.search("%(?![0-9A-Fa-f]{2})", rest):
+        raise Invalid(f"{what} is {text}: in a file: URI, write %3F for ?, %23 for # and %25 for %")
+    path = re.sub("^/+", "/", unquote(rest, errors="surrogateescape"))
+    if "\0" in path:
+        raise Invalid(f"{what} is {text}: no path has a NUL in it")
+    return path
+
+
+def path_of(given: str | os.PathLike[str], what: str) -> Path:
+    """As `local`, for folders and files; a relative path stays one."""
+    text = os.fsdecode(given)
+    return local(text, what) if is_uri(text) or "\0" in text else Path(text)
+
+
+def local(given: str | os.PathLike[str], what: str) -> Path:
+    """The folder of this machine that a path or a `file:` URI names. `Invalid` for an object storage. what: for the error."""
+    place = where(given, what)
+    if not place.is_local:
+        raise Invalid(f"{what} is {given}: it must be a folder of this machine")
+    return Path(place.path)
+
+
+def delta_options(place: Place) -> dict[str, str]:
+    """The options that deltalake needs to reach a place, beyond the environment that it reads by itself."""
+    if place.is_local:
+        return {}
+    endpoint = _endpoint()
+    found = {"AWS_REGION": _region(), "AWS_CONDITIONAL_PUT": "etag"}
+    if endpoint:
+        found |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http:")).lower()}
+    return found
+
+
+def reached(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """A function that raises this library's errors where a file system of pyarrow fails."""
+
+    @functools.wraps(function)
+    def careful(*given: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with reaching():
+            return function(*given, **named)
+
+    return careful
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """Within it, errors of pyarrow's file systems are this library's `SystemFailure`, in one line."""
+    try:
+        yield
+    except (PenstockError, FileNotFoundError):
+        raise
+    except OSError as error:
+        text = " ".join(str(error.strerror or error).split())
+        raise SystemFailure(error.errno or 0, text[:400]) from error
+
+
+def _scheme(uri: str) -> str:
+    found = URI.match(uri)
+    return found[1].lower() if found else "file"
+
+
+def _environment() -> tuple[tuple[str, str], ...]:
+    """The settings that a file system is made with: when they change, another one is made."""
+    return tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+
+
+def _endpoint() -> str:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+
+
+def _region() -> str:
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+
+
+@functools.lru_cache(maxsize=16)
+def _file_system(scheme: str, process: int, environment: tuple[tuple[str, str], ...]) -> Any:
+    with explain_missing("an object storage" if scheme != "file" else "writing files of tables"):
+        from pyarrow import fs
+
+    if scheme == "file":
+        return fs.LocalFileSystem()
+    given: dict[str, Any] = {"region": _region(), "retry_strategy": fs.AwsStandardS3RetryStrategy(RETRIES)}
+    if endpoint := _endpoint():
+        given |= {"endpoint_override": endpoint.partition("://")[2] or endpoint}
+        given |= {"scheme": "http" if endpoint.startswith("http:") else "https"}
+    return fs.S3FileSystem(**given)

@@ -1,0 +1,69 @@
+"""Names that are not there: attributes that a handle does not have, options that nothing takes. Each error says a near name that is.
+
+Knows no class and no option of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from penstock._native import core as _native
+
+Strict = _native.Strict  # a class whose objects take no public attribute that the class does not declare
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean 'codec'?", or nothing if no known name is near."""
+    import difflib  # only where something is wrong
+
+    names = sorted(known)
+    lowered = {known.lower(): known for known in names}
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), lowered, 1, 0.6)
+    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
+
+
+def checks_names(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """A function whose TypeError for a keyword that it does not have says a near one that it has."""
+    parameters = inspect.signature(function).parameters
+    known = frozenset(parameters) - {"self"}
+
+    @functools.wraps(function)
+    def checked(*given: Arguments.args, **named: Arguments.kwargs) -> Result:
+        for name in named:
+            if name not in known:
+                raise TypeError(f"{function.__name__}() has no option {name!r}{near(name, known)}")
+        return function(*given, **named)
+
+    return checked
+
+
+def check_attribute(target: Any, name: str) -> None:
+    """AttributeError unless a class of `target` declares that its objects have this attribute. Called by the compiled core."""
+    kind = type(target)
+    if any(name in vars(base).get("__annotations__", ()) for base in kind.__mro__):
+        return
+    place = "" if isinstance(target, type) else f"{_channel(target)}"
+    settable = {declared for base in kind.__mro__ for declared in vars(base).get("__annotations__", ())}
+    names = [found for found in dir(kind) if not found.startswith("_")]
+    read = near(name, (found for found in names if found not in settable and not _has_setter(kind, found)))
+    hint = near(name, settable) or read.replace("did you mean", "it has").replace("?", ", which can only be read.")
+    raise AttributeError(
+        f"{place}a {kind.__name__} has no attribute {name!r} to set{hint or '.'} Options are given when it is opened",
+        name=name,
+    )
+
+
+def _has_setter(kind: type, name: str) -> bool:
+    return getattr(inspect.getattr_static(kind, name), "fset", None) is not None
+
+
+def _channel(target: Any) -> str:
+    try:
+        return f"{target.channel}: "
+    except Exception:  # a thing without a channel
+        return ""

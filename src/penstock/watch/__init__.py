@@ -1,0 +1,1 @@
+"""Counters for other programs: metrics for Prometheus."""

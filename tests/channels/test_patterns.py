@@ -1,0 +1,60 @@
+"""Peers of the patterns are read in the same ways, whatever carries their messages."""
+
+import asyncio
+import threading
+
+import pytest
+
+import penstock
+
+
+@pytest.fixture(params=["pipe", "zmq+ipc"])
+def uri(request, tmp_path):
+    if request.param == "pipe":
+        return "pipe:patterns"
+    pytest.importorskip("zmq")
+    return f"zmq+ipc://{tmp_path / 'socket'}"
+
+
+def test_a_router_is_read_in_every_way(uri):
+    with penstock.join(uri, role="router") as router, penstock.join(uri, role="dealer", name="dée") as dealer:
+        assert router.try_recv() is None
+        for i in range(5):
+            dealer.send([b"%d" % i, b"parts"])
+        expected = [("dée", [b"%d" % i, b"parts"]) for i in range(5)]
+        messages = iter(router)
+        got = [router.recv(timeout=5), asyncio.run(asyncio.wait_for(router.recv_async(), 5)), next(messages)]
+        while len(got) < 4:
+            found = router.try_recv()
+            got += [] if found is None else [found]
+
+        async def last():
+            return await anext(aiter(router))
+
+        got.append(asyncio.run(asyncio.wait_for(last(), 5)))
+        assert got == expected
+        assert (got[0].sender, got[0].body) == expected[0]
+        with pytest.raises(TimeoutError, match="no message"):
+            router.recv(timeout=0.01)
+        ends = threading.Timer(0.05, router.close)
+        ends.start()
+        assert list(messages) == [], "iterating ends with the handle"
+
+
+def test_a_server_is_read_in_every_way(uri):
+    with penstock.join(uri, role="reply") as server, penstock.join(uri, role="request") as ask:
+        assert server.try_recv() is None
+        pending = [ask.submit(b"%d" % i, timeout=5) for i in range(2)]
+        assert next(iter(server)).reply(b"zero")
+        while (request := server.try_recv()) is None:
+            pass
+        assert (request.body, request.reply(b"one")) == (b"1", True)
+        assert [p.result(5) for p in pending] == [b"zero", b"one"]
+        served = threading.Thread(target=server.serve, args=(bytes.upper, 3))
+        served.start()
+        assert [ask.request(b"ab", timeout=5) for _ in range(3)] == [b"AB"] * 3
+        served.join(5)
+        server.serve(bytes.upper, 0)
+        ends = threading.Timer(0.05, server.close)
+        ends.start()
+        server.serve(bytes.upper)

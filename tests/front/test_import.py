@@ -1,0 +1,44 @@
+"""The modules that `import penstock` brings into a process, and that everything is there when it is asked for."""
+
+import subprocess
+import sys
+
+import penstock
+
+HEAVY = ("asyncio", "logging", "multiprocessing", "numpy", "pyarrow", "sqlite3", "ssl", "subprocess", "zmq")
+
+
+def loaded(program, more=()):
+    """The heavy modules that a program has loaded at its end."""
+    code = f"{program}\nimport sys\nprint(*(name for name in {(*HEAVY, *more)!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_a_bare_import_loads_nothing_heavy():
+    assert loaded("import penstock; penstock.Busy, dir(penstock)", ("dataclasses", "inspect", "re", "typing")) == []
+
+
+def test_a_program_that_sends_and_receives_loads_neither_numpy_nor_an_event_loop():
+    program = """
+import penstock
+with penstock.publish("fake:log:a") as pub, penstock.subscribe("fake:log:a") as sub:
+    pub.send(b"x")
+    assert sub.recv(timeout=60) == b"x"
+    assert penstock.wait([sub], 0) == []
+"""
+    assert set(loaded(program)) <= {"logging"}
+
+
+def test_every_public_name_is_there_and_listed():
+    for name in penstock.__all__:
+        assert getattr(penstock, name) is getattr(penstock, name), name
+    assert set(penstock.__all__) | {"typed", "types", "__version__"} <= set(dir(penstock))
+    assert penstock.types.Codec
+    assert penstock.typed.publish_log
+
+
+def test_a_name_that_is_not_there_is_said():
+    code = "import penstock\npenstock.publsih"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "AttributeError: module 'penstock' has no attribute 'publsih'" in done.stderr

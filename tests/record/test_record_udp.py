@@ -1,0 +1,91 @@
+"""A `udp:` channel is recorded where it is sent: each publication's log by itself, with any receivers."""
+
+import pytest
+from ports import free_port
+
+import penstock
+from penstock.channels.channel import parse
+from penstock.kinds.udp import tap as udp_tap
+
+
+@pytest.fixture
+def uri():
+    return f"udp://127.0.0.1:{free_port()}/7"
+
+
+def test_what_was_sent_is_recorded_at_the_sender_and_at_the_receiver(archive, tmp_path, uri):
+    there = penstock.Archive(tmp_path / "there")
+    with penstock.subscribe(uri) as sub, there.record(uri):
+        with penstock.publish(uri, codec="json") as pub, archive.record(uri, sent=True):
+            pub.wait_for_readers(2, timeout=60)
+            for number in range(1000):
+                pub.send({"number": number})
+            for number in range(1000):
+                assert sub.recv(timeout=60) == {"number": number}
+            end = pub.position
+        sent = archive.find(uri)
+        assert (sent.messages, sent.gaps, sent.codec["kind"]) == (1000, 0, "json")
+        assert sent.end_position == end
+    came = there.find(uri)
+    assert (came.messages, came.start_position, came.end_position) == (1000, sent.start_position, sent.end_position)
+    both = [[(m.position, m.data, m.time_ns) for m in one.replay(uri)] for one in (archive, there)]
+    assert both[0] == both[1]
+    assert [data for _, data, _ in both[0]] == [{"number": number} for number in range(1000)]
+
+
+def test_publications_that_come_later_are_recorded_from_their_first_message(archive, uri):
+    with penstock.subscribe(uri, until_end=True) as sub:
+        with archive.record(uri, sent=True) as recorder:
+            assert recorder.progress() == []
+            with penstock.publish(uri, codec="json") as first, penstock.publish(uri, codec="json") as second:
+                for number in range(100):
+                    first.send(["first", number], timeout=60)
+                    second.send(["second", number], timeout=60)
+                sessions, end = {first.session, second.session}, first.position
+                recorder.stop()
+        got = list(sub)
+    assert len(got) == 200
+    found = archive.list()
+    assert [(info.messages, info.start_position, info.state) for info in found] == [(100, 0, "closed")] * 2
+    assert {m.session for info in found for m in archive.replay(info.id)} == sessions
+    assert found[0].end_position == end or found[1].end_position == end
+
+
+def test_a_recorder_at_the_sender_hears_of_nobody_and_keeps_what_no_receiver_got(archive, uri):
+    with penstock.publish(uri) as pub, archive.record(uri, sent=True) as recorder:
+        while pub.offer(b"nobody is there") is not None:
+            pass
+        position = pub.position
+        recorder.stop()
+    assert archive.find(uri).end_position == position
+
+
+def test_a_publication_that_is_there_is_recorded_from_the_call_on(archive, uri):
+    with penstock.subscribe(uri) as sub, penstock.publish(uri) as pub:
+        pub.wait_for_readers(1, timeout=60)
+        tap = udp_tap.open_sent_tap(parse(uri))  # the recorder's first turn may come late
+        pub.send(b"between")
+        [(session, _)] = tap.streams()
+        assert (session.position, session.lag) == (0, pub.position)
+        session.close()
+        tap.close()
+        assert sub.recv(timeout=60) == b"between"
+
+
+def test_a_recorder_in_a_process_of_its_own(archive, uri):
+    with (
+        penstock.subscribe(uri) as sub,
+        penstock.publish(uri) as pub,
+        archive.record(uri, sent=True, start="earliest", process=True),
+    ):
+        for number in range(100):
+            pub.send(b"%d" % number, timeout=60)
+        for number in range(100):
+            assert sub.recv(timeout=60) == b"%d" % number
+    assert archive.find(uri).messages == 100
+
+
+@pytest.mark.parametrize("channel", ["log:x", "ring:x", "pipe:x", "sync:x"])
+def test_other_kinds_have_one_side(archive, channel):
+    with pytest.raises(penstock.Unsupported, match="sent=True is for udp channels"):
+        archive.record(channel, sent=True)

@@ -1,0 +1,59 @@
+"""Layers of the core: its headers include downhill only and know no Python. import-linter keeps the package's (`pyproject.toml`)."""
+
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+NATIVE = Path(__file__).parents[2] / "native"
+CORE = NATIVE / "core"
+HEADERS = {path.relative_to(CORE).as_posix(): path.read_text() for path in sorted(CORE.rglob("*.hpp"))}
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
+
+# Folder → the folders that its headers may include, beside their own.
+MAY_INCLUDE: dict[str, set[str]] = {
+    "ground": set(),
+    "log": {"ground"},
+    "ring": {"ground"},
+    "pipe": {"ground"},
+    "threads": {"ground"},
+    "record": {"ground"},
+    "frames": {"ring", "ground"},
+    "sync": {"log", "ground"},
+    "net/wire": {"log", "ground"},
+    "net/io": {"net/wire", "ground"},
+    "net/send": {"net/io", "net/wire", "log", "ground"},
+    "net/receive": {"net/io", "net/wire", "log", "ground"},
+    "net": {"net/send", "net/receive"},
+}
+
+
+def folder(header: str) -> str:
+    return header.rpartition("/")[0]
+
+
+def test_core_includes_keep_to_the_allowed_edges():
+    wrong = [
+        f"{name} includes {include}"
+        for name, text in HEADERS.items()
+        for include in INCLUDE.findall(text)
+        if include not in HEADERS or folder(include) not in {folder(name), *MAY_INCLUDE[folder(name)]}
+    ]
+    assert wrong == []
+
+
+def test_core_headers_include_each_other_in_no_circle():
+    TopologicalSorter({name: INCLUDE.findall(text) for name, text in HEADERS.items()}).prepare()
+
+
+def test_core_knows_no_python():
+    assert [name for name, text in HEADERS.items() if "Python.h" in text or "nanobind" in text] == []
+
+
+def test_handles_know_no_kind():
+    """Publication, subscription and what they stand on serve every kind: they include no kind's ends."""
+    for part in ("ground", "ends", "handles"):
+        for path in sorted((NATIVE / "bind" / part).iterdir()):
+            for include in INCLUDE.findall(path.read_text()):
+                assert not include.endswith("_ends.hpp"), f"{path} includes {include}"
+                kind = include.removeprefix("bind/").split("/")[0]
+                assert kind not in {"log", "ring", "pipe", "frames", "sync", "udp"}, f"{path} includes {include}"

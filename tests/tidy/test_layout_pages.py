@@ -1,0 +1,41 @@
+"""The tables of byte layouts in the design pages say what the headers say."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_term_log_page_has_the_offsets_of_its_header():
+    text = (ROOT / "native" / "core" / "log" / "log_layout.hpp").read_text()
+    page = (ROOT / "docs" / "design" / "term_log.md").read_text()
+    for name, offset in re.findall(r"Paired<Atomic<\w+>> (\w+);\s*// (\d+)", text):
+        assert re.search(rf"\| {4096 + int(offset)} \| `{name}`", page), f"{name} at {4096 + int(offset)}"
+
+
+HEADER_WORDS = {
+    "ground/channel_header.hpp": {"Header": None},
+    "log/log_layout.hpp": {"LogWords": "log, sync"},
+    "ring/ring_layout.hpp": {"RingWords": "ring, frames"},
+    "frames/frame_layout.hpp": {"FrameWords": "frames"},
+    "pipe/pipe_layout.hpp": {"PipeWords": "pipe"},
+}
+
+
+def test_channel_file_page_lists_every_word_of_its_headers():
+    page = (ROOT / "docs" / "design" / "channel_file.md").read_text()
+    for file, structures in HEADER_WORDS.items():
+        text = (ROOT / "native" / "core" / file).read_text()
+        for structure, kinds in structures.items():
+            body = re.search(rf"struct {structure} {{\n(.*?)\n}};", text, re.DOTALL)[1]
+            words = re.findall(r"(\w+)(?:\[\d+\])?;\s*// (\d+)", body)
+            assert len(words) == len(body.splitlines()), f"{file}: each word of {structure} on a line with its offset"
+            for name, offset in words:
+                if name not in ("unused", "ring"):
+                    row = f"| {offset} | `{name}`" if kinds is None else f"| {kinds} | {offset} | `{name}`"
+                    assert row in page, f"{file}: {row}"
+    header = (ROOT / "native" / "core" / "ground" / "channel_header.hpp").read_text()
+    locks = re.findall(r"constexpr uint64_t (\w+) = (\w+);", header.split("namespace lock_byte {")[1])
+    assert len(locks) == 3
+    for name, byte in locks:
+        assert f"| {'4096' if byte == 'control_offset' else byte} | `lock_byte::{name}`" in page

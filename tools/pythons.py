@@ -1,0 +1,37 @@
+"""Runs tests with each CPython from 3.11 on that this machine has, in an environment for each below build/: `pythons.py [TESTS]`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from wheel import ROOT, interpreters, run
+
+NEEDED = ("pytest>=8", "pytest-xdist>=3.6", "hypothesis>=6.100", "pyzmq>=26", "protobuf>=6.31")
+CORE = (
+    *(f"tests/kinds/{name}" for name in ("test_log.py", "test_ring.py", "test_frames.py", "sync", "pipe", "udp")),
+    *("tests/codecs/test_codecs.py", "tests/channels/test_callbacks.py", "tests/channels/test_processes.py"),
+    *("tests/front/test_subinterpreters.py", "tests/record/test_record.py"),
+)
+
+
+def main() -> int:
+    """0 if no interpreter's tests failed."""
+    tests = sys.argv[1:] or CORE
+    failed = []
+    for minor, interpreter in interpreters().items():
+        home = ROOT / "build" / f"python-3.{minor}"
+        python = home / "bin" / "python"
+        if not python.exists():
+            run(interpreter, "-m", "venv", home)
+        run(python, "-m", "pip", "install", "-q", f"{ROOT}[record]", *NEEDED)
+        print(f"Python 3.{minor}", flush=True)
+        command = [python, "-m", "pytest", "-p", "no:cacheprovider", "-n", "auto", "--dist", "loadgroup", *tests]
+        if subprocess.run(command, cwd=ROOT).returncode:
+            failed.append(f"3.{minor}")
+    print(f"failed with Python {', '.join(failed)}" if failed else "all passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
