@@ -111,7 +111,7 @@ bench: $(STAMP) ## Run every benchmark with rivals, and write the results into o
 
 # The pages once more, with those at the root: a link or an anchor that leads nowhere ends it, in either.
 LINKED := -D extensions=myst_parser,sphinx.ext.autodoc -D myst_heading_anchors=3 -D suppress_warnings=toc,ref.python \
-	-D root_doc=README -D include_patterns='*.md,docs/**.md,deploy/**.md,examples/**.md'
+	-D root_doc=README -D include_patterns='*.md,.github/*.md,docs/**.md,deploy/**.md,examples/**.md'
 
 docs: ## Build the documentation into docs/_build, and check its links
 	@$(MAKE) -s $(STAMP)
