@@ -399,6 +399,33 @@ void waits_for_a_newcomer() { // it receives everything from its start on
     });
 }
 
+void room_when_it_has_a_start() { // until then the publication may have gone to sleep
+    FrameStage stage;
+    FrameWriter &writer = FrameStage::writer(0);
+    for (int i = 0; i < 2; ++i) publish(writer);
+    World::thread([&writer] { sleeps_for_room(writer); });
+    World::thread([] { FrameStage::waiting(-1); });
+}
+
+void waits_for_a_successor() { // in a slot whose last owner had read more than it begins with
+    FrameStage stage;
+    FrameReader &before = FrameStage::waiting(-1);
+    FrameWriter &writer = FrameStage::writer(0);
+    for (int i = 0; i < 2; ++i) {
+        publish(writer);
+        EXPECT(one(before));
+    }
+    before.leave();
+    publishes(writer, 2);
+    World::thread([] {
+        auto &reader = *new FrameReader(FrameStage::open(), {Start::From::last, 1}, false, true);
+        EXPECT(reader.ring().sequence() >= 1);
+        while (reader.ring().sequence() < 4)
+            if (!one(reader)) spin_pause();
+        EXPECT(reader.ring().lost_messages() == 0);
+    });
+}
+
 void waits_for_the_dead() {
     FrameStage stage;
     FrameWriter &writer = FrameStage::writer(0);
@@ -508,6 +535,8 @@ const std::vector<Scenario> &frame_scenarios() {
         {"frames_wait_join", "it joins while buffers are reused", waits_for_a_newcomer<1>, true},
         {"frames_wait_late", "and when all of them were used before", waits_for_a_newcomer<2>, true},
         {"frames_wait_last", "and when it begins with the newest frame", waits_for_a_newcomer<2, Start::From::last>, true},
+        {"frames_wait_start", "the publication sleeps while it looks for its start", room_when_it_has_a_start},
+        {"frames_wait_again", "and when another was in its slot", waits_for_a_successor, true},
         {"frames_wait_dead", "it dies", waits_for_the_dead, true, true},
         {"frames_wait_killed", "the publication dies", waiting_outlives_the_writer, true},
         {"frames_killed", "the publication is killed, another goes on", killed_writer, true},

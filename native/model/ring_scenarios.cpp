@@ -355,12 +355,45 @@ void newcomer_has_no_lag() { // its slot's position is its own before anybody as
     World::thread([&writer] { EXPECT(writer.ring().lag() == 0); });
 }
 
-void killed_at_the_lap() { // the successor overwrites the dead publication's claim without claiming it again
+// The circle is full, and the reader is at 64, which the claim spares so far. The next message comes to 256: the 0 and the number
+// behind it overwrite the header of the frame that the reader comes to.
+void fill_up(RingWriter &writer, RingReader &reader) {
+    Got got;
+    send(writer, 0);
+    EXPECT(got.one(reader) && reader.position() == 64);
+    for (uint64_t i = 1; i < 4; ++i) send(writer, i);
+    EXPECT(writer.ring().control().claimed.value.relaxed() < 256 + 64);
+}
+void reads_two(RingReader &reader) {
+    World::thread([&reader] {
+        Got got;
+        for (int turn = 0; turn < 2; ++turn) got.one(reader);
+        EXPECT(got.total + reader.lost_messages() + 1 == reader.sequence());
+    });
+}
+
+void claimed_before_it_is_written() {
+    RingStage stage;
+    RingReader &reader = RingStage::reader(1);
+    RingWriter &writer = RingStage::writer(0);
+    fill_up(writer, reader);
+    World::thread([&writer] { send(writer, 4); });
+    reads_two(reader);
+}
+
+// Another publication follows one that has claimed bytes: it overwrites them under that claim, without claiming them again.
+template <bool killed> void followed_at_the_lap() {
     RingStage stage;
     RingReader &reader = RingStage::reader(2);
-    RingWriter &mortal = RingStage::writer(0);
-    for (uint64_t i = 0; i < 3; ++i) send(mortal, i);
-    World::thread([&mortal] { send(mortal, 3); }, true);
+    RingWriter &first = RingStage::writer(0);
+    fill_up(first, reader);
+    World::thread(
+        [&first] {
+            if (killed) return send(first, 4);
+            first.abort(first.reserve(8));
+            first.ring().detach();
+        },
+        killed);
     World::thread([] {
         try {
             auto &writer = *new RingWriter(RingStage::open(), nullptr);
@@ -369,11 +402,7 @@ void killed_at_the_lap() { // the successor overwrites the dead publication's cl
             EXPECT(error.code == Code::busy);
         }
     });
-    World::thread([&reader] {
-        Got got;
-        for (int turn = 0; turn < 2; ++turn) got.one(reader);
-        EXPECT(got.total + reader.lost_messages() == reader.sequence());
-    });
+    reads_two(reader);
 }
 
 // Until the stream has ended, asleep in between if a writer that goes wakes the reader. A look for the publication comes before
@@ -416,6 +445,7 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_flow", "a publication and a subscription within a lap", flow<2>},
         {"ring_lap", "the subscription is lapped and counts what it lost", flow<5>, true},
         {"ring_two_laps", "and lapped again", flow<9>, true},
+        {"ring_claims", "bytes are claimed before they are overwritten", claimed_before_it_is_written},
         {"ring_two_readers", "each gets everything", two_readers, true},
         {"ring_long_messages", "several words, whole or not at all", long_messages_wrap, true},
         {"ring_pad", "a pad fills the end of the circle", pad_at_the_end},
@@ -435,7 +465,8 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_one_writer", "of two publications at most one is let in", at_most_one_writes},
         {"ring_killed", "the publication is killed, another goes on", killed_and_followed<1, 1>, true},
         {"ring_killed_lap", "and laps its readers", killed_and_followed<2, 3>, true},
-        {"ring_killed_at_lap", "as it overwrites", killed_at_the_lap, true},
+        {"ring_killed_at_lap", "as it overwrites", followed_at_the_lap<true>, true},
+        {"ring_followed_at_lap", "it gives up what it claimed and leaves", followed_at_the_lap<false>, true},
         {"ring_killed_batch", "killed within a batch", batch_killed},
         {"ring_dead_reader", "its slot is given to the next", slot_of_a_dead_reader, true},
         {"ring_dead_uncounted", "and it is not counted", dead_reader_is_not_counted},

@@ -22,9 +22,17 @@ class FrameReader {
     // `waits`: whether publications wait until it has received a frame before they reuse its buffer, as waits_* say.
     FrameReader(std::shared_ptr<FramePool> pool, Start start, bool conflate, uint32_t waits = waits_never)
         : pool_(std::move(pool)), ring_(
-                                      pool_->ring(), start, conflate, [this, waits] { sit_down(waits); },
-                                      [this, waits](RingReader &ring, uint64_t count) { go_back(ring, count, waits); }),
-          held_(pool_->geometry().buffers), waits_(waits) {}
+                                      pool_->ring(), start, conflate,
+                                      [this, waits] {
+                                          // Below every start: a publication that waits for this subscription waits for all
+                                          // frames until it has one.
+                                          pool_->ring()->me().reader.position.relaxed(pool_->ring()->geometry().start_position);
+                                          sit_down(waits);
+                                      },
+                                      [this](RingReader &ring, uint64_t count) { go_back(ring, count); }),
+          held_(pool_->geometry().buffers), waits_(waits) {
+        if (waits != waits_never) event_notify(pool_->room()); // a publication may sleep because there was no start yet
+    }
     // In a forked child: a slot of its own; the leases stay its parent's.
     void rejoin() {
         ring_.rejoin([this] { sit_down(waits_); });
@@ -49,7 +57,8 @@ class FrameReader {
                 ring_.received(frame.message);
                 return true;
             }
-            ring_.missed(frame.message);
+            // A frame of the past may be recycled by a publication that looked for subscriptions before this one came.
+            if (waits_ == waits_never || sequence >= future_) ring_.missed(frame.message);
             if (waits_ != waits_never) event_notify(pool_->room());
         }
         return false;
@@ -166,28 +175,24 @@ class FrameReader {
         pool_->take_over(pool_->ring()->mine());
         if (waits == waits_never) return;
         pool_->ring()->me().identity.waits.relaxed(waits);
-        // SYNC 32: pairs with FramePool::received; forbids looking for the end of the stream before this subscription is visible:
-        // a publication could reuse the buffer of a frame that comes behind that end
+        // SYNC 32: pairs with FramePool::received; forbids looking for the newest frame and the end of the stream before this
+        // subscription is visible: a publication could reuse the buffer of a frame that comes behind them
         full_fence();
     }
 
     // To the newest `count` frames, or to those whose buffers were not recycled, without one that is missing between.
-    void go_back(RingReader &ring, uint64_t count, uint32_t waits) const {
+    void go_back(RingReader &ring, uint64_t count) {
         std::vector<uint64_t> positions(std::min<uint64_t>(count, pool_->geometry().buffers));
-        bool placed = false;
         for (uint32_t turn = 0; turn < turns_max; ++turn) {
             Message newest;
             uint64_t number = 0;
             if (!ring.newest(newest, number)) break; // there is none yet, or a lap came in between
             const uint64_t kept = find_kept(number, positions);
             if (kept == 0 || !ring.go_to(positions[kept - 1], number - (kept - 1))) continue;
-            // SYNC 32: pairs with FramePool::received; forbids looking for a newer frame before the start is visible: a
-            // publication that has published one since could reuse the buffer of the one that is taken for the newest
-            full_fence();
-            placed = true;
-            if (waits == waits_never || ring.is_newest(newest.position)) return;
+            future_ = number + 1;
+            return;
         }
-        if (!placed) ring.go_to_end();
+        ring.go_to_end();
     }
     // Where the notes of frame `number` and those before it are, newest first, as far as all of them are kept; how many.
     uint64_t find_kept(uint64_t number, std::vector<uint64_t> &positions) const {
@@ -232,6 +237,7 @@ class FrameReader {
     RingReader ring_;
     std::vector<uint32_t> held_; // leases of each buffer through this reader
     uint32_t leases_ = 0;        // buffers held
+    uint64_t future_ = 0;        // the first frame behind those that were there as it came
     const uint32_t waits_;
     Frame next_; // for the recorder, leased while held_back_
     bool held_back_ = false;

@@ -115,8 +115,6 @@ class RingReader {
         return frame_type(word0) == static_cast<uint16_t>(FrameType::data);
     }
 
-    bool is_newest(uint64_t position) const { return ring_->control().writer.newest.relaxed() == position; }
-
     // Whether the bytes read from `position` on, before this call, are whole.
     bool intact(uint64_t position) const {
         // SYNC 10: pairs with RingWriter::claim, RingWriter::join; forbids looking at `claimed` before the bytes were read: they
