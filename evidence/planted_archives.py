@@ -86,8 +86,7 @@ _kept: list[Any] = []
 
 
 def _readers_skip_the_continuity_check() -> None:
-    from penstock.record import archive_reading
-    from penstock.record.read import scan
+    from penstock.record.read import archive_reading, scan
 
     class Loose(scan.Scanner):
         def __init__(self, segments: list[tuple[str, str]], *options: Any, **named: Any) -> None:
@@ -105,8 +104,7 @@ def _readers_skip_the_continuity_check() -> None:
 
 
 def _readers_do_not_look_where_a_recording_begins() -> None:
-    from penstock.record import archive_reading
-    from penstock.record.read import reading
+    from penstock.record.read import archive_reading, reading
 
     def segments_for(folder: Any, begins: int, start: int, end: int) -> Any:
         return reading.Needed([(str(s.data), str(s.index)) for s in folder.segments() if s.base < end], None, 0)

@@ -17,7 +17,6 @@ from penstock.channels.options import callback, flag, more_than_zero, whole
 from penstock.channels.registry import kind_names
 from penstock.channels.wildcards import is_pattern
 from penstock.errors import Invalid
-from penstock.record.archive_reading import ArchiveReading
 from penstock.record.format.archive_folder import IDENTITY
 from penstock.record.format.remote import RemoteArchive, verify_there
 from penstock.record.format.types import Recorder
@@ -28,6 +27,7 @@ from penstock.record.keep import repair as repairing
 from penstock.record.keep import verify as verification
 from penstock.record.keep.consumers import Consumer
 from penstock.record.keep.push import Pushed
+from penstock.record.read.archive_reading import ArchiveReading
 from penstock.record.read.scan import FOR_EVER
 from penstock.record.write import append as appending
 from penstock.record.write import asking, retention
@@ -37,7 +37,7 @@ from penstock.record.write.connector import Channels
 from penstock.record.write.recorder import SEGMENT_LENGTH, ThreadRecorder
 from penstock.record.write.retention import Expired, Limits, Retention
 from penstock.record.write.track import Track, WaitingTrack, nothing_comes
-from penstock.record.write.tracks import Wanted, any_subscription
+from penstock.record.write.tracks import Tracks, Wanted, any_subscription
 from penstock.util import moments
 from penstock.util.clock import Clock
 from penstock.util.durable import own_errors
@@ -57,6 +57,7 @@ class Archive(ArchiveReading):
         if word in (FAKE, *kind_names()) and not os.path.exists(path):
             raise Invalid(f"{path} is a channel: give an archive's folder (./{path} if it has that name)")
         super().__init__(path, connector=Channels(), create=create, clock=clock)
+        self._tracks = Tracks(self._files, self._listing, self._connector, self._clock)
 
     # ---- writing ----
 

@@ -32,7 +32,6 @@ from penstock.record.read.playing import Played
 from penstock.record.read.reading import changes, segments_for
 from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
 from penstock.record.read.watch import Watch
-from penstock.record.write.tracks import Tracks
 from penstock.util.clock import Clock, SystemClock
 from penstock.util.durable import own_errors
 from penstock.util.extras import explain_missing
@@ -66,7 +65,6 @@ class ArchiveReading(Strict):
             else RemoteArchive(place)
         )
         self._listing = Listing(self._files)
-        self._tracks = Tracks(self._files, self._listing, connector, self._clock)
 
     @property
     def path(self) -> Path:
