@@ -204,7 +204,8 @@ def _python_killer(name: str) -> str:
     """The tests that notice the bug, or nothing. A race shows in some runs only: it has several."""
     command = [sys.executable, "-m", "evidence.planted", name]
     for _ in range(TRIES):
-        if ended(command, patience(HANGS)) in (1, None):  # a test that hangs is noticed, too
+        status = ended(command, patience(HANGS))
+        if status is None or status == 1 or status < 0:  # a test that hangs or crashes notices the bug, too
             return PYTHON_BUGS[name].room
     return ""
 
