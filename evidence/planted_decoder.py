@@ -137,7 +137,7 @@ def _what_is_not_complete_is_done() -> None:
     rows.holes = lambda scanner, segments, planned: []
 
 
-def _one_damaged_stream_stops_all() -> None:
+def _one_failed_stream_stops_all() -> None:
     from penstock.spark import tasks
 
     def run(task: dict[str, Any]) -> dict[str, Any]:
@@ -200,8 +200,8 @@ BUGS: dict[str, Planted] = {
     "what is not complete is done": Planted(
         _what_is_not_complete_is_done, (f"{TABLES}::test_a_message_in_progress_where_a_recording_ends_is_not_lost",)
     ),
-    "one damaged stream stops all": Planted(
-        _one_damaged_stream_stops_all, (f"{TABLES}::test_one_damaged_stream_stops_no_other",)
+    "one failed stream stops all": Planted(
+        _one_failed_stream_stops_all, (f"{TABLES}::test_a_stream_whose_task_fails_stops_no_other",)
     ),
     "numbers that JSON lacks become null": Planted(
         _numbers_that_json_lacks_become_null, (f"{VALUES}::test_json_has_no_such_numbers",)

@@ -16,7 +16,7 @@ import penstock
 from penstock import codecs, columns
 from penstock._native import core
 from penstock.record.read import rows as making
-from penstock.spark import books, pipeline, tables
+from penstock.spark import books, pipeline, tables, tasks
 
 ROUNDS = 200 if LONG else 12
 
@@ -216,6 +216,25 @@ def test_one_damaged_stream_stops_no_other(archive, tmp_path):
     segment.data.write_bytes(good)
     assert pipeline.run(None, archive.path, tmp_path / "t").rows == 0, "the tables have the range, with a gap"
     assert pipeline.run(None, archive.path, tmp_path / "fresh").rows == 300
+
+
+def test_a_stream_whose_task_fails_stops_no_other(archive, tmp_path, monkeypatch):
+    for name in ("log:a", "log:bad", "log:z"):
+        send(name, "json", [b'{"v":%d}' % i for i in range(100)], archive)
+    plain = tasks._write_range
+
+    def fail(task):
+        if task["stream"] == "log:bad":
+            raise penstock.Corrupt("log:bad: an error of this stream alone")
+        return plain(task)
+
+    monkeypatch.setattr(tasks, "_write_range", fail)
+    with pytest.raises(penstock.Corrupt, match="log:bad"):
+        pipeline.run(None, archive.path, tmp_path / "t")
+    for name in ("log:a", "log:z"):
+        assert both(tmp_path / "t", name)["v"].to_pylist() == list(range(100))
+    monkeypatch.undo()
+    assert pipeline.run(None, archive.path, tmp_path / "t").rows == 100
 
 
 def test_files_of_others_are_never_read_or_deleted(archive, tmp_path):
