@@ -63,7 +63,7 @@ NATIVE_BUGS = (
     ),
     NativeBug(
         "a take that allocates between the look and the copy",
-        "SyncMember::take",
+        "SyncMember::consume",
         "const auto [sender, type] = reader.texts();",
         "if (PLANTED) made = empty_tuple(); $0",
         (f"{INSIDE}[try_recv]",),

@@ -93,7 +93,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     writer = std::make_unique<FrameWriter>(open(), nullptr);
                     break;
                 case 7: {
-                    const Run run = reader.cell_run(buffer);
+                    const FrameBlock run = reader.cell_run(buffer);
                     if (run.length != 0 && run.length != reader.cell()) __builtin_trap();
                     writer->pool().reap_leases();
                     writer->pool().leased_count();

@@ -43,7 +43,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     writer.offer(payload, what >> 3);
                     break;
                 case 4: {
-                    Sending sending{payload, 100};
+                    PendingSend sending{payload, 100};
                     for (int i = 0; i < 4 && !writer.send_some(sending); ++i) {
                     }
                     writer.give_up(sending);
@@ -52,7 +52,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                 case 5:
                 case 6:
                     for (int i = 0; i < 8; ++i) {
-                        const Message *message = reader.look();
+                        const Message *message = reader.peek();
                         if (message == nullptr) break;
                         for (size_t byte = 0; byte < message->length; ++byte) sum += message->data[byte];
                         reader.take();
@@ -60,7 +60,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     break;
                 default: {
                     reader.unblock();
-                    const Run run = reader.run(1 << 12);
+                    const FrameBlock run = reader.run(1 << 12);
                     for (uint64_t byte = 0; byte < run.length; ++byte) sum += run.data[byte];
                     break;
                 }
@@ -68,8 +68,8 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
             } catch (const Error &) {
             }
         }
-        reader.log().abandon(); // the lock may be anybody's now: do not wait for it
-        writer.log().abandon();
+        reader.log().crash_for_test(); // the lock may be anybody's now: do not wait for it
+        writer.log().crash_for_test();
     } catch (const Error &) {
     }
     if (sum == 0x5bd1e995) std::abort(); // the bytes are really read

@@ -85,7 +85,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     }
                     break;
                 case 7: {
-                    const Piece pieces[] = {{payload, 0}, {payload, 20}, {payload, 0}};
+                    const IoVec pieces[] = {{payload, 0}, {payload, 20}, {payload, 0}};
                     push->write_many(pieces, 3);
                     push->outgoing().lag();
                     push->outgoing().waiting();

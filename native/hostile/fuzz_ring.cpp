@@ -46,14 +46,14 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     break;
                 case 4:
                     for (int i = 0; i < 20; ++i) {
-                        const Message *message = reader.look();
+                        const Message *message = reader.peek();
                         if (message == nullptr) break;
                         if (message->length > sizeof out) __builtin_trap();
                         if (reader.copy(out, *message)) reader.take();
                     }
                     break;
                 case 5: {
-                    const Run run = reader.run(1 << 12, buffer);
+                    const FrameBlock run = reader.run(1 << 12, buffer);
                     if (run.length > 1 << 12) __builtin_trap();
                     break;
                 }
@@ -62,7 +62,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     writer = std::make_unique<RingWriter>(open(), nullptr);
                     break;
                 case 7: {
-                    const Piece pieces[] = {{payload, 0}, {payload, 20}, {payload, 0}};
+                    const IoVec pieces[] = {{payload, 0}, {payload, 20}, {payload, 0}};
                     writer->offer_many(pieces, 3);
                     writer->ring().readers();
                     writer->ring().lag();

@@ -36,34 +36,34 @@ void publish(const Channel &channel, std::mt19937_64 &random, Clock::time_point 
             auto writer = channel.writer();
             for (int i = 0; i < 200 && Clock::now() < until; ++i)
                 guarded(tally, [&] {
-                    Reservation place;
+                    ClaimedRange range;
                     const auto length = static_cast<uint32_t>(random() % 16'000);
                     switch (random() % 4) {
                     case 0:
                         writer->offer(bytes.data(), length);
                         break;
                     case 1: {
-                        Piece pieces[4];
+                        IoVec pieces[4];
                         for (auto &piece : pieces) piece = {bytes.data(), random() % 500};
                         writer->offer_many(pieces, 4);
                         break;
                     }
                     case 2:
-                        if (writer->reserve(length, writer->open_index(), place)) {
-                            std::memset(place.payload, 1, length);
-                            if (random() % 2) writer->commit(place);
-                            else writer->abort(place);
+                        if (writer->claim(length, writer->open_index(), range)) {
+                            std::memset(range.payload, 1, length);
+                            if (random() % 2) writer->commit(range);
+                            else writer->abort(range);
                         }
                         break;
                     default: {
-                        Sending sending{bytes.data(), 20'000};
+                        PendingSend sending{bytes.data(), 20'000};
                         for (int part = 0; part < 3 && !writer->send_some(sending); ++part) {
                         }
                         writer->give_up(sending);
                     }
                     }
                 });
-            writer->log().abandon();
+            writer->log().crash_for_test();
         });
 }
 
@@ -75,20 +75,20 @@ void subscribe(const Channel &channel, std::mt19937_64 &random, Clock::time_poin
             for (int i = 0; i < 500 && Clock::now() < until; ++i)
                 guarded(tally, [&] {
                     if (random() % 8 == 0) {
-                        const Run run = reader->run(1 << 16);
+                        const FrameBlock run = reader->run(1 << 16);
                         for (uint64_t b = 0; b < run.length; b += 8) sum += run.data[b];
                         reader->take_run(run);
                         return;
                     }
-                    const Message *message = reader->look();
+                    const Message *message = reader->peek();
                     if (message == nullptr) {
                         reader->unblock();
                         return;
                     }
                     for (size_t b = 0; b < message->length; ++b) sum += message->data[b];
-                    reader->take();
+                    reader->consume();
                 });
-            reader->log().abandon();
+            reader->log().crash_for_test();
         });
 }
 
@@ -100,7 +100,7 @@ void publish(const RingChannel &channel, std::mt19937_64 &random, Clock::time_po
             for (int i = 0; i < 500 && Clock::now() < until; ++i)
                 guarded(tally, [&] {
                     if (random() % 4 == 0) {
-                        Piece pieces[4];
+                        IoVec pieces[4];
                         for (auto &piece : pieces) piece = {bytes.data(), random() % 500};
                         writer->offer_many(pieces, 4);
                     } else {
@@ -122,9 +122,9 @@ void subscribe(const RingChannel &channel, std::mt19937_64 &random, Clock::time_
                         reader.run(1 << 15, buffer);
                         return;
                     }
-                    const Message *message = reader.look();
+                    const Message *message = reader.peek();
                     if (message != nullptr && message->length <= bytes.size() && reader.copy(bytes.data(), *message))
-                        reader.take();
+                        reader.consume();
                 });
         });
 }
@@ -156,7 +156,7 @@ void subscribe(const FrameChannel &channel, std::mt19937_64 &random, Clock::time
                         return;
                     }
                     Frame frame;
-                    if (!(random() % 4 == 0 ? reader->newest(frame) : reader->take(frame))) return;
+                    if (!(random() % 4 == 0 ? reader->newest(frame) : reader->consume(frame))) return;
                     volatile uint8_t sum = 0;
                     for (uint64_t b = 0; b < channel.geometry.frame_bytes; ++b) sum = static_cast<uint8_t>(sum + frame.data[b]);
                     reader->give_back(frame.note.buffer);
@@ -172,7 +172,7 @@ void publish(const PipeChannel &channel, std::mt19937_64 &random, Clock::time_po
             for (int i = 0; i < 500 && Clock::now() < until; ++i)
                 guarded(tally, [&] {
                     if (random() % 4 == 0) {
-                        Piece pieces[4];
+                        IoVec pieces[4];
                         for (auto &piece : pieces) piece = {bytes.data(), random() % 500};
                         push->write_many(pieces, 4);
                     } else {
@@ -180,7 +180,7 @@ void publish(const PipeChannel &channel, std::mt19937_64 &random, Clock::time_po
                     }
                     if (random() % 16 == 0) push->repair();
                 });
-            push->abandon();
+            push->crash_for_test();
         });
 }
 
@@ -197,7 +197,7 @@ void subscribe(const PipeChannel &channel, std::mt19937_64 &random, Clock::time_
             for (int i = 0; i < 500 && Clock::now() < until; ++i)
                 guarded(tally, [&] {
                     if (records) {
-                        const Run run = tap.run(1 << 15);
+                        const FrameBlock run = tap.run(1 << 15);
                         for (uint64_t b = 0; b < run.length; b += 8) sum += run.data[b];
                         tap.acknowledge(run);
                     } else if (random() % 8 == 0) {
@@ -213,7 +213,7 @@ void subscribe(const PipeChannel &channel, std::mt19937_64 &random, Clock::time_
                     }
                     peer->acknowledge();
                 });
-            peer->abandon();
+            peer->crash_for_test();
         });
 }
 

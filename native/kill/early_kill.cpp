@@ -44,14 +44,14 @@ struct LogCase {
         LogWriter writer(std::make_shared<TermLog>(fd, "early", map), false, nullptr);
         return exchange(
             5 * whole->geometry().term_length, [&](const void *data, size_t size) { return writer.offer(data, size) != no_room; },
-            [&] { return reader.look(); },
+            [&] { return reader.peek(); },
             [&] {
-                reader.take();
+                reader.consume();
                 reader.show_position();
             });
     }
     template <class Offer, class Look, class Take>
-    static std::string exchange(uint64_t bytes, Offer &&offer, Look &&look, Take &&take) {
+    static std::string exchange(uint64_t bytes, Offer &&offer, Look &&peek, Take &&consume) {
         std::vector<uint8_t> body(3000);
         for (uint64_t done = 0, number = 0; done < bytes; done += body.size(), ++number) {
             std::memcpy(body.data(), &number, sizeof number);
@@ -59,14 +59,14 @@ struct LogCase {
             for (int i = 0; i < 1000 && !(sent = offer(body.data(), body.size())); ++i)
                 usleep(100); // the dead are found once a ms
             if (!sent) return "a living publication never finds room";
-            const Message *message = look();
+            const Message *message = peek();
             if (message == nullptr) return "message " + std::to_string(number) + " is missing";
             uint64_t found;
             std::memcpy(&found, message->data, sizeof found);
             if (found != number || message->length != body.size()) return "message " + std::to_string(found) + " came instead";
-            take();
+            consume();
         }
-        return look() == nullptr ? "" : "there is a message that nobody sent";
+        return peek() == nullptr ? "" : "there is a message that nobody sent";
     }
 };
 
@@ -98,7 +98,7 @@ struct RingCase {
                 writer.offer(data, size);
                 return true;
             },
-            [&] { return reader.look(); }, [&] { reader.take(); });
+            [&] { return reader.peek(); }, [&] { reader.consume(); });
         return wrong.empty() && reader.lost_messages() != 0 ? "messages were lost" : wrong;
     }
 };

@@ -97,11 +97,11 @@ const Operation operations[] = {
     {"subscribe to frames", 0, [](Hands &) {}, make_reader},
     {"take frames, give back", 0, make_reader,
      [](Hands &h) {
-         while (h.reader->take(h.frame)) h.reader->give_back(h.frame.note.buffer);
+         while (h.reader->consume(h.frame)) h.reader->give_back(h.frame.note.buffer);
      }},
     {"hold frames", 0, make_reader,
      [](Hands &h) {
-         h.reader->take(h.frame);
+         h.reader->consume(h.frame);
          h.reader->newest(h.other);
      }},
     {"record pixels", 0, make_reader,
@@ -113,7 +113,7 @@ const Operation operations[] = {
     {"unsubscribe from frames", 0,
      [](Hands &h) {
          make_reader(h);
-         h.reader->take(h.frame);
+         h.reader->consume(h.frame);
      },
      [](Hands &h) {
          if (h.frame.data != nullptr) h.reader->give_back(h.frame.note.buffer);
@@ -137,7 +137,7 @@ std::string go_on(const FrameChannel &channel, FrameReader &reader, Frame *held,
                   bool waited = false) {
     Frame frame;
     auto read = [&]() -> std::string {
-        while (reader.take(frame)) {
+        while (reader.consume(frame)) {
             const std::string wrong = misspelt(frame);
             reader.give_back(frame.note.buffer);
             if (!wrong.empty()) return wrong;
@@ -197,8 +197,8 @@ void examine(const Operation &op, const Case &at, uint64_t kills, std::mt19937_6
         const bool waited = random() % 2 == 0;
         auto reader = channel.reader({Start::From::position, begun}, false, waited);
         Frame held;
-        bool holds = random() % 2 == 0 && reader->take(held);
-        for (Frame other; waited && reader->take(other);) { // then there is room, and what comes is kept for it
+        bool holds = random() % 2 == 0 && reader->consume(held);
+        for (Frame other; waited && reader->consume(other);) { // then there is room, and what comes is kept for it
             if (holds) reader->give_back(held.note.buffer);
             held = other;
             holds = true;

@@ -59,7 +59,7 @@ struct Hands {
     const Case &at;
     std::shared_ptr<LogWriter> writer;
     std::shared_ptr<LogReader> reader;
-    Reservation place;
+    ClaimedRange range;
     std::vector<uint8_t> buffer;
     void make_writer() { writer = channel.writer(at.exclusive); }
     void make_reader() { reader = channel.reader({Start::From::earliest, 0}); }
@@ -84,7 +84,7 @@ struct Operation {
 void dig_hole(Hands &h) { // a hole left by a publication that died between its claim and the note of it
     auto dead = h.channel.writer();
     dead->log().control().tail.value.add(128);
-    dead->log().abandon();
+    dead->log().crash_for_test();
 }
 
 const Operation operations[] = {
@@ -101,27 +101,26 @@ const Operation operations[] = {
          for (uint32_t i = 0; i < 3; ++i) spell(h.buffer.data() + i * h.at.length, victim, i, h.at.length);
      },
      [](Hands &h) {
-         Piece pieces[3];
+         IoVec pieces[3];
          for (uint32_t i = 0; i < 3; ++i) pieces[i] = {h.buffer.data() + i * h.at.length, h.at.length};
          h.writer->offer_many(pieces, 3);
      }},
-    {"claim", [](Hands &h) { h.make_writer(); },
-     [](Hands &h) { h.writer->reserve(h.at.length, h.writer->open_index(), h.place); }},
+    {"claim", [](Hands &h) { h.make_writer(); }, [](Hands &h) { h.writer->claim(h.at.length, h.writer->open_index(), h.range); }},
     {"commit",
      [](Hands &h) {
          h.make_writer();
-         if (h.writer->reserve(h.at.length, h.writer->open_index(), h.place)) spell(h.place.payload, victim, 0, h.at.length);
+         if (h.writer->claim(h.at.length, h.writer->open_index(), h.range)) spell(h.range.payload, victim, 0, h.at.length);
      },
      [](Hands &h) {
-         if (h.place.payload != nullptr) h.writer->commit(h.place);
+         if (h.range.payload != nullptr) h.writer->commit(h.range);
      }},
     {"abort",
      [](Hands &h) {
          h.make_writer();
-         h.writer->reserve(h.at.length, h.writer->open_index(), h.place);
+         h.writer->claim(h.at.length, h.writer->open_index(), h.range);
      },
      [](Hands &h) {
-         if (h.place.payload != nullptr) h.writer->abort(h.place);
+         if (h.range.payload != nullptr) h.writer->abort(h.range);
      }},
     {"fragments",
      [](Hands &h) {
@@ -129,7 +128,7 @@ const Operation operations[] = {
          h.message(0, h.writer->payload_max() + 500);
      },
      [](Hands &h) {
-         Sending sending{h.buffer.data(), h.buffer.size()};
+         PendingSend sending{h.buffer.data(), h.buffer.size()};
          h.writer->send_some(sending);
      }},
     {"attach a publication", [](Hands &) {}, [](Hands &h) { h.make_writer(); }},
@@ -163,22 +162,22 @@ const Operation operations[] = {
      }},
     {"read", [](Hands &h) { h.make_reader(); },
      [](Hands &h) {
-         while (h.reader->look() != nullptr) h.reader->take();
+         while (h.reader->peek() != nullptr) h.reader->consume();
          h.reader->show_position();
      }},
     {"fill a hole",
      [](Hands &h) {
          dig_hole(h);
          h.make_reader();
-         while (h.reader->look() != nullptr) h.reader->take();
+         while (h.reader->peek() != nullptr) h.reader->consume();
      },
      [](Hands &h) { h.reader->unblock(); }},
     {"free the dead's slots",
      [](Hands &h) {
          auto dead = h.channel.writer();
-         Reservation open;
-         dead->reserve(64, dead->open_index(), open);
-         dead->log().abandon();
+         ClaimedRange open;
+         dead->claim(64, dead->open_index(), open);
+         dead->log().crash_for_test();
          h.make_reader();
      },
      [](Hands &h) { h.reader->log().reap(); }},
@@ -193,7 +192,7 @@ struct Seen {
 
 void read_on(LogReader &reader, Seen &seen) {
     for (int quiet = 0; quiet < 200 && seen.wrong.empty();) {
-        const Message *message = reader.look();
+        const Message *message = reader.peek();
         if (message == nullptr) {
             if (!reader.stalled()) return;
             if (reader.unblock()) continue;
@@ -208,7 +207,7 @@ void read_on(LogReader &reader, Seen &seen) {
             seen.wrong = "writer " + std::to_string(word.writer) + ": message " + std::to_string(word.number) + " instead of " +
                          std::to_string(seen.next[word.writer]);
         else ++seen.next[word.writer];
-        reader.take();
+        reader.consume();
     }
 }
 
@@ -277,26 +276,26 @@ void lay_out(LogWriter &writer, LogReader &reader, const Case &at) {
     static const std::vector<uint8_t> filler(12'000);
     uint32_t number = 0;
     while (want != 0 && writer.log().tail() - at.start + 13'000 < want) {
-        Reservation place;
-        CHECK(writer.reserve(12'000, 0, place));
-        writer.abort(place); // padding
+        ClaimedRange range;
+        CHECK(writer.claim(12'000, 0, range));
+        writer.abort(range); // padding
     }
     if (want != 0) {
         const uint64_t left = want - (writer.log().tail() - at.start) - messages_before * 96;
-        Reservation place;
-        CHECK(writer.reserve(static_cast<uint32_t>(left - header_length), 0, place));
-        writer.abort(place);
+        ClaimedRange range;
+        CHECK(writer.claim(static_cast<uint32_t>(left - header_length), 0, range));
+        writer.abort(range);
     }
     for (; number < messages_before; ++number) {
         spell(text, before, number, sizeof text);
         CHECK(writer.offer(text, sizeof text) != no_room);
     }
     if (at.full) { // the window is used up
-        Reservation place;
-        while (writer.reserve(96 - header_length, 0, place)) writer.abort(place);
+        ClaimedRange range;
+        while (writer.claim(96 - header_length, 0, range)) writer.abort(range);
     }
     if (want != 0) { // over the padding, to the first message: so the next claim must make room, and finds some
-        reader.look();
+        reader.peek();
         reader.show_position();
     }
 }

@@ -36,7 +36,7 @@ struct Hands {
     const PipeChannel &channel;
     const Case &at;
     std::shared_ptr<PipePeer> peer, other;
-    Reservation room;
+    ClaimedRange room;
     std::vector<uint8_t> text;
     void push(WhenFull when_full = WhenFull::wait) {
         peer = channel.peer(PeerRole::push, when_full);
@@ -50,7 +50,7 @@ struct Hands {
         text = spell(victim, number, at.length);
         peer->write(text.data(), text.size());
     }
-    void take(int count) {
+    void consume(int count) {
         for (int i = 0; i < count && peer->peek() != nullptr; ++i) peer->consume();
     }
 };
@@ -80,7 +80,7 @@ const Operation operations[] = {
          }
      },
      [](Hands &h) {
-         Piece pieces[3];
+         IoVec pieces[3];
          const size_t each = h.text.size() / 3;
          for (size_t i = 0; i < 3; ++i) pieces[i] = {h.text.data() + i * each, each};
          h.peer->write_many(pieces, 3);
@@ -122,15 +122,15 @@ const Operation operations[] = {
     {"leave a pull with messages in hand",
      [](Hands &h) {
          h.pull();
-         h.take(2);
+         h.consume(2);
      },
      [](Hands &h) { h.peer->detach(); }},
-    {"take", [](Hands &h) { h.pull(); }, [](Hands &h) { h.take(2); }},
+    {"take", [](Hands &h) { h.pull(); }, [](Hands &h) { h.consume(2); }},
     {"take and acknowledge", [](Hands &h) { h.pull(); },
      [](Hands &h) {
-         h.take(1);
+         h.consume(1);
          h.peer->acknowledge();
-         h.take(1);
+         h.consume(1);
          h.peer->acknowledge();
      },
      2},
@@ -143,7 +143,7 @@ const Operation operations[] = {
      },
      [](Hands &h) {
          h.peer->repair();
-         h.take(1);
+         h.consume(1);
      }},
     {"begin when relieved",
      [](Hands &h) {
@@ -151,7 +151,7 @@ const Operation operations[] = {
          h.pull();
          h.peer->peek();
          h.peer->repair();
-         h.take(1);
+         h.consume(1);
      },
      [](Hands &h) { h.other->peek(); }},
     {"look after the dead",
@@ -160,7 +160,7 @@ const Operation operations[] = {
          h.other->peek();
          h.other->consume();
          h.pull();
-         h.other->abandon();
+         h.other->crash_for_test();
      },
      [](Hands &h) { h.peer->repair(); }},
 };
@@ -216,7 +216,7 @@ std::string go_on(const PipeChannel &channel, const Operation &op) {
     try {
         while (all.size() + 3 < channel.geometry.peers) all.push_back(channel.peer(PeerRole::pull));
     } catch (const Error &error) {
-        return std::string("a place or a pipe is lost: ") + error.what();
+        return std::string("a range or a pipe is lost: ") + error.what();
     }
     return {};
 }

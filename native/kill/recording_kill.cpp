@@ -49,7 +49,7 @@ struct Plan {
         for (uint32_t i = 0; i < at.messages; ++i) {
             buffer.resize(sizeof(Proof) + random() % at.longest);
             fill(buffer.data(), 1, i, static_cast<uint32_t>(buffer.size()));
-            Sending sending{buffer.data(), buffer.size()};
+            PendingSend sending{buffer.data(), buffer.size()};
             CHECK(writer->send_some(sending));
         }
         header.term_length = static_cast<uint32_t>(T);

@@ -79,21 +79,21 @@ const Operation operations[] = {
          for (uint64_t i = 0; i < 2; ++i) spell(h.more[i], h.writer->sequence() + 1 + i, h.at.length);
      },
      [](Hands &h) {
-         const Piece pieces[] = {
+         const IoVec pieces[] = {
              {h.text.data(), h.text.size()}, {h.more[0].data(), h.more[0].size()}, {h.more[1].data(), h.more[1].size()}};
          h.writer->offer_many(pieces, 3);
      }},
     {"claim, commit", 1, make_writer,
      [](Hands &h) {
-         const Reservation place = h.writer->reserve(h.text.size());
-         copy_words_in(place.payload, h.text.data(), h.text.size());
-         h.writer->commit(place);
+         const ClaimedRange range = h.writer->claim(h.text.size());
+         copy_words_in(range.payload, h.text.data(), h.text.size());
+         h.writer->commit(range);
      }},
     {"claim, abort, publish", 1, make_writer,
      [](Hands &h) {
-         const Reservation place = h.writer->reserve(1000);
-         std::memset(place.payload, 0xee, 1000);
-         h.writer->abort(place);
+         const ClaimedRange range = h.writer->claim(1000);
+         std::memset(range.payload, 0xee, 1000);
+         h.writer->abort(range);
          h.send();
      }},
     {"attach publication, publish", 1, [](Hands &h) { spell(h.text, ~uint64_t{0}, h.at.length); },
@@ -109,8 +109,8 @@ const Operation operations[] = {
     {"receive", 0, [](Hands &h) { h.reader = h.channel.reader({Start::From::position, h.from}); },
      [](Hands &h) {
          uint8_t text[8192];
-         while (const Message *message = h.reader->look())
-             if (h.reader->copy(text, *message)) h.reader->take();
+         while (const Message *message = h.reader->peek())
+             if (h.reader->copy(text, *message)) h.reader->consume();
      }},
     {"record", 0, [](Hands &h) { h.reader = h.channel.reader({Start::From::position, h.from}); },
      [](Hands &h) {
@@ -147,11 +147,11 @@ uint64_t lay_out(const RingChannel &channel, const Case &at) {
 std::string go_on(const RingChannel &channel, RingReader &reader, uint64_t least, uint64_t most) {
     std::vector<uint8_t> text;
     auto read = [&]() -> std::string {
-        while (const Message *message = reader.look()) {
+        while (const Message *message = reader.peek()) {
             text.resize(message->length);
             if (!reader.copy(text.data(), *message)) continue;
             const uint64_t due = reader.sequence();
-            reader.take();
+            reader.consume();
             if (reader.sequence() != due + 1) return "the numbers do not go on";
             if (const std::string wrong = misspelt(text, due); !wrong.empty()) return wrong;
         }

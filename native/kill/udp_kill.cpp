@@ -159,7 +159,7 @@ class Holder {
           seat_(opened_.fd(), ground.path) {
         members_.attach(MemberRole::host, [] {});
     }
-    bool take() {
+    bool consume() {
         if (!seat_.try_take(lock_byte::writer)) return false;
         try {
             ReceiverOptions options;
@@ -176,7 +176,7 @@ class Holder {
         }
     }
     void take_surely() {
-        for (int tries = 0; !take(); ++tries) {
+        for (int tries = 0; !consume(); ++tries) {
             if (tries == 10'000) throw std::runtime_error("nobody can take the seat");
             usleep(100);
         }
@@ -223,7 +223,7 @@ class Holder {
     const Address from_{};
 
   public:
-    std::optional<HeldImages> images; // gone before all that it uses
+    std::optional<ImageSet> images; // gone before all that it uses
 };
 
 // A subscription that was there all along: each message once, in order, and whole.
@@ -234,12 +234,12 @@ class Reader {
         sessions.refresh();
     }
     void read() {
-        while (const Message *message = sessions.look()) {
+        while (const Message *message = sessions.peek()) {
             const int64_t due = next_[message->session]++;
             const Bytes right = spell(message->session, due, at_.length);
             if (message->length != right.size() || std::memcmp(message->data, right.data(), right.size()) != 0)
                 throw std::runtime_error("message " + std::to_string(due) + " is another or torn");
-            sessions.take();
+            sessions.consume();
         }
         sessions.show_positions();
     }
@@ -306,7 +306,7 @@ const Operation operations[] = {
      }},
     {"take over", [](Hands &h) { h.holder = std::make_unique<Holder>(h.ground); },
      [](Hands &h) {
-         h.holder->take();
+         h.holder->consume();
          if (h.holder->images) h.holder->turn();
      },
      true},
@@ -378,14 +378,14 @@ std::string recover(const Ground &ground, const Case &at) {
     LogReader reader(std::make_shared<TermLog>(file.fd(), ground.path), Start{Start::From::earliest, 0}, 0);
     bool first = true;
     for (int64_t due = 0;; ++due) {
-        const Message *message = reader.look();
+        const Message *message = reader.peek();
         if (message == nullptr) break;
         if (first && message->position != stream.join) std::memcpy(&due, message->data, sizeof due); // older ones may be gone
         first = false;
         const Bytes right = spell(7, due, at.length);
         if (message->length != right.size() || std::memcmp(message->data, right.data(), right.size()) != 0)
             return "message " + std::to_string(due) + " is another or torn";
-        reader.take();
+        reader.consume();
     }
     if (reader.position() != image->rebuilt())
         return "read up to " + std::to_string(reader.position()) + ", rebuilt is " + std::to_string(image->rebuilt());

@@ -122,7 +122,7 @@ void sleeps() { // one that sleeps is woken by the decision alone
             if (!still_open(Log::header(), "open")) break;
             event_sleep(event, expected, 1);
         }
-        EXPECT(become(early).look() == nullptr);
+        EXPECT(become(early).peek() == nullptr);
     });
 }
 
@@ -259,12 +259,12 @@ void ring_waits() {
             *new RingReader(std::make_shared<Ring>(std::move(early), Circle::mapping, whole), false, RingReader::Early{});
         EXPECT(reader.position() == begin);
         for (uint32_t i = 0; i < 2;) {
-            if (reader.look() == nullptr) {
+            if (reader.peek() == nullptr) {
                 spin_pause();
                 continue;
             }
-            EXPECT(reader.looked() == 7 + i);
-            reader.take();
+            EXPECT(reader.peeked() == 7 + i);
+            reader.consume();
             ++i;
         }
     });

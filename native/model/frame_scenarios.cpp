@@ -68,7 +68,7 @@ void expect_whole(const Frame &frame) {
 // Takes one frame, looks at it, gives it back.
 bool one(FrameReader &reader) {
     Frame frame;
-    if (!reader.take(frame)) return false;
+    if (!reader.consume(frame)) return false;
     expect_whole(frame);
     reader.give_back(frame.note.buffer);
     return true;
@@ -104,14 +104,14 @@ void held() { // a leased buffer does not change, for anything that the publicat
     FrameWriter &writer = FrameStage::writer(0);
     publish(writer);
     Frame &frame = *new Frame;
-    EXPECT(reader.take(frame));
+    EXPECT(reader.consume(frame));
     World::thread([&writer] {
         for (int i = 0; i < 2; ++i) publish_surely(writer);
     });
     World::thread([&reader, &frame] {
         expect_whole(frame);
         Frame other;
-        if (reader.take(other)) {
+        if (reader.consume(other)) {
             EXPECT(other.note.buffer != frame.note.buffer);
             expect_whole(other);
             reader.give_back(other.note.buffer);
@@ -140,7 +140,7 @@ void two_leases() { // a buffer that two lease is free when both have given it b
     publish(writer);
     for (FrameReader *reader : {&a, &b}) {
         auto *held = new Frame[2];
-        EXPECT(reader->take(held[0]) && reader->take(held[1]));
+        EXPECT(reader->consume(held[0]) && reader->consume(held[1]));
         World::thread([reader, held] {
             expect_whole(held[0]);
             reader->give_back(held[0].note.buffer);
@@ -183,7 +183,7 @@ void room_is_made() { // the publication sleeps until a lease is given back
     auto *held = new Frame[2];
     publish(writer);
     publish(writer);
-    EXPECT(reader.take(held[0]) && reader.take(held[1]));
+    EXPECT(reader.consume(held[0]) && reader.consume(held[1]));
     World::thread([&writer] { sleeps_for_room(writer); });
     World::thread([&reader, held] {
         expect_whole(held[1]);
@@ -197,11 +197,11 @@ void failed_lease_wakes() { // a subscription that sets a bit for a frame that i
     FrameReader &holder = FrameStage::reader(-1), &late = FrameStage::reader(1);
     for (int i = 0; i < 3; ++i) publish(writer);
     auto *frame = new Frame;
-    EXPECT(holder.take(*frame) && frame->sequence == 1); // frame 0 is gone; frame 2 is in its buffer
+    EXPECT(holder.consume(*frame) && frame->sequence == 1); // frame 0 is gone; frame 2 is in its buffer
     World::thread([&writer] { sleeps_for_room(writer); });
     World::thread([&late] {
         Frame other;
-        if (late.take(other)) EXPECT(other.sequence >= 1);
+        if (late.consume(other)) EXPECT(other.sequence >= 1);
     });
 }
 
@@ -254,7 +254,7 @@ void dead_readers_leases() {
     World::thread(
         [&reader] {
             Frame frame;
-            if (!reader.take(frame)) return;
+            if (!reader.consume(frame)) return;
             expect_whole(frame);
             reader.give_back(frame.note.buffer);
         },
@@ -295,11 +295,11 @@ void put_back() { // a buffer that was examined and found leased holds its frame
     World::thread([&writer, &recycled] { recycled = writer.take_buffer() != no_buffer; });
     World::thread([&a] {
         Frame frame;
-        if (a.take(frame)) expect_whole(frame);
+        if (a.consume(frame)) expect_whole(frame);
     });
     World::finally([&late, &recycled] {
         Frame frame;
-        EXPECT(late.take(frame) != recycled);
+        EXPECT(late.consume(frame) != recycled);
     });
 }
 
@@ -376,7 +376,7 @@ void waits_no_more() { // its handle is closed, and it keeps a frame
     publish(writer);
     publish(writer);
     auto *held = new Frame;
-    EXPECT(reader.take(*held));
+    EXPECT(reader.consume(*held));
     World::thread([&writer] { sleeps_for_room(writer); });
     World::thread([&reader, held] {
         reader.stop_waiting();
@@ -469,7 +469,7 @@ void killed_writer() { // the successor has every buffer that is not leased, and
     publishes(mortal, 2, true);
     World::thread([&reader] {
         Frame frame;
-        if (!reader.take(frame)) return;
+        if (!reader.consume(frame)) return;
         expect_whole(frame);
         one(reader);
         expect_whole(frame);

@@ -23,7 +23,7 @@ void nobody_is_dead_in_a_batch() { // run after run, with no fence between them
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
         const Word words[] = {{1, 0}, {1, 1}};
-        Piece pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
+        IoVec pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
         size_t done = 0;
         while (done < 2) done += writer.offer_many(pieces + done, 2 - done);
     });
@@ -55,8 +55,8 @@ void dead_seen_by_two() { // one reader fills the hole, the other walks over it
     World::thread([&] {
         Seen seen;
         for (int turn = 0; turn < 2; ++turn) {
-            const Message *message = one.look();
-            if (message != nullptr) seen.take(one, *message);
+            const Message *message = one.peek();
+            if (message != nullptr) seen.consume(one, *message);
             else one.unblock();
         }
         offer_surely(living, 2, 0);
@@ -65,8 +65,8 @@ void dead_seen_by_two() { // one reader fills the hole, the other walks over it
     World::thread([&] {
         Seen seen;
         while (seen.next[2] < 1) {
-            const Message *message = two.look();
-            if (message != nullptr) seen.take(two, *message);
+            const Message *message = two.peek();
+            if (message != nullptr) seen.consume(two, *message);
             else spin_pause();
         }
     });
@@ -127,11 +127,11 @@ void dead_open_claim() { // dies with a claim open behind which others have gone
     LogWriter &living = Stage::writer(1);
     World::thread(
         [&] {
-            Reservation place;
-            while (!mortal.reserve(sizeof(Word), mortal.open_index(), place)) spin_pause();
+            ClaimedRange range;
+            while (!mortal.claim(sizeof(Word), mortal.open_index(), range)) spin_pause();
             const Word word{1, 0};
-            copy_in(place.payload, &word, sizeof word);
-            mortal.commit(place);
+            copy_in(range.payload, &word, sizeof word);
+            mortal.commit(range);
         },
         true);
     World::thread([&] {
@@ -149,17 +149,17 @@ void dead_before_a_living_claim() { // the hole ends where somebody who lives ha
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
     offers(mortal, 1, 1, true);
     World::thread([&] {
-        Reservation place;
-        while (!living.reserve(sizeof(Word), living.open_index(), place)) spin_pause();
+        ClaimedRange range;
+        while (!living.claim(sizeof(Word), living.open_index(), range)) spin_pause();
         Seen seen;
         for (int turn = 0; turn < 3; ++turn) {
-            const Message *message = reader.look();
-            if (message != nullptr) seen.take(reader, *message);
+            const Message *message = reader.peek();
+            if (message != nullptr) seen.consume(reader, *message);
             else reader.unblock();
         }
         const Word word{2, 0};
-        copy_in(place.payload, &word, sizeof word);
-        living.commit(place);
+        copy_in(range.payload, &word, sizeof word);
+        living.commit(range);
         read_past_the_dead(reader, seen, 2, 1);
     });
 }
@@ -170,7 +170,7 @@ void dead_batch() {
     LogWriter &mortal = Stage::writer(0), &living = Stage::writer(1);
     World::thread(
         [&] {
-            Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
+            IoVec pieces[] = {{nullptr, 0}, {nullptr, 0}};
             mortal.offer_many(pieces, 2);
         },
         true);
@@ -178,11 +178,11 @@ void dead_batch() {
         offer_surely(living, 2, 0);
         Seen seen;
         while (seen.next[2] == 0) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             if (message == nullptr) {
                 if (!reader.unblock()) spin_pause();
-            } else if (message->length == 0) reader.take();
-            else seen.take(reader, *message);
+            } else if (message->length == 0) reader.consume();
+            else seen.consume(reader, *message);
         }
     });
 }
@@ -213,8 +213,8 @@ void dead_making_room() { // dies with the lock, somewhere between cleaning and 
         Seen seen;
         for (uint32_t i = 0; i < 2; ++i) {
             while (!offer(living, 2, i)) {
-                const Message *message = reader.look();
-                if (message != nullptr) seen.take(reader, *message);
+                const Message *message = reader.peek();
+                if (message != nullptr) seen.consume(reader, *message);
                 else if (!reader.unblock()) spin_pause();
             }
             read_past_the_dead(reader, seen, 2, i + 1);

@@ -14,9 +14,9 @@ template <Start::From from> void attach_while_written() {
         LogReader &reader = Stage::reader(1, {from, 1});
         Seen seen;
         for (int turn = 0; turn < 4; ++turn) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             if (message == nullptr) spin_pause();
-            else seen.take(reader, *message, false);
+            else seen.consume(reader, *message, false);
         }
         reader.log().detach();
     });
@@ -75,8 +75,8 @@ void sleep_for(LogReader &reader, Seen &seen, uint32_t count) {
     Atomic<uint32_t> &event = reader.log().control().data.value;
     while (seen.total < count) {
         const uint32_t expected = event_prepare(event);
-        const Message *message = reader.look();
-        if (message != nullptr) seen.take(reader, *message);
+        const Message *message = reader.peek();
+        if (message != nullptr) seen.consume(reader, *message);
         else event_sleep(event, expected, 1);
     }
 }
@@ -143,13 +143,13 @@ void slowest_holds_writers() { // however far the others are, and in whatever sl
         while (offer(writer, 0, sent)) ++sent;
         Seen seen;
         read_count(fast, seen, sent);
-        EXPECT(fast.look() == nullptr); // and so it has shown where it is
+        EXPECT(fast.peek() == nullptr); // and so it has shown where it is
         EXPECT(!offer(writer, 0, sent));
-        const Message *first = slow.look();
+        const Message *first = slow.peek();
         EXPECT(first != nullptr && first->position == 0);
         Seen all;
         read_count(slow, all, sent);
-        EXPECT(slow.look() == nullptr && offer(writer, 0, sent));
+        EXPECT(slow.peek() == nullptr && offer(writer, 0, sent));
     });
 }
 
@@ -160,13 +160,13 @@ void read_to_the_end(LogReader &reader, Seen &seen, bool sleeps) {
     Atomic<uint32_t> &event = reader.log().control().data.value;
     for (;;) {
         const uint32_t expected = sleeps ? event_prepare(event) : 0;
-        const Message *message = reader.look();
-        if (message != nullptr) seen.take(reader, *message);
+        const Message *message = reader.peek();
+        if (message != nullptr) seen.consume(reader, *message);
         else if (reader.ended()) break;
         else if (sleeps) event_sleep(event, expected, 1);
         else spin_pause();
     }
-    EXPECT(reader.look() == nullptr);
+    EXPECT(reader.peek() == nullptr);
 }
 // Sends `count` messages and closes; `sent` counts those whose call returned.
 void sends_and_closes(LogWriter &writer, uint32_t who, uint32_t count, uint32_t *sent, bool mortal = false) {
@@ -230,9 +230,9 @@ void does_not_end_beside_a_newcomer() {
     World::thread([&reader, there] {
         Seen seen;
         for (int turn = 0; turn < 3; ++turn) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             if (message != nullptr) {
-                seen.take(reader, *message);
+                seen.consume(reader, *message);
                 continue;
             }
             const bool joined = *there;

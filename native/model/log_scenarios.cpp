@@ -15,7 +15,7 @@ void publish_read() {
     World::thread([&] {
         Seen seen;
         read_count(reader, seen, 3);
-        EXPECT(reader.look() == nullptr);
+        EXPECT(reader.peek() == nullptr);
     });
 }
 
@@ -41,13 +41,13 @@ template <bool commits> void claim_then() {
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
-        Reservation place;
-        EXPECT(writer.reserve(sizeof(Word), writer.open_index(), place));
+        ClaimedRange range;
+        EXPECT(writer.claim(sizeof(Word), writer.open_index(), range));
         offer_surely(writer, 2, 0);
         const Word word{1, 0};
-        copy_in(place.payload, &word, sizeof word);
-        if (commits) writer.commit(place);
-        else writer.abort(place);
+        copy_in(range.payload, &word, sizeof word);
+        if (commits) writer.commit(range);
+        else writer.abort(range);
         offer_surely(writer, 2, 1);
     });
     World::thread([&] {
@@ -55,7 +55,7 @@ template <bool commits> void claim_then() {
         read_count(reader, seen, commits ? 3 : 2);
         EXPECT(seen.next[1] == (commits ? 1u : 0u));
         EXPECT(seen.next[2] == 2);
-        EXPECT(reader.look() == nullptr);
+        EXPECT(reader.peek() == nullptr);
     });
 }
 
@@ -64,9 +64,9 @@ void abort_at_once() {
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
-        Reservation place;
-        while (!writer.reserve(sizeof(Word), 0, place)) spin_pause();
-        writer.abort(place);
+        ClaimedRange range;
+        while (!writer.claim(sizeof(Word), 0, range)) spin_pause();
+        writer.abort(range);
         offer_surely(writer, 1, 0);
     });
     reads(reader, 1);
@@ -78,7 +78,7 @@ void batch() {
     LogWriter &one = Stage::writer(0), &two = Stage::writer(1);
     World::thread([&] {
         const Word words[] = {{1, 0}, {1, 1}};
-        Piece pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
+        IoVec pieces[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
         size_t done = 0;
         while (done < 2) done += one.offer_many(pieces + done, 2 - done);
     });
@@ -92,14 +92,14 @@ void batch_of_empty() {
     LogReader &reader = Stage::reader(1);
     LogWriter &writer = Stage::writer(0);
     World::thread([&] {
-        Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
+        IoVec pieces[] = {{nullptr, 0}, {nullptr, 0}};
         EXPECT(writer.offer_many(pieces, 2) == 2);
         EXPECT(writer.offer_many(pieces, 2) == 2);
     });
     World::thread([&] {
         uint32_t count = 0;
         while (count < 4) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             if (message == nullptr) {
                 spin_pause();
                 continue;
@@ -107,7 +107,7 @@ void batch_of_empty() {
             EXPECT(message->length == 0);
             EXPECT(message->session == writer.session());
             ++count;
-            reader.take();
+            reader.consume();
         }
     });
 }
@@ -119,14 +119,14 @@ void fragments() {
     World::thread([&] {
         uint8_t data[40]; // two fragments of at most 32
         for (uint8_t i = 0; i < 40; ++i) data[i] = i;
-        Sending sending{data, sizeof data};
+        PendingSend sending{data, sizeof data};
         while (!one.send_some(sending)) spin_pause();
     });
     offers(two, 2, 1);
     World::thread([&] {
         uint32_t got = 0;
         while (got < 2) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             if (message == nullptr) {
                 spin_pause();
                 continue;
@@ -139,7 +139,7 @@ void fragments() {
                 EXPECT(message->length == sizeof(Word));
             }
             ++got;
-            reader.take();
+            reader.consume();
         }
         EXPECT(reader.incomplete() == 0);
     });
@@ -153,7 +153,7 @@ void recorder_runs() {
     World::thread([&] {
         uint32_t begins = 0;
         while (begins < 3) {
-            const Run run = reader.run(1 << 20);
+            const FrameBlock run = reader.run(1 << 20);
             if (run.length == 0) {
                 spin_pause();
                 continue;
@@ -195,10 +195,10 @@ void trip_without_room() { // room is made for the padding itself
     World::thread([&] {
         Seen seen;
         while (seen.total < 4) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             if (message == nullptr) spin_pause();
-            else if (message->length == 0) reader.take();
-            else seen.take(reader, *message);
+            else if (message->length == 0) reader.consume();
+            else seen.consume(reader, *message);
         }
     });
 }
@@ -239,10 +239,10 @@ void whole_lap() { // every byte of memory is used twice: cleaning goes where th
     World::thread([&] {
         Seen seen;
         for (uint32_t old = 0; old < 10; ++old) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             EXPECT(message != nullptr && message->length == 32);
             penstock::read(message->data, message->length);
-            reader.take();
+            reader.consume();
         }
         read_count(reader, seen, 4);
     });
@@ -265,14 +265,14 @@ void held_bytes_stay() { // a borrowed message's bytes stay while later ones are
     offers(writer, 1, 4);
     World::thread([&] {
         Seen seen;
-        const Message *message = reader.look();
+        const Message *message = reader.peek();
         const uint8_t *bytes = message->data;
         const uint64_t position = message->position;
         reader.hold(position);
-        reader.take();
+        reader.consume();
         for (uint32_t old = 1; old < 10; ++old) {
-            EXPECT(reader.look() != nullptr);
-            reader.take();
+            EXPECT(reader.peek() != nullptr);
+            reader.consume();
         }
         for (int turn = 0; turn < 3; ++turn) spin_pause();
         penstock::read(bytes, 32);
@@ -293,7 +293,7 @@ void slow_is_dropped() {
         bool lost = false;
         for (uint32_t turn = 0; turn < 3; ++turn) {
             try {
-                const Message *message = reader.look();
+                const Message *message = reader.peek();
                 if (message == nullptr) {
                     spin_pause();
                     continue;
@@ -306,14 +306,14 @@ void slow_is_dropped() {
                 EXPECT(!World::torn());
                 if (length == 32) { // one of those sent before
                     EXPECT(word.writer == 0);
-                    reader.take();
+                    reader.consume();
                     continue;
                 }
                 EXPECT(length == sizeof word && word.writer == 1);
                 EXPECT(lost ? word.number >= next : word.number == next);
                 lost = false;
                 next = word.number + 1;
-                reader.take();
+                reader.consume();
             } catch (const Error &error) {
                 EXPECT(error.code == Code::too_slow);
                 World::torn();

@@ -433,7 +433,7 @@ void peers_inherit() { // one leaves with a message in hand; the other, asleep, 
 }
 
 // The number of the last message in a run of a recorder's, each of which is the next one.
-uint32_t check_run(const Run &run, uint32_t next) {
+uint32_t check_run(const FrameBlock &run, uint32_t next) {
     for (uint64_t at = 0; at < run.length;) {
         const auto *frame = reinterpret_cast<const FrameHeader *>(run.data + at);
         const auto length = static_cast<size_t>(frame_length(frame->word0.relaxed()));
@@ -472,7 +472,7 @@ void peers_record() { // every message that a peer gets is there for the recorde
     World::thread([&] {
         for (uint32_t next = 0; next < 3;) {
             const uint32_t expected = event_prepare(taps.peers().bell());
-            const Run run = tap.run(128);
+            const FrameBlock run = tap.run(128);
             if (run.length == 0) event_sleep(taps.peers().bell(), expected, 1);
             next = check_run(run, next);
             tap.acknowledge(run);

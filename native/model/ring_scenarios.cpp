@@ -32,7 +32,7 @@ void long_messages_wrap() { // 96, 96, a pad of 64, 96
     });
     World::thread([&] {
         for (uint64_t seen = 0; seen + reader.lost_messages() < 3;) {
-            const Message *message = reader.look();
+            const Message *message = reader.peek();
             if (message == nullptr) {
                 spin_pause();
                 continue;
@@ -41,7 +41,7 @@ void long_messages_wrap() { // 96, 96, a pad of 64, 96
             if (!reader.copy(words, *message)) continue;
             EXPECT(message->length == 32);
             for (const uint64_t word : words) EXPECT(word == words[0]);
-            reader.take();
+            reader.consume();
             EXPECT(words[0] + 1 == reader.sequence());
             ++seen;
         }
@@ -66,7 +66,7 @@ void pad_at_the_end() { // 32-byte frames up to one before the end, then a messa
 
 // A run is at most a frame's largest length: two empty messages.
 void send_two(RingWriter &writer) {
-    const Piece pieces[] = {{nullptr, 0}, {nullptr, 0}};
+    const IoVec pieces[] = {{nullptr, 0}, {nullptr, 0}};
     writer.offer_many(pieces, 2);
 }
 
@@ -81,7 +81,7 @@ void batch_at_once() {
     World::thread([&] {
         Got got;
         while (!got.one(reader)) spin_pause();
-        EXPECT(reader.look() != nullptr); // the other came with it
+        EXPECT(reader.peek() != nullptr); // the other came with it
         got.all(reader, 3);
         EXPECT(got.total == 3);
     });
@@ -95,7 +95,7 @@ void batch_over_the_end() {
     RingReader &reader = RingStage::reader(1);
     World::thread([&] {
         const uint64_t numbers[] = {4, 5};
-        const Piece pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
+        const IoVec pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
         writer.offer_many(pieces, 2);
     });
     World::thread([&] {
@@ -111,11 +111,11 @@ template <bool commits> void claimed_in_place() {
     RingReader &reader = RingStage::reader(1);
     RingWriter &writer = RingStage::writer(0);
     World::thread([&] {
-        const Reservation place = writer.reserve(8);
+        const ClaimedRange range = writer.claim(8);
         const uint64_t number = commits ? 0 : 77;
-        copy_words_in(place.payload, &number, 8);
-        if (commits) writer.commit(place);
-        else writer.abort(place);
+        copy_words_in(range.payload, &number, 8);
+        if (commits) writer.commit(range);
+        else writer.abort(range);
         for (uint64_t i = commits; i < 4; ++i) send(writer, i);
     });
     receives(reader, 4);
@@ -165,11 +165,11 @@ void borrowed() { // looked at, read later, believed only if nobody wrote there
     sends(RingStage::writer(0), 4);
     World::thread([&] {
         const Message *message;
-        while ((message = reader.look()) == nullptr && reader.lost_messages() == 0) spin_pause();
+        while ((message = reader.peek()) == nullptr && reader.lost_messages() == 0) spin_pause();
         if (message == nullptr) return;
         const Message held = *message;
         const uint64_t sequence = reader.lost_messages();
-        reader.take();
+        reader.consume();
         uint64_t number;
         const bool intact = reader.copy(&number, held);
         EXPECT(!intact || number == sequence);
@@ -198,7 +198,7 @@ void batch_wakes() {
     RingWriter &writer = RingStage::writer(0);
     World::thread([&] {
         const uint64_t numbers[] = {0, 1};
-        const Piece pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
+        const IoVec pieces[] = {{&numbers[0], 8}, {&numbers[1], 8}};
         writer.offer_many(pieces, 2);
     });
     sleeps(reader, 2);
@@ -340,10 +340,10 @@ void all_have_read() { // without lag, all was read: what a reader did before it
         EXPECT(*note == 1);
     });
     World::thread([&reader, note] {
-        while (reader.look() == nullptr) spin_pause();
+        while (reader.peek() == nullptr) spin_pause();
         const uint64_t one = 1;
         copy_in(note, &one, sizeof one);
-        reader.take();
+        reader.consume();
     });
 }
 
@@ -390,7 +390,7 @@ template <bool killed> void followed_at_the_lap() {
     World::thread(
         [&first] {
             if (killed) return send(first, 4);
-            first.abort(first.reserve(8));
+            first.abort(first.claim(8));
             first.ring().detach();
         },
         killed);
@@ -451,7 +451,7 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_pad", "a pad fills the end of the circle", pad_at_the_end},
         {"ring_batch", "a batch becomes visible at once", batch_at_once},
         {"ring_batch_pad", "over the circle's end", batch_over_the_end},
-        {"ring_claim_commit", "a message written in place", claimed_in_place<true>, true},
+        {"ring_claim_commit", "a message written in range", claimed_in_place<true>, true},
         {"ring_claim_abort", "and given up", claimed_in_place<false>, true},
         {"ring_join", "a subscription comes while others write", joins_while_written<Start::From::newest>, true},
         {"ring_join_last", "and begins with the newest messages", joins_while_written<Start::From::last>, true},

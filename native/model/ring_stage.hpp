@@ -43,7 +43,7 @@ inline void sends(RingWriter &writer, uint64_t count, bool mortal = false) {
 struct Got {
     uint64_t total = 0, last = 0;
     bool one(RingReader &reader) {
-        const Message *message = reader.look();
+        const Message *message = reader.peek();
         if (message == nullptr) return false;
         uint64_t number = ~uint64_t{0};
         EXPECT(message->length <= 40);
@@ -52,7 +52,7 @@ struct Got {
         number = message->length == 0 ? 0 : words[0];
         if (message->length > sizeof number) EXPECT(words[4] == number); // of a long one, the last word too
         const uint64_t due = reader.sequence();
-        reader.take();
+        reader.consume();
         if (message->length != 0) EXPECT(number + 1 == reader.sequence());
         EXPECT(reader.sequence() == due + 1);
         last = number;

@@ -70,7 +70,7 @@ struct Seen {
     uint64_t last_position = 0;
     bool first = true;
 
-    void take(LogReader &reader, const Message &message, bool from_the_start = true) {
+    void consume(LogReader &reader, const Message &message, bool from_the_start = true) {
         EXPECT(message.length == sizeof(Word));
         penstock::read(message.data, message.length);
         Word word;
@@ -83,15 +83,15 @@ struct Seen {
         last_position = message.position;
         ++next[word.writer];
         ++total;
-        reader.take();
+        reader.consume();
     }
 };
 
 inline void read_count(LogReader &reader, Seen &seen, uint32_t count) {
     while (seen.total < count) {
-        const Message *message = reader.look();
+        const Message *message = reader.peek();
         if (message == nullptr) spin_pause();
-        else seen.take(reader, *message);
+        else seen.consume(reader, *message);
     }
 }
 // A thread that sends so many messages as `who`, and one that reads so many.
@@ -111,8 +111,8 @@ inline void reads(LogReader &reader, uint32_t count) {
 // Until `who` was heard to the end, whatever the dead left in between.
 inline void read_past_the_dead(LogReader &reader, Seen &seen, uint32_t who, uint32_t count) {
     while (seen.next[who] < count) {
-        const Message *message = reader.look();
-        if (message != nullptr) seen.take(reader, *message);
+        const Message *message = reader.peek();
+        if (message != nullptr) seen.consume(reader, *message);
         else if (!reader.unblock()) spin_pause();
     }
 }

@@ -86,8 +86,8 @@ struct Member {
         RoomOrData events;
     };
     // The next message as sender and number; 0 without one. Positions grow, also from what was spilled to what was not.
-    uint32_t take() {
-        const Message *message = reader.look();
+    uint32_t consume() {
+        const Message *message = reader.peek();
         if (message == nullptr) return 0;
         Word word;
         EXPECT(message->length == sizeof word);
@@ -96,10 +96,10 @@ struct Member {
         EXPECT(reader.parts().sender.size() == 1 && static_cast<uint32_t>(reader.parts().sender.front()) == word.writer);
         EXPECT(message->position >= next);
         next = message->next;
-        reader.take();
+        reader.consume();
         return word.writer << 8 | word.number;
     }
-    bool nothing() { return reader.look() == nullptr; }
+    bool nothing() { return reader.peek() == nullptr; }
 
     SyncReader reader;
     LogWriter &log;
@@ -133,7 +133,7 @@ void all_write_before_they_read() {
         World::thread([orders, me, &mine = *members[me]] {
             for (uint32_t number = 0; number < 2; ++number) mine.send(number);
             while (orders[me].size() < 4) {
-                const uint32_t found = mine.take();
+                const uint32_t found = mine.consume();
                 if (found == 0) spin_pause();
                 else orders[me].push_back(found);
             }
@@ -157,7 +157,7 @@ void new_data_wakes_a_member_that_waits_for_room() {
     World::thread([&a] {
         a.send(0);
         for (uint32_t count = 0; count < 3;) {
-            if (a.take() == 0) spin_pause();
+            if (a.consume() == 0) spin_pause();
             else ++count;
         }
     });
@@ -177,7 +177,7 @@ void spilled_messages_come_first() {
         screen.own = b.log.session();
         screen.types = {"x"};
         b.reader.screen(screen);
-        for (const uint32_t number : {0u, 2u, 4u}) EXPECT(b.take() == from('a', number));
+        for (const uint32_t number : {0u, 2u, 4u}) EXPECT(b.consume() == from('a', number));
         EXPECT(b.nothing() && b.reader.spilled_bytes() == 0 && b.reader.screened() == 3);
         screen.types.clear();
         screen.senders = {"a"};
@@ -185,7 +185,7 @@ void spilled_messages_come_first() {
         EXPECT(a.offer(5) && b.nothing() && b.reader.screened() == 4);
         EXPECT(a.reader.spill(SIZE_MAX) && a.offer(6));
         b.reader.screen({});
-        EXPECT(b.take() == from('a', 6) && b.nothing());
+        EXPECT(b.consume() == from('a', 6) && b.nothing());
     });
 }
 
@@ -197,7 +197,7 @@ void spilled_messages_stay_whole() {
         constexpr uint32_t enough = 20; // to come around the whole log
         for (uint32_t number = 0; number < enough; ++number)
             EXPECT(a.offer(number) && a.reader.spill(SIZE_MAX) && b.reader.spill(SIZE_MAX));
-        for (uint32_t number = 0; number < enough; ++number) EXPECT(b.take() == from('a', number));
+        for (uint32_t number = 0; number < enough; ++number) EXPECT(b.consume() == from('a', number));
     });
 }
 
@@ -208,7 +208,7 @@ void spilling_has_a_limit() {
     World::thread([&a, &b] {
         EXPECT(a.offer(0) && a.offer(1) && !a.offer(2));
         EXPECT(throws(Code::busy, [&] { b.send(0); }));
-        EXPECT(b.take() == from('a', 0) && b.take() == from('a', 1) && b.nothing());
+        EXPECT(b.consume() == from('a', 0) && b.consume() == from('a', 1) && b.nothing());
         EXPECT(a.reader.spill(SIZE_MAX) && b.offer(0)); // a's messages were unread by a, too
     });
 }
@@ -222,12 +222,12 @@ void let_go_between_messages() {
         for (uint32_t number = 1; number < 6; ++number)
             while (!a.offer(number)) a.reader.spill(SIZE_MAX); // its own reader is not in the way
         EXPECT(slow.reader.spill(SIZE_MAX));
-        EXPECT(slow.take() == from('a', 0));
-        EXPECT(throws(Code::too_slow, [&] { slow.reader.look(); }));
+        EXPECT(slow.consume() == from('a', 0));
+        EXPECT(throws(Code::too_slow, [&] { slow.reader.peek(); }));
         while (slow.reader.spill(SIZE_MAX)) {
         }
         uint32_t last = 0;
-        while (const uint32_t found = slow.take()) last = found;
+        while (const uint32_t found = slow.consume()) last = found;
         EXPECT(last == from('a', 5));
     });
 }
@@ -240,14 +240,14 @@ void nobody_may_wait_for_me() {
     World::thread([&] {
         uint32_t sent = 0;
         while (writer.offer(sent)) ++sent;
-        while (writer.take() != 0) {
+        while (writer.consume() != 0) {
         }
         EXPECT(throws(Code::busy, [&] { writer.send(sent); }));
         for (uint32_t i = 0; i < sent; ++i) {
-            EXPECT(strict.look() != nullptr);
-            strict.take();
+            EXPECT(strict.peek() != nullptr);
+            strict.consume();
         }
-        EXPECT(strict.look() == nullptr); // and so it has shown where it is
+        EXPECT(strict.peek() == nullptr); // and so it has shown where it is
         refuse_waiting(writer.log.log(), sizeof(Word));
         writer.send(sent);
     });
@@ -259,17 +259,17 @@ void every_way_of_writing() {
     Member &a = member(0, "a"), &b = member(1, "b");
     World::thread([&a] {
         const Word words[] = {{'a', 0}, {'a', 1}, {'a', 2}};
-        const Piece bodies[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
+        const IoVec bodies[] = {{&words[0], sizeof(Word)}, {&words[1], sizeof(Word)}};
         EXPECT(a.writer.offer_many(a.prefix, bodies, 2) == 2);
-        Reservation place;
-        EXPECT(a.writer.reserve(a.prefix, sizeof(Word), a.log.open_index(), place));
-        copy_in(place.payload, &words[2], sizeof(Word));
-        a.log.commit(place);
+        ClaimedRange range;
+        EXPECT(a.writer.claim(a.prefix, sizeof(Word), a.log.open_index(), range));
+        copy_in(range.payload, &words[2], sizeof(Word));
+        a.log.commit(range);
         EXPECT(throws(Code::too_large, [&] { a.writer.offer(a.prefix, nullptr, a.writer.payload_max(a.prefix) + 1); }));
     });
     World::thread([&b] {
         for (uint32_t number = 0; number < 3;) {
-            const uint32_t found = b.take();
+            const uint32_t found = b.consume();
             if (found == 0) spin_pause();
             else EXPECT(found == from('a', number++));
         }
@@ -289,7 +289,7 @@ const std::vector<Scenario> &sync_scenarios() {
         {"sync_limit", "the spill of a member has a limit", spilling_has_a_limit},
         {"sync_let_go", "a member is dropped while it spills", let_go_between_messages},
         {"sync_refused", "a member that nobody may wait for", nobody_may_wait_for_me},
-        {"sync_ways", "bodies written in place, and many at once", every_way_of_writing},
+        {"sync_ways", "bodies written in range, and many at once", every_way_of_writing},
     };
     return all;
 }

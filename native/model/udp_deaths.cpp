@@ -30,7 +30,7 @@ template <class Before, class Work> void taken_over(uint64_t end, Before before,
     World::thread([&next, &reader, end] {
         for (bool holds = false; reader.total < end / 64;) {
             if (reader.one()) continue;
-            if (holds || !next.take()) spin_pause();
+            if (holds || !next.consume()) spin_pause();
             else holds = next.feed(1, 0, end);
         }
         EXPECT(reader.sessions().lost() == 0);
@@ -66,7 +66,7 @@ void beside_a_reader() { // the one that takes over is another process than the 
         true);
     World::thread([&next] {
         while (!World::finished(0)) {
-            if (!next.take()) spin_pause();
+            if (!next.consume()) spin_pause();
             else {
                 next.feed(1, 0, 64);
                 return;

@@ -175,7 +175,7 @@ void not_consumed_unseen() {
         *consumed = first.image().consumed();
     });
     World::thread([&reader, seen] {
-        reader.sessions().look();
+        reader.sessions().peek();
         *seen = reader.sessions().position();
     });
     World::finally([consumed, seen] { EXPECT(*consumed <= *seen); });

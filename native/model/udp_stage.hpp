@@ -158,9 +158,9 @@ class Holder {
         : reliable_(reliable), members_(Folder::fd_of(0), *UdpStage::file), seat_(Folder::fd_of(0), "udp:test (/udp)") {
         members_.attach(MemberRole::host, [] {});
     }
-    HeldImages &images() { return *images_; }
+    ImageSet &images() { return *images_; }
     // Takes the seat and goes on with the images, as an endpoint does.
-    bool take() {
+    bool consume() {
         if (!seat_.try_take(lock_byte::writer)) return false;
         try {
             ReceiverOptions options;
@@ -178,7 +178,7 @@ class Holder {
         return true;
     }
     void take_surely() {
-        while (!take()) spin_pause();
+        while (!consume()) spin_pause();
     }
     // A duty cycle in which these datagrams come.
     void turn(std::initializer_list<Sent> came = {}) { turn_from(Address{}, came); }
@@ -223,7 +223,7 @@ class Holder {
     const bool reliable_;
     EndpointMembers members_;
     Seat seat_;
-    std::optional<HeldImages> images_;
+    std::optional<ImageSet> images_;
     int64_t now_ = 1'000'000'000;
 };
 
@@ -247,7 +247,7 @@ class Subscription {
     }
     // Every message of a session comes in order and none is missing.
     bool one() {
-        const Message *message = sessions_.look();
+        const Message *message = sessions_.peek();
         if (message == nullptr) return false;
         EXPECT(message->length == 8);
         penstock::read(message->data, message->length);
@@ -261,7 +261,7 @@ class Subscription {
         EXPECT(sessions_.session(message->session) != nullptr); // as the list says
         next += 64;
         ++total;
-        sessions_.take();
+        sessions_.consume();
         return true;
     }
     void read(uint32_t count) {

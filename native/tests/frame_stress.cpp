@@ -87,7 +87,7 @@ void read(Ground &ground, uint64_t seed, bool conflate, size_t holds, uint64_t m
             check_frame(frame);
             reader.give_back(frame.note.buffer);
         }
-        if (!reader.take(frame)) {
+        if (!reader.consume(frame)) {
             if (stopped && reader.ring().lag() == 0) break;
             event_sleep(event, expected, 1'000'000);
             continue;
@@ -112,7 +112,7 @@ void record(Ground &ground) {
     for (;;) {
         const bool stopped = ground.stop;
         const uint64_t at = reader.cell_position();
-        const Run run = reader.cell_run(buffer);
+        const FrameBlock run = reader.cell_run(buffer);
         if (run.length != 0) {
             CHECK(run.length == reader.cell() && reader.cell_position() == at + run.length);
             const uint8_t *message = run.data + header_length;

@@ -20,9 +20,9 @@ double one_by_one(bool exclusive, uint64_t count) {
     for (uint64_t done = 0; done < count; done += 256) {
         for (int i = 0; i < 256; ++i) CHECK(writer->offer(text, sizeof text) != no_room);
         for (int i = 0; i < 256; ++i) {
-            const Message *message = reader->look();
+            const Message *message = reader->peek();
             check += message->data[0];
-            reader->take();
+            reader->consume();
         }
     }
     const double each = static_cast<double>(cpu_ns() - begun) / static_cast<double>(count);

@@ -7,10 +7,10 @@ using namespace penstock::test;
 
 namespace {
 
-// The stores of LogWriter::reserve and commit in their order; `steps` of them happen.
+// The stores of LogWriter::claim and commit in their order; `steps` of them happen.
 void die_after(LogWriter &writer, int steps, uint64_t need) {
     TermLog &log = writer.log();
-    Claim &note = log.me().writer.claims[0];
+    ClaimRecord &note = log.me().writer.claims[0];
     Atomic<uint64_t> &tail = log.control().tail.value;
     CHECK(log.make_room(log.tail() + need));
     if (steps > 0) note.length.relaxed(need);
@@ -21,7 +21,7 @@ void die_after(LogWriter &writer, int steps, uint64_t need) {
     if (steps > 4) std::memset(log.frame(at) + 1, 0xab, need - header_length); // payload that looks like anything
     if (steps > 5) log.write_header(log.frame(at), at, writer.session(), 1);
     if (steps > 6) log.frame(at)->word0.release(pack_word0(static_cast<uint32_t>(need), flags_whole, FrameType::data));
-    log.abandon();
+    log.crash_for_test();
 }
 
 void one_death(int steps, uint64_t need, int others) {
@@ -43,7 +43,7 @@ void one_death(int steps, uint64_t need, int others) {
     send();
     uint64_t got = 0, dead = 0;
     for (int turns = 0; turns < 1000 && got < sent; ++turns) {
-        const Message *message = reader->look();
+        const Message *message = reader->peek();
         if (message == nullptr) {
             CHECK(reader->stalled(), "steps %d need %lu: %lu of %lu messages", steps, (unsigned long)need, (unsigned long)got,
                   (unsigned long)sent);
@@ -54,12 +54,12 @@ void one_death(int steps, uint64_t need, int others) {
         std::memcpy(&number, message->data, sizeof number);
         if (message->session == living->session()) CHECK(number == got++);
         else ++dead;
-        reader->take();
+        reader->consume();
     }
     CHECK(got == sent);
     CHECK(dead == (steps > 6 ? static_cast<uint64_t>(others) + 1 : 0), "steps %d: %lu of the dead's", steps, (unsigned long)dead);
     // The slots of the dead come back, and with them all of the table.
-    for (int i = 0; i < 100; ++i) channel.writer()->log().abandon();
+    for (int i = 0; i < 100; ++i) channel.writer()->log().crash_for_test();
     CHECK(reader->lag() == 0);
 }
 
@@ -68,17 +68,17 @@ void dead_lock_holder() {
     auto reader = channel.reader();
     auto dead = channel.writer();
     CHECK(dead->log().acquire_lock(0));
-    dead->log().abandon();
+    dead->log().crash_for_test();
     auto writer = channel.writer(); // takes the lock over
     CHECK(writer->offer("x", 1) != no_room);
-    CHECK(reader->look() != nullptr);
+    CHECK(reader->peek() != nullptr);
 }
 
 void dead_reader_does_not_hold_writers() {
     LogGeometry g;
     g.term_length = g.window = 64 * 1024;
     const Channel channel(g);
-    channel.reader()->log().abandon();
+    channel.reader()->log().crash_for_test();
     auto writer = channel.writer();
     const std::vector<uint8_t> block(4096);
     for (int i = 0; i < 1000; ++i) CHECK(writer->offer(block.data(), block.size()) != no_room, "message %d", i);
@@ -104,13 +104,13 @@ void slow_reader_is_dropped() {
     for (int i = 0; i < 200; ++i) CHECK(writer->offer(block.data(), block.size()) != no_room, "message %d", i);
     bool told = false;
     try {
-        reader->look();
+        reader->peek();
     } catch (const Error &error) {
         told = error.code == Code::too_slow;
     }
     CHECK(told);
     CHECK(reader->lost() > 0);
-    CHECK(reader->look() != nullptr);
+    CHECK(reader->peek() != nullptr);
 }
 
 // A log whose frames end at a network's longest packet: a message goes out in as many frames as it needs, all full but the last.
@@ -124,7 +124,7 @@ void frames_end_at_the_longest() {
     CHECK(writer->payload_max() == 1376);
     std::vector<uint8_t> message(10'000);
     for (size_t i = 0; i < message.size(); ++i) message[i] = static_cast<uint8_t>(i * 7);
-    Sending sending{message.data(), message.size()};
+    PendingSend sending{message.data(), message.size()};
     CHECK(writer->send_some(sending));
     uint64_t position = 0, payload = 0, frames = 0;
     for (; position < writer->log().tail(); ++frames) {
@@ -134,10 +134,10 @@ void frames_end_at_the_longest() {
         position += align_frame(length);
     }
     CHECK(frames == 8 && payload == message.size(), "%lu frames", static_cast<unsigned long>(frames));
-    const Message *whole = reader->look();
+    const Message *whole = reader->peek();
     CHECK(whole != nullptr && whole->length == message.size() && std::memcmp(whole->data, message.data(), message.size()) == 0);
     // A run that becomes visible at once is no longer than a frame may be, either.
-    std::vector<Piece> pieces(40, Piece{message.data(), 100});
+    std::vector<IoVec> pieces(40, IoVec{message.data(), 100});
     CHECK(writer->offer_many(pieces.data(), pieces.size()) == pieces.size());
 }
 

@@ -34,7 +34,7 @@ void write_some(Shared &shared, uint64_t seed, bool mortal) {
             if (way < 8 || length > writer->payload_max()) {
                 buffer.resize(length);
                 fill(buffer.data(), id, number, length);
-                Sending sending{buffer.data(), length};
+                PendingSend sending{buffer.data(), length};
                 while (!writer->send_some(sending)) {
                     if (shared.stop) {
                         writer->give_up(sending);
@@ -47,30 +47,30 @@ void write_some(Shared &shared, uint64_t seed, bool mortal) {
             } else if (way < 12) {
                 const size_t count = 1 + random() % 20;
                 buffer.resize(count * length);
-                std::vector<Piece> pieces;
+                std::vector<IoVec> pieces;
                 for (size_t i = 0; i < count; ++i) {
                     fill(buffer.data() + i * length, id, number + i, length);
                     pieces.push_back({buffer.data() + i * length, length});
                 }
                 number += writer->offer_many(pieces.data(), count);
             } else {
-                Reservation place;
-                if (!writer->reserve(length, writer->open_index(), place)) continue;
+                ClaimedRange range;
+                if (!writer->claim(length, writer->open_index(), range)) continue;
                 if (random() % 4 == 0) {
-                    std::memset(place.payload, 0xee, length);
-                    writer->abort(place);
+                    std::memset(range.payload, 0xee, length);
+                    writer->abort(range);
                 } else {
-                    fill(place.payload, id, number++, length);
-                    writer->commit(place);
+                    fill(range.payload, id, number++, length);
+                    writer->commit(range);
                 }
             }
         }
         if (mortal && random() % 2 == 0) { // die with a claim open, perhaps with garbage in it
-            Reservation place;
-            if (writer->reserve(100, random() % 2 ? writer->open_index() : 0, place) && random() % 2)
-                std::memset(place.payload, 0x55, 100);
+            ClaimedRange range;
+            if (writer->claim(100, random() % 2 ? writer->open_index() : 0, range) && random() % 2)
+                std::memset(range.payload, 0x55, 100);
             shared.completed += number;
-            writer->log().abandon();
+            writer->log().crash_for_test();
             continue;
         }
         shared.completed += number;
@@ -87,7 +87,7 @@ Seen read_all(Shared &shared, std::shared_ptr<LogReader> reader, bool to_the_end
     std::unordered_map<uint32_t, uint64_t> next;
     int idle = 0;
     while (to_the_end || !shared.stop) {
-        const Message *message = reader->look();
+        const Message *message = reader->peek();
         if (message == nullptr) {
             reader->unblock();
             if (shared.writers == 0 && shared.stop && ++idle > 100) break;
@@ -104,7 +104,7 @@ Seen read_all(Shared &shared, std::shared_ptr<LogReader> reader, bool to_the_end
         expected = proof.number + 1;
         seen.order = (seen.order ^ message->position) * 1099511628211ull;
         ++seen.messages;
-        reader->take();
+        reader->consume();
     }
     return seen;
 }
@@ -139,12 +139,12 @@ int main(int argc, char **argv) {
         while (!shared.stop) {
             auto reader = channel.reader({dice() % 2 ? Start::From::earliest : Start::From::newest, 0});
             for (uint64_t i = dice() % 500; i != 0; --i) {
-                const Message *message = reader->look();
+                const Message *message = reader->peek();
                 if (message == nullptr) break;
                 check_message(message->data, message->length);
-                reader->take();
+                reader->consume();
             }
-            if (dice() % 2) reader->log().abandon();
+            if (dice() % 2) reader->log().crash_for_test();
         }
     });
     std::this_thread::sleep_for(std::chrono::seconds(seconds));

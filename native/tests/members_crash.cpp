@@ -21,7 +21,7 @@ template <class What> Code code_of(What &&what) {
 
 // A member of a channel of some kind, as its table sees it.
 struct Member {
-    std::function<void()> abandon, leave, join;
+    std::function<void()> crash_for_test, leave, join;
 };
 struct Table {
     const char *kind;
@@ -40,7 +40,7 @@ template <class Slot, class Word> uint64_t counted(const Mapping &map, uint32_t 
 }
 
 // A look counts each owner once: nobody has cleared it, or somebody has begun to, or has.
-void look() {
+void peek() {
     Deaths deaths{};
     Atomic<uint64_t> joined{};
     bool there = true, alive = true;
@@ -84,12 +84,12 @@ void check(const Table &table) {
     CHECK(table.reaped() == 0, "%s", table.kind);
     next.leave();
     // A dead one is counted by the next owner of its slot.
-    members[0].abandon();
+    members[0].crash_for_test();
     next = table.member();
     CHECK(table.reaped() == 1, "%s: %lu", table.kind, static_cast<unsigned long>(table.reaped()));
     next.leave();
     // Or by a search for the dead: once.
-    for (uint32_t i = 2; i < table.slots; ++i) members[i].abandon();
+    for (uint32_t i = 2; i < table.slots; ++i) members[i].crash_for_test();
     table.reap();
     table.reap();
     for (uint32_t i = 0; i < table.slots; ++i) members[i] = table.member();
@@ -109,7 +109,7 @@ void log_table() {
     check({"log", 5,
            [&] {
                auto reader = channel.reader();
-               return Member{[=] { reader->log().abandon(); }, [=] { reader->log().detach(); }, [=] { reader->join({}); }};
+               return Member{[=] { reader->log().crash_for_test(); }, [=] { reader->log().detach(); }, [=] { reader->join({}); }};
            },
            [&] {
                channel.clock->now.add(reap_interval_ns); // it looks for the dead at most so often
@@ -127,7 +127,8 @@ void ring_table() {
     check({"ring", 5,
            [&] {
                auto reader = channel.reader();
-               return Member{[=] { reader->ring().abandon(); }, [=] { reader->ring().detach(); }, [=] { reader->rejoin(); }};
+               return Member{[=] { reader->ring().crash_for_test(); }, [=] { reader->ring().detach(); },
+                             [=] { reader->rejoin(); }};
            },
            [&] { there->ring().readers(); },
            [&] {
@@ -146,7 +147,7 @@ void pipe_table() {
     check({"pipe", 5,
            [&] {
                auto reader = channel.peer(PeerRole::pull);
-               return Member{[=] { reader->abandon(); }, [=] { reader->detach(); }, [=] { reader->attach(); }};
+               return Member{[=] { reader->crash_for_test(); }, [=] { reader->detach(); }, [=] { reader->attach(); }};
            },
            [&] {
                channel.clock->now.add(PipePeer::repair_interval_ns);
@@ -160,7 +161,7 @@ void pipe_table() {
 } // namespace
 
 int main() {
-    look();
+    peek();
     log_table();
     ring_table();
     pipe_table();

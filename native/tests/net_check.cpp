@@ -83,21 +83,21 @@ void a_sender_sends_what_was_captured() {
     Sender sender(log.memory.terms, sender_options(), 0, 0);
     Box box;
     sender.tick(0, box);
-    CHECK(box.take() == setup_bytes);
+    CHECK(box.consume() == setup_bytes);
     log.write(random, 1000, flags_whole);
     sender.tick(50 * ms, box);
     CHECK(box.sent.empty(), "data, or another SETUP, before anybody was heard");
     sender.tick(100 * ms, box);
-    CHECK(box.take() == setup_bytes);
+    CHECK(box.consume() == setup_bytes);
     hand(sender, 101 * ms, status_at(log.memory.terms, 0, 32768));
     sender.tick(101 * ms, box);
-    Bytes data = box.take();
+    Bytes data = box.consume();
     CHECK(data.size() == 1056 && data[0] == 0x08 && data[1] == 0x04 &&
           std::memcmp(data.data() + 4, data_header.data() + 4, 20) == 0);
     sender.tick(200 * ms, box);
     CHECK(box.sent.empty());
     sender.tick(201 * ms, box);
-    Bytes beat = box.take();
+    Bytes beat = box.consume();
     CHECK(beat[8] == 0x20 && beat[9] == 0x04, "the sender's position, 1056");
     beat[8] = beat[9] = 0;
     CHECK(beat == heartbeat_bytes);
@@ -110,7 +110,7 @@ void a_sender_keeps_to_the_limit_and_pads() {
     Sender sender(terms, sender_options(), log.tail, 0);
     Box box;
     sender.tick(0, box);
-    box.take();
+    box.consume();
     log.write(random, 1000, flags_whole);
     log.abort(random, 64);
     log.write(random, 1000, flags_whole);
@@ -146,11 +146,11 @@ void a_sender_ends_its_stream() {
     sender.close(2, log.tail);
     sender.tick(2, box);
     sender.tick(3, box);
-    CHECK(sender.state() == Sender::State::lingering && box.take() == end_bytes);
+    CHECK(sender.state() == Sender::State::lingering && box.consume() == end_bytes);
     sender.tick(100 * ms, box);
     CHECK(box.sent.empty());
     sender.tick(103 * ms, box);
-    CHECK(box.take() == end_bytes);
+    CHECK(box.consume() == end_bytes);
     hand(sender, 104 * ms, status_at(log.memory.terms, log.tail, 4096, wire::flag_leaving));
     sender.tick(104 * ms, box);
     CHECK(sender.state() == Sender::State::closed && sender.next() == INT64_MAX);
@@ -244,13 +244,13 @@ void a_receiver_sends_what_was_captured() {
     hand(receiver, 1, heartbeat_bytes);
     hand(receiver, 1, heartbeat_bytes);
     receiver.tick(1, box, random);
-    CHECK(box.take() == status_setup_bytes && box.sent.empty(), "one request for a session");
+    CHECK(box.consume() == status_setup_bytes && box.sent.empty(), "one request for a session");
     hand(receiver, 2, setup_bytes);
     receiver.tick(2, box, random);
-    Bytes status = box.take();
+    Bytes status = box.consume();
     CHECK(status.size() == 44 && std::memcmp(status.data() + 28, status_bytes.data() + 28, 16) == 0 && status[24] == 0 &&
           status[25] == 0x80);
-    Bytes rtt = box.take();
+    Bytes rtt = box.consume();
     std::memcpy(rtt.data() + 16, rtt_bytes.data() + 16, 8);
     CHECK(rtt == rtt_bytes && box.sent.empty());
 
@@ -260,7 +260,7 @@ void a_receiver_sends_what_was_captured() {
     const Bytes second(log.written(1056), log.written(1056) + 160);
     hand(receiver, 3, second);
     receiver.tick(3, box, random);
-    CHECK(box.take() == hex("1c000000 00000200 78563412 e9030000 07000000 00000000 20040000"));
+    CHECK(box.consume() == hex("1c000000 00000200 78563412 e9030000 07000000 00000000 20040000"));
     receiver.tick(100'002, box, random);
     CHECK(box.sent.empty(), "a gap is asked for again too soon");
     receiver.tick(100'003, box, random);

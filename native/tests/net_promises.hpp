@@ -38,7 +38,7 @@ struct Box {
         return true;
     }
     bool send(const Address &, const uint8_t *bytes, size_t length) { return send(bytes, length); }
-    Bytes take() {
+    Bytes consume() {
         CHECK(!sent.empty(), "nothing was sent");
         Bytes first = sent.front();
         sent.erase(sent.begin());

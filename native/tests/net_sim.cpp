@@ -325,7 +325,7 @@ void World::step() {
     const int64_t at = next();
     CHECK(at != INT64_MAX, "everybody waits for ever");
     now = std::max(now + 1, at);
-    while (link.next() <= now) deliver(link.take());
+    while (link.next() <= now) deliver(link.consume());
     trouble();
     for (const auto &one : publications) tick(*one);
     for (const auto &host : hosts) tick(*host);

@@ -43,7 +43,7 @@ inline void naks_leave_room_for_the_proof() {
         if (now % (97 * ms) == 0) hand(receiver, now, beat); // not when a status message is due
         receiver.tick(now, box, random);
         while (!box.sent.empty()) {
-            const Bytes sent = box.take();
+            const Bytes sent = box.consume();
             const auto type = static_cast<wire::Type>(sent[6] | sent[7] << 8);
             if (now < 3'000 * ms) continue;
             ++last[type == wire::Type::status ? 0 : type == wire::Type::rtt ? 1 : 2];

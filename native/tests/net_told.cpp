@@ -26,7 +26,7 @@ struct Box {
         to = where;
         return send(bytes, length);
     }
-    std::vector<Bytes> take() { return std::exchange(sent, {}); }
+    std::vector<Bytes> consume() { return std::exchange(sent, {}); }
     std::vector<Bytes> sent;
     Address to;
 };
@@ -64,11 +64,11 @@ struct Pair {
     // The frames that `lost` names do not arrive.
     template <class Lost> std::vector<Bytes> exchange(int64_t now, Lost &&lost, int64_t way = 0) {
         sender.tick(now, out);
-        std::vector<Bytes> sent = out.take();
+        std::vector<Bytes> sent = out.consume();
         for (const Bytes &bytes : sent)
             if (!lost(bytes)) receiver.datagram(now + way, address(1), bytes.data(), bytes.size());
         receiver.tick(now + way, back, random);
-        for (const Bytes &bytes : back.take())
+        for (const Bytes &bytes : back.consume())
             if (tells || type_of(bytes) != static_cast<uint16_t>(wire::Type::extension))
                 sender.datagram(now + 2 * way, address(1), bytes.data(), bytes.size());
         return sent;
@@ -180,19 +180,19 @@ void a_receiver_asks_at_the_control_address() {
     for (const int64_t now : {int64_t{0}, 200 * ms}) {
         CHECK(receiver.next() <= now);
         receiver.tick(now, box, pair.random);
-        const std::vector<Bytes> sent = box.take();
+        const std::vector<Bytes> sent = box.consume();
         wire::StatusFrame frame;
         bool tagged;
         CHECK(sent.size() == 1 && box.to == address(40) && wire::parse(sent[0].data(), sent[0].size(), frame, tagged));
         CHECK(frame.session == 0 && frame.stream == 0 && frame.start.flags == wire::flag_send_setup);
     }
     pair.sender.tick(0, pair.out);
-    const Bytes setup = pair.out.take().front();
+    const Bytes setup = pair.out.consume().front();
     receiver.datagram(300 * ms, address(41), setup.data(), setup.size());
     size_t asked = 0;
     for (int64_t now = 400 * ms; now < 2'400 * ms; now += 10 * ms) {
         receiver.tick(now, box, pair.random);
-        for (const Bytes &bytes : box.take())
+        for (const Bytes &bytes : box.consume())
             asked += type_of(bytes) == static_cast<uint16_t>(wire::Type::status) && bytes[5] == wire::flag_send_setup;
     }
     CHECK(asked == 2, "%zu requests in two seconds", asked);

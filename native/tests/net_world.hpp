@@ -174,7 +174,7 @@ class Link {
         }
     }
     int64_t next() const { return way_.empty() ? INT64_MAX : way_.top().at; }
-    Datagram take() {
+    Datagram consume() {
         Datagram datagram = way_.top();
         way_.pop();
         return datagram;

@@ -77,7 +77,7 @@ Recorded record_something() {
         buffer.resize(sizeof(Proof) + i * 37 % 700);
         if (i == 20) buffer.resize(writer->payload_max() + 500); // in fragments
         fill(buffer.data(), 1, i, static_cast<uint32_t>(buffer.size()));
-        Sending sending{buffer.data(), buffer.size()};
+        PendingSend sending{buffer.data(), buffer.size()};
         CHECK(writer->send_some(sending));
         for (auto run = reader->run(block_max); run.length != 0; run = reader->run(block_max)) {
             segment.append(run, 1, [] {});

@@ -40,7 +40,7 @@ void write(Ground &ground, uint64_t seed) {
                 const size_t count = 1 + random() % 20;
                 const uint32_t each = std::min<uint32_t>(length, 300);
                 buffer.resize(count * each);
-                std::vector<Piece> pieces;
+                std::vector<IoVec> pieces;
                 for (size_t i = 0; i < count; ++i) {
                     fill(buffer.data() + i * each, writer.session(), writer.sequence() + i, each);
                     pieces.push_back({buffer.data() + i * each, each});
@@ -49,12 +49,12 @@ void write(Ground &ground, uint64_t seed) {
                 break;
             }
             case 1: {
-                const Reservation place = writer.reserve(length);
+                const ClaimedRange range = writer.claim(length);
                 buffer.resize(length);
                 fill(buffer.data(), writer.session(), writer.sequence(), length);
-                copy_words_in(place.payload, buffer.data(), length);
-                if (random() % 4 == 0) writer.abort(place);
-                else writer.commit(place);
+                copy_words_in(range.payload, buffer.data(), length);
+                if (random() % 4 == 0) writer.abort(range);
+                else writer.commit(range);
                 break;
             }
             default:
@@ -78,7 +78,7 @@ void read(Ground &ground, uint64_t seed, bool conflate, uint32_t pause, uint64_t
         if (pause != 0 && random() % 512 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % pause));
         const uint32_t expected = event_prepare(event);
         const bool stopped = ground.stop;
-        const Message *message = reader.look();
+        const Message *message = reader.peek();
         if (message == nullptr) {
             if (stopped && reader.lag() == 0) break;
             event_sleep(event, expected, 1'000'000);
@@ -96,7 +96,7 @@ void read(Ground &ground, uint64_t seed, bool conflate, uint32_t pause, uint64_t
             reader.received(held);
         } else {
             if (!reader.copy(buffer.data(), *message)) continue;
-            reader.take();
+            reader.consume();
         }
         ++got;
         const Proof proof = check_message(buffer.data(), buffer.size());
@@ -114,7 +114,7 @@ void record(Ground &ground) {
     uint64_t at = reader.position();
     for (;;) {
         const bool stopped = ground.stop;
-        const Run run = reader.run(64 * 1024, buffer);
+        const FrameBlock run = reader.run(64 * 1024, buffer);
         for (uint64_t offset = 0; offset < run.length;) {
             const auto *frame = reinterpret_cast<const FrameHeader *>(run.data + offset);
             const uint64_t word0 = frame->word0.relaxed();

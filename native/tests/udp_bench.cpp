@@ -45,34 +45,34 @@ class Pair {
         while (writer->receivers() == 0) {
             const uint32_t ticket = writer->prepare();
             writer->sleep(ticket, 1'000'000);
-            reader->look();
+            reader->peek();
         }
     }
     ~Pair() { ::unlink(path_.c_str()); }
     Pair(const Pair &) = delete;
     Pair &operator=(const Pair &) = delete;
 
-    void burst(const std::vector<Piece> &pieces, bool many) {
+    void burst(const std::vector<IoVec> &pieces, bool many) {
         size_t sent = 0;
         if (many) sent = writer->offer_many(pieces.data(), pieces.size());
         else
             while (sent < pieces.size() && one(pieces[sent])) ++sent;
         CHECK(sent == pieces.size(), "no room after %zu", sent);
         writer->flush();
-        for (const Piece &piece : pieces) {
+        for (const IoVec &piece : pieces) {
             const Message *message;
-            while ((message = reader->look()) == nullptr) writer->flush();
+            while ((message = reader->peek()) == nullptr) writer->flush();
             CHECK(message->length == piece.length && message->data[0] == 7);
-            reader->take();
+            reader->consume();
         }
     }
     std::unique_ptr<UdpReader> reader;
     std::unique_ptr<UdpWriter> writer;
 
   private:
-    bool one(const Piece &piece) {
+    bool one(const IoVec &piece) {
         if (piece.length <= writer->payload_max()) return writer->offer(piece.data, piece.length) != no_room;
-        Sending sending{static_cast<const uint8_t *>(piece.data), piece.length};
+        PendingSend sending{static_cast<const uint8_t *>(piece.data), piece.length};
         return writer->send_some(sending);
     }
     std::string path_;
@@ -81,7 +81,7 @@ class Pair {
 void measure(const std::string &folder, const Shape &shape, const char *way, bool many, int64_t limit_ns) {
     Pair pair(folder);
     const std::vector<uint8_t> bytes(*std::max_element(shape.lengths.begin(), shape.lengths.end()), 7);
-    std::vector<Piece> pieces;
+    std::vector<IoVec> pieces;
     for (const size_t length : shape.lengths) pieces.push_back({bytes.data(), length});
     size_t bytes_of_burst = 0;
     for (const size_t length : shape.lengths) bytes_of_burst += align_frame(length + header_length);

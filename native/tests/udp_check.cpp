@@ -18,12 +18,12 @@ void a_message_arrives(const Folder &folder) {
     CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
     CHECK(writer->offer("hello", 5) != no_room);
     const Message *message = nullptr;
-    CHECK(wait_until(*reader, [&] { return (message = reader->look()) != nullptr; }));
+    CHECK(wait_until(*reader, [&] { return (message = reader->peek()) != nullptr; }));
     CHECK(message->length == 5 && std::memcmp(message->data, "hello", 5) == 0 && message->session == writer->session());
-    reader->take();
+    reader->consume();
     CHECK(!reader->ended());
     writer->leave();
-    CHECK(wait_until(*reader, [&] { return reader->look() == nullptr && reader->ended(); }));
+    CHECK(wait_until(*reader, [&] { return reader->peek() == nullptr && reader->ended(); }));
 }
 
 // Senders count a late subscription when it has joined their sessions, and not before: it would miss what they send in between.
@@ -36,16 +36,16 @@ void a_late_subscription_counts_when_it_reads(const Folder &folder) {
     const EndpointFile file(opened.fd(), place.path);
     SessionReaders late(Start{}, 0);
     late.join(opened.fd(), file, 1);
-    const bool counted = wait_until(*writer, [&] { return reader->look() != nullptr || writer->receivers() != 1; }, 200'000'000);
+    const bool counted = wait_until(*writer, [&] { return reader->peek() != nullptr || writer->receivers() != 1; }, 200'000'000);
     CHECK(!counted, "it has not joined the session, and is counted");
     late.refresh();
-    CHECK(wait_until(*writer, [&] { return reader->look() == nullptr && writer->receivers() == 2; }));
+    CHECK(wait_until(*writer, [&] { return reader->peek() == nullptr && writer->receivers() == 2; }));
     late.leave();
     auto another = place.reader();
     CHECK(wait_until(*writer, [&] { return writer->receivers() == 2; }));
     const uint64_t from = another->position();
     CHECK(writer->offer("hello", 5) != no_room);
-    CHECK(wait_until(*another, [&] { return another->look() != nullptr; }));
+    CHECK(wait_until(*another, [&] { return another->peek() != nullptr; }));
     CHECK(another->position() == from);
     writer->leave();
 }
@@ -85,7 +85,7 @@ void messages_that_wait_in_vain_wait_no_more(const Folder &folder) {
         at_once += i >= 100 && writer->lag() == 0;
         const int64_t until = monotonic_ns() + 300'000;
         while (monotonic_ns() < until)
-            while (reader->look() != nullptr) reader->take();
+            while (reader->peek() != nullptr) reader->consume();
     }
     CHECK(at_once >= 150, "%u of 200 pairs went out at once", at_once);
     writer->leave();
@@ -103,7 +103,7 @@ void many_messages(const Folder &folder, uint32_t count, size_t size) {
         std::vector<uint8_t> bytes(size);
         for (uint32_t i = 0; i < count; ++i) {
             std::memcpy(bytes.data(), &i, sizeof i);
-            Sending sending{bytes.data(), bytes.size()};
+            PendingSend sending{bytes.data(), bytes.size()};
             CHECK(wait_until(*writer, [&] { return writer->send_some(sending); }));
         }
         writer->leave();
@@ -112,13 +112,13 @@ void many_messages(const Folder &folder, uint32_t count, size_t size) {
     }
     for (uint32_t i = 0; i < count; ++i) {
         const Message *message = nullptr;
-        CHECK(wait_until(*reader, [&] { return (message = reader->look()) != nullptr; }), "message %u", i);
+        CHECK(wait_until(*reader, [&] { return (message = reader->peek()) != nullptr; }), "message %u", i);
         uint32_t number;
         std::memcpy(&number, message->data, sizeof number);
         CHECK(number == i && message->length == size, "%u instead of %u", number, i);
-        reader->take();
+        reader->consume();
     }
-    CHECK(wait_until(*reader, [&] { return reader->look() == nullptr && reader->ended(); }));
+    CHECK(wait_until(*reader, [&] { return reader->peek() == nullptr && reader->ended(); }));
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     const UdpCounts counts = reader->counts();
@@ -166,7 +166,7 @@ void system_calls_fail(const Folder &folder, uint64_t seed, uint32_t count) {
     CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
     uint32_t sent = 0, got = 0;
     std::vector<uint8_t> bytes(3000);
-    Sending message{bytes.data(), 0};
+    PendingSend message{bytes.data(), 0};
     const auto write = [&] {
         if (sent == count) return;
         if (message.length == 0) {
@@ -181,7 +181,7 @@ void system_calls_fail(const Folder &folder, uint64_t seed, uint32_t count) {
     const int64_t until = monotonic_ns() + 100'000'000'000;
     while (got < count) {
         write();
-        for (const Message *found; (found = reader->look()) != nullptr; reader->take()) {
+        for (const Message *found; (found = reader->peek()) != nullptr; reader->consume()) {
             uint32_t number;
             std::memcpy(&number, found->data, sizeof number);
             CHECK(number == got && found->length == 4 + number * 2654435761u % 2990, "%u instead of %u", number, got);
@@ -219,14 +219,14 @@ void a_child_takes_part_anew(const Folder &folder) {
     CHECK(writer->offer("mother", 6) != no_room);
     bool mother = false, other = false;
     CHECK(wait_until(*reader, [&] {
-        for (const Message *message; (message = reader->look()) != nullptr; reader->take())
+        for (const Message *message; (message = reader->peek()) != nullptr; reader->consume())
             (message->length == 6 && message->session == session ? mother : other) = true;
         return mother && other;
     }));
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK(writer->offer("mother", 6) != no_room);
-    CHECK(wait_until(*reader, [&] { return reader->look() != nullptr; }));
+    CHECK(wait_until(*reader, [&] { return reader->peek() != nullptr; }));
 }
 
 // The keeper's cycles, called here at times of this test's choosing: each visit at its time, and not before.
@@ -296,7 +296,7 @@ void a_closed_publication_waits_for_slow_receivers(const Folder &folder) {
         options.linger_ns = linger;
         UdpSocket peer(options.to, "test");
         peer.bind(options.to);
-        Outgoing out("udp:test", folder.path("closing."), options, 77, NetCalls::system());
+        NetworkPublication out("udp:test", folder.path("closing."), options, 77, NetCalls::system());
         int64_t now = monotonic_ns();
         out.turn(now, true);
         sockaddr_storage from{};
@@ -341,10 +341,10 @@ void reaches(const Folder &folder, const Address &at) {
     auto writer = place.writer();
     CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }), "%s", text_of(at).c_str());
     CHECK(writer->offer("hello", 5) != no_room);
-    CHECK(wait_until(*reader, [&] { return reader->look() != nullptr; }));
-    reader->take();
+    CHECK(wait_until(*reader, [&] { return reader->peek() != nullptr; }));
+    reader->consume();
     writer->leave();
-    CHECK(wait_until(*reader, [&] { return reader->look() == nullptr && reader->ended(); }));
+    CHECK(wait_until(*reader, [&] { return reader->peek() == nullptr && reader->ended(); }));
 }
 
 } // namespace

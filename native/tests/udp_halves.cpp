@@ -108,7 +108,7 @@ class SendingHalf {
         o.stream = stream;
         o.term_length = term_length;
         o.window = window;
-        out_ = std::make_unique<Outgoing>("udp:halves", folder.path("halves."), o, 7, NetCalls::system());
+        out_ = std::make_unique<NetworkPublication>("udp:halves", folder.path("halves."), o, 7, NetCalls::system());
         log_ = std::make_shared<TermLog>(out_->fd(), out_->where(), out_->mapping());
         writer_ = std::make_unique<LogWriter>(log_, true, nullptr);
         while (out_->receivers() == 0) turn();
@@ -141,8 +141,8 @@ class SendingHalf {
     }
     PlainReceiver there_;
     const std::vector<uint8_t> bytes_;
-    const std::vector<Piece> pieces_;
-    std::unique_ptr<Outgoing> out_;
+    const std::vector<IoVec> pieces_;
+    std::unique_ptr<NetworkPublication> out_;
     std::shared_ptr<TermLog> log_;
     std::unique_ptr<LogWriter> writer_;
 };
@@ -244,9 +244,9 @@ class PlainSender {
 void read(UdpReader &reader, const Case &c) {
     for (size_t i = 0; i < c.messages(); ++i) {
         const Message *message;
-        while ((message = reader.look()) == nullptr) reader.turn();
+        while ((message = reader.peek()) == nullptr) reader.turn();
         CHECK(message->length == c.payload && message->data[0] == 7);
-        reader.take();
+        reader.consume();
     }
 }
 
@@ -258,7 +258,7 @@ void receiver(const Folder &folder, const Case &c, int64_t limit_ns) {
     const auto reader = place.reader();
     PlainSender from(place.options.at.port, c);
     from.setup();
-    while (reader->sessions().empty()) reader->turn(), reader->look();
+    while (reader->sessions().empty()) reader->turn(), reader->peek();
     bare::OneWay plain(false);
     const std::vector<size_t> burst = c.burst();
     const size_t bytes = c.datagrams * c.datagram();

@@ -49,13 +49,13 @@ inline void a_new_holder_goes_on(const Folder &folder) {
     second.session = 7;
     second.stream = 1;
     int64_t now = 1'000'000'000;
-    auto first = std::make_unique<HeldImages>(file, one, options, now);
+    auto first = std::make_unique<ImageSet>(file, one, options, now);
     first->receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
     first->receiver().datagram(now, {}, wire::bytes_of(second), sizeof second);
     for (int i = 0; i < 2; ++i) first->receiver().tick(now += 1'000'000, way, seven);
     CHECK(first->show([](bool) {}));
     const auto read = [&] {
-        while (reader.look() != nullptr) reader.take();
+        while (reader.peek() != nullptr) reader.consume();
         return reader.lost();
     };
     CHECK(read() == header_length); // the padding in its place tells every reader
@@ -64,7 +64,7 @@ inline void a_new_holder_goes_on(const Folder &folder) {
     first->receiver().datagram(now, {}, reinterpret_cast<const uint8_t *>(told.data()), told.size());
     CHECK(first->show([](bool) {}), "a subscription sleeps until it knows the codec, however many messages are there");
     CHECK(!first->show([](bool) {}), "it is told once");
-    HeldImages next(file, two, options, now);
+    ImageSet next(file, two, options, now);
     bool busy = false;
     try {
         next.adopt();
@@ -94,12 +94,12 @@ inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder
     data.stream = 1;
     int64_t now = 1'000'000'000;
     uint64_t read = 0;
-    const auto go_on = [&](HeldImages &images, int64_t until, bool reads = true) {
+    const auto go_on = [&](ImageSet &images, int64_t until, bool reads = true) {
         for (; now < until; now += 100'000'000) {
             images.receiver().tick(now, way, seven);
             images.consume(now);
             images.show([](bool) {});
-            while (reads && reader.look() != nullptr) reader.take(), ++read;
+            while (reads && reader.peek() != nullptr) reader.consume(), ++read;
         }
     };
     // Whether the last messages before the silence are read when the session is heard again.
@@ -107,7 +107,7 @@ inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder
         uint64_t lost = 0;
         read = 0;
         {
-            HeldImages first(file, one, options, now);
+            ImageSet first(file, one, options, now);
             first.adopt();
             first.receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
             first.receiver().datagram(now, {}, wire::bytes_of(data), sizeof data);
@@ -117,7 +117,7 @@ inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder
             CHECK(first.receiver().images().size() == !reads);
             first.hand_over();
         }
-        HeldImages next(file, two, options, now);
+        ImageSet next(file, two, options, now);
         next.adopt();
         if (reads) late.join(opened.fd(), file, 1);    // while nobody has the session in memory
         if (!reads) go_on(next, now + 15'000'000'000); // it can only be heard again when its image is read
@@ -131,7 +131,7 @@ inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder
         const uint64_t told = one.slot(reader.mine()).subscriber.bytes_lost.relaxed();
         CHECK(told == reader.lost(), "%lu bytes shown, %lu lost", told, reader.lost());
         if (reads) {
-            while (late.look() != nullptr) late.take();
+            while (late.peek() != nullptr) late.consume();
             CHECK(late.lost() == 0);
             late.leave();
         }
@@ -147,7 +147,7 @@ inline void a_takeover_fails_half_way(const Folder &folder) {
     Scene scene(folder);
     auto &[place, opened, file, reader, one, two, options, setup] = scene;
     {
-        HeldImages first(file, one, options, 1);
+        ImageSet first(file, one, options, 1);
         for (setup.session = 7; setup.session < 9; ++setup.session)
             first.receiver().datagram(1, {}, wire::bytes_of(setup), sizeof setup);
         first.hand_over();
@@ -155,8 +155,8 @@ inline void a_takeover_fails_half_way(const Folder &folder) {
     setup.session = 8;
     {
         const OpenFile second = open_file(file.image_file(2));
-        HeldImage still_held(second.fd(), file, 1, 2, setup);
-        HeldImages next(file, two, options, 1);
+        ImageOwner still_held(second.fd(), file, 1, 2, setup);
+        ImageSet next(file, two, options, 1);
         bool busy = false;
         try {
             next.adopt();
@@ -166,7 +166,7 @@ inline void a_takeover_fails_half_way(const Folder &folder) {
         CHECK(busy && next.receiver().images().size() == 1);
         still_held.log().detach();
     }
-    HeldImages last(file, two, options, 1);
+    ImageSet last(file, two, options, 1);
     last.adopt();
     CHECK(last.receiver().images().size() == 2);
     scene.end();

@@ -22,17 +22,17 @@ UdpWriterOptions brief() { // at the end nobody may be there to say that all was
 }
 
 void send(UdpWriter &writer, uint32_t number) {
-    Sending sending{reinterpret_cast<const uint8_t *>(&number), sizeof number};
+    PendingSend sending{reinterpret_cast<const uint8_t *>(&number), sizeof number};
     CHECK(wait_until(writer, [&] { return writer.send_some(sending); }), "message %u", number);
 }
 void expect(UdpReader &reader, uint32_t number) {
     const Message *message = nullptr;
-    CHECK(wait_until(reader, [&] { return (message = reader.look()) != nullptr; }), "message %u", number);
+    CHECK(wait_until(reader, [&] { return (message = reader.peek()) != nullptr; }), "message %u", number);
     uint32_t found;
     CHECK(message->length == sizeof found);
     std::memcpy(&found, message->data, sizeof found);
     CHECK(found == number, "%u instead of %u", found, number);
-    reader.take();
+    reader.consume();
 }
 
 void in_one_process(const Folder &folder) {
@@ -61,7 +61,7 @@ void in_one_process(const Folder &folder) {
     }
     CHECK(second->holds_seat());
     auto again = one.reader(); // joins where the publication is when it is heard
-    CHECK(wait_until(*again, [&] { return again->look() != nullptr || !again->sessions().empty(); }));
+    CHECK(wait_until(*again, [&] { return again->peek() != nullptr || !again->sessions().empty(); }));
     send(*to_first, 99);
     expect(*again, 99);
 }
@@ -144,7 +144,7 @@ void a_guest_comes_again(const Folder &folder) {
         send(*writer, 5);
         expect(*reader, 5);
         writer->leave();
-        CHECK(wait_until(*reader, [&] { return reader->look() == nullptr && reader->ended(); }));
+        CHECK(wait_until(*reader, [&] { return reader->peek() == nullptr && reader->ended(); }));
     }
     Subscriber killed(two, 0, true);
     CHECK(!killed.holds);

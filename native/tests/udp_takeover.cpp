@@ -22,7 +22,7 @@ void publish(const Place &place, uint32_t count) {
     for (uint32_t i = 0; i < count; ++i) {
         std::memcpy(bytes.data(), &i, sizeof i);
         for (size_t at = 4; at < size_of(i); ++at) bytes[at] = static_cast<uint8_t>(i + at);
-        Sending sending{bytes.data(), size_of(i)};
+        PendingSend sending{bytes.data(), size_of(i)};
         CHECK(wait_until(*writer, [&] { return writer->send_some(sending); }), "message %u", i);
     }
     writer->leave();
@@ -88,7 +88,7 @@ void subscribe(const Place &place, uint32_t count, Shared &shared, int out) {
         const Message *message = nullptr;
         CHECK(wait_until(*reader,
                          [&] {
-                             return (message = reader->look()) != nullptr || reader->ended() ||
+                             return (message = reader->peek()) != nullptr || reader->ended() ||
                                     (shared.over.relaxed() != 0 && report.count == 0);
                          }),
               "after %u", next);
@@ -105,7 +105,7 @@ void subscribe(const Place &place, uint32_t count, Shared &shared, int out) {
         const int64_t now = monotonic_ns();
         if (before != 0) report.gap_ns = std::max(report.gap_ns, now - before);
         before = now;
-        reader->take();
+        reader->consume();
     }
     CHECK(report.count == 0 || next == count, "the last one was %u", next - 1);
     CHECK(reader->lost() == 0);

@@ -51,7 +51,7 @@ class Plain {
   public:
     Plain(int fd, Wait wait) : fd_(fd), wait_(wait) {}
     void send() { CHECK(::send(fd_, bytes_, sizeof bytes_, 0) == sizeof bytes_); }
-    void take() {
+    void consume() {
         if (wait_ == Wait::sleep) {
             CHECK(recv(fd_, bytes_, sizeof bytes_, 0) == sizeof bytes_);
             return;
@@ -79,23 +79,23 @@ class Logged {
         while (writer_->receivers() == 0) {
             const uint32_t ticket = writer_->prepare();
             writer_->sleep(ticket, 1'000'000);
-            reader_->look();
+            reader_->peek();
         }
     }
     void send() { CHECK(writer_->offer(bytes_, sizeof bytes_) != no_room); }
-    void take() {
+    void consume() {
         const Message *message = wait_ == Wait::sleep ? nullptr : spin();
-        if (message == nullptr) CHECK(wait_until(*reader_, [&] { return (message = reader_->look()) != nullptr; }));
+        if (message == nullptr) CHECK(wait_until(*reader_, [&] { return (message = reader_->peek()) != nullptr; }));
         CHECK(message->length == sizeof bytes_);
         std::memcpy(bytes_, message->data, sizeof bytes_);
-        reader_->take();
+        reader_->consume();
     }
 
   private:
     const Message *spin() {
         const int64_t until = wait_ == Wait::spin ? INT64_MAX : monotonic_ns() + spin_ns;
         const Message *message;
-        while ((message = reader_->look()) == nullptr && monotonic_ns() < until) spin_pause();
+        while ((message = reader_->peek()) == nullptr && monotonic_ns() < until) spin_pause();
         return message;
     }
     const Wait wait_;
@@ -107,7 +107,7 @@ class Logged {
 template <class Link> void answer(Link &&link, int core, int count) {
     stay_on(core);
     for (int i = 0; i < count; ++i) {
-        link.take();
+        link.consume();
         link.send();
     }
 }
@@ -119,7 +119,7 @@ template <class Link> void ask(const Case &one, Link &&link, int warm, int count
         if (i == 0) cpu = bare::cpu_ns();
         const int64_t begun = bare::wall_ns();
         link.send();
-        link.take();
+        link.consume();
         if (i >= 0) times.push_back(bare::wall_ns() - begun);
     }
     const double used = static_cast<double>(bare::cpu_ns() - cpu) / count;

@@ -27,7 +27,7 @@ void a_wake_names_its_core() {
         event_notify(event);
         CHECK((event.relaxed() & event_has_sleeper) == 0 && event.relaxed() != before);
         CHECK(event_woken_from_here(event));
-        event_disturb(event);
+        event_interrupt(event);
         CHECK(event_woken_from_here(event), "a disturbance changes the count only");
     }
 }

@@ -10,21 +10,21 @@
 namespace penstock::bind {
 
 // The bridge's view of the end, before and after the decision.
-class EarlyWatched final : public Watched {
+class EarlyWatched final : public Waitable {
   public:
     EarlyWatched(std::shared_ptr<Mapping> part, Atomic<uint32_t> &event) : part_(std::move(part)), event_(event) {}
     Atomic<uint32_t> &event() override { return event_; } // the same word of the file in the short mapping and in the whole one
     bool readable(uint64_t position) const override {
         // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
-        const Watched *now = now_.load(std::memory_order_acquire);
+        const Waitable *now = now_.load(std::memory_order_acquire);
         return now != nullptr ? now->readable(std::max(position, start_)) : decided();
     }
     bool stalled(uint64_t position) const override {
         // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
-        const Watched *now = now_.load(std::memory_order_acquire);
+        const Waitable *now = now_.load(std::memory_order_acquire);
         return now != nullptr ? now->stalled(std::max(position, start_)) : decided();
     }
-    void become(std::shared_ptr<Watched> now, uint64_t start) { // once
+    void become(std::shared_ptr<Waitable> now, uint64_t start) { // once
         start_ = start;
         kept_ = std::move(now);
         // SYNC 26: pairs with EarlyWatched::readable, EarlyWatched::stalled; forbids the bridge's thread seeing the channel
@@ -38,8 +38,8 @@ class EarlyWatched final : public Watched {
 
     std::shared_ptr<Mapping> part_;
     Atomic<uint32_t> &event_;
-    std::shared_ptr<Watched> kept_;
-    std::atomic<const Watched *> now_{nullptr};
+    std::shared_ptr<Waitable> kept_;
+    std::atomic<const Waitable *> now_{nullptr};
     uint64_t start_ = 0; // a watch armed while the channel was open stands before it
 };
 
@@ -64,7 +64,7 @@ template <class Role> class EarlyEnd : public Role {
         become(member_->become(whole()));
         return true;
     }
-    bool became() const final { return now_ != nullptr; }
+    bool is_resolved() const final { return now_ != nullptr; }
 
     void rejoin() final {
         if (now_) return now_->rejoin();
@@ -77,13 +77,13 @@ template <class Role> class EarlyEnd : public Role {
             event_ = &member_->event();
         } else {
             const Fd fd(member_->seat().again());
-            become(member_->anew(fd.number));
+            become(member_->reopen(fd.number));
         }
     }
     void leave() final { leave_slot(); }
-    void disturb() final {
-        if (now_) return now_->disturb();
-        event_disturb(*event_);
+    void interrupt() final {
+        if (now_) return now_->interrupt();
+        event_interrupt(*event_);
     }
     Atomic<uint32_t> &event() final { return *event_; } // a thread may still sleep on it when the channel is decided
     bool readable() const final { return now_ ? now_->readable() : !still_open(header(), path_); }
@@ -131,11 +131,11 @@ template <class Role> class EarlyEnd : public Role {
         if (std::exchange(left_, true) || member_->forked()) return;
         try {
             OpenHold hold = held(20'000'000);
-            if (!hold.held()) member_->abandon(); // the living free its slot
+            if (!hold.held()) member_->crash_for_test(); // the living free its slot
             else if (still_open(header(), path_)) member_->leave();
             else member_->become(whole())->leave();
         } catch (const Error &) {
-            member_->abandon();
+            member_->crash_for_test();
         }
     }
 
@@ -151,8 +151,8 @@ class EarlyReaderEnd final : public EarlyEnd<ReaderEnd> {
   public:
     using EarlyEnd::EarlyEnd;
 
-    ReaderEnd *settled() override { return decided() ? now_.get() : nullptr; }
-    std::shared_ptr<Watched> watched(bool until_end) override {
+    ReaderEnd *resolved() override { return decided() ? now_.get() : nullptr; }
+    std::shared_ptr<Waitable> watched(bool until_end) override {
         if (now_) return now_->watched(until_end);
         until_end_ = until_end;
         if (!watched_) watched_ = std::make_shared<EarlyWatched>(part_, event());
@@ -160,7 +160,7 @@ class EarlyReaderEnd final : public EarlyEnd<ReaderEnd> {
     }
     bool ended() override { return decided() && now_->ended(); }
     std::string why_waiting() override { return now_ ? now_->why_waiting() : std::string(); }
-    void glance(Glance &at) override {
+    void glance(WatchSet &at) override {
         if (now_) return now_->glance(at);
         at.add_changes(header()->state, static_cast<uint32_t>(ChannelState::open));
     }
@@ -178,9 +178,9 @@ class EarlyReaderEnd final : public EarlyEnd<ReaderEnd> {
     }
     Envelope envelope() const override { return now_ ? now_->envelope() : Envelope{}; }
     uint32_t columns() const override { return now_ ? now_->columns() : ReaderEnd::columns(); }
-    const Message *look() override { return decided() ? now_->look() : nullptr; }
+    const Message *peek() override { return decided() ? now_->peek() : nullptr; }
     bool copy(void *to, const Message &message) override { return now_->copy(to, message); }
-    void take() override { now_->take(); }
+    void consume() override { now_->consume(); }
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
         return !decided() || now_->fill(batch, limit, most, last);
     }

@@ -20,14 +20,14 @@ class EarlyMember {
     virtual const Seat &seat() const = 0;
     virtual Atomic<uint32_t> &event() = 0;
     virtual bool forked() const = 0;
-    virtual void leave() = 0;   // with the open byte held
-    virtual void abandon() = 0; // without: as a dead one
-    virtual void rejoin() = 0;  // in a forked child, with the open byte held: a slot of its own
-    virtual void forget() = 0;  // in a forked child: the slot stays its parent's
+    virtual void leave() = 0;          // with the open byte held
+    virtual void crash_for_test() = 0; // without: as a dead one
+    virtual void rejoin() = 0;         // in a forked child, with the open byte held: a slot of its own
+    virtual void forget() = 0;         // in a forked child: the slot stays its parent's
     virtual void return_after_fork() = 0;
     // The channel is decided: the end that reads on in this slot; and one in a slot of its own, at the start.
     virtual std::shared_ptr<StreamEnd> become(std::shared_ptr<Mapping> whole) = 0;
-    virtual std::shared_ptr<StreamEnd> anew(int fd) = 0;
+    virtual std::shared_ptr<StreamEnd> reopen(int fd) = 0;
 };
 
 class EarlyLog final : public EarlyMember {
@@ -38,14 +38,14 @@ class EarlyLog final : public EarlyMember {
           name_(std::move(name)) {
         attach();
     }
-    ~EarlyLog() override { abandon(); }
+    ~EarlyLog() override { crash_for_test(); }
     const std::string &path() const override { return log_->path(); }
     const Seat &seat() const override { return log_->seat(); }
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
     bool forked() const override { return log_->forked(); }
     void leave() override { log_->detach(); }
-    void abandon() override {
-        if (log_->attached() && !log_->forked()) log_->abandon();
+    void crash_for_test() override {
+        if (log_->attached() && !log_->forked()) log_->crash_for_test();
     }
     void rejoin() override { attach(); }
     void forget() override { log_->forget_slot(); }
@@ -56,7 +56,7 @@ class EarlyLog final : public EarlyMember {
         if (kind_ == Kind::sync) return std::make_shared<SyncReaderEnd>(std::move(log), LogReader::Early{}, drop_after_, name_);
         return std::make_shared<LogReaderEnd>(std::move(log), LogReader::Early{}, drop_after_, name_);
     }
-    std::shared_ptr<StreamEnd> anew(int fd) override {
+    std::shared_ptr<StreamEnd> reopen(int fd) override {
         const Start start{Start::From::earliest, 0};
         if (kind_ == Kind::sync) return std::make_shared<SyncReaderEnd>(fd, path(), start, drop_after_, name_);
         return std::make_shared<LogReaderEnd>(fd, path(), start, drop_after_);
@@ -87,7 +87,7 @@ class EarlyRing final : public EarlyMember {
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
     bool forked() const override { return ring_->forked(); }
     void leave() override { ring_->detach(); }
-    void abandon() override { ring_->detach(); }
+    void crash_for_test() override { ring_->detach(); }
     void rejoin() override { attach(); }
     void forget() override { ring_->forget_slot(); }
     void return_after_fork() override { ring_->return_after_fork(); }
@@ -96,7 +96,7 @@ class EarlyRing final : public EarlyMember {
         auto ring = std::make_shared<Ring>(std::move(*ring_), std::move(whole), opened);
         return std::make_shared<RingReaderEnd>(std::move(ring), conflate_);
     }
-    std::shared_ptr<StreamEnd> anew(int fd) override {
+    std::shared_ptr<StreamEnd> reopen(int fd) override {
         return std::make_shared<RingReaderEnd>(fd, path(), Start{Start::From::newest, 0}, conflate_);
     }
 
@@ -123,14 +123,14 @@ class EarlyPipe final : public EarlyMember {
         : wish_(std::move(wish)),
           peer_(std::make_shared<PipePeer>(fd, path, wish_.role, wish_.name, wish_.when_full, std::move(map), part)),
           bell_(&peer_->peers().bell()) {}
-    ~EarlyPipe() override { abandon(); }
+    ~EarlyPipe() override { crash_for_test(); }
     const std::string &path() const override { return peer_->peers().path(); }
     const Seat &seat() const override { return peer_->peers().seat(); }
     Atomic<uint32_t> &event() override { return *bell_; }
     bool forked() const override { return peer_->peers().forked(); }
     void leave() override { peer_->detach(); }
-    void abandon() override {
-        if (!peer_->peers().forked()) peer_->abandon();
+    void crash_for_test() override {
+        if (!peer_->peers().forked()) peer_->crash_for_test();
     }
     void rejoin() override {
         peer_->attach();
@@ -142,7 +142,7 @@ class EarlyPipe final : public EarlyMember {
         const OpenedPipe opened = read_pipe_header(whole->bytes(), whole->size(), path());
         return over(std::make_shared<PipePeer>(std::move(*peer_), std::move(whole), opened));
     }
-    std::shared_ptr<StreamEnd> anew(int fd) override {
+    std::shared_ptr<StreamEnd> reopen(int fd) override {
         return over(std::make_shared<PipePeer>(fd, path(), wish_.role, wish_.name, wish_.when_full));
     }
 

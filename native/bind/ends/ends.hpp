@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bind/ends/gate.hpp"
-#include "bind/ground/glance.hpp"
+#include "bind/ground/watch_set.hpp"
 
 #include "ground/arrow_batch.hpp"
 #include "ground/channel_file.hpp"
@@ -33,7 +33,7 @@ class End : public std::enable_shared_from_this<End> {
     virtual const Seat &seat() const = 0; // the file that it has open, whatever has its name now
     virtual void rejoin() = 0;            // in a forked child: a seat of its own, at the same place
     virtual void leave() = 0;             // gives the seat back
-    virtual void disturb() = 0;           // everybody who sleeps on this channel looks again
+    virtual void interrupt() = 0;         // everybody who sleeps on this channel looks again
 
     // Whether a wait sleeps in the end itself: a socket may wake it, too. prepare() comes before an attempt: what changes from
     // then on ends the sleep() after it, which takes what prepare() gave. It runs without the GIL, beside other calls, and ends
@@ -53,11 +53,11 @@ struct Envelope {
 // A recorder's reader: whole runs of frames, unchanged.
 class RunSource {
   public:
-    virtual Run run(uint64_t max) = 0;    // the committed frames that stand next, at most so many bytes
-    virtual void check_run() {}           // after a run was copied: throws if writers went over it
-    virtual void take_run(const Run &) {} // the run is copied
-    virtual void show_position() {}       // to writers that wait for this reader
-    virtual bool skips() const = 0;       // the position may jump over what was lost; if not, a jump is a mistake
+    virtual FrameBlock run(uint64_t max) = 0;    // the committed frames that stand next, at most so many bytes
+    virtual void check_run() {}                  // after a run was copied: throws if writers went over it
+    virtual void take_run(const FrameBlock &) {} // the run is copied
+    virtual void show_position() {}              // to writers that wait for this reader
+    virtual bool skips() const = 0;              // the position may jump over what was lost; if not, a jump is a mistake
 
   protected:
     ~RunSource() = default;
@@ -68,8 +68,8 @@ class StreamEnd : public End {
   public:
     // Whether the channel has had a publication, ever; before that there is nothing to read: early_ends.hpp.
     virtual bool decided() { return true; }
-    virtual bool became() const { return true; } // as far as this end knows, without looking
-    virtual std::string metadata() {             // of a channel that is decided
+    virtual bool is_resolved() const { return true; } // as far as this end knows, without looking
+    virtual std::string metadata() {                  // of a channel that is decided
         const auto map = mapping();
         OpenedChannel about;
         read_common(reinterpret_cast<const Header *>(map->bytes()), where(), about);
@@ -107,16 +107,16 @@ class Lender {
 class ReaderEnd : public StreamEnd {
   public:
     // The next message that may be delivered now.
-    const Message *peek() { return passage.gate() == nullptr || passage.allowed() != 0 ? look() : nullptr; }
-    Passage passage; // leads nowhere but in tests
+    const Message *peek_allowed() { return passage.gate() == nullptr || passage.allowed() != 0 ? peek() : nullptr; }
+    DeliveryGate passage; // leads nowhere but in tests
 
-    virtual ReaderEnd *settled() { return this; } // the end that it is for good; null until the channel is decided
-    ReaderEnd &itself() {
-        ReaderEnd *end = settled();
+    virtual ReaderEnd *resolved() { return this; } // the end that it is for good; null until the channel is decided
+    ReaderEnd &target() {
+        ReaderEnd *end = resolved();
         return end == nullptr ? *this : *end;
     }
-    virtual std::shared_ptr<Watched> watched(bool until_end) = 0; // until_end: the end of the stream is something to read, too
-    virtual void glance(Glance &at) = 0;                          // there was nothing: what will change
+    virtual std::shared_ptr<Waitable> watched(bool until_end) = 0; // until_end: the end of the stream is something to read, too
+    virtual void glance(WatchSet &at) = 0;                         // there was nothing: what will change
     // After a look that found nothing: whether the stream has ended. There has been a publication, none is left, all was read.
     virtual bool ended() = 0;
     virtual std::string why_ended() const { return "every publication has closed, and all was read"; }
@@ -128,9 +128,9 @@ class ReaderEnd : public StreamEnd {
     virtual Envelope envelope() const { return {}; } // of the message taken last
     virtual uint32_t columns() const { return column_position | column_session | column_payload | column_time_ns; } // fill()'s
 
-    virtual const Message *look() = 0;                       // the next message, not yet taken, or null
+    virtual const Message *peek() = 0;                       // the next message, not yet taken, or null
     virtual bool copy(void *to, const Message &message) = 0; // false: it was overwritten meanwhile, look again
-    virtual void take() = 0;                                 // what look() gave is done with
+    virtual void consume() = 0;                              // what peek() gave is done with
     // Takes what is there into a batch, at most `limit` rows and about `most` bytes; whether nothing is left. `last`: the newest.
     virtual bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) = 0;
     virtual Lender &lender() = 0;
@@ -144,11 +144,11 @@ class ReaderEnd : public StreamEnd {
 
 inline void Gate::wake() {
     for (const auto &weak : readers_)
-        if (const auto reader = weak.lock()) reader->disturb();
+        if (const auto reader = weak.lock()) reader->interrupt();
 }
 
 // A channel as the bridge sees it through a gate.
-class GatedWatched final : public Watched {
+class GatedWatched final : public Waitable {
   public:
     GatedWatched(std::shared_ptr<ReaderEnd> reader, bool until_end)
         : seen_expired_(reader->passage.gate()->expired()), reader_(std::move(reader)), watched_(reader_->watched(until_end)) {}
@@ -163,14 +163,14 @@ class GatedWatched final : public Watched {
   private:
     mutable uint64_t seen_expired_; // the bridge's thread
     std::shared_ptr<ReaderEnd> reader_;
-    std::shared_ptr<Watched> watched_;
+    std::shared_ptr<Waitable> watched_;
 };
 
 // The loop of ReaderEnd::fill over a kind's own reader; `add` says whether the message was whole.
 template <class Reader, class Add>
 bool fill_batch(Reader &reader, BatchBuilder &batch, int64_t limit, size_t most, Message &last, Add &&add) {
     for (int64_t i = 0; i < limit;) {
-        const Message *message = reader.look();
+        const Message *message = reader.peek();
         if (message == nullptr) return true;
         if (batch.payload_bytes() + message->length > most && batch.rows() != 0) return false;
         BatchRow row;
@@ -179,7 +179,7 @@ bool fill_batch(Reader &reader, BatchBuilder &batch, int64_t limit, size_t most,
         row.session = message->session;
         if (!add(row, *message)) continue;
         last = *message;
-        reader.take();
+        reader.consume();
         ++i;
     }
     return false;
@@ -188,22 +188,22 @@ bool fill_batch(Reader &reader, BatchBuilder &batch, int64_t limit, size_t most,
 class WriterEnd : public End {
   public:
     virtual Atomic<uint32_t> &room() = 0;                       // event: there may be room now
-    virtual void glance(Glance &) {}                            // there was none: what will change
+    virtual void glance(WatchSet &) {}                          // there was none: what will change
     virtual Atomic<uint32_t> &members() = 0;                    // event: a subscription came
     virtual int64_t offer(const void *data, size_t length) = 0; // the position after it, or no_room
-    virtual size_t offer_many(const Piece *pieces, size_t count) = 0;
-    virtual bool reserve(size_t length, Reservation &place) = 0;
-    virtual int64_t commit(const Reservation &place) = 0;
-    virtual void abort(const Reservation &place) = 0;
+    virtual size_t offer_many(const IoVec *pieces, size_t count) = 0;
+    virtual bool claim(size_t length, ClaimedRange &range) = 0;
+    virtual int64_t commit(const ClaimedRange &range) = 0;
+    virtual void abort(const ClaimedRange &range) = 0;
     // A frame's fields beside its bytes; before commit.
-    virtual void describe(const Reservation &, std::optional<uint64_t>, int64_t, int64_t, const std::string &) {
+    virtual void describe(const ClaimedRange &, std::optional<uint64_t>, int64_t, int64_t, const std::string &) {
         throw Error(Code::invalid, where() + ": only frames carry fields beside their bytes");
     }
 
     // A message of any length: `advance` until it returns true, waiting for room in between.
-    virtual bool advance(Sending &sending) = 0;
+    virtual bool advance(PendingSend &sending) = 0;
     virtual void repair() {} // while there is no room: what the dead left
-    virtual void give_up(Sending &sending) = 0;
+    virtual void give_up(PendingSend &sending) = 0;
 
     virtual size_t payload_max() const = 0; // that offer and claim take
     virtual size_t message_max() const = 0; // that send takes

@@ -71,7 +71,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
 };
 
 // One subscription's way through the gate of its channel, if that has one.
-class Passage {
+class DeliveryGate {
   public:
     void lead_through(std::shared_ptr<Gate> gate) { gate_ = std::move(gate); }
     const std::shared_ptr<Gate> &gate() const { return gate_; }

@@ -17,8 +17,8 @@ class FrameReaderEnd final : public RingReading {
         : FrameReaderEnd(std::make_shared<FramePool>(fd, path), start, conflate, waits, pixels) {}
     ~FrameReaderEnd() override { reader_.leave(); }
 
-    bool take(Frame &frame) { return reader_.take(frame); }
-    using RingReading::take;
+    bool consume(Frame &frame) { return reader_.consume(frame); }
+    using RingReading::consume;
     bool newest(Frame &frame) { return reader_.newest(frame); }
     size_t frame_bytes() const { return pool_->geometry().frame_bytes; }
     // A lease ended: the seat was kept for it if the handle was closed.
@@ -41,7 +41,7 @@ class FrameReaderEnd final : public RingReading {
         else reader_.stop_waiting();
     }
     bool readable() const override { return pixels_ ? reader_.cell_readable() : ring_->readable(notes_->position()); }
-    Run run(uint64_t max) override { return pixels_ ? reader_.cell_run(buffer_) : notes_->run(max, buffer_); }
+    FrameBlock run(uint64_t max) override { return pixels_ ? reader_.cell_run(buffer_) : notes_->run(max, buffer_); }
     uint64_t position() const override { return pixels_ ? reader_.cell_position() : notes_->position(); }
     uint64_t lag() const override { return pixels_ ? reader_.cell_lag() : notes_->lag(); }
     uint64_t lost() const override { return notes_->lost_messages() * frame_bytes(); }
@@ -76,57 +76,57 @@ class FrameWriterEnd final : public WriterEnd {
         writer_.join();
     }
     void leave() override { ring_->detach(); }
-    void disturb() override {
+    void interrupt() override {
         disturb_ring(*ring_);
-        event_disturb(pool_->room());
+        event_interrupt(pool_->room());
     }
     Atomic<uint32_t> &room() override { return pool_->room(); }
     Atomic<uint32_t> &members() override { return ring_->control().members.value; }
 
     int64_t offer(const void *data, size_t length) override {
-        Reservation place;
-        if (!reserve(length, place)) return no_room;
-        copy_bytes(place.payload, data, length);
-        return commit(place);
+        ClaimedRange range;
+        if (!claim(length, range)) return no_room;
+        copy_bytes(range.payload, data, length);
+        return commit(range);
     }
-    size_t offer_many(const Piece *pieces, size_t count) override {
+    size_t offer_many(const IoVec *pieces, size_t count) override {
         for (size_t i = 0; i < count; ++i)
             if (offer(pieces[i].data, pieces[i].length) == no_room) return i;
         return count;
     }
-    bool reserve(size_t length, Reservation &place) override {
+    bool claim(size_t length, ClaimedRange &range) override {
         if (length != payload_max())
             throw Error(Code::invalid, where() + ": a frame here has " + std::to_string(payload_max()) + " bytes, not " +
                                            std::to_string(length));
         const uint32_t buffer = writer_.take_buffer();
         if (buffer == no_buffer) return false;
         said_[buffer] = {};
-        place = {pool_->bytes(buffer), position(), 0, buffer, flags_whole};
+        range = {pool_->bytes(buffer), position(), 0, buffer, flags_whole};
         return true;
     }
-    void describe(const Reservation &place, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns,
+    void describe(const ClaimedRange &range, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns,
                   const std::string &fields) override {
         writer_.check_meta(fields.size());
-        said_[place.index] = {id, start_ns, end_ns, fields};
+        said_[range.index] = {id, start_ns, end_ns, fields};
     }
-    int64_t commit(const Reservation &place) override {
-        Said &said = said_[place.index];
+    int64_t commit(const ClaimedRange &range) override {
+        Said &said = said_[range.index];
         FrameNote note;
         note.id = said.id.value_or(writer_.ring().sequence());
         note.start_ns = said.start_ns;
         note.end_ns = said.end_ns;
         note.meta_length = static_cast<uint32_t>(said.fields.size());
-        return static_cast<int64_t>(writer_.publish(place.index, note, said.fields.data()));
+        return static_cast<int64_t>(writer_.publish(range.index, note, said.fields.data()));
     }
-    void abort(const Reservation &place) override {
-        writer_.give_back(place.index);
+    void abort(const ClaimedRange &range) override {
+        writer_.give_back(range.index);
         event_notify(pool_->room()); // another thread of this publication may wait for it
     }
-    bool advance(Sending &sending) override {
+    bool advance(PendingSend &sending) override {
         sending.position = offer(sending.data, sending.length);
         return sending.position != no_room;
     }
-    void give_up(Sending &) override {}
+    void give_up(PendingSend &) override {}
 
     std::string why_full() const override {
         FramePool::Holder one;

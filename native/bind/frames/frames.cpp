@@ -57,10 +57,10 @@ FrameReaderEnd &frames_of(ReaderEnd &reader) {
 }
 
 // The next frame, or null.
-Lease *take(Subscription &subscription, ReaderEnd &ready) {
+Lease *consume(Subscription &subscription, ReaderEnd &ready) {
     FrameReaderEnd &reader = frames_of(ready);
     Frame frame;
-    if (reader.passage.allowed() == 0 || !reader.take(frame)) {
+    if (reader.passage.allowed() == 0 || !reader.consume(frame)) {
         subscription.nothing(reader);
         subscription.tell_end(reader);
         return nullptr;
@@ -71,9 +71,9 @@ Lease *take(Subscription &subscription, ReaderEnd &ready) {
 
 Lease *take_within(Subscription &subscription, PyObject *timeout) {
     const int64_t limit = timeout_ns(timeout, &subscription.end()); // a bad one is an error, also where there is a frame already
-    Lease *lease = take(subscription, subscription.reading());
+    Lease *lease = consume(subscription, subscription.reading());
     // A frame that is recycled before it can be leased counts as lost: the wait goes on.
-    auto attempt = [&] { return (lease = take(subscription, subscription.reading_on())) != nullptr; };
+    auto attempt = [&] { return (lease = consume(subscription, subscription.reading_on())) != nullptr; };
     if (lease != nullptr || subscription.wait(limit, attempt)) return lease;
     PyErr_Format(timeout_error(), "%s: no frame within the timeout", subscription.end().where().c_str());
     throw nb::python_error();
@@ -155,7 +155,7 @@ void bind_frames(nb::module_ &m) {
         nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("conflate"), nb::arg("waits"),
         nb::arg("pixels"));
     m.def(
-        "try_take_frame", [](Subscription &subscription) { return take(subscription, subscription.reading()); },
+        "try_take_frame", [](Subscription &subscription) { return consume(subscription, subscription.reading()); },
         nb::arg("subscription"), nb::rv_policy::take_ownership);
     m.def(
         "take_frame", [](Subscription &subscription, nb::object timeout) { return take_within(subscription, timeout.ptr()); },

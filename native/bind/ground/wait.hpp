@@ -3,7 +3,7 @@
 #pragma once
 
 #include "bind/ground/bind.hpp"
-#include "bind/ground/glance.hpp"
+#include "bind/ground/watch_set.hpp"
 
 #include "ground/clock.hpp"
 #include "ground/waiting.hpp"

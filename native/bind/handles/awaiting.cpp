@@ -13,7 +13,7 @@ namespace penstock::bind {
 namespace {
 
 // An event as the bridge sees it. A position here is what the event said before an attempt that failed.
-class EventWatched final : public Watched {
+class EventWatched final : public Waitable {
   public:
     EventWatched(std::shared_ptr<Mapping> map, Atomic<uint32_t> &event) : map_(std::move(map)), event_(event) {}
     Atomic<uint32_t> &event() override { return event_; }
@@ -108,13 +108,13 @@ class SendAttempt {
   private:
     // Other messages of this publication waited for the end of this one, which had fragments.
     void let_others() {
-        if (sending_.length > publication_.end().payload_max()) publication_.end().disturb();
+        if (sending_.length > publication_.end().payload_max()) publication_.end().interrupt();
     }
 
     nb::object owner_, data_;
     Publication &publication_;
     BytesArgument bytes_;
-    Sending sending_;
+    PendingSend sending_;
     const uint32_t generation_;
     bool ended_ = false;
 };

@@ -16,10 +16,10 @@ class BorrowView {
     BorrowView(nb::object owner, Subscription &subscription, int64_t timeout)
         : owner_(std::move(owner)), subscription_(subscription) {
         ReaderEnd *reader = &subscription.reading();
-        const Message *message = reader->peek();
+        const Message *message = reader->peek_allowed();
         auto attempt = [&] {
             reader = &subscription.reading_on();
-            message = reader->peek();
+            message = reader->peek_allowed();
             if (message == nullptr) subscription.tell_end(*reader);
             return message != nullptr;
         };

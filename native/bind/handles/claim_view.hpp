@@ -15,8 +15,8 @@ class ClaimView {
   public:
     // `place`: the room that was reserved, of `length` bytes for the caller. `guarded`: the owner makes every array of the claim
     // read-only before the commit.
-    ClaimView(nb::object owner, Publication &publication, size_t length, const Reservation &place, bool guarded = false)
-        : owner_(std::move(owner)), publication_(publication), map_(publication.end().mapping()), place_(place),
+    ClaimView(nb::object owner, Publication &publication, size_t length, const ClaimedRange &range, bool guarded = false)
+        : owner_(std::move(owner)), publication_(publication), map_(publication.end().mapping()), place_(range),
           generation_(ForkGuard::generation()), guarded_(guarded), open_(true) {
         lent = {place_.payload, length, 0, {}};
     }
@@ -72,7 +72,7 @@ class ClaimView {
     nb::object owner_;
     Publication &publication_;
     std::shared_ptr<Mapping> map_;
-    Reservation place_;
+    ClaimedRange place_;
     std::optional<Publication::Busy> busy_;
     const uint32_t generation_;
     const bool guarded_;
@@ -80,13 +80,13 @@ class ClaimView {
 };
 
 // Reserves room for a claim of `length` bytes, or sets the error.
-inline void claim_room(Publication &publication, size_t length, int64_t timeout, Reservation &place) {
+inline void claim_room(Publication &publication, size_t length, int64_t timeout, ClaimedRange &range) {
     auto attempt = [&] {
         WriterEnd &writer = publication.ready();
         if (length > writer.payload_max())
             throw Error(Code::too_large, publication.end().where() + ": claim takes up to " +
                                              std::to_string(writer.payload_max()) + " bytes here, not " + std::to_string(length));
-        return writer.reserve(length, place);
+        return writer.claim(length, range);
     };
     if (attempt() || publication.wait_for_room(timeout, attempt)) return;
     raise_no_room(publication, "no room for the claim");
@@ -102,7 +102,7 @@ class MessagesArgument {
     }
     MessagesArgument(const MessagesArgument &) = delete;
     MessagesArgument &operator=(const MessagesArgument &) = delete;
-    const Piece *data() const { return pieces_.data(); }
+    const IoVec *data() const { return pieces_.data(); }
     size_t size() const { return pieces_.size(); }
 
   private:
@@ -142,7 +142,7 @@ class MessagesArgument {
     }
 
     const End &end_; // for errors
-    std::vector<Piece> pieces_;
+    std::vector<IoVec> pieces_;
     std::deque<BufferArgument> buffers_; // they stay where they are
     nb::object sequence_;
 };

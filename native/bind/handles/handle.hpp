@@ -43,7 +43,7 @@ template <class Kind> class Handle {
     void close() {
         if (closed_) return;
         closed_ = true;
-        end_->disturb(); // threads that sleep on this handle look again; so do the channel's others, once
+        end_->interrupt(); // threads that sleep on this handle look again; so do the channel's others, once
         if (busy() == 0) end_->leave();
     }
 

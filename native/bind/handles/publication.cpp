@@ -91,7 +91,7 @@ void bind_publication(nb::module_ &m) {
                                  {0, nullptr}};
     nb::class_<ClaimView>(
         m, "Claim", nb::type_slots(claim_slots),
-        "A message being written in place. As a context manager it gives a writable memoryview, commits at the end\n"
+        "A message being written in range. As a context manager it gives a writable memoryview, commits at the end\n"
         "of the block and aborts if the block raises. BufferError instead of a commit while an array or another view of it is in "
         "use: the message is not sent, and its range stays claimed until the view is gone.")
         .def("__enter__", [](nb::handle self) { return nb::inst_ptr<ClaimView>(self)->lent.enter(self); })
@@ -126,12 +126,12 @@ void bind_publication(nb::module_ &m) {
                             const End *end = &publication.end();
                             const int64_t length = given.within(end, "claim", "length", 0, INT64_MAX);
                             const auto bytes = static_cast<size_t>(length);
-                            Reservation place;
-                            claim_room(publication, bytes, timeout_ns(timeout.ptr(), end), place);
-                            return new ClaimView(self, publication, bytes, place);
+                            ClaimedRange range;
+                            claim_room(publication, bytes, timeout_ns(timeout.ptr(), end), range);
+                            return new ClaimView(self, publication, bytes, range);
                         },
                         nb::arg("length").none(), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
-                        "Room for one message of `length` bytes, to be written in place. Waits for room as `send` does.")
+                        "Room for one message of `length` bytes, to be written in range. Waits for room as `send` does.")
                     .def("close", &Publication::close, "Gives the slot back and aborts open claims. Safe to call twice.")
                     .def_prop_ro("closed", &Publication::closed)
                     .def_prop_ro(
@@ -173,9 +173,9 @@ void bind_publication(nb::module_ &m) {
         [](nb::object self, nb::object timeout) {
             auto &publication = nb::cast<Publication &>(self);
             const size_t length = publication.ready().payload_max();
-            Reservation place;
-            claim_room(publication, length, timeout_ns(timeout.ptr(), &publication.end()), place);
-            return new ClaimView(self, publication, length, place, true);
+            ClaimedRange range;
+            claim_room(publication, length, timeout_ns(timeout.ptr(), &publication.end()), range);
+            return new ClaimView(self, publication, length, range, true);
         },
         nb::arg("publication"), nb::arg("timeout").none(), nb::rv_policy::take_ownership,
         nb::sig("def claim_frame(publication: Publication, timeout: float | None) -> Claim"),

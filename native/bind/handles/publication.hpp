@@ -80,12 +80,12 @@ class Publication : public Handle<WriterEnd> {
 
       private:
         Publication &publication_;
-        Glance watched_;
+        WatchSet watched_;
     };
 
     int64_t send_patiently(const BytesArgument &data, int64_t timeout) {
         check_length(data.size());
-        Sending sending{data.data(), data.size()};
+        PendingSend sending{data.data(), data.size()};
         bool done = false;
         try {
             done = wait_for_room(timeout, [&] { return ready().advance(sending); });

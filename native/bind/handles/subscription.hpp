@@ -71,7 +71,9 @@ class Subscription : public StreamHandle {
         return reader;
     }
     // Whether a call finds something: a message, an error that was kept back, or the end of the stream.
-    bool has_news(ReaderEnd &reader) { return !kept_back_.empty() || reader.peek() != nullptr || (until_end_ && reader.ended()); }
+    bool has_news(ReaderEnd &reader) {
+        return !kept_back_.empty() || reader.peek_allowed() != nullptr || (until_end_ && reader.ended());
+    }
     // After a call that found nothing: says so if there will never be more, and the owner asked for that.
     void tell_end(ReaderEnd &reader) {
         if (!until_end_ || !kept_back_.empty() || !reader.ended()) return;
@@ -101,7 +103,7 @@ class Subscription : public StreamHandle {
     }
     PyObject *receive_from(ReaderEnd &reader) {
         for (;;) {
-            const Message *message = reader.peek();
+            const Message *message = reader.peek_allowed();
             if (message == nullptr) {
                 nothing(reader);
                 return nullptr;
@@ -254,7 +256,7 @@ class Subscription : public StreamHandle {
     ReaderEnd &source() {
         ReaderEnd &reader = ready();
         if (source_ == nullptr) {
-            ReaderEnd *settled = reader.passage.gate() == nullptr ? reader.settled() : &reader;
+            ReaderEnd *settled = reader.passage.gate() == nullptr ? reader.resolved() : &reader;
             if (settled == nullptr) return reader;
             source_ = settled;
             // A test's messages have times of its own.
@@ -305,7 +307,7 @@ class Subscription : public StreamHandle {
 
       private:
         Subscription &subscription_;
-        Glance watched_;
+        WatchSet watched_;
         ReaderEnd *source_ = nullptr; // whose messages a spin brings in itself; pinned by the wait's Busy
         const Gate::Waiter waiter_;   // a test says when this is over, not the clock
     };
@@ -335,13 +337,13 @@ class Subscription : public StreamHandle {
     void taken(ReaderEnd &reader, const Message &message) {
         last_ = message;
         latency_.took(message.time_ns);
-        reader.take();
+        reader.consume();
         reader.passage.used(1);
         moved();
     }
     void news() { // there is something to be had beside messages
         moved();
-        if (busy() != 0) end().disturb(); // threads of this handle's sleep
+        if (busy() != 0) end().interrupt(); // threads of this handle's sleep
     }
 
   public:

@@ -32,7 +32,7 @@ class GateWait {
 // Ends the waits of another thread, for good. The count of wakes in the event is the state.
 class Waker {
   public:
-    void wake() { event_disturb(event_); }
+    void wake() { event_interrupt(event_); }
     bool woken() const { return event_.relaxed() > event_has_sleeper; }
     WaitEntry announce() { return wait_entry(event_, event_announce(event_)); }
 
@@ -89,7 +89,7 @@ class SubscriptionsTarget : public ManyTarget<Subscription> {
         }
     }
     bool changed() const {
-        return std::any_of(watched_.begin(), watched_.end(), [](const Glance &one) { return one.changed(); });
+        return std::any_of(watched_.begin(), watched_.end(), [](const WatchSet &one) { return one.changed(); });
     }
     int64_t spin_ns() {
         int64_t most = 0;
@@ -107,7 +107,7 @@ class SubscriptionsTarget : public ManyTarget<Subscription> {
     }
 
   private:
-    std::vector<Glance> watched_;
+    std::vector<WatchSet> watched_;
     std::deque<Gate::Waiter> stepped_;
 };
 
@@ -188,7 +188,7 @@ void bind_waiting(nb::module_ &m) {
     m.def("look_at_file", &look_at_file<Publication>, nb::arg("handle"), nb::arg("look"),
           nb::sig("def look_at_file(handle: Publication, look: Callable[[int, str], Any]) -> Any"), about_files);
     m.def(
-        "decided", [](StreamHandle &stream) { return stream.closed() ? stream.end().became() : stream.ready().decided(); },
+        "decided", [](StreamHandle &stream) { return stream.closed() ? stream.end().is_resolved() : stream.ready().decided(); },
         nb::arg("stream"),
         "Whether the channel has had a publication, ever: until then it is open, and has no codec and nothing to read.");
     m.def(

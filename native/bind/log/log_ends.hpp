@@ -10,11 +10,11 @@
 namespace penstock::bind {
 
 inline void disturb_log(TermLog &log) {
-    event_disturb(log.control().data.value);
-    event_disturb(log.control().space.value);
+    event_interrupt(log.control().data.value);
+    event_interrupt(log.control().space.value);
 }
 
-class LogWatched final : public Watched {
+class LogWatched final : public Waitable {
   public:
     LogWatched(std::shared_ptr<TermLog> log, bool until_end) : log_(std::move(log)), until_end_(until_end) {}
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
@@ -61,19 +61,19 @@ class LogReaderEnd : public ReaderEnd, public Lender, public RunSource {
         reader_ = std::make_unique<LogReader>(log_, Start{Start::From::position, position}, drop_after_ns_, name_);
     }
     void leave() override { log_->detach(); }
-    void disturb() override { disturb_log(*log_); }
+    void interrupt() override { disturb_log(*log_); }
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
-    std::shared_ptr<Watched> watched(bool until_end) override { return std::make_shared<LogWatched>(log_, until_end); }
+    std::shared_ptr<Waitable> watched(bool until_end) override { return std::make_shared<LogWatched>(log_, until_end); }
     bool ended() override { return reader_->ended(); }
-    void glance(Glance &at) override { at.add(log_->frame(reader_->position())->word0, 0); }
+    void glance(WatchSet &at) override { at.add(log_->frame(reader_->position())->word0, 0); }
 
-    const Message *look() override { return reader_->look(); }
+    const Message *peek() override { return reader_->peek(); }
     bool copy(void *to, const Message &message) override {
         copy_bytes(to, message.data, message.length);
         check_run();
         return true;
     }
-    void take() override { reader_->take(); }
+    void consume() override { reader_->consume(); }
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
         return fill_batch(*this, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
             if (drop_after_ns_ == 0) batch.add(row, message.data, message.length, !message.assembled);
@@ -87,7 +87,7 @@ class LogReaderEnd : public ReaderEnd, public Lender, public RunSource {
     void lend(const Message &message) override {
         check_run();
         if (!message.assembled) reader_->hold(message.position);
-        take();
+        consume();
     }
     bool intact(const Message &) override {
         check_run();
@@ -105,11 +105,11 @@ class LogReaderEnd : public ReaderEnd, public Lender, public RunSource {
 
     RunSource *runs() final { return this; }
     bool skips() const final { return false; }
-    Run run(uint64_t max) override { return reader_->run(max); }
+    FrameBlock run(uint64_t max) override { return reader_->run(max); }
     void check_run() override {
         if (reader_->droppable()) reader_->still_mine();
     }
-    void take_run(const Run &run) override { reader_->take_run(run); }
+    void take_run(const FrameBlock &run) override { reader_->take_run(run); }
     void show_position() override { reader_->show_position(); }
 
     uint64_t position() const override { return reader_->position(); }
@@ -143,34 +143,34 @@ class LogWriterEnd : public WriterEnd {
         writer_.join();
     }
     void leave() override { log_->detach(); }
-    void disturb() override { disturb_log(*log_); }
+    void interrupt() override { disturb_log(*log_); }
     Atomic<uint32_t> &room() override { return log_->control().space.value; }
-    void glance(Glance &at) override {
+    void glance(WatchSet &at) override {
         log_->positions([&](const Atomic<uint64_t> &word) { at.add(word, word.relaxed()); });
     }
     Atomic<uint32_t> &members() override { return log_->control().space.value; }
 
     int64_t offer(const void *data, size_t length) override { return writer_.offer(data, length); }
-    size_t offer_many(const Piece *pieces, size_t count) override { return writer_.offer_many(pieces, count); }
-    bool reserve(size_t length, Reservation &place) override {
-        return !writer_.sending_fragments() && writer_.reserve(static_cast<uint32_t>(length), writer_.open_index(), place);
+    size_t offer_many(const IoVec *pieces, size_t count) override { return writer_.offer_many(pieces, count); }
+    bool claim(size_t length, ClaimedRange &range) override {
+        return !writer_.sending_fragments() && writer_.claim(static_cast<uint32_t>(length), writer_.open_index(), range);
     }
-    int64_t commit(const Reservation &place) override { return writer_.commit(place); }
-    void abort(const Reservation &place) override { writer_.abort(place); }
+    int64_t commit(const ClaimedRange &range) override { return writer_.commit(range); }
+    void abort(const ClaimedRange &range) override { writer_.abort(range); }
 
     // Copies large frames without the GIL, each under a claim word of its own.
-    bool advance(Sending &sending) override {
+    bool advance(PendingSend &sending) override {
         while (sending.position == no_room) {
             const size_t left = sending.length - sending.done;
             if (left < copy_without_interpreter) return writer_.send_some(sending);
-            Reservation place;
-            if (!writer_.next_fragment(sending, place, writer_.open_index())) return false;
-            without_interpreter([&] { copy_bytes(place.payload, sending.data + sending.done, place.length); });
-            writer_.finish_fragment(sending, place);
+            ClaimedRange range;
+            if (!writer_.next_fragment(sending, range, writer_.open_index())) return false;
+            without_interpreter([&] { copy_bytes(range.payload, sending.data + sending.done, range.length); });
+            writer_.finish_fragment(sending, range);
         }
         return true;
     }
-    void give_up(Sending &sending) override { writer_.give_up(sending); }
+    void give_up(PendingSend &sending) override { writer_.give_up(sending); }
 
     std::string why_full() const override {
         uint32_t pid = 0;

@@ -11,7 +11,7 @@
 
 namespace penstock::bind {
 
-class PipeWatched final : public Watched {
+class PipeWatched final : public Waitable {
   public:
     PipeWatched(std::shared_ptr<PipePeer> peer, bool until_end) : peer_(std::move(peer)), until_end_(until_end) {}
     Atomic<uint32_t> &event() override { return peer_->peers().bell(); }
@@ -42,7 +42,7 @@ class PeerPart {
     bool left_ = false;
 };
 
-inline void disturb_peer(PipePeer &peer) { event_disturb(peer.peers().bell()); }
+inline void disturb_peer(PipePeer &peer) { event_interrupt(peer.peers().bell()); }
 
 // Shared by a reader and a recorder's tap. `Role`: the end's role.
 template <class Role> class PeerEnd : public Role {
@@ -56,7 +56,7 @@ template <class Role> class PeerEnd : public Role {
     const Seat &seat() const final { return peer_->peers().seat(); }
     void rejoin() final { peer_->reattach(); }
     void leave() final { part_.leave(); }
-    void disturb() final { disturb_peer(*peer_); }
+    void interrupt() final { disturb_peer(*peer_); }
     Atomic<uint32_t> &event() final { return peer_->peers().bell(); }
     bool repair() final { return peer_->repair(); }
     bool readable() const final { return peer_->pipes().readable(); }
@@ -73,7 +73,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     PipeReaderEnd(std::shared_ptr<PipePeer> peer, bool by_hand) : PeerEnd(std::move(peer)), by_hand_(by_hand) {}
     PipePeer &peer() const { return *peer_; }
 
-    std::shared_ptr<Watched> watched(bool until_end) override { return std::make_shared<PipeWatched>(peer_, until_end); }
+    std::shared_ptr<Waitable> watched(bool until_end) override { return std::make_shared<PipeWatched>(peer_, until_end); }
     bool ended() override { return peer_->ended(); }
     std::string why_waiting() override {
         const uint32_t other = peer_->process_with_unread();
@@ -81,7 +81,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
                           : "every publication has closed, but " + named_process(other, seat().descriptor()) +
                                 " has messages that it has not read";
     }
-    void glance(Glance &at) override {
+    void glance(WatchSet &at) override {
         peer_->incoming().words([&](const Atomic<uint64_t> &word, uint64_t seen) { at.add(word, seen); });
         at.add_changes(peer_->peers().changes(), peer_->peers().seen_changes());
     }
@@ -92,12 +92,12 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     void hold_back() override { peer_->acknowledger().hold_back(); }
     void hand_out() override { peer_->acknowledger().hand_out(); }
 
-    const Message *look() override { return peer_->peek(); }
+    const Message *peek() override { return peer_->peek(); }
     bool copy(void *to, const Message &message) override {
         copy_bytes(to, message.data, message.length);
         return true;
     }
-    void take() override { peer_->consume(); }
+    void consume() override { peer_->consume(); }
     // At most half of a pipe's capacity, so that the writer can fill the other half until this one is acknowledged.
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
         limit = std::min<int64_t>(limit, peer_->file().geometry().mark / 2 + 1);
@@ -153,8 +153,8 @@ class PipeTapEnd final : public PeerEnd<StreamEnd>, public RunSource {
     PipeTapEnd(std::shared_ptr<PipePeer> peer, uint64_t position) : PeerEnd(peer), tap_(std::move(peer), position) {}
 
     RunSource *runs() override { return this; }
-    Run run(uint64_t max) override { return tap_.run(max); }
-    void take_run(const Run &run) override { tap_.acknowledge(run); }
+    FrameBlock run(uint64_t max) override { return tap_.run(max); }
+    void take_run(const FrameBlock &run) override { tap_.acknowledge(run); }
     bool skips() const override { return true; }
 
     uint64_t position() const override { return tap_.position(); }
@@ -179,9 +179,9 @@ class PipeWriterEnd final : public WriterEnd {
     const Seat &seat() const override { return peer_->peers().seat(); }
     void rejoin() override { peer_->reattach(); }
     void leave() override { part_.leave(); }
-    void disturb() override { disturb_peer(*peer_); }
+    void interrupt() override { disturb_peer(*peer_); }
     Atomic<uint32_t> &room() override { return peer_->peers().bell(); }
-    void glance(Glance &at) override {
+    void glance(WatchSet &at) override {
         peer_->room_words([&](const Atomic<uint64_t> &word, uint64_t seen, uint64_t step) { at.add(word, seen, step); });
         at.add_changes(peer_->peers().changes(), peer_->peers().seen_changes());
     }
@@ -192,7 +192,7 @@ class PipeWriterEnd final : public WriterEnd {
         if (peer_->write(data, length)) return at();
         return refuse(length);
     }
-    size_t offer_many(const Piece *pieces, size_t count) override {
+    size_t offer_many(const IoVec *pieces, size_t count) override {
         for (size_t i = 0; i < count; ++i) check(pieces[i].length);
         size_t done = peer_->write_many(pieces, count);
         while (done < count && peer_->peers().when_full() != WhenFull::wait) // drops one by one
@@ -200,22 +200,22 @@ class PipeWriterEnd final : public WriterEnd {
             else ++done;
         return done;
     }
-    bool reserve(size_t length, Reservation &place) override {
+    bool claim(size_t length, ClaimedRange &range) override {
         if (peer_->peers().role() != PeerRole::push) check_partner(0);
-        return peer_->claim(static_cast<uint32_t>(length), place);
+        return peer_->claim(static_cast<uint32_t>(length), range);
     }
-    int64_t commit(const Reservation &place) override {
-        if (!peer_->commit(place))
+    int64_t commit(const ClaimedRange &range) override {
+        if (!peer_->commit(range))
             throw Error(Code::disconnected,
                         where() + ": the peer that this message was to go to has left or died: send it again");
         return at();
     }
-    void abort(const Reservation &place) override { peer_->abort(place); }
-    bool advance(Sending &sending) override {
+    void abort(const ClaimedRange &range) override { peer_->abort(range); }
+    bool advance(PendingSend &sending) override {
         sending.position = offer(sending.data, sending.length);
         return sending.position != no_room;
     }
-    void give_up(Sending &) override {}
+    void give_up(PendingSend &) override {}
     void repair() override { peer_->repair(); }
 
     // To one peer, if `to` is not 0, with what its pattern says beside the bytes.

@@ -15,12 +15,12 @@ template <class Role, class From> Role *end_as(From &end) {
 }
 
 PipeReaderEnd &pipe_reader_of(Subscription &subscription) {
-    auto *reader = dynamic_cast<PipeReaderEnd *>(&subscription.ready().itself());
+    auto *reader = dynamic_cast<PipeReaderEnd *>(&subscription.ready().target());
     if (reader == nullptr) throw Error(Code::invalid, subscription.end().where() + ": this is no pipe");
     return *reader;
 }
 SocketReaderEnd &socket_reader_of(Subscription &subscription) {
-    auto *reader = end_as<SocketReaderEnd>(subscription.ready().itself());
+    auto *reader = end_as<SocketReaderEnd>(subscription.ready().target());
     if (reader == nullptr) throw Error(Code::invalid, subscription.end().where() + ": this is no socket");
     return *reader;
 }
@@ -61,8 +61,8 @@ nb::object tuple_for_message() {
 // (who sent it, id, kind, body, the sender's name) of the next message, or null with no error set. From the look to the
 // take nothing runs but this. The name is the pipe's own note of it: the sender may be dead, and its place another's. Without
 // `named` it is empty.
-PyObject *take(Subscription &subscription, ReaderEnd &ready, bool named, nb::object &made) {
-    const Message *message = ready.peek();
+PyObject *consume(Subscription &subscription, ReaderEnd &ready, bool named, nb::object &made) {
+    const Message *message = ready.peek_allowed();
     if (message == nullptr) {
         subscription.nothing(ready);
         subscription.tell_end(ready);
@@ -84,7 +84,7 @@ PyObject *take(Subscription &subscription, ReaderEnd &ready, bool named, nb::obj
         PyTuple_SET_ITEM(made.ptr(), i, items[i]); // null is allowed in a tuple that goes away at once
     }
     if (!whole) throw nb::python_error();
-    ready.take();
+    ready.consume();
     subscription.took(taken);
     peer.acknowledge(); // nobody inherits what is sent to one peer
     return made.release().ptr();
@@ -95,9 +95,9 @@ PyObject *take_within(Subscription &subscription, PyObject *timeout, bool named)
     const int64_t limit =
         timeout_ns(timeout, &subscription.end()); // a bad one is an error, also where there is a message already
     nb::object made = tuple_for_message();
-    PyObject *found = take(subscription, subscription.reading(), named, made);
+    PyObject *found = consume(subscription, subscription.reading(), named, made);
     if (found != nullptr) return found;
-    subscription.wait(limit, [&] { return (found = take(subscription, subscription.reading_on(), named, made)) != nullptr; });
+    subscription.wait(limit, [&] { return (found = consume(subscription, subscription.reading_on(), named, made)) != nullptr; });
     return found;
 }
 

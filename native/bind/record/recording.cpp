@@ -38,9 +38,10 @@ class RecordingSegment {
         StreamEnd &end = stream.ready();
         RunSource *runs = end.runs();
         if (runs == nullptr)
-            throw Error(Code::invalid, end.where() + (end.became() ? ": this subscription takes its messages away from others: a "
-                                                                     "recorder joins as a tap"
-                                                                   : ": nothing was published here yet"));
+            throw Error(Code::invalid,
+                        end.where() + (end.is_resolved() ? ": this subscription takes its messages away from others: a "
+                                                           "recorder joins as a tap"
+                                                         : ": nothing was published here yet"));
         uint64_t moved = 0;
         without_interpreter([&] {
             while (moved < max_bytes) {
@@ -48,7 +49,7 @@ class RecordingSegment {
                     throw Error(runs->skips() ? Code::too_slow : Code::invalid,
                                 end.where() + ": the subscription stands at " + std::to_string(end.position()) +
                                     ", the segment at " + std::to_string(writer_->position()));
-                const Run run = runs->run(std::min<uint64_t>(block_max, max_bytes - moved));
+                const FrameBlock run = runs->run(std::min<uint64_t>(block_max, max_bytes - moved));
                 if (run.length == 0) {
                     if (end.position() != writer_->position()) continue;
                     end.repair();

@@ -9,7 +9,7 @@
 
 namespace penstock::bind {
 
-class RingWatched final : public Watched {
+class RingWatched final : public Waitable {
   public:
     RingWatched(std::shared_ptr<Ring> ring, bool until_end) : ring_(std::move(ring)), until_end_(until_end) {}
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
@@ -27,8 +27,8 @@ class RingWatched final : public Watched {
 };
 
 inline void disturb_ring(Ring &ring) {
-    event_disturb(ring.control().data.value);
-    event_disturb(ring.control().members.value);
+    event_interrupt(ring.control().data.value);
+    event_interrupt(ring.control().members.value);
 }
 
 // The reader of a ring: messages, or notes of frames.
@@ -37,16 +37,16 @@ class RingReading : public ReaderEnd, public Lender, public RunSource {
     const std::string &where() const final { return ring_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
     const Seat &seat() const final { return ring_->seat(); }
-    void disturb() final { disturb_ring(*ring_); }
+    void interrupt() final { disturb_ring(*ring_); }
     Atomic<uint32_t> &event() final { return ring_->control().data.value; }
-    std::shared_ptr<Watched> watched(bool until_end) final { return std::make_shared<RingWatched>(ring_, until_end); }
+    std::shared_ptr<Waitable> watched(bool until_end) final { return std::make_shared<RingWatched>(ring_, until_end); }
     // Nothing can be unread that was sent before the last publication went: this looks for that first, and for messages then.
     bool ended() final { return ring_->deserted(gone_, look_.now()) && !readable(); }
-    void glance(Glance &at) final { at.add(ring_->frame(notes_->position())->word0, 0); }
+    void glance(WatchSet &at) final { at.add(ring_->frame(notes_->position())->word0, 0); }
 
-    const Message *look() final { return notes_->look(); }
+    const Message *peek() final { return notes_->peek(); }
     bool copy(void *to, const Message &message) final { return notes_->copy(to, message); }
-    void take() final { notes_->take(); }
+    void consume() final { notes_->consume(); }
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) final {
         return fill_batch(*notes_, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
             return batch.add_copied(row, message.length, [&](uint8_t *to) { return notes_->copy(to, message); });
@@ -111,7 +111,7 @@ class RingReaderEnd final : public RingReading {
     }
     void leave() override { ring_->detach(); }
     bool readable() const override { return ring_->readable(reader_.position()); }
-    Run run(uint64_t max) override { return reader_.run(max, buffer_); }
+    FrameBlock run(uint64_t max) override { return reader_.run(max, buffer_); }
     uint64_t position() const override { return reader_.position(); }
     uint64_t lag() const override { return reader_.lag(); }
 
@@ -134,26 +134,26 @@ class RingWriterEnd final : public WriterEnd {
         writer_.join();
     }
     void leave() override { ring_->detach(); }
-    void disturb() override { disturb_ring(*ring_); }
+    void interrupt() override { disturb_ring(*ring_); }
     Atomic<uint32_t> &room() override { return ring_->control().members.value; }
     Atomic<uint32_t> &members() override { return ring_->control().members.value; }
 
     int64_t offer(const void *data, size_t length) override { return static_cast<int64_t>(writer_.offer(data, length)); }
-    size_t offer_many(const Piece *pieces, size_t count) override {
+    size_t offer_many(const IoVec *pieces, size_t count) override {
         writer_.offer_many(pieces, count);
         return count;
     }
-    bool reserve(size_t length, Reservation &place) override {
-        place = writer_.reserve(length);
+    bool claim(size_t length, ClaimedRange &range) override {
+        range = writer_.claim(length);
         return true;
     }
-    int64_t commit(const Reservation &place) override { return static_cast<int64_t>(writer_.commit(place)); }
-    void abort(const Reservation &place) override { writer_.abort(place); }
-    bool advance(Sending &sending) override {
+    int64_t commit(const ClaimedRange &range) override { return static_cast<int64_t>(writer_.commit(range)); }
+    void abort(const ClaimedRange &range) override { writer_.abort(range); }
+    bool advance(PendingSend &sending) override {
         sending.position = offer(sending.data, sending.length);
         return true;
     }
-    void give_up(Sending &) override {}
+    void give_up(PendingSend &) override {}
 
     size_t payload_max() const override { return writer_.payload_max(); }
     size_t message_max() const override { return writer_.payload_max(); }

@@ -156,15 +156,15 @@ void bind_sync(nb::module_ &m) {
                     auto &member = nb::cast<SyncMember &>(self);
                     const End *end = &member.publication().end();
                     const auto length = static_cast<size_t>(given.within(end, "claim", "length", 0, INT64_MAX));
-                    Reservation place;
-                    if (member.claim(length, type.ptr(), timeout_ns(timeout.ptr(), end), place))
-                        return new ClaimView(self, member.publication(), length, place);
+                    ClaimedRange range;
+                    if (member.claim(length, type.ptr(), timeout_ns(timeout.ptr(), end), range))
+                        return new ClaimView(self, member.publication(), length, range);
                     PyErr_Format(timeout_error(), "%U", nb::object(self.attr("_no_room")()).ptr());
                     throw nb::python_error();
                 },
                 nb::arg("length").none(), nb::arg("timeout") = nb::none(), nb::kw_only(), nb::arg("type") = "",
                 nb::rv_policy::take_ownership,
-                "Room for one body of `length` bytes, to be written in place. Waits for room as `send` does.")
+                "Room for one body of `length` bytes, to be written in range. Waits for room as `send` does.")
             .def(
                 "poll",
                 [](SyncMember &self, Whole limit) {

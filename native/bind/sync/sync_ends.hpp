@@ -73,10 +73,10 @@ class SyncReaderEnd final : public LogReaderEnd {
         LogReaderEnd::rejoin();
         sync_.read_from(*reader_);
     }
-    const Message *look() override { return sync_.look(); }
-    void take() override {
+    const Message *peek() override { return sync_.peek(); }
+    void consume() override {
         last_.set(parts());
-        sync_.take();
+        sync_.consume();
     }
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
         return fill_batch(*this, batch, limit, most, last, [&](BatchRow &row, const Message &message) {
@@ -137,18 +137,18 @@ class SyncWriterEnd final : public LogWriterEnd {
 
     SyncWriter &writer() { return sync_; }
     const std::string &untyped() const { return untyped_; }
-    bool reserve(std::string_view prefix, size_t length, Reservation &place) {
+    bool claim(std::string_view prefix, size_t length, ClaimedRange &range) {
         needs_ = prefix.size() + length;
-        return !writer_.sending_fragments() && sync_.reserve(prefix, length, writer_.open_index(), place);
+        return !writer_.sending_fragments() && sync_.claim(prefix, length, writer_.open_index(), range);
     }
     // A message that goes out in fragments needs its prefix in front of it, in one piece.
-    void begin(Sending &sending, std::string_view prefix) {
+    void begin(PendingSend &sending, std::string_view prefix) {
         sync_.refuse_oversize(prefix, sending.length, sync_.message_max(prefix), "Give the queue a larger capacity");
         auto whole = std::make_unique<Whole>();
         whole->bytes.reserve(prefix.size() + sending.length);
         whole->bytes.assign(prefix.begin(), prefix.end());
         whole->bytes.insert(whole->bytes.end(), sending.data, sending.data + sending.length);
-        whole->sending = Sending{whole->bytes.data(), whole->bytes.size()};
+        whole->sending = PendingSend{whole->bytes.data(), whole->bytes.size()};
         sending.begun = true;
         wholes_[&sending] = std::move(whole);
     }
@@ -157,9 +157,9 @@ class SyncWriterEnd final : public LogWriterEnd {
         needs_ = untyped_.size() + length;
         return sync_.offer(untyped_, data, length);
     }
-    size_t offer_many(const Piece *pieces, size_t count) override { return sync_.offer_many(untyped_, pieces, count); }
-    bool reserve(size_t length, Reservation &place) override { return reserve(untyped_, length, place); }
-    bool advance(Sending &sending) override {
+    size_t offer_many(const IoVec *pieces, size_t count) override { return sync_.offer_many(untyped_, pieces, count); }
+    bool claim(size_t length, ClaimedRange &range) override { return claim(untyped_, length, range); }
+    bool advance(PendingSend &sending) override {
         if (!sending.begun) begin(sending, untyped_);
         Whole &whole = *wholes_.at(&sending);
         needs_ = whole.sending.length - whole.sending.done;
@@ -168,7 +168,7 @@ class SyncWriterEnd final : public LogWriterEnd {
         wholes_.erase(&sending);
         return true;
     }
-    void give_up(Sending &sending) override {
+    void give_up(PendingSend &sending) override {
         const auto found = wholes_.find(&sending);
         if (found == wholes_.end()) return;
         LogWriterEnd::give_up(found->second->sending);
@@ -182,13 +182,13 @@ class SyncWriterEnd final : public LogWriterEnd {
   private:
     struct Whole {
         std::vector<uint8_t> bytes;
-        Sending sending{nullptr, 0};
+        PendingSend sending{nullptr, 0};
     };
 
     SyncWriter sync_;
     const MemberName name_;
     std::string untyped_;
-    std::unordered_map<const Sending *, std::unique_ptr<Whole>> wholes_;
+    std::unordered_map<const PendingSend *, std::unique_ptr<Whole>> wholes_;
     size_t needs_ = 0; // bytes that found no room last
 };
 

@@ -46,21 +46,21 @@ class SyncMember {
             if (position != no_room) return position;
         }
         const std::string prefix(own); // other threads may change what is kept while this one waits
-        Sending sending{body.data(), body.size()};
+        PendingSend sending{body.data(), body.size()};
         if (small) {
             auto attempt = [&] {
                 return (sending.position = writing().writer().offer(prefix, body.data(), body.size())) != no_room;
             };
             wait_for_room(prefix.size() + body.size(), timeout, attempt);
         } else if (body.size() <= most) {
-            Reservation place;
-            auto attempt = [&] { return writing().reserve(prefix, body.size(), place); };
+            ClaimedRange range;
+            auto attempt = [&] { return writing().claim(prefix, body.size(), range); };
             if (!attempt() && !wait_for_room(prefix.size() + body.size(), timeout, attempt)) return no_room;
             {
                 const Publication::Busy busy(publication_);
-                without_interpreter([&] { copy_bytes(place.payload, body.data(), body.size()); });
+                without_interpreter([&] { copy_bytes(range.payload, body.data(), body.size()); });
             }
-            sending.position = writing().commit(place);
+            sending.position = writing().commit(range);
         } else {
             send_fragments(prefix, sending, timeout);
         }
@@ -83,11 +83,11 @@ class SyncMember {
         return done;
     }
     // Room for a body of `length` bytes; false when the timeout passed.
-    bool claim(size_t length, PyObject *type, int64_t timeout, Reservation &place) {
+    bool claim(size_t length, PyObject *type, int64_t timeout, ClaimedRange &range) {
         const std::string prefix(prefix_of(type));
         const SyncWriter &writer = writing().writer();
         writer.refuse_oversize(prefix, length, writer.payload_max(prefix), "Claim less, or give the queue a larger capacity");
-        auto attempt = [&] { return writing().reserve(prefix, length, place); };
+        auto attempt = [&] { return writing().claim(prefix, length, range); };
         return attempt() || wait_for_room(prefix.size() + length, timeout, attempt);
     }
     Publication &publication() { return publication_; }
@@ -97,13 +97,13 @@ class SyncMember {
     // The next message that is not passed over, or an invalid object.
     nb::object try_recv() {
         here();
-        return take(subscription_.reading());
+        return consume(subscription_.reading());
     }
     nb::object recv(int64_t timeout) {
         nb::object found = try_recv();
         auto attempt = [&] {
             here();
-            found = take(subscription_.reading_on());
+            found = consume(subscription_.reading_on());
             return found.is_valid();
         };
         if (found.is_valid() || subscription_.wait(timeout, attempt)) return found;
@@ -116,7 +116,7 @@ class SyncMember {
         if (!subscription_.further()) return {};
         try {
             here();
-            return take(subscription_.ready());
+            return consume(subscription_.ready());
         } catch (...) {
             subscription_.keep_current();
             return {};
@@ -236,7 +236,7 @@ class SyncMember {
       private:
         SyncMember &member_;
         RoomOrData events_;
-        Glance watched_; // positions of readers, and the next frame that this member reads
+        WatchSet watched_; // positions of readers, and the next frame that this member reads
     };
 
     template <class Attempt> bool wait_for_room(size_t length, int64_t timeout, Attempt &&attempt) {
@@ -246,7 +246,7 @@ class SyncMember {
                         [&] { return attempt_or_spill(writing().log(), reading(), length, spill_limit_, attempt); });
     }
 
-    void send_fragments(const std::string &prefix, Sending &sending, int64_t timeout) {
+    void send_fragments(const std::string &prefix, PendingSend &sending, int64_t timeout) {
         const size_t length = prefix.size() + sending.length;
         writing().begin(sending, prefix);
         auto attempt = [&] { return writing().advance(sending); };
@@ -264,7 +264,7 @@ class SyncMember {
 
     // The next message as a tuple. Steps that may run the collector, and with it code that lets other threads take messages, are
     // done before the reader looks. From the look that counts to the take nothing runs but this.
-    nb::object take(ReaderEnd &ready) {
+    nb::object consume(ReaderEnd &ready) {
         auto &reader = static_cast<SyncReaderEnd &>(ready);
         nb::object made = std::exchange(spare_, {});
         if (!made.is_valid()) {
@@ -272,7 +272,7 @@ class SyncMember {
             subscription_.ready(); // it may have been closed meanwhile
         }
         for (;;) {
-            const Message *message = reader.peek();
+            const Message *message = reader.peek_allowed();
             if (message == nullptr) {
                 spare_ = std::move(made);
                 subscription_.nothing(reader);
@@ -290,7 +290,7 @@ class SyncMember {
             if (items[2] == nullptr || items[3] == nullptr || items[4] == nullptr) throw nb::python_error();
             const Message taken = *message;
             reader.copy(PyBytes_AS_STRING(items[2]), taken);
-            reader.take();
+            reader.consume();
             subscription_.took(taken);
             return made;
         }

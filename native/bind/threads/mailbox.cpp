@@ -56,7 +56,7 @@ template <class Lock> class Handover {
             slept = signal.slept();
         }
         if (item != nullptr && slept && waiting_ != 0 && size() != 0)
-            mailbox_.disturb(); // another thread waits, and there is more
+            mailbox_.interrupt(); // another thread waits, and there is more
         return item;
     }
     uint64_t size() const { return put_ - got_; }
@@ -66,7 +66,7 @@ template <class Lock> class Handover {
     }
     void close() {
         closed_ = true;
-        mailbox_.disturb();
+        mailbox_.interrupt();
     }
     bool closed() const { return closed_; }
 

@@ -10,7 +10,7 @@
 
 namespace penstock::bind {
 
-class UdpWatched final : public Watched {
+class UdpWatched final : public Waitable {
   public:
     UdpWatched(std::shared_ptr<UdpWatch> watch, Atomic<uint32_t> &event, bool until_end)
         : watch_(std::move(watch)), event_(event), until_end_(until_end) {}
@@ -41,7 +41,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
     std::string metadata() override { return metadata_; }
     void rejoin() override { reader_->rejoin(); }
     void leave() override { reader_->leave(); }
-    void disturb() override { reader_->disturb(); }
+    void interrupt() override { reader_->interrupt(); }
     bool sleeps() const override { return true; }
     uint32_t prepare() override { return reader_->prepare(); }
     void sleep(uint32_t ticket, int64_t ns) override {
@@ -51,7 +51,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
     void waited() override { reader_->waited(); }
 
     bool decided() override { return !metadata_.empty() || find_codec(); }
-    bool became() const override { return !metadata_.empty(); }
+    bool is_resolved() const override { return !metadata_.empty(); }
     Atomic<uint32_t> &event() override { return reader_->event(); }
     bool readable() const override { return reader_->watch()->readable(); }
     bool repair() override {
@@ -65,15 +65,15 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
         return latency_of(file.mapping()->bytes(), file.mapping()->size(), file.options().slot_count, reader_->slot());
     }
     RunSource *runs() override { return nullptr; } // a recorder reads each image by itself
-    std::shared_ptr<Watched> watched(bool until_end) override {
+    std::shared_ptr<Waitable> watched(bool until_end) override {
         return std::make_shared<UdpWatched>(reader_->watch(), reader_->event(), until_end);
     }
-    void glance(Glance &at) override { at.add(reader_->activity(), reader_->seen()); }
+    void glance(WatchSet &at) override { at.add(reader_->activity(), reader_->seen()); }
     bool ended() override { return reader_->ended(); }
 
-    const Message *look() override {
+    const Message *peek() override {
         if (!decided()) return nullptr;
-        const Message *message = reader_->look();
+        const Message *message = reader_->peek();
         if (message != nullptr && message->session != agreed_) agree(*message);
         return message;
     }
@@ -82,7 +82,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
         check();
         return true;
     }
-    void take() override { reader_->take(); }
+    void consume() override { reader_->consume(); }
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
         return fill_batch(*this, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
             if (!reader_->droppable()) batch.add(row, message.data, message.length, !message.assembled);
@@ -96,7 +96,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
     void lend(const Message &message) override {
         check();
         if (!message.assembled) reader_->hold(message);
-        take();
+        consume();
     }
     bool intact(const Message &) override {
         check();
@@ -108,7 +108,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
     uint64_t position() const override { return reader_->position(); }
     uint64_t lag() const override {
         reader_->turn(true); // datagrams in the socket count, and so do sessions that were not looked at yet
-        reader_->look();
+        reader_->peek();
         return reader_->lag();
     }
     uint64_t lost() const override { return reader_->lost(); }
@@ -125,7 +125,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
     // The first session says which codec the messages have. A message without a send time is no Penstock peer's, which tells
     // none; nor is one whose peer has told nothing for some seconds.
     bool find_codec() {
-        const Message *message = reader_->look();
+        const Message *message = reader_->peek();
         for (const UdpSession &session : reader_->sessions())
             if (!session.description.empty()) return decide(session.description);
         if (message == nullptr) return false;
@@ -151,7 +151,7 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
                 agreed_ = message.session;
             } else {
                 const uint64_t position = message.position;
-                reader_->take();
+                reader_->consume();
                 throw Error(Code::mismatch, where() + ": the publication at " + session.source + " (session " +
                                                 std::to_string(session.session) + ") sends " + session.description +
                                                 ", and this subscription reads " + metadata_ + ": its message at position " +
@@ -180,7 +180,7 @@ class UdpTapEnd : public StreamEnd {
     const Seat &seat() const override { return reader_->seat(); }
     void rejoin() override { throw Error(Code::invalid, where_ + ": a recorder does not go on in a forked child"); }
     void leave() override { reader_->leave(); }
-    void disturb() override { reader_->disturb(); }
+    void interrupt() override { reader_->interrupt(); }
     Atomic<uint32_t> &event() override { return reader_->event(); }
     bool readable() const override { return reader_->has_news(); }
     bool repair() override {
@@ -210,10 +210,10 @@ class UdpStreamEnd final : public UdpTapEnd, public RunSource {
     }
     RunSource *runs() override { return this; }
     bool skips() const override { return true; } // over lost messages
-    Run run(uint64_t max) override {
+    FrameBlock run(uint64_t max) override {
         LogReader *log = reader_->stream(number_);
         if (log == nullptr) return {};
-        Run found = log->run(max);
+        FrameBlock found = log->run(max);
         if (found.length != 0 || reader_->pass_lost(*log) != 0) return found;
         return reader_->turn() ? log->run(max) : found;
     }
@@ -221,7 +221,7 @@ class UdpStreamEnd final : public UdpTapEnd, public RunSource {
         LogReader *log = reader_->stream(number_);
         if (log != nullptr && log->droppable()) log->still_mine();
     }
-    void take_run(const Run &run) override {
+    void take_run(const FrameBlock &run) override {
         reader_->stream(number_)->take_run(run);
         reader_->stream(number_)->show_position();
         reader_->took(run.begins, run.payload);
@@ -257,7 +257,7 @@ class UdpWriterEnd final : public WriterEnd {
     const Seat &seat() const override { return writer_.log().seat(); }
     void rejoin() override { writer_.rejoin(); }
     void leave() override { writer_.leave(); }
-    void disturb() override { writer_.disturb(); }
+    void interrupt() override { writer_.interrupt(); }
     bool sleeps() const override { return true; }
     uint32_t prepare() override { return writer_.prepare(); }
     void sleep(uint32_t ticket, int64_t ns) override { writer_.sleep(ticket, ns); }
@@ -267,19 +267,19 @@ class UdpWriterEnd final : public WriterEnd {
     void repair() override { writer_.flush(); }
 
     int64_t offer(const void *data, size_t length) override { return writer_.offer(data, length); }
-    size_t offer_many(const Piece *pieces, size_t count) override { return writer_.offer_many(pieces, count); }
-    bool reserve(size_t length, Reservation &place) override { return writer_.reserve(static_cast<uint32_t>(length), place); }
-    int64_t commit(const Reservation &place) override { return writer_.commit(place); }
-    void abort(const Reservation &place) override { writer_.abort(place); }
+    size_t offer_many(const IoVec *pieces, size_t count) override { return writer_.offer_many(pieces, count); }
+    bool claim(size_t length, ClaimedRange &range) override { return writer_.claim(static_cast<uint32_t>(length), range); }
+    int64_t commit(const ClaimedRange &range) override { return writer_.commit(range); }
+    void abort(const ClaimedRange &range) override { writer_.abort(range); }
     // Frames are at most a datagram long, so none is worth a copy without the GIL.
-    bool advance(Sending &sending) override {
+    bool advance(PendingSend &sending) override {
         for (;;) {
             const size_t before = sending.done;
             if (writer_.send_some(sending)) return true;
             if (sending.done == before) return false;
         }
     }
-    void give_up(Sending &sending) override { writer_.give_up(sending); }
+    void give_up(PendingSend &sending) override { writer_.give_up(sending); }
 
     size_t payload_max() const override { return writer_.payload_max(); }
     size_t message_max() const override { return size_t{1} << 30; }

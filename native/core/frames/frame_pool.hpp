@@ -60,8 +60,8 @@ class FramePool {
     // read every frame.
     uint64_t received(bool opened) const {
         uint64_t least = ring_->write_position();
-        // SYNC 32: pairs with FrameReader::sit_down; forbids looking for subscriptions before the frames below `least` are
-        // published: one that is not seen could begin before them
+        // SYNC 32: pairs with FrameReader::register_waiting; forbids looking for subscriptions before the frames below `least`
+        // are published: one that is not seen could begin before them
         full_fence();
         const bool waits = opened || waits_for_anybody();
         for (uint32_t slot = 0, end = used(); slot < end; ++slot) {

@@ -27,7 +27,7 @@ class FrameReader {
                                           // Below every start: a publication that waits for this subscription waits for all
                                           // frames until it has one.
                                           pool_->ring()->me().reader.position.relaxed(pool_->ring()->geometry().start_position);
-                                          sit_down(waits);
+                                          register_waiting(waits);
                                       },
                                       [this](RingReader &ring, uint64_t count) { go_back(ring, count); }),
           held_(pool_->geometry().buffers), waits_(waits) {
@@ -35,7 +35,7 @@ class FrameReader {
     }
     // In a forked child: a slot of its own; the leases stay its parent's.
     void rejoin() {
-        ring_.rejoin([this] { sit_down(waits_); });
+        ring_.rejoin([this] { register_waiting(waits_); });
         std::fill(held_.begin(), held_.end(), 0);
         leases_ = 0;
     }
@@ -46,11 +46,11 @@ class FrameReader {
     uint32_t leases() const { return leases_; }
 
     // The next frame, leased. False: there is none yet. Frames that were recycled before they could be leased count as lost.
-    bool take(Frame &frame) {
+    bool consume(Frame &frame) {
         for (uint32_t turn = 0; turn < turns_max; ++turn) {
-            const Message *message = ring_.look();
+            const Message *message = ring_.peek();
             if (message == nullptr) return false;
-            const uint64_t sequence = ring_.looked();
+            const uint64_t sequence = ring_.peeked();
             if (!read(*message, sequence, frame)) continue; // overwritten meanwhile: the next look counts it
             ring_.pass();
             if (lease(frame.note.buffer, sequence)) {
@@ -95,10 +95,10 @@ class FrameReader {
     }
     bool cell_readable() const { return held_back_ || pool_->ring()->readable(ring_.position()); }
     // The next frame's cell, copied to `buffer`. After a loss the run is empty and the position has moved: the frame comes next.
-    Run cell_run(std::vector<uint8_t> &buffer) {
-        Run run;
+    FrameBlock cell_run(std::vector<uint8_t> &buffer) {
+        FrameBlock run;
         const uint64_t expected = cell_position();
-        if (!held_back_ && !take(next_)) return run;
+        if (!held_back_ && !consume(next_)) return run;
         held_back_ = cell_position_of(next_) != expected;
         if (held_back_) return run;
         fill_cell(buffer, run);
@@ -126,7 +126,7 @@ class FrameReader {
   private:
     uint64_t cells_before(uint64_t sequence) const { return (sequence - pool_->geometry().ring.start_sequence) * cell(); }
     uint64_t cell_position_of(const Frame &frame) const { return cells_before(frame.sequence); }
-    void fill_cell(std::vector<uint8_t> &buffer, Run &run) {
+    void fill_cell(std::vector<uint8_t> &buffer, FrameBlock &run) {
         const uint64_t bytes = pool_->geometry().frame_bytes, size = cell();
         if (next_.meta.size() > pool_->geometry().fields_max()) {
             give_back(next_.note.buffer);
@@ -163,7 +163,7 @@ class FrameReader {
         if (!ring_.intact(message.position)) return false;
         std::memcpy(&frame.note, bytes, sizeof bytes);
         if (!whole || frame.note.buffer >= pool_->geometry().buffers || frame.note.meta_length != frame.meta.size())
-            pool_->ring()->throw_unsound(message.position);
+            pool_->ring()->throw_corrupt(message.position);
         frame.message = message;
         frame.sequence = sequence;
         frame.data = pool_->bytes(frame.note.buffer);
@@ -171,7 +171,7 @@ class FrameReader {
     }
 
     // In a slot just taken, before the start is looked for.
-    void sit_down(uint32_t waits) {
+    void register_waiting(uint32_t waits) {
         pool_->take_over(pool_->ring()->mine());
         if (waits == waits_never) return;
         pool_->ring()->me().identity.waits.relaxed(waits);

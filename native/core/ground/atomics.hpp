@@ -81,7 +81,7 @@ template <class T> class Atomic {
     // Sequentially consistent: also orders an earlier store of this thread before a later load.
     T set_bits(T bits, Site site = Site::here()) { return word_.fetch_or(bits, platform::seq_cst, site); }
     // A counter with one writer: a plain add that readers may see at any time.
-    void bump(T amount) { relaxed(static_cast<T>(relaxed() + amount)); }
+    void increment(T amount) { relaxed(static_cast<T>(relaxed() + amount)); }
     T *address() { return reinterpret_cast<T *>(&word_); }
 
   private:

@@ -10,7 +10,7 @@ namespace penstock {
 inline void move_count(Atomic<uint64_t> &from, Atomic<uint64_t> &total) {
     const uint64_t value = from.relaxed();
     if (value == 0) return;
-    total.bump(value);
+    total.increment(value);
     from.release(0); // SYNC 23: pairs with count_of; forbids the 0 being visible before the total has the count
 }
 inline uint64_t count_of(const Atomic<uint64_t> &count) {

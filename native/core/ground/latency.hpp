@@ -122,9 +122,9 @@ class LatencyMeter {
     void note(int64_t latency_ns, uint64_t messages) {
         LatencyCounts &now = slot_->now;
         const auto ns = static_cast<uint64_t>(std::max<int64_t>(latency_ns, 0)); // two processes' clocks may differ by a little
-        now.buckets[latency_bucket(ns)].bump(messages);
-        now.sum_ns.bump(ns * messages);
-        now.measured.bump(1);
+        now.buckets[latency_bucket(ns)].increment(messages);
+        now.sum_ns.increment(ns * messages);
+        now.measured.increment(1);
         if (ns > now.max_ns.relaxed()) now.max_ns.relaxed(ns);
     }
 

@@ -8,13 +8,13 @@ namespace penstock {
 inline constexpr int64_t no_room = -1;
 
 // A message to be sent.
-struct Piece {
+struct IoVec {
     const void *data;
     size_t length;
 };
 
 // Room for one message or fragment, to be filled in place.
-struct Reservation {
+struct ClaimedRange {
     uint8_t *payload = nullptr;
     uint64_t position = 0; // of the frame
     uint32_t length = 0;   // of the payload
@@ -23,7 +23,7 @@ struct Reservation {
 };
 
 // A message that send() works on; larger ones go out in several frames.
-struct Sending {
+struct PendingSend {
     const uint8_t *data;
     size_t length;
     size_t done = 0;
@@ -61,7 +61,7 @@ struct Start {
 };
 
 // Contiguous committed frames for raw readers (the recorder).
-struct Run {
+struct FrameBlock {
     const uint8_t *data = nullptr;
     uint64_t length = 0;
     uint32_t begins = 0;

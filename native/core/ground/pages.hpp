@@ -11,7 +11,7 @@ namespace penstock {
 // piece it asks for a line two pages further. A processor fetches ahead within a page only. The first access to the next page
 // waits for the page tables, and shared memory has small pages. It asks behind the end, too: long runs come in steps, and where
 // no memory is, a hint does nothing.
-template <class Piece> void by_pages(const void *to, const void *from, size_t length, Piece &&piece) {
+template <class IoVec> void by_pages(const void *to, const void *from, size_t length, IoVec &&piece) {
     constexpr size_t page = 4096, ahead = 2 * page;
     for (size_t done = 0; done < length; done += page) {
         if (to != nullptr) __builtin_prefetch(static_cast<const uint8_t *>(to) + done + ahead, 1);

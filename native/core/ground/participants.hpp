@@ -117,7 +117,7 @@ template <class Slot> class Participants {
     }
     void leave() { seat_.leave(); } // the kernel's locks go with it
     // As a killed process would: everything else stays for the living to repair.
-    void abandon() {
+    void crash_for_test() {
         attached_ = false;
         leave();
     }

@@ -104,7 +104,7 @@ class SpinHabit {
 
 // Wakes sleepers that will find nothing here but look at something else, such as whether their handle is closed. The count of
 // wakes changes first, so that a waiter between its announcement and its sleep does not sleep either.
-inline void event_disturb(Atomic<uint32_t> &event) {
+inline void event_interrupt(Atomic<uint32_t> &event) {
     event.add(2); // SYNC -: the word carries no data, and the wake does not depend on the sleeper's bit
     event_wake(event);
 }

@@ -54,7 +54,7 @@ inline constexpr uint64_t claim_taken = 2; // | position
 enum class Role : uint32_t { none = 0, publication = 1, exclusive = 2, subscription = 3 };
 enum class State : uint32_t { free = 0, active = 1, dropped = 2 };
 
-struct Claim {
+struct ClaimRecord {
     Atomic<uint64_t> where;  // claim_idle, claiming, or position | claim_taken
     Atomic<uint64_t> length; // aligned bytes, valid while `where` names a position
 };
@@ -66,7 +66,7 @@ struct Slot {
         Atomic<uint32_t> generation; // grows with each owner, never goes down
         Atomic<uint32_t> pid;
         Atomic<uint32_t> session;
-        Atomic<uint32_t> departed; // the owner in abandon(): stands for the order that the kernel's lock gives
+        Atomic<uint32_t> departed; // the owner in crash_for_test(): stands for the order that the kernel's lock gives
         Atomic<uint64_t> joined_ns;
         Atomic<uint64_t> drop_after_ns; // 0: writers wait for this subscription
         Atomic<uint64_t> blocked_since; // the holder of `lock`: since when writers wait for it, ns
@@ -77,7 +77,7 @@ struct Slot {
         Atomic<uint64_t> position;      // everything below may be cleaned
     } reader;
     struct alignas(cache_pair) Writer { // 256: the owner
-        Claim claims[claims_per_slot];
+        ClaimRecord claims[claims_per_slot];
     } writer;
     struct alignas(cache_pair) Counters { // 384: the owner; anyone may look
         Atomic<uint64_t> messages, bytes, back_pressure, bytes_lost, aborted, fragments;

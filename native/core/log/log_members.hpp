@@ -56,10 +56,10 @@ class LogMembers : public Participants<Slot> {
         leave(control_.lock.value, [&] { clear_slot(mine(), undo); });
     }
     // Leaves as a killed process would: the kernel lock goes, everything else stays for the living to repair.
-    void abandon() {
+    void crash_for_test() {
         // SYNC -: for ThreadSanitizer, which does not see that the kernel's lock orders a slot's owners
         me().identity.departed.release(generation_of(id()));
-        Participants::abandon();
+        Participants::crash_for_test();
     }
 
     // Under the lock: frees the slots of the dead. True if there was one.
@@ -184,7 +184,7 @@ class LogMembers : public Participants<Slot> {
     // Under the lock, and with the slot's byte held: undoes the last owner's claims, keeps its counts, frees the slot.
     template <class Undo> void clear_slot(uint32_t index, Undo &&undo) {
         Slot &s = slot(index);
-        s.identity.departed.acquire(); // SYNC -: for ThreadSanitizer, as in abandon()
+        s.identity.departed.acquire(); // SYNC -: for ThreadSanitizer, as in crash_for_test()
         undo(s);
         Control::Totals &totals = control_.totals;
         Slot::Counters &counts = s.counters;

@@ -40,12 +40,12 @@ class LogReader {
     uint64_t incomplete() const { return assembler_.incomplete(); }
 
     void join(Start start) {
-        log_->attach(Role::subscription, drop_after_ns_, [&] { place(start); }, name_);
+        log_->attach(Role::subscription, drop_after_ns_, [&] { seek(start); }, name_);
         joined();
     }
 
-    // The next message, or null. The frame stays readable until take(); an assembled one until the next look().
-    const Message *look() {
+    // The next message, or null. The frame stays readable until consume(); an assembled one until the next peek().
+    const Message *peek() {
         // Padding alone never fills the log. A reader that finds more of it than that returns, so that a damaged log cannot keep
         // it here for ever.
         const uint64_t begun = position_;
@@ -86,10 +86,10 @@ class LogReader {
         }
     }
 
-    // Passes the message that look() returned. Its bytes may be cleaned from now on.
-    void take() {
-        counters_->messages.bump(1);
-        counters_->bytes.bump(message_.length);
+    // Passes the message that peek() returned. Its bytes may be cleaned from now on.
+    void consume() {
+        counters_->messages.increment(1);
+        counters_->bytes.increment(message_.length);
         assembled_waits_ = false;
         move_to(message_.next);
     }
@@ -136,15 +136,15 @@ class LogReader {
     // After a look that found nothing: whether nothing more will come.
     bool ended() { return log_->ended(position_); }
 
-    // Whether a frame stands at the position, of whatever kind. Unlike look() it moves nothing.
+    // Whether a frame stands at the position, of whatever kind. Unlike peek() it moves nothing.
     bool readable() const {
-        // SYNC -: only asks whether a frame is there; look(), which reads it, acquires it
+        // SYNC -: only asks whether a frame is there; peek(), which reads it, acquires it
         return frame_length(log_->frame(position_)->word0.acquire()) > 0;
     }
 
     // For raw readers (the recorder): the contiguous committed frames from here, at most `max` bytes, within one term.
-    Run run(uint64_t max) {
-        Run run;
+    FrameBlock run(uint64_t max) {
+        FrameBlock run;
         if (drop_after_ns_ != 0) still_mine();
         uint64_t at = position_;
         const uint64_t end = position_ + std::min(max, log_->left_in_term(position_));
@@ -171,9 +171,9 @@ class LogReader {
         if (run.length == 0) show_position();
         return run;
     }
-    void take_run(const Run &run) {
-        counters_->messages.bump(run.begins);
-        counters_->bytes.bump(run.payload);
+    void take_run(const FrameBlock &run) {
+        counters_->messages.increment(run.begins);
+        counters_->bytes.increment(run.payload);
         move_to(position_ + run.length);
     }
 
@@ -213,7 +213,7 @@ class LogReader {
     void lose(uint64_t bytes) {
         assembler_.lose();
         lost_ += bytes;
-        counters_->bytes_lost.bump(bytes);
+        counters_->bytes_lost.increment(bytes);
     }
     static bool is_data(uint64_t word0) { return frame_type(word0) == static_cast<uint16_t>(FrameType::data); }
     static bool is_lost(uint64_t word0) {
@@ -250,7 +250,7 @@ class LogReader {
         return true;
     }
 
-    void place(Start start) {
+    void seek(Start start) {
         const uint64_t earliest = log_->earliest(), tail = log_->tail();
         if (start.from == Start::From::newest) position_ = tail;
         else if (start.from == Start::From::earliest) position_ = earliest;

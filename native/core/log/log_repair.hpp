@@ -21,7 +21,7 @@ class LogRepair {
 
     // With the slot's byte held: pads what its last owner claimed.
     void undo_claims(Slot &s, uint64_t limit) {
-        for (Claim &claim : s.writer.claims) {
+        for (ClaimRecord &claim : s.writer.claims) {
             // SYNC -: the kernel's lock on the slot's byte has ordered its owner before us
             const uint64_t where = claim.where.acquire(), length = claim.length.relaxed();
             if ((where & claim_taken) != 0) {
@@ -45,9 +45,9 @@ class LogRepair {
         uint64_t stop = std::min(tail, position + buffer_.left_in_term(position));
         bool waits = false; // for a living publication
         members.each_publication([&](const Slot &s) {
-            for (const Claim &claim : s.writer.claims) {
+            for (const ClaimRecord &claim : s.writer.claims) {
                 if (waits) return;
-                // SYNC 5: pairs with LogWriter::claim, LogWriter::clear_claim; forbids looking at the frame,
+                // SYNC 5: pairs with LogWriter::claim_tail, LogWriter::clear_claim; forbids looking at the frame,
                 // below, before the record: a frame finished meanwhile would look like a hole without a claimant
                 const uint64_t where = claim.where.acquire();
                 const uint64_t other = where & ~uint64_t{frame_alignment - 1};
@@ -82,9 +82,9 @@ class LogRepair {
         const TermBuffer writable = writable_();
         FrameHeader *at = writable.frame(position);
         writable.write_header(at, position, 0, 0);
-        // SYNC 1: pairs with LogReader::look, LogReader::run; forbids the length being visible before the header
+        // SYNC 1: pairs with LogReader::peek, LogReader::run; forbids the length being visible before the header
         if (at->word0.cas(seen, pack_word0(static_cast<uint32_t>(length), flags_whole, FrameType::pad)))
-            control_.totals.repaired.bump(1);
+            control_.totals.repaired.increment(1);
         event_notify(control_.data.value);
     }
 

@@ -21,16 +21,16 @@ class LogRoom {
         : buffer_(buffer), members_(members), control_(control), window_(window) {}
 
     uint64_t tail() const {
-        // SYNC 5: pairs with LogWriter::claim; forbids looking at the claim records before the tail: a claim below it could have
-        // none
-        return sound(control_.tail.value.acquire());
+        // SYNC 5: pairs with LogWriter::claim_tail; forbids looking at the claim records before the tail: a claim below it could
+        // have none
+        return check_aligned(control_.tail.value.acquire());
     }
     uint64_t limit() const {
         return control_.limit.value
             .acquire(); // SYNC 2: pairs with LogRoom::make_room; forbids writing below it before it is clean
     }
     // Positions come from shared memory: a frame is only ever looked for, or written, where one can begin.
-    uint64_t sound(uint64_t position) const {
+    uint64_t check_aligned(uint64_t position) const {
         if (position % frame_alignment != 0) throw_no_frame(members_.where(), position);
         return position;
     }
@@ -80,7 +80,7 @@ class LogRoom {
                 // SYNC 8: pairs with LogReader::still_mine; forbids cleaning before the state is visible: the subscription would
                 // take cleaned bytes for a message
                 full_fence();
-                control_.totals.dropped.bump(1);
+                control_.totals.dropped.increment(1);
                 changed = true;
             }
         }
@@ -96,8 +96,8 @@ class LogRoom {
         for (uint32_t i = 0; i < members_.count(); ++i) {
             const Slot &s = members_.slot(i);
             if (!LogMembers::is_active(s, Role::subscription)) continue;
-            // SYNC 3: pairs with LogReader::show_position, Outgoing::show; forbids cleaning a frame before its reader's last look
-            // at it
+            // SYNC 3: pairs with LogReader::show_position, NetworkPublication::show; forbids cleaning a frame before its reader's
+            // last look at it
             const uint64_t position = s.reader.position.acquire();
             if (position < slowest) slowest = position;
         }

@@ -35,14 +35,14 @@ class LogWriter {
     int64_t offer(const void *data, size_t length) {
         if (length > payload_max()) throw_too_large(length);
         if (fragments_owner_ != nullptr) return refuse();
-        Reservation place;
-        if (!reserve(static_cast<uint32_t>(length), 0, place)) return refuse();
-        copy_in(place.payload, data, length);
-        return commit(place);
+        ClaimedRange range;
+        if (!claim(static_cast<uint32_t>(length), 0, range)) return refuse();
+        copy_in(range.payload, data, length);
+        return commit(range);
     }
 
     // As many messages as there is room for, in order; how many. Each run of up to 64 KiB becomes visible at once.
-    size_t offer_many(const Piece *pieces, size_t count) {
+    size_t offer_many(const IoVec *pieces, size_t count) {
         size_t done = 0;
         for (size_t i = 0; i < count; ++i)
             if (pieces[i].length > payload_max()) throw_too_large(pieces[i].length);
@@ -61,44 +61,44 @@ class LogWriter {
 
     // Carries a message on; true when it is complete, false when room is missing. No other message of this
     // publication gets between its fragments.
-    bool send_some(Sending &sending) {
+    bool send_some(PendingSend &sending) {
         if (fragments_owner_ != nullptr && fragments_owner_ != &sending) return false;
         do {
-            Reservation place;
-            if (!next_fragment(sending, place)) return false;
-            copy_in(place.payload, sending.data + sending.done, place.length);
-            finish_fragment(sending, place);
+            ClaimedRange range;
+            if (!next_fragment(sending, range)) return false;
+            copy_in(range.payload, sending.data + sending.done, range.length);
+            finish_fragment(sending, range);
         } while (sending.position == no_room);
         return true;
     }
     // The two halves of send_some, for a caller that copies without the lock by which this publication's threads take turns.
-    bool next_fragment(Sending &sending, Reservation &place, uint32_t index = 0) {
+    bool next_fragment(PendingSend &sending, ClaimedRange &range, uint32_t index = 0) {
         if (fragments_owner_ != nullptr && fragments_owner_ != &sending) {
             refuse();
             return false;
         }
         const size_t left = sending.length - sending.done;
         const auto length = static_cast<uint32_t>(std::min<size_t>(left, payload_max()));
-        if (!reserve(length, index, place)) {
+        if (!claim(length, index, range)) {
             refuse();
             return false;
         }
         const bool last = length == left;
-        place.flags = static_cast<uint8_t>((sending.begun ? 0 : flag_begin) | (last ? flag_end : 0));
+        range.flags = static_cast<uint8_t>((sending.begun ? 0 : flag_begin) | (last ? flag_end : 0));
         fragments_owner_ = last ? nullptr : &sending;
         sending.begun = true;
         return true;
     }
-    void finish_fragment(Sending &sending, const Reservation &place) {
-        const int64_t after = commit(place);
-        sending.done += place.length;
-        if ((place.flags & flag_end) != 0) sending.position = after;
-        if (place.flags != flags_whole) counters_->fragments.bump(1);
+    void finish_fragment(PendingSend &sending, const ClaimedRange &range) {
+        const int64_t after = commit(range);
+        sending.done += range.length;
+        if ((range.flags & flag_end) != 0) sending.position = after;
+        if (range.flags != flags_whole) counters_->fragments.increment(1);
     }
     // A message given up half-way (timeout, Ctrl-C): readers drop its fragments when the next message begins.
-    void give_up(Sending &sending) {
+    void give_up(PendingSend &sending) {
         if (fragments_owner_ == &sending) fragments_owner_ = nullptr;
-        if (sending.begun) counters_->aborted.bump(1);
+        if (sending.begun) counters_->aborted.increment(1);
     }
 
     // The claim record for a frame that stays open while others are sent.
@@ -110,40 +110,40 @@ class LogWriter {
     }
 
     // Claims a frame. `where` notes the claim in the slot, so that the living can undo it should this process die.
-    bool reserve(uint32_t length, uint32_t index, Reservation &place) {
+    bool claim(uint32_t length, uint32_t index, ClaimedRange &range) {
         const uint64_t need = align_frame(uint64_t{length} + header_length);
         uint64_t at;
-        if (!claim(need, index, at)) return false;
-        place.payload = reinterpret_cast<uint8_t *>(log_->frame(at)) + header_length;
-        place.position = at;
-        place.length = length;
-        place.index = index;
-        place.flags = flags_whole;
+        if (!claim_tail(need, index, at)) return false;
+        range.payload = reinterpret_cast<uint8_t *>(log_->frame(at)) + header_length;
+        range.position = at;
+        range.length = length;
+        range.index = index;
+        range.flags = flags_whole;
         if (index != 0) open_ |= 1u << index;
         return true;
     }
 
-    int64_t commit(const Reservation &place) {
-        FrameHeader *frame = log_->frame(place.position);
-        log_->write_header(frame, place.position, session_, clock_.now_ns());
-        // SYNC 1: pairs with LogReader::look, LogReader::run, Sender::gather, Sender::begins_frame; forbids the length being
+    int64_t commit(const ClaimedRange &range) {
+        FrameHeader *frame = log_->frame(range.position);
+        log_->write_header(frame, range.position, session_, clock_.now_ns());
+        // SYNC 1: pairs with LogReader::peek, LogReader::run, Sender::gather, Sender::begins_frame; forbids the length being
         // visible before header and payload
-        frame->word0.release(pack_word0(place.length + header_length, place.flags, FrameType::data));
-        clear_claim(place.index);
-        if ((place.flags & flag_end) != 0) counters_->messages.bump(1);
-        counters_->bytes.bump(place.length);
+        frame->word0.release(pack_word0(range.length + header_length, range.flags, FrameType::data));
+        clear_claim(range.index);
+        if ((range.flags & flag_end) != 0) counters_->messages.increment(1);
+        counters_->bytes.increment(range.length);
         event_notify(log_->control().data.value);
-        return static_cast<int64_t>(place.position + align_frame(place.length + header_length));
+        return static_cast<int64_t>(range.position + align_frame(range.length + header_length));
     }
 
-    void abort(const Reservation &place) {
-        FrameHeader *frame = log_->frame(place.position);
-        log_->write_header(frame, place.position, session_, 0);
-        const auto length = static_cast<uint32_t>(align_frame(place.length + header_length));
-        // SYNC 1: pairs with LogReader::look, LogReader::run; forbids the length being visible before the header
+    void abort(const ClaimedRange &range) {
+        FrameHeader *frame = log_->frame(range.position);
+        log_->write_header(frame, range.position, session_, 0);
+        const auto length = static_cast<uint32_t>(align_frame(range.length + header_length));
+        // SYNC 1: pairs with LogReader::peek, LogReader::run; forbids the length being visible before the header
         frame->word0.release(pack_word0(length, flags_whole, FrameType::pad));
-        clear_claim(place.index);
-        counters_->aborted.bump(1);
+        clear_claim(range.index);
+        counters_->aborted.increment(1);
         event_notify(log_->control().data.value);
     }
 
@@ -151,9 +151,9 @@ class LogWriter {
     bool pad_rest() {
         const uint64_t left = log_->left_in_term(log_->tail());
         uint64_t at;
-        if (fragments_owner_ != nullptr || !claim(left, 0, at)) return refuse() != no_room;
+        if (fragments_owner_ != nullptr || !claim_tail(left, 0, at)) return refuse() != no_room;
         log_->write_header(log_->frame(at), at, session_, 0);
-        // SYNC 1: pairs with LogReader::look, LogReader::run; forbids the length being visible before the header
+        // SYNC 1: pairs with LogReader::peek, LogReader::run; forbids the length being visible before the header
         log_->frame(at)->word0.release(pack_word0(static_cast<uint32_t>(left), flags_whole, FrameType::pad));
         clear_claim(0);
         event_notify(log_->control().data.value);
@@ -162,7 +162,7 @@ class LogWriter {
 
   private:
     int64_t refuse() {
-        counters_->back_pressure.bump(1);
+        counters_->back_pressure.increment(1);
         return no_room;
     }
 
@@ -175,9 +175,9 @@ class LogWriter {
     // A range of `need` bytes inside one term. If the rest of the term is too short, it is claimed first and becomes padding.
     // The slot has a record of every claim, so that the living can repair it if this process dies: `claiming` before the tail
     // moves, the place afterwards.
-    bool claim(uint64_t need, uint32_t index, uint64_t &at) {
+    bool claim_tail(uint64_t need, uint32_t index, uint64_t &at) {
         Atomic<uint64_t> &tail = log_->control().tail.value;
-        Claim &note = claims_[index];
+        ClaimRecord &note = claims_[index];
         note.length.relaxed(need);
         // SYNC -: the swap of the tail below releases it, and nobody looks at the record before the tail shows its claim
         note.where.release(claiming);
@@ -186,7 +186,7 @@ class LogWriter {
         // SYNC -: an exclusive publication reads its own stores
         at = exclusive_ ? tail.acquire() : seen_tail_;
         for (;;) {
-            log_->sound(at);
+            log_->check_aligned(at);
             const uint64_t left = log_->left_in_term(at);
             const bool fits = need <= left;
             const uint64_t end = at + (fits ? need : left);
@@ -223,13 +223,13 @@ class LogWriter {
         return true;
     }
 
-    void pad_term(uint64_t at, uint64_t left, Claim &note) {
+    void pad_term(uint64_t at, uint64_t left, ClaimRecord &note) {
         note.length.relaxed(left);
         // SYNC -: the swap before it released the claim; padding has nothing else to show
         note.where.release(at | claim_taken);
         FrameHeader *frame = log_->frame(at);
         log_->write_header(frame, at, session_, 0);
-        // SYNC 1: pairs with LogReader::look, LogReader::run; forbids the length being visible before the header
+        // SYNC 1: pairs with LogReader::peek, LogReader::run; forbids the length being visible before the header
         frame->word0.release(pack_word0(static_cast<uint32_t>(left), flags_whole, FrameType::pad));
     }
 
@@ -241,7 +241,7 @@ class LogWriter {
         if (index != 0) open_ &= ~(1u << index);
     }
 
-    size_t offer_run(const Piece *pieces, size_t count) {
+    size_t offer_run(const IoVec *pieces, size_t count) {
         const uint64_t run_max = std::min<uint64_t>(64 * 1024, log_->buffer().max_frame());
         const uint64_t left = log_->left_in_term(log_->tail());
         uint64_t need = 0;
@@ -252,7 +252,7 @@ class LogWriter {
             need += more;
         }
         uint64_t at;
-        while (!claim(need, 0, at)) { // less room than that: halve, so that a nearly full log is still filled
+        while (!claim_tail(need, 0, at)) { // less room than that: halve, so that a nearly full log is still filled
             if (taken == 1) return 0;
             taken /= 2;
             need = 0;
@@ -263,7 +263,7 @@ class LogWriter {
     }
 
     // Frames after the first are complete, but nobody can reach them before the first one's length is stored.
-    void fill_run(const Piece *pieces, size_t count, uint64_t at) {
+    void fill_run(const IoVec *pieces, size_t count, uint64_t at) {
         const int64_t now = clock_.now_ns();
         uint8_t *to = reinterpret_cast<uint8_t *>(log_->frame(at));
         uint64_t position = at, bytes = 0;
@@ -278,19 +278,19 @@ class LogWriter {
             position += align_frame(length);
         }
         const auto first = static_cast<uint32_t>(pieces[0].length + header_length);
-        // SYNC 1: pairs with LogReader::look, LogReader::run, LogReader::walk; forbids the first length being visible
+        // SYNC 1: pairs with LogReader::peek, LogReader::run, LogReader::walk; forbids the first length being visible
         // before all frames of the run
         log_->frame(at)->word0.release(pack_word0(first, flags_whole, FrameType::data));
         clear_claim(0);
-        counters_->messages.bump(count);
-        counters_->bytes.bump(bytes);
+        counters_->messages.increment(count);
+        counters_->bytes.increment(bytes);
     }
 
     std::shared_ptr<TermLog> log_;
     WallClock clock_;
-    Claim *claims_ = nullptr;
+    ClaimRecord *claims_ = nullptr;
     Slot::Counters *counters_ = nullptr;
-    const Sending *fragments_owner_ = nullptr;
+    const PendingSend *fragments_owner_ = nullptr;
     uint64_t seen_limit_ = 0;
     uint64_t seen_tail_ = 0; // where the tail was after this publication's last claim
     uint32_t open_ = 0;

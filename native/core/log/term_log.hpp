@@ -46,7 +46,7 @@ class TermLog {
     const Seat &seat() const { return members_.seat(); }
     Control &control() { return control_; }
     uint64_t tail() const { return room_.tail(); }
-    uint64_t sound(uint64_t position) const { return room_.sound(position); }
+    uint64_t check_aligned(uint64_t position) const { return room_.check_aligned(position); }
     uint64_t limit() const { return room_.limit(); }
     Slot &slot(uint32_t index) const { return members_.slot(index); }
     const MemberEvents *events() const { return members_.events(); } // a sync queue's; null elsewhere
@@ -107,8 +107,8 @@ class TermLog {
         event_notify(control_.space.value);
         if (published) event_notify(control_.data.value); // perhaps it was the last: a reader waits for the end
     }
-    void abandon() { members_.abandon(); }    // leaves as a killed process would
-    void forget_slot() { members_.forget(); } // in a forked child: the slot stays its parent's
+    void crash_for_test() { members_.crash_for_test(); } // leaves as a killed process would
+    void forget_slot() { members_.forget(); }            // in a forked child: the slot stays its parent's
     void return_after_fork() { members_.return_after_fork(); }
 
     // ---- for an image, where nobody claims: its holder asks, under the lock ----

@@ -22,7 +22,7 @@ class LoadBalancer {
     // Room for a message in the next pipe in turn that has any, or null. `to`: only in the pipe to that peer, if it is not 0.
     // `drop_oldest`: where there is no room, the oldest messages give way, and `dropped` gets the bytes of each.
     template <class Dropped>
-    [[gnu::always_inline]] Pipe *choose(uint32_t length, Reservation &room, uint64_t to, bool drop_oldest, Dropped &&dropped) {
+    [[gnu::always_inline]] Pipe *choose(uint32_t length, ClaimedRange &room, uint64_t to, bool drop_oldest, Dropped &&dropped) {
         const size_t count = pipes_.size();
         for (size_t i = 0; i < count; ++i) {
             const size_t at = next_ + i < count ? next_ + i : next_ + i - count;
@@ -70,7 +70,7 @@ class LoadBalancer {
         claimed_bytes_ += most_bytes(length);
     }
     // The pipe in which that room is, or null if it is not this peer's any more.
-    Pipe *end_claim(const Reservation &room) {
+    Pipe *end_claim(const ClaimedRange &room) {
         if (claims_ != 0) {
             --claims_;
             claimed_bytes_ -= most_bytes(room.length);
@@ -108,10 +108,10 @@ class LoadBalancer {
     }
 
     // The pipes that the table has now. Those that stay keep what they know. Under the table's lock.
-    void update(const std::vector<PipeEnds::Outgoing> &ends, const PipeTable &pipes) {
+    void update(const std::vector<PipeEnds::NetworkPublication> &ends, const PipeTable &pipes) {
         std::vector<Pipe> now;
         now.reserve(ends.size());
-        for (const PipeEnds::Outgoing &end : ends) {
+        for (const PipeEnds::NetworkPublication &end : ends) {
             const auto known =
                 std::find_if(pipes_.begin(), pipes_.end(), [&](const Pipe &pipe) { return pipe.index == end.index; });
             const bool claimed = known != pipes_.end() && known->claimed;

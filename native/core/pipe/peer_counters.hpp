@@ -15,20 +15,20 @@ class PeerCounters {
     uint64_t written_position() const { return counts_.written.relaxed(); }
 
     void sent(uint64_t messages, uint64_t bytes, uint64_t framed) {
-        counts_.messages_sent.bump(messages);
-        counts_.bytes_sent.bump(bytes);
-        counts_.written.bump(framed);
+        counts_.messages_sent.increment(messages);
+        counts_.bytes_sent.increment(bytes);
+        counts_.written.increment(framed);
     }
     void received(uint64_t messages, uint64_t bytes, uint64_t redelivered, uint64_t position) {
-        counts_.messages_received.bump(messages);
-        counts_.bytes_received.bump(bytes);
+        counts_.messages_received.increment(messages);
+        counts_.bytes_received.increment(bytes);
         counts_.read.relaxed(position);
-        if (redelivered != 0) counts_.redelivered.bump(redelivered);
+        if (redelivered != 0) counts_.redelivered.increment(redelivered);
     }
-    void refused() { counts_.back_pressure.bump(1); }
+    void refused() { counts_.back_pressure.increment(1); }
     void dropped(uint64_t framed) {
-        counts_.messages_dropped.bump(1);
-        counts_.bytes_dropped.bump(framed);
+        counts_.messages_dropped.increment(1);
+        counts_.bytes_dropped.increment(framed);
     }
 
     // The owner is gone. Under the table's lock.

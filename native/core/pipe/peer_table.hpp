@@ -68,8 +68,8 @@ class PeerTable {
             publish_change();
         });
     }
-    void abandon() { members_.abandon(); } // detaches as a killed process would; for tests
-    void forget() { members_.forget(); }   // in a forked child: the slot stays its parent's
+    void crash_for_test() { members_.crash_for_test(); } // detaches as a killed process would; for tests
+    void forget() { members_.forget(); }                 // in a forked child: the slot stays its parent's
     void return_after_fork() { members_.return_after_fork(); }
 
     // ---- the others: guesses, which any thread may make without the lock ----

@@ -60,9 +60,9 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
     void drop_handle() { // the last one detaches
         if (--handles_ == 0) detach();
     }
-    void abandon() { // detaches as a killed process would; for tests
+    void crash_for_test() { // detaches as a killed process would; for tests
         clear();
-        peers_.abandon();
+        peers_.crash_for_test();
     }
     void forget() { // in a forked child: the slot stays its parent's
         peers_.forget();
@@ -95,20 +95,20 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
 
     // Claims room for a message at the next peer in turn that has any; `to`: only there, if it is not 0. False: nowhere, or not
     // at a recorder that is waited for.
-    bool claim(uint32_t length, Reservation &room, uint64_t to = 0) {
+    bool claim(uint32_t length, ClaimedRange &room, uint64_t to = 0) {
         LoadBalancer::Pipe *pipe = find_room(length, room, to);
         if (pipe != nullptr) balancer_.begin_claim(*pipe, length);
         return pipe != nullptr;
     }
     // False: the pipe is gone since (its reader died): write again.
-    bool commit(const Reservation &room, uint64_t id = 0, int32_t kind = 0) {
+    bool commit(const ClaimedRange &room, uint64_t id = 0, int32_t kind = 0) {
         LoadBalancer::Pipe *pipe = balancer_.end_claim(room);
         if (pipe != nullptr) send(*pipe, room, id, kind);
         return pipe != nullptr;
     }
-    void abort(const Reservation &room) { balancer_.end_claim(room); }
+    void abort(const ClaimedRange &room) { balancer_.end_claim(room); }
     bool write(const void *data, size_t length, uint64_t id = 0, int32_t kind = 0, uint64_t to = 0) {
-        Reservation room;
+        ClaimedRange room;
         LoadBalancer::Pipe *pipe = find_room(static_cast<uint32_t>(length), room, to); // nobody else calls before it is sent
         if (pipe == nullptr) return false;
         copy_in(room.payload, data, length);
@@ -116,14 +116,14 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
         return true;
     }
     // Messages in order, shared out among the peers that have room. How many found room.
-    size_t write_many(const Piece *pieces, size_t count) {
+    size_t write_many(const IoVec *pieces, size_t count) {
         if (!refresh_to_write()) return 0;
         const int64_t now = clock_.now_ns();
         return balancer_.share(count, [&](LoadBalancer::Pipe &pipe, size_t first, size_t most) {
             size_t done = 0;
             uint64_t bytes = 0;
             for (; done < most; ++done) {
-                const Piece &piece = pieces[first + done];
+                const IoVec &piece = pieces[first + done];
                 const auto length = static_cast<uint32_t>(piece.length);
                 if (!taps_.empty() && !recordable(length)) break;
                 if (!pipe.writer.write(piece.data, length, {0, 0, now})) break;
@@ -256,7 +256,7 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
     }
 
     // Where there is room for a message, or null.
-    [[gnu::always_inline]] LoadBalancer::Pipe *find_room(uint32_t length, Reservation &room, uint64_t to) {
+    [[gnu::always_inline]] LoadBalancer::Pipe *find_room(uint32_t length, ClaimedRange &room, uint64_t to) {
         if (!refresh_to_write()) return nullptr;
         if (!taps_.empty() && !recordable(length)) return nullptr;
         return balancer_.choose(length, room, to, peers_.when_full() == WhenFull::drop_oldest,
@@ -274,7 +274,7 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
         return taps_.have_room(length, balancer_.claimed_bytes(), balancer_.claims());
     }
     // The message in that room is complete.
-    void send(LoadBalancer::Pipe &pipe, const Reservation &room, uint64_t id, int32_t kind) {
+    void send(LoadBalancer::Pipe &pipe, const ClaimedRange &room, uint64_t id, int32_t kind) {
         const PipeTag tag{id, kind, clock_.now_ns()};
         if (!taps_.empty()) taps_.record(room.payload, room.length, tag);
         pipe.writer.commit(room, tag);

@@ -13,7 +13,7 @@ namespace penstock {
 
 // The pipes of which one peer has an end, in the table's order.
 struct PipeEnds {
-    struct Outgoing {
+    struct NetworkPublication {
         uint32_t index;
         uint64_t to;
         bool alive; // whether its reader is
@@ -27,7 +27,7 @@ struct PipeEnds {
         uint32_t index;
         uint64_t from;
     };
-    std::vector<Outgoing> outgoing;
+    std::vector<NetworkPublication> outgoing;
     std::vector<Recorder> recorders;
     std::vector<Incoming> incoming;
 };
@@ -207,15 +207,15 @@ class PipeTable {
     // This puller reads the pipe from now on. It sees as redelivered what an earlier reader was given and did not acknowledge.
     void take_over(PipeLink &l) {
         const uint64_t read = l.reader.read.relaxed();
-        if (read != l.reader.acked.relaxed()) file_.control().totals.returned.bump(1);
+        if (read != l.reader.acked.relaxed()) file_.control().totals.returned.increment(1);
         l.ends.held.relaxed(std::max(l.ends.held.relaxed(), read)); // the last reader may have taken less than the one before it
         l.ends.to.relaxed(me());
     }
     // `lost`: there are messages in it.
     void free_pipe(PipeLink &l, bool lost) {
         if (lost && !has_pattern(l, PeerRole::tap)) { // the messages of a tap's pipe are copies
-            file_.control().totals.messages_lost.bump(l.writer.messages.relaxed() - l.reader.messages.relaxed());
-            file_.control().totals.bytes_lost.bump(l.writer.tail.relaxed() - l.reader.acked.relaxed());
+            file_.control().totals.messages_lost.increment(l.writer.messages.relaxed() - l.reader.messages.relaxed());
+            file_.control().totals.bytes_lost.increment(l.writer.tail.relaxed() - l.reader.acked.relaxed());
         }
         l.ends.state.relaxed(0);
     }

@@ -20,8 +20,8 @@ class PipeTap {
 
     // The messages that are there, about `max` bytes. If the run is empty and the position has moved on, messages are missing
     // there.
-    Run run(uint64_t max) {
-        Run run;
+    FrameBlock run(uint64_t max) {
+        FrameBlock run;
         frames_.clear();
         while (frames_.size() < max) {
             const Message *message = peer_->peek_oldest();
@@ -41,13 +41,13 @@ class PipeTap {
         return run;
     }
     // That run is recorded: its senders may go on.
-    void acknowledge(const Run &run) {
+    void acknowledge(const FrameBlock &run) {
         position_ += run.length;
         peer_->acknowledge();
     }
 
   private:
-    void append(const Message &message, Run &run) {
+    void append(const Message &message, FrameBlock &run) {
         const PipeReader &reader = peer_->incoming().current().reader;
         const PipeLink::Ends &ends = reader.ends();
         char name[name_max];

@@ -40,7 +40,7 @@ class PipeBytes {
                            frame_type(word0) <= static_cast<uint16_t>(FrameType::data);
         return sound ? step : 0;
     }
-    [[noreturn]] void throw_unsound(uint64_t position) const { throw_no_frame(*where_, position); }
+    [[noreturn]] void throw_corrupt(uint64_t position) const { throw_no_frame(*where_, position); }
 
   private:
     PipeLink *link_;
@@ -65,10 +65,10 @@ class PipeWriter {
 
     // Claims room for one more message behind what was written since the last flush. False if the mark or the capacity forbids
     // it.
-    [[gnu::always_inline]] bool claim(uint32_t length, Reservation &room) {
+    [[gnu::always_inline]] bool claim(uint32_t length, ClaimedRange &room) {
         const uint64_t need = align_frame(uint64_t{length} + header_length), left = pipe_.left_to_the_end(end_);
         const uint64_t pad = need > left ? left : 0;
-        if (!fits(pad + need) && (!look_again() || !fits(pad + need))) return false;
+        if (!fits(pad + need) && (!peek_again() || !fits(pad + need))) return false;
         if (pad != 0) {
             FrameHeader *frame = pipe_.frame(end_);
             frame->word0.relaxed(pack_word0(static_cast<uint32_t>(pad), flags_whole, FrameType::pad));
@@ -80,7 +80,7 @@ class PipeWriter {
         return true;
     }
     // The message in that room is complete; it is seen with the next flush.
-    void commit(const Reservation &room, const PipeTag &tag) {
+    void commit(const ClaimedRange &room, const PipeTag &tag) {
         FrameHeader *frame = pipe_.frame(room.position);
         frame->term_offset = static_cast<uint32_t>(tag.id);
         frame->term_id = static_cast<int32_t>(static_cast<uint32_t>(tag.id >> 32));
@@ -93,7 +93,7 @@ class PipeWriter {
         ++messages_;
     }
     bool write(const void *data, uint32_t length, const PipeTag &tag) {
-        Reservation room;
+        ClaimedRange room;
         if (!claim(length, room)) return false;
         copy_in(room.payload, data, length);
         commit(room, tag);
@@ -119,13 +119,13 @@ class PipeWriter {
             // SYNC 19: pairs with PipeReader::acknowledge; forbids overwriting bytes before the reader's last look at them
             const uint64_t acked = reader.acked.acquire();
             if (read >= tail_) return 0;
-            if (read % frame_alignment != 0) pipe_.throw_unsound(read);
+            if (read % frame_alignment != 0) pipe_.throw_corrupt(read);
             const bool in_front = std::max(acked, base_) < read;
             if (in_front && messages_ - read_messages_ < mark_) return 0;
             const FrameHeader &frame = *pipe_.frame(read);
             const uint64_t word0 = frame.word0.relaxed(); // this writer wrote it
             const uint64_t step = pipe_.step(word0, read, tail_ - read), next = read + step;
-            if (step == 0) pipe_.throw_unsound(read);
+            if (step == 0) pipe_.throw_corrupt(read);
             const uint64_t number = number_after(frame);
             // Of the writer and the reader, only one gets the message.
             // SYNC -: only its value counts; the bytes are ordered by SYNC 18 and 19
@@ -149,7 +149,7 @@ class PipeWriter {
         const uint64_t need = align_frame(uint64_t{length} + header_length), left = pipe_.left_to_the_end(end_);
         const uint64_t all = (need > left ? left : 0) + need + bytes;
         const auto enough = [&] { return fits(all) && messages_ + messages - read_messages_ < mark_; };
-        return enough() || (look_again() && enough());
+        return enough() || (peek_again() && enough());
     }
     // Counts a message that is not written here. A reader of the next one sees by its number that one is missing.
     void skip() { ++messages_; }
@@ -172,7 +172,7 @@ class PipeWriter {
 
   private:
     bool fits(uint64_t need) const { return end_ + need - base_ <= pipe_.capacity() && messages_ - read_messages_ < mark_; }
-    [[gnu::noinline]] bool look_again() { // rare: claim() stays small enough to stand in a batch's loop
+    [[gnu::noinline]] bool peek_again() { // rare: claim() stays small enough to stand in a batch's loop
         const uint64_t before = base_, messages_before = read_messages_;
         // SYNC 19: pairs with PipeReader::acknowledge; forbids overwriting bytes before the reader's last look at them
         const uint64_t acked = pipe_.link().reader.acked.acquire();
@@ -189,7 +189,7 @@ class PipeWriter {
     }
     void check_base() const {
         if (base_ > end_ || end_ - base_ > pipe_.capacity() || base_ % frame_alignment != 0 || end_ % frame_alignment != 0)
-            pipe_.throw_unsound(base_);
+            pipe_.throw_corrupt(base_);
     }
 
     PipeBytes pipe_;
@@ -204,13 +204,13 @@ class PipeReader {
           from_(link.ends.from.relaxed()), to_(link.ends.to.relaxed()), messages_(link.reader.messages.relaxed()),
           next_number_(messages_), held_(link.ends.held.relaxed()), session_(session_of(from_)),
           lossy_(link.ends.lossy.relaxed() != 0) {
-        if (acked_ % frame_alignment != 0) pipe_.throw_unsound(acked_);
+        if (acked_ % frame_alignment != 0) pipe_.throw_corrupt(acked_);
         shown_ = acked_;
         resumed_ = acked_;
         shown_messages_ = messages_;
         if (lossy_) read_ = std::max(read_, link.reader.read.relaxed()); // a message that a dead reader had claimed is lost
         else link.reader.read.relaxed(read_);
-        if (read_ % frame_alignment != 0) pipe_.throw_unsound(read_);
+        if (read_ % frame_alignment != 0) pipe_.throw_corrupt(read_);
     }
 
     // The next message, if there is one. It stays readable, and is this reader's, until it is acknowledged.
@@ -220,7 +220,7 @@ class PipeReader {
             FrameHeader *frame = pipe_.frame(read_);
             const uint64_t at = read_, word0 = frame->word0.relaxed(), step = pipe_.step(word0, at, tail_ - at), next = at + step;
             if (lossy_ && !claimed_ && !claim(next)) continue; // it was dropped meanwhile, and perhaps overwritten
-            if (step == 0) pipe_.throw_unsound(at);
+            if (step == 0) pipe_.throw_corrupt(at);
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) {
                 read_ = next;
                 continue;
@@ -262,7 +262,7 @@ class PipeReader {
         acked_ = done;
         messages_ = held_back_ ? held_back_->number : next_number_;
         pipe_.link().reader.messages.relaxed(messages_);
-        // SYNC 19: pairs with PipeWriter::look_again, PipeWriter::drop_oldest; forbids the bytes being free before they were read
+        // SYNC 19: pairs with PipeWriter::peek_again, PipeWriter::drop_oldest; forbids the bytes being free before they were read
         pipe_.link().reader.acked.release(acked_);
         if (acked_ - shown_ < pipe_.capacity() / room_share && messages_ - shown_messages_ < 32 && read_ < tail_) return false;
         shown_ = acked_;
@@ -302,7 +302,7 @@ class PipeReader {
         }
         const uint64_t from = lossy_ ? read : acked_;
         if (tail % frame_alignment != 0 || read % frame_alignment != 0 || (tail > from && tail - from > pipe_.capacity()))
-            pipe_.throw_unsound(tail);
+            pipe_.throw_corrupt(tail);
         tail_ = tail;
         read_ = read;
         return read_ < tail_;
@@ -312,7 +312,7 @@ class PipeReader {
         uint64_t expected = read_;
         // SYNC -: only its value counts; the bytes are ordered by SYNC 18 and 19
         if (pipe_.link().reader.read.cas(expected, next)) return true;
-        if (expected < read_ || expected % frame_alignment != 0) pipe_.throw_unsound(expected);
+        if (expected < read_ || expected % frame_alignment != 0) pipe_.throw_corrupt(expected);
         read_ = expected;
         return false;
     }

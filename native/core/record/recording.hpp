@@ -104,7 +104,7 @@ class SegmentWriter {
     }
 
     // `intact` is asked after the copy and throws if writers went over the run meanwhile: then nothing was appended.
-    template <class Intact> void append(const Run &run, int64_t recorded_ns, Intact &&intact) {
+    template <class Intact> void append(const FrameBlock &run, int64_t recorded_ns, Intact &&intact) {
         IndexEntry entry;
         entry.position = static_cast<int64_t>(position_);
         entry.length = static_cast<uint32_t>(run.length);

@@ -74,21 +74,21 @@ class Ring {
 
     uint64_t write_position() const {
         // SYNC 11: pairs with RingWriter::advance; forbids reading the 0 and the number that stand there before the position
-        return sound(control_->writer.write.acquire());
+        return check_aligned(control_->writer.write.acquire());
     }
     // Positions come from shared memory: a frame is only ever looked for, or written, where one can begin.
-    uint64_t sound(uint64_t position) const {
-        if (position % frame_alignment != 0) throw_unsound(position);
+    uint64_t check_aligned(uint64_t position) const {
+        if (position % frame_alignment != 0) throw_corrupt(position);
         return position;
     }
-    [[noreturn]] void throw_unsound(uint64_t position) const { throw_no_frame(where(), position); }
+    [[noreturn]] void throw_corrupt(uint64_t position) const { throw_no_frame(where(), position); }
     // The step over a frame, whose length is a word from shared memory: it must stay within the circle.
     uint64_t step(uint64_t word0, uint64_t position) const {
         const int32_t length = frame_length(word0);
         const uint64_t step = align_frame(static_cast<uint32_t>(length));
         if (length < static_cast<int32_t>(header_length) || step > left_to_the_end(position) ||
             frame_type(word0) > static_cast<uint16_t>(FrameType::data))
-            throw_unsound(position);
+            throw_corrupt(position);
         return step;
     }
 
@@ -160,8 +160,8 @@ class Ring {
         members_.leave();
         if (writes_) event_notify(control_->data.value); // a reader may wait for the end
     }
-    void abandon() { members_.abandon(); }    // leaves as a killed process would
-    void forget_slot() { members_.forget(); } // in a forked child: the slot stays its parent's
+    void crash_for_test() { members_.crash_for_test(); } // leaves as a killed process would
+    void forget_slot() { members_.forget(); }            // in a forked child: the slot stays its parent's
     void return_after_fork() { members_.return_after_fork(); }
 
     // Calls back with the shown position of every subscription that lives. Frees the slots of those that do not.

@@ -23,7 +23,7 @@ class RingReader {
         ring_->attach_reader([&] {
             seated();
             if (start.from == Start::From::last) go_back(*this, start.position);
-            else place(start);
+            else seek(start);
         });
         counts_ = &ring_->me().reader.counts;
     }
@@ -43,7 +43,7 @@ class RingReader {
     uint64_t conflated() const { return conflated_; } // passed over on purpose
     uint64_t restarts() const { return restarts_; }   // publications that followed the first one seen
     uint64_t sequence() const { return sequence_; }   // of the next message
-    uint64_t looked() const { return looked_; }       // the number of the message that look() returned
+    uint64_t peeked() const { return looked_; }       // the number of the message that peek() returned
     uint64_t lag() const {
         const uint64_t end = ring_->write_position();
         return end > position_ ? end - position_ : 0;
@@ -62,7 +62,7 @@ class RingReader {
     }
 
     // The next message, or null. Its payload may be overwritten at any time: copy it, then ask intact().
-    const Message *look() {
+    const Message *peek() {
         if (conflate_) jump();
         return next();
     }
@@ -80,7 +80,7 @@ class RingReader {
             }
             if (word0 == 0) return nullptr;
             const uint64_t step = ring_->step(word0, position_);
-            if (!is_origin(origin, position_)) ring_->throw_unsound(position_);
+            if (!is_origin(origin, position_)) ring_->throw_corrupt(position_);
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::pad)) {
                 position_ += step;
                 continue;
@@ -100,8 +100,8 @@ class RingReader {
     // The newest message there is and its number, read or not; moves nothing. False: there is none yet.
     bool newest(Message &message, uint64_t &number) const {
         // SYNC 14: pairs with RingWriter::advance; forbids reading the frame before the position that says that it is complete
-        const uint64_t at = ring_->sound(ring_->control().writer.newest.acquire());
-        if (at > ring_->control().claimed.value.relaxed()) ring_->throw_unsound(at);
+        const uint64_t at = ring_->check_aligned(ring_->control().writer.newest.acquire());
+        if (at > ring_->control().claimed.value.relaxed()) ring_->throw_corrupt(at);
         const RingFrame *frame = ring_->frame(at);
         const uint64_t word0 = frame->word0.relaxed(), origin = frame->origin.relaxed(); // complete: SYNC 14
         number = frame->sequence.relaxed();
@@ -117,19 +117,19 @@ class RingReader {
 
     // Whether the bytes read from `position` on, before this call, are whole.
     bool intact(uint64_t position) const {
-        // SYNC 10: pairs with RingWriter::claim, RingWriter::join; forbids looking at `claimed` before the bytes were read: they
-        // could be new ones although the look says that nothing was claimed
+        // SYNC 10: pairs with RingWriter::announce_claim, RingWriter::join; forbids looking at `claimed` before the bytes were
+        // read: they could be new ones although the look says that nothing was claimed
         acquire_fence();
         return !ring_->lapped(position);
     }
-    // Copies the message that look() returned. False if it was overwritten meanwhile: then look again.
+    // Copies the message that peek() returned. False if it was overwritten meanwhile: then look again.
     bool copy(void *to, const Message &message) {
         copy_words_out(to, message.data, message.length);
         return intact(message.position);
     }
 
-    // Takes the message that look() returned.
-    void take() {
+    // Takes the message that peek() returned.
+    void consume() {
         pass();
         received(message_);
     }
@@ -140,7 +140,7 @@ class RingReader {
         if (session_ != session) {
             if (session_ != 0) {
                 restarts_ += session - session_;
-                counts_->restarts.bump(session - session_);
+                counts_->restarts.increment(session - session_);
             }
             session_ = session;
         }
@@ -148,8 +148,8 @@ class RingReader {
         position_ = message_.next;
     }
     void received(const Message &message) {
-        counts_->messages.bump(1);
-        counts_->bytes.bump(message.length);
+        counts_->messages.increment(1);
+        counts_->bytes.increment(message.length);
         show_position();
     }
     void missed(const Message &message) {
@@ -161,7 +161,7 @@ class RingReader {
     void skip() {
         uint64_t end, next;
         find_end(end, next);
-        if (end < position_) ring_->throw_unsound(end);
+        if (end < position_) ring_->throw_corrupt(end);
         lose(end - position_, next - sequence_);
         position_ = end;
         sequence_ = next;
@@ -170,9 +170,9 @@ class RingReader {
 
     // For the recorder: committed frames from here, at most `max` bytes and not over the circle's end, copied to `buffer` as a
     // log would hold them. The reader has passed them already. If it was lapped, its position is not where the run ends.
-    Run run(uint64_t max, std::vector<uint8_t> &buffer) {
+    FrameBlock run(uint64_t max, std::vector<uint8_t> &buffer) {
         buffer.clear();
-        Run run;
+        FrameBlock run;
         const uint64_t lost = lost_bytes_, end = position_ + std::min(max, ring_->left_to_the_end(position_));
         while (position_ < end) {
             const uint64_t before = position_;
@@ -189,7 +189,7 @@ class RingReader {
             run.time_max = std::max(run.time_max, message->time_ns);
             ++run.begins;
             run.payload += message->length;
-            take();
+            consume();
         }
         run.data = buffer.data();
         run.length = buffer.size();
@@ -255,7 +255,7 @@ class RingReader {
             at += ring_->step(word0, at);
             const uint64_t number = ring_->frame(at)->sequence.relaxed();
             if (!intact(at)) return false;
-            if (at >= end || next - number > back) ring_->throw_unsound(at);
+            if (at >= end || next - number > back) ring_->throw_corrupt(at);
             back = next - number;
         }
         if (back != 0) return go_to(at, next - back);
@@ -271,8 +271,8 @@ class RingReader {
     void lose(uint64_t bytes, uint64_t messages) {
         lost_bytes_ += bytes;
         lost_messages_ += messages;
-        counts_->lost_bytes.bump(bytes);
-        counts_->lost_messages.bump(messages);
+        counts_->lost_bytes.increment(bytes);
+        counts_->lost_messages.increment(messages);
     }
 
     // Room for one frame of a recording, its header written; where its payload goes.
@@ -294,24 +294,24 @@ class RingReader {
             next = ring_->frame(end)->sequence.relaxed();
             if (intact(end)) return;
         }
-        ring_->throw_unsound(end);
+        ring_->throw_corrupt(end);
     }
 
     // To the newest message, if there is a newer one than the next.
     void jump() {
         // SYNC 14: pairs with RingWriter::advance; forbids reading the frame before the position that says that it is complete
-        const uint64_t newest = ring_->sound(ring_->control().writer.newest.acquire());
+        const uint64_t newest = ring_->check_aligned(ring_->control().writer.newest.acquire());
         if (newest <= position_) return;
-        if (newest >= ring_->control().claimed.value.relaxed()) ring_->throw_unsound(newest);
+        if (newest >= ring_->control().claimed.value.relaxed()) ring_->throw_corrupt(newest);
         const uint64_t number = ring_->frame(newest)->sequence.relaxed();
         if (!intact(newest)) return;
         conflated_ += number - sequence_;
-        counts_->conflated.bump(number - sequence_);
+        counts_->conflated.increment(number - sequence_);
         position_ = newest;
         sequence_ = number;
     }
 
-    void place(Start start) {
+    void seek(Start start) {
         if (start.from == Start::From::earliest)
             throw Error(Code::unsupported,
                         ring_->where() + ": a ring keeps no past to begin with: start is 'newest' or a position");

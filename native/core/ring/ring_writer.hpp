@@ -38,13 +38,13 @@ class RingWriter {
 
     // The stream position after the message.
     uint64_t offer(const void *data, size_t length) {
-        const Reservation place = reserve(length);
-        copy_words_in(place.payload, data, length);
-        return commit(place);
+        const ClaimedRange range = claim(length);
+        copy_words_in(range.payload, data, length);
+        return commit(range);
     }
 
     // All messages in order; each run of up to 64 KiB becomes visible at once.
-    void offer_many(const Piece *pieces, size_t count) {
+    void offer_many(const IoVec *pieces, size_t count) {
         for (size_t i = 0; i < count; ++i)
             if (pieces[i].length > payload_max()) throw_too_large(pieces[i].length);
         refuse_while_open();
@@ -53,26 +53,26 @@ class RingWriter {
     }
 
     // Room for one message, to be filled in place: the next commit or abort is for it.
-    Reservation reserve(size_t length) {
+    ClaimedRange claim(size_t length) {
         if (length > payload_max()) throw_too_large(length);
         refuse_while_open();
         const uint64_t need = align_frame(length + header_length), at = begin(need);
-        claim(at + need);
+        announce_claim(at + need);
         open_ = true;
         return {ring_->payload(at), at, static_cast<uint32_t>(length), 0, flags_whole};
     }
 
-    uint64_t commit(const Reservation &place) {
+    uint64_t commit(const ClaimedRange &range) {
         open_ = false;
-        const uint64_t end = place.position + align_frame(place.length + header_length);
-        write_header(place.position, sequence_, clock_.now_ns());
+        const uint64_t end = range.position + align_frame(range.length + header_length);
+        write_header(range.position, sequence_, clock_.now_ns());
         end_with(end, sequence_ + 1);
-        show(place.position, place.length);
-        advance(place.position, end, 1, place.length);
+        show(range.position, range.length);
+        advance(range.position, end, 1, range.length);
         event_notify(ring_->control().data.value);
         return end;
     }
-    void abort(const Reservation &) { open_ = false; } // nothing was shown yet
+    void abort(const ClaimedRange &) { open_ = false; } // nothing was shown yet
 
   private:
     void refuse_while_open() const {
@@ -88,9 +88,9 @@ class RingWriter {
     void go_on() {
         RingControl::Writer &writer = ring_->control().writer;
         position_ = ring_->write_position();
-        uint64_t last = ring_->sound(writer.newest.relaxed()); // message
+        uint64_t last = ring_->check_aligned(writer.newest.relaxed()); // message
         if (claimed_ < position_ || claimed_ - position_ > 2 * uint64_t{ring_->geometry().capacity})
-            ring_->throw_unsound(claimed_);
+            ring_->throw_corrupt(claimed_);
         const uint64_t begun = position_;
         for (;;) {
             const RingFrame *frame = ring_->frame(position_);
@@ -100,7 +100,7 @@ class RingWriter {
             const uint64_t step = ring_->step(word0, position_);
             if (static_cast<uint32_t>(frame->origin.relaxed()) != static_cast<uint32_t>(position_ / frame_alignment) ||
                 position_ + step - begun > ring_->geometry().capacity)
-                ring_->throw_unsound(position_);
+                ring_->throw_corrupt(position_);
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::data)) last = position_;
             position_ += step;
         }
@@ -118,7 +118,7 @@ class RingWriter {
 
     // Claims everything below `end`, and the word after it, before it is overwritten. It claims some way ahead, so that the word
     // changes seldom and readers find it in their caches.
-    void claim(uint64_t end) {
+    void announce_claim(uint64_t end) {
         const uint64_t need = end + frame_alignment;
         if (need <= claimed_) return;
         const uint64_t part = ring_->geometry().capacity / ring_parts;
@@ -162,7 +162,7 @@ class RingWriter {
         // SYNC 14: pairs with RingReader::jump, RingReader::newest; forbids the position being visible
         // before the message is complete
         writer.newest.release(newest);
-        writer.bytes_sent.bump(bytes);
+        writer.bytes_sent.increment(bytes);
         // SYNC 11: pairs with Ring::write_position, describe_ring; forbids the position being visible before the 0 and the number
         // that stand there
         writer.write.release(end);
@@ -170,7 +170,7 @@ class RingWriter {
         sequence_ += messages;
     }
 
-    size_t offer_run(const Piece *pieces, size_t count) {
+    size_t offer_run(const IoVec *pieces, size_t count) {
         const uint64_t run_max = std::min<uint64_t>(64 * 1024, ring_->geometry().max_frame());
         uint64_t need = align_frame(pieces[0].length + header_length);
         const uint64_t at = begin(need), left = ring_->left_to_the_end(at);
@@ -180,21 +180,21 @@ class RingWriter {
             if (need + more > run_max || need + more > left) break;
             need += more;
         }
-        claim(at + need);
+        announce_claim(at + need);
         const int64_t now = clock_.now_ns();
-        uint64_t place = at, bytes = 0, last = at;
+        uint64_t range = at, bytes = 0, last = at;
         for (size_t i = 0; i < taken; ++i) {
-            write_header(place, sequence_ + i, now);
-            copy_words_in(ring_->payload(place), pieces[i].data, pieces[i].length);
+            write_header(range, sequence_ + i, now);
+            copy_words_in(ring_->payload(range), pieces[i].data, pieces[i].length);
             const auto length = static_cast<uint32_t>(pieces[i].length + header_length);
-            if (i != 0) ring_->frame(place)->word0.relaxed(pack_word0(length, flags_whole, FrameType::data));
-            last = place;
+            if (i != 0) ring_->frame(range)->word0.relaxed(pack_word0(length, flags_whole, FrameType::data));
+            last = range;
             bytes += pieces[i].length;
-            place += align_frame(length);
+            range += align_frame(length);
         }
-        end_with(place, sequence_ + taken);
+        end_with(range, sequence_ + taken);
         show(at, pieces[0].length);
-        advance(last, place, taken, bytes);
+        advance(last, range, taken, bytes);
         return taken;
     }
 

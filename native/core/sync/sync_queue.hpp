@@ -35,9 +35,9 @@ class SyncReader {
     void read_from(LogReader &log) { log_ = &log; } // in a forked child, which has a slot of its own
     void screen(SyncScreen screen) { screen_ = std::move(screen); }
 
-    // The next message that is not passed over, or null. Its data is its body, readable until take(). Throws `too_slow` where the
-    // reader was let go while it spilled.
-    const Message *look() {
+    // The next message that is not passed over, or null. Its data is its body, readable until consume(). Throws `too_slow` where
+    // the reader was let go while it spilled.
+    const Message *peek() {
         while (!spilled_.empty()) {
             Spilled &first = spilled_.front();
             if (first.let_go) {
@@ -53,12 +53,12 @@ class SyncReader {
         const Message *found = look_in_log();
         return found == nullptr ? nullptr : give(*found, false);
     }
-    // The message that look() returned is done with.
-    void take() {
+    // The message that peek() returned is done with.
+    void consume() {
         if (given_is_spilled_) drop_first();
-        else log_->take();
+        else log_->consume();
     }
-    // Sender and type of the message that look() returned.
+    // Sender and type of the message that peek() returned.
     const SyncParts &parts() const { return parts_; }
     // Whether that message is the member's own copy, which nobody overwrites.
     bool gave_spilled() const { return given_is_spilled_; }
@@ -116,13 +116,13 @@ class SyncReader {
     }
     const Message *look_in_log() {
         for (;;) {
-            const Message *found = log_->look();
+            const Message *found = log_->peek();
             if (found == nullptr) return nullptr;
             if (!screen_.own || found->session != *screen_.own) {
                 parts_ = parts_of(*found);
                 if (!screen_.hides(parts_)) return found;
             }
-            log_->take();
+            log_->consume();
             ++screened_;
         }
     }
@@ -146,7 +146,7 @@ class SyncReader {
         one.message.data = one.bytes.data();
         spilled_bytes_ += one.bytes.size() + cost_of_one;
         spilled_.push_back(std::move(one)); // before the take: without memory for it the message stays in the log
-        log_->take();
+        log_->consume();
         return true;
     }
     void drop_first() {
@@ -189,20 +189,20 @@ class SyncWriter {
     int64_t offer(std::string_view prefix, const void *data, size_t length) {
         refuse_oversize(prefix, length, payload_max(prefix), use_send);
         if (log_.sending_fragments()) return no_room;
-        Reservation place;
-        if (!reserve(prefix, length, 0, place)) return no_room;
-        copy_in(place.payload, data, length);
-        return log_.commit(place);
+        ClaimedRange range;
+        if (!claim(prefix, length, 0, range)) return no_room;
+        copy_in(range.payload, data, length);
+        return log_.commit(range);
     }
     // Room for a message: its prefix is written, and `place.payload` is where its body goes.
-    bool reserve(std::string_view prefix, size_t length, uint32_t index, Reservation &place) {
-        if (!log_.reserve(static_cast<uint32_t>(prefix.size() + length), index, place)) return false;
-        copy_in(place.payload, prefix.data(), prefix.size());
-        place.payload += prefix.size();
+    bool claim(std::string_view prefix, size_t length, uint32_t index, ClaimedRange &range) {
+        if (!log_.claim(static_cast<uint32_t>(prefix.size() + length), index, range)) return false;
+        copy_in(range.payload, prefix.data(), prefix.size());
+        range.payload += prefix.size();
         return true;
     }
     // As many messages as there is room for, in order; how many. They are put together in a buffer, and written in runs.
-    size_t offer_many(std::string_view prefix, const Piece *bodies, size_t count) {
+    size_t offer_many(std::string_view prefix, const IoVec *bodies, size_t count) {
         for (size_t i = 0; i < count; ++i) refuse_oversize(prefix, bodies[i].length, payload_max(prefix), use_send);
         size_t done = 0;
         while (done < count) {
@@ -218,7 +218,7 @@ class SyncWriter {
     static constexpr size_t run_max = 64 * 1024;
     static constexpr const char *use_send = "Use send, which cuts it into fragments, or a larger capacity";
 
-    size_t build_run(std::string_view prefix, const Piece *bodies, size_t count) {
+    size_t build_run(std::string_view prefix, const IoVec *bodies, size_t count) {
         size_t taken = 0, bytes = 0;
         while (taken < count && (taken == 0 || bytes + prefix.size() + bodies[taken].length <= run_max))
             bytes += prefix.size() + bodies[taken++].length;
@@ -237,7 +237,7 @@ class SyncWriter {
 
     LogWriter &log_;
     std::vector<uint8_t> run_; // its memory serves the next call
-    std::vector<Piece> pieces_;
+    std::vector<IoVec> pieces_;
 };
 
 // Throws `busy` if a living member that lets no writer wait for it stands in the way of `length` bytes.

@@ -17,9 +17,9 @@
 namespace penstock {
 
 // A channel as the bridge sees it; outlives the handle.
-class Watched {
+class Waitable {
   public:
-    virtual ~Watched() = default;
+    virtual ~Waitable() = default;
     virtual Atomic<uint32_t> &event() = 0;              // something was committed
     virtual bool readable(uint64_t position) const = 0; // whether something can be read there
     virtual bool stalled(uint64_t position) const = 0;  // something was begun there and is not finished
@@ -30,7 +30,7 @@ class Bridge {
     // One subscription's readiness as a descriptor. Level-triggered: it stays readable until arm() is called again.
     class Watch {
       public:
-        explicit Watch(std::shared_ptr<Watched> channel)
+        explicit Watch(std::shared_ptr<Waitable> channel)
             : channel_(std::move(channel)), fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
             if (fd_ < 0) fail_system("cannot make an eventfd");
         }
@@ -48,7 +48,7 @@ class Bridge {
             [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
         }
 
-        std::shared_ptr<Watched> channel_;
+        std::shared_ptr<Waitable> channel_;
         uint64_t position_ = 0;
         int fd_;
         std::atomic<bool> armed_{false};
@@ -65,7 +65,7 @@ class Bridge {
         return *bridge;
     }
 
-    std::shared_ptr<Watch> watch(std::shared_ptr<Watched> channel) {
+    std::shared_ptr<Watch> watch(std::shared_ptr<Waitable> channel) {
         auto made = std::make_shared<Watch>(std::move(channel));
         const std::lock_guard hold(mutex_);
         watches_.push_back(made);

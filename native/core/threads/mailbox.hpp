@@ -76,7 +76,7 @@ template <class T, class Lock = std::mutex, size_t N = 64> class Mailbox {
         signaler_.lower();
         up_ = false;
     }
-    void disturb() { signaler_.raise(); } // any thread: a waiting reader looks again
+    void interrupt() { signaler_.raise(); } // any thread: a waiting reader looks again
     // Readable while there are messages. From now on each message taken costs a look at the next.
     int fd() {
         if (!watched_) {

@@ -26,7 +26,7 @@ class Caller {
         if (who == nobody || who == me()) return;
         if (announced_.exchange(nobody) != nobody) wake_.set();
     }
-    void disturb() {
+    void interrupt() {
         announced_ = nobody;
         wake_.set();
     }

@@ -63,7 +63,7 @@ class SendBatch {
     }
 
   private:
-    struct Run {
+    struct FrameBlock {
         const uint8_t *bytes;
         uint32_t length, segment, segments;
         bool has_address;
@@ -74,7 +74,7 @@ class SendBatch {
     bool add(const uint8_t *bytes, uint32_t length, const Address *to) {
         const bool stays = bytes >= stable_ && bytes < stable_ + stable_size_;
         if (stays && to == nullptr && count_ != first_ && segments_) {
-            Run &last = runs_[count_ - 1];
+            FrameBlock &last = runs_[count_ - 1];
             if (!last.has_address && last.bytes + last.length == bytes && length <= last.segment &&
                 last.length == last.segment * last.segments && last.segments < segments_max &&
                 last.length + length <= run_bytes_max) {
@@ -89,7 +89,7 @@ class SendBatch {
             bytes = own_.get() + own_used_;
             own_used_ += (length + 64) & ~size_t{31};
         }
-        Run &run = runs_[count_++];
+        FrameBlock &run = runs_[count_++];
         run.bytes = bytes;
         run.length = run.segment = length;
         run.segments = 1;
@@ -104,7 +104,7 @@ class SendBatch {
         size_t run = first_;
         uint32_t at = offset_;
         while (run < count_ && built < messages_.size()) {
-            Run &from = runs_[run];
+            FrameBlock &from = runs_[run];
             const uint32_t left = from.length - at;
             const bool whole = segments_ && left > from.segment;
             const uint32_t length = whole ? left : std::min(left, from.segment);
@@ -190,7 +190,7 @@ class SendBatch {
     socklen_t to_length_ = 0; // 0: where the socket is connected
     std::unique_ptr<uint8_t[]> own_;
     size_t own_used_ = 0;
-    std::array<Run, runs_max> runs_;
+    std::array<FrameBlock, runs_max> runs_;
     size_t first_ = 0, count_ = 0;
     uint32_t offset_ = 0; // in the first run
     bool segments_ = true, refused_once_ = false;

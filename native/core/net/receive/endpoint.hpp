@@ -124,7 +124,7 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
     std::string refusal() {
         const std::lock_guard hold(port_->turning);
         if (!images_) return "";
-        const ImagePlace::Refusal &one = images_->place().refusal();
+        const ImageStore::Refusal &one = images_->place().refusal();
         return file_.uri() + ": session " + std::to_string(one.session) + " from " + text_of(one.source) +
                " cannot be received: " + one.why + ". It is tried again every second";
     }
@@ -393,12 +393,12 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
         options.control = o.control;
         if (is_multicast(o.at)) options.loss.spread_ns = 1'000'000;
         if (!o.reliable) options.loss.delay_ns = 100'000; // a datagram that was overtaken may still come
-        images_ = std::make_unique<HeldImages>(file_, members_, options, now);
+        images_ = std::make_unique<ImageSet>(file_, members_, options, now);
         own_ = {};
         base_ = port_->counts();
         for (size_t i = 0; i < counts_words; ++i) counted_[i] = control.counts.words[i].relaxed();
         takeovers_ = control.rare.holder_pid.relaxed() != 0;
-        control.rare.takeovers.bump(takeovers_);
+        control.rare.takeovers.increment(takeovers_);
         control.rare.holder_pid.relaxed(static_cast<uint32_t>(getpid()));
         control.rare.window.relaxed(window);
         images_->adopt();
@@ -430,7 +430,7 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
         port_->remove(*this);
         images_.reset();
         seat_.leave();
-        event_disturb(file_.control().event.value); // a sleeper takes it
+        event_interrupt(file_.control().event.value); // a sleeper takes it
     }
 
     void show_counts() {
@@ -472,8 +472,8 @@ class Endpoint final : public Kept, public Port::Stream, public std::enable_shar
     Seat seat_;
     NetCalls &calls_;
     const std::shared_ptr<Port> port_;
-    std::atomic<int> users_{0};          // subscriptions of this process; 0: a guest
-    std::unique_ptr<HeldImages> images_; // with the seat
+    std::atomic<int> users_{0};        // subscriptions of this process; 0: a guest
+    std::unique_ptr<ImageSet> images_; // with the seat
     std::atomic<bool> held_{false}, kept_{false};
     std::atomic<int> holder_{-1};
     std::atomic<uint64_t> refusals_{0};

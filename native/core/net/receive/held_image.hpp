@@ -112,10 +112,10 @@ inline void begin_image(const Mapping &map, const wire::SetupFrame &setup, const
     control->limit.value.relaxed(join + 2 * uint64_t{g.term_length});
 }
 
-class HeldImage {
+class ImageOwner {
   public:
     // `file`: of the image; it lives in the entry at `index`.
-    HeldImage(int fd, const EndpointFile &endpoint, uint32_t index, uint64_t number, const wire::SetupFrame &setup)
+    ImageOwner(int fd, const EndpointFile &endpoint, uint32_t index, uint64_t number, const wire::SetupFrame &setup)
         : index_(index), number_(number), entry_(endpoint.entry(index)), setup_(setup),
           log_(std::make_shared<TermLog>(fd, endpoint.uri() + " (" + endpoint.image_file(number) + ")")) {
         const LogGeometry &g = log_->geometry();

@@ -7,18 +7,18 @@
 
 namespace penstock {
 
-class HeldImages {
+class ImageSet {
   public:
     static constexpr int64_t count_ns = 20'000'000;     // between two counts of the subscriptions, which senders are told
     static constexpr int64_t readers_look_ns = 200'000; // first, while only readers elsewhere hold a sender up
     static constexpr int64_t readers_look_max_ns = 10'000'000;
 
-    HeldImages(const EndpointFile &file, EndpointMembers &members, const ReceiverOptions &options, int64_t now)
+    ImageSet(const EndpointFile &file, EndpointMembers &members, const ReceiverOptions &options, int64_t now)
         : file_(file), members_(members), place_(file, members), receiver_(options, place_, now) {}
 
-    Receiver<ImagePlace> &receiver() { return receiver_; }
-    const Receiver<ImagePlace> &receiver() const { return receiver_; }
-    const ImagePlace &place() const { return place_; }
+    Receiver<ImageStore> &receiver() { return receiver_; }
+    const Receiver<ImageStore> &receiver() const { return receiver_; }
+    const ImageStore &place() const { return place_; }
     // The images stay as they are: the next holder goes on with them.
     void hand_over() { place_.handing_over = true; }
     // The subscriptions are counted again at the next turn.
@@ -44,7 +44,7 @@ class HeldImages {
                 const OpenFile file = open_file(file_.image_file(number));
                 if (file.fd() < 0 && errno != ENOENT) fail_system("cannot open " + file_.image_file(number));
                 if (file.fd() < 0 || !read_setup(entry, setup)) throw Error(Code::corrupt, file_.uri() + ": an image is damaged");
-                auto image = std::make_unique<HeldImage>(file.fd(), file_, index, number, setup);
+                auto image = std::make_unique<ImageOwner>(file.fd(), file_, index, number, setup);
                 const ImageState state = image->recover();
                 place_.held.push_back(std::move(image));
                 receiver_.adopt(place_.held.back()->terms(), setup, read_source(entry), state).show_clean(entry.clean);
@@ -57,9 +57,9 @@ class HeldImages {
             }
         }
         place_.handing_over = false;
-        list_changed(file_.control());              // the last holder may have died before it said so
-        if (!listed) remove_image(file_, last);     // of a holder that died before it listed it
-        event_disturb(file_.control().event.value); // it may have died with a wake on its hands
+        list_changed(file_.control());                // the last holder may have died before it said so
+        if (!listed) remove_image(file_, last);       // of a holder that died before it listed it
+        event_interrupt(file_.control().event.value); // it may have died with a wake on its hands
     }
     // Moves on how far the images are consumed, as their subscriptions show.
     void consume(int64_t now) {
@@ -70,7 +70,7 @@ class HeldImages {
         }
         bool waits = false;
         for (const auto &image : receiver_.images()) {
-            HeldImage *held = place_.of(image->session());
+            ImageOwner *held = place_.of(image->session());
             if (held == nullptr || image->consumed() == image->rebuilt()) continue;
             const bool ending = image->state() == Image::State::draining || (image->end() && image->rebuilt() >= *image->end());
             const bool far = image->high() - image->status_position() >= image->window() / 2;
@@ -99,7 +99,7 @@ class HeldImages {
         EndpointControl &control = file_.control();
         bool news = false;
         for (const auto &image : receiver_.images()) {
-            HeldImage *held = place_.of(image->session());
+            ImageOwner *held = place_.of(image->session());
             if (held == nullptr) continue;
             if (!held->showing) {
                 held->showing = true;
@@ -112,7 +112,7 @@ class HeldImages {
         changes_ = changes;
         tell(news);
         if (!news) return false;
-        // SYNC 29: pairs with SessionReaders::look; forbids the activity being visible before what was inserted
+        // SYNC 29: pairs with SessionReaders::peek; forbids the activity being visible before what was inserted
         control.activity.value.release(control.activity.value.relaxed() + 1);
         event_notify(control.event.value);
         return true;
@@ -128,8 +128,8 @@ class HeldImages {
 
     const EndpointFile &file_;
     EndpointMembers &members_;
-    ImagePlace place_;
-    Receiver<ImagePlace> receiver_;
+    ImageStore place_;
+    Receiver<ImageStore> receiver_;
     uint64_t changes_ = 0;
     int64_t reap_at_ = 0, counted_at_ = 0;
     int64_t readers_at_ = INT64_MAX, readers_ns_ = readers_look_ns;

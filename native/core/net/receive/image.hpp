@@ -294,7 +294,7 @@ class Image {
         uint64_t word0;
         std::memcpy(&word0, bytes, sizeof word0);
         copy_in(to + sizeof word0, bytes + sizeof word0, length - sizeof word0);
-        // SYNC 1: pairs with LogReader::look; forbids the length being seen before header and payload
+        // SYNC 1: pairs with LogReader::peek; forbids the length being seen before header and payload
         terms_.frame(at)->word0.release(word0);
     }
 
@@ -414,7 +414,7 @@ class Image {
     void pad(uint64_t at, uint64_t room) {
         FrameHeader *frame = terms_.frame(at);
         terms_.write_header(frame, at, session(), 0);
-        // SYNC 1: pairs with LogReader::look, LogReader::pass_lost; forbids the length being seen before the memory behind the
+        // SYNC 1: pairs with LogReader::peek, LogReader::pass_lost; forbids the length being seen before the memory behind the
         // padding is clean
         frame->word0.release(pack_word0(static_cast<uint32_t>(room), flags_whole | flag_lost, FrameType::pad));
         ranges_.add(at, at + room);

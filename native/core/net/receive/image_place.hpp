@@ -10,9 +10,9 @@
 namespace penstock {
 
 // How the receiver gets memory for images: files beside the endpoint's, listed in its entries.
-class ImagePlace {
+class ImageStore {
   public:
-    ImagePlace(const EndpointFile &file, EndpointMembers &members) : file_(file), members_(members) {}
+    ImageStore(const EndpointFile &file, EndpointMembers &members) : file_(file), members_(members) {}
 
     std::optional<Terms> open(const wire::SetupFrame &setup, const Address &source) {
         if (!members_.acquire_lock(members_.lock(), EndpointMembers::patience_to_work_ns)) return std::nullopt;
@@ -39,7 +39,7 @@ class ImagePlace {
         (*found)->log().detach();
         held.erase(found);
     }
-    HeldImage *of(int32_t session) const {
+    ImageOwner *of(int32_t session) const {
         for (const auto &one : held)
             if (one->session() == session) return one.get();
         return nullptr;
@@ -54,7 +54,7 @@ class ImagePlace {
     const Refusal &refusal() const { return refusal_; }
     uint64_t refusals() const { return refusals_; }
 
-    std::vector<std::unique_ptr<HeldImage>> held;
+    std::vector<std::unique_ptr<ImageOwner>> held;
     bool handing_over = false; // the next holder goes on with the images
 
   private:
@@ -80,10 +80,10 @@ class ImagePlace {
         entry.proved.relaxed(0);
         entry.bytes_lost.relaxed(0);
         entry.description_length.relaxed(0);
-        held.push_back(std::make_unique<HeldImage>(file.fd(), file_, index, number, setup));
+        held.push_back(std::make_unique<ImageOwner>(file.fd(), file_, index, number, setup));
         // SYNC 27: pairs with SessionReaders::refresh; forbids the entry being visible before its words and the image's file
         entry.number.release(number);
-        list_changed(control); // the turn's end shows it: HeldImages::show
+        list_changed(control); // the turn's end shows it: ImageSet::show
         // SYNC 31: pairs with SessionReaders::ended; forbids the count being visible before the list
         control.rare.sessions.release(control.rare.sessions.relaxed() + 1);
         return held.back()->terms();
@@ -95,7 +95,7 @@ class ImagePlace {
         refusal_ = {setup.session, source, error.what()};
         ++refusals_;
     }
-    void unlist(HeldImage &image) {
+    void unlist(ImageOwner &image) {
         remove_file(file_.image_file(image.number()));
         if (image.listed()) image.entry().number.relaxed(0); // all subscriptions have read it
         list_changed(file_.control());

@@ -109,7 +109,7 @@ class SessionReaders {
         trouble_.reset();
         for (uint32_t index = 0; index < images_max; ++index) {
             const ImageEntry &entry = file_->entry(index);
-            // SYNC 27: pairs with ImagePlace::make; forbids reading the entry's words before its number
+            // SYNC 27: pairs with ImageStore::make; forbids reading the entry's words before its number
             const uint64_t number = entry.number.acquire();
             newest = std::max(newest, number);
             if (number == 0 || find(number) != nullptr) continue;
@@ -130,12 +130,12 @@ class SessionReaders {
 
     // ---- reading ----
 
-    // The next message, or null. Its frame stays readable until take(); an assembled one until the next look().
-    const Message *look() {
+    // The next message, or null. Its frame stays readable until consume(); an assembled one until the next peek().
+    const Message *peek() {
         if (control().changes.value.relaxed() != changes_ && !trouble_) refresh();
         if (current_ < open_.size() && (in_turn_ < fair_bytes || open_.size() == 1))
             if (const Message *message = look_at(current_)) return message;
-        // SYNC 29: pairs with HeldImages::show; forbids looking at images before the activity: a message that
+        // SYNC 29: pairs with ImageSet::show; forbids looking at images before the activity: a message that
         // came in between would be taken for seen
         const uint64_t activity = control().activity.value.acquire();
         if (activity == watch_->seen() && in_turn_ < fair_bytes) {
@@ -155,18 +155,18 @@ class SessionReaders {
         forget_ended();
         return nullptr;
     }
-    // Passes the message that look() returned; how far that was.
-    uint64_t take() {
+    // Passes the message that peek() returned; how far that was.
+    uint64_t consume() {
         Open &from = *open_[current_];
         const uint64_t before = from.reader->position(), bytes = from.reader_message->length;
-        from.reader->take();
+        from.reader->consume();
         last_position_ = from.reader->position();
-        members_->me().subscriber.messages.bump(1);
-        members_->me().subscriber.bytes.bump(bytes);
+        members_->me().subscriber.messages.increment(1);
+        members_->me().subscriber.bytes.increment(bytes);
         in_turn_ += last_position_ - before;
         return last_position_ - before;
     }
-    // After take(): shows where that session is read.
+    // After consume(): shows where that session is read.
     void show_position() { open_[current_]->reader->show_position(); }
     void show_positions() {
         for (const auto &one : open_) one->reader->show_position();
@@ -176,7 +176,7 @@ class SessionReaders {
     }
     // After a look that found nothing: this subscription has seen a session, and all that it has seen have ended.
     bool ended() const {
-        // SYNC 31: pairs with ImagePlace::make; forbids looking at the list's changes before the count of sessions: a new session
+        // SYNC 31: pairs with ImageStore::make; forbids looking at the list's changes before the count of sessions: a new session
         // would be taken for one that has come and gone
         const bool others = control().rare.sessions.acquire() != sessions_at_join_;
         if (control().changes.value.relaxed() != changes_) return false;
@@ -192,13 +192,13 @@ class SessionReaders {
     const std::shared_ptr<UdpWatch> &watch() const { return watch_; }
     bool has_news() const { return control().changes.value.relaxed() != changes_; }
     void count(uint64_t messages, uint64_t bytes) {
-        members_->me().subscriber.messages.bump(messages);
-        members_->me().subscriber.bytes.bump(bytes);
+        members_->me().subscriber.messages.increment(messages);
+        members_->me().subscriber.bytes.increment(bytes);
     }
     // Of one session, for a recorder: passes the padding for what was lost on the way. How many bytes.
     uint64_t pass_lost(LogReader &reader) {
         const uint64_t gone = reader.pass_lost();
-        if (gone != 0) members_->me().subscriber.bytes_lost.bump(gone);
+        if (gone != 0) members_->me().subscriber.bytes_lost.increment(gone);
         return gone;
     }
     Open *find(uint64_t number) const {
@@ -243,8 +243,8 @@ class SessionReaders {
     const Message *look_at(size_t at) {
         Open &one = *open_[at];
         const uint64_t before = one.reader->lost();
-        one.reader_message = one.reader->look();
-        if (const uint64_t gone = one.reader->lost() - before; gone != 0) members_->me().subscriber.bytes_lost.bump(gone);
+        one.reader_message = one.reader->peek();
+        if (const uint64_t gone = one.reader->lost() - before; gone != 0) members_->me().subscriber.bytes_lost.increment(gone);
         return one.reader_message;
     }
 
@@ -268,7 +268,7 @@ class SessionReaders {
         one->join = one->reader->position();
         if (wire::SetupFrame setup; read_setup(entry, setup)) one->skipped = skipped_before(one->from, join_of(setup));
         lost_ += one->skipped;
-        if (one->skipped != 0) members_->me().subscriber.bytes_lost.bump(one->skipped);
+        if (one->skipped != 0) members_->me().subscriber.bytes_lost.increment(one->skipped);
         open_.push_back(std::move(one));
         seen_any_ = true;
     }

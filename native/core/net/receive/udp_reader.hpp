@@ -29,21 +29,21 @@ class UdpReader {
 
     // ---- reading ----
 
-    // The next message, or null. Its frame stays readable until take(); an assembled one until the next look().
-    const Message *look() {
-        if (const Message *message = sessions_.look()) return message;
+    // The next message, or null. Its frame stays readable until consume(); an assembled one until the next peek().
+    const Message *peek() {
+        if (const Message *message = sessions_.peek()) return message;
         const int64_t now = monotonic_ns();
         if (now < fresh_until_.relaxed()) return nullptr;
-        return endpoint_->turn(now) ? sessions_.look() : nullptr;
+        return endpoint_->turn(now) ? sessions_.peek() : nullptr;
     }
-    void take() {
-        taken_ += sessions_.take();
+    void consume() {
+        taken_ += sessions_.consume();
         if (taken_ < show_step_) return;
         taken_ = 0;
         sessions_.show_position();
         endpoint_->turn(monotonic_ns());
     }
-    // Keeps the bytes of a message that look() returned, until let_go(), whatever is taken meanwhile.
+    // Keeps the bytes of a message that peek() returned, until let_go(), whatever is taken meanwhile.
     void hold(const Message &message) {
         if (SessionReaders::Open *from = sessions_.session(message.session)) from->reader->hold(message.position), ++from->held;
     }
@@ -192,11 +192,11 @@ class UdpReader {
         if (sessions_.forked()) return sessions_.forget();
         sessions_.leave();
         endpoint_->leave();
-        event_disturb(event());
+        event_interrupt(event());
     }
-    void disturb() {
-        event_disturb(event());
-        endpoint_->caller().disturb();
+    void interrupt() {
+        event_interrupt(event());
+        endpoint_->caller().interrupt();
     }
 
   private:

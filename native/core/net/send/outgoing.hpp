@@ -16,7 +16,7 @@
 
 namespace penstock {
 
-class Outgoing final : public Kept {
+class NetworkPublication final : public Kept {
   public:
     static constexpr int64_t hear_ns = 50'000;       // so often at least, while it is turned at all
     static constexpr int64_t pause_ns = 50'000;      // a writer that has paused so long leaves the socket to the keeper
@@ -26,7 +26,8 @@ class Outgoing final : public Kept {
     static constexpr int ticks_max = 16;
     static constexpr int64_t show_counts_ns = 1'000'000; // between two looks that others get at the counts
 
-    Outgoing(const std::string &uri, const std::string &prefix, const UdpWriterOptions &options, int32_t session, NetCalls &calls)
+    NetworkPublication(const std::string &uri, const std::string &prefix, const UdpWriterOptions &options, int32_t session,
+                       NetCalls &calls)
         : options_(options), uri_(uri), session_(session), path_(path_of(prefix, session)), counts_path_(counts_path_of(path_)),
           where_(uri + " (" + path_ + ")"), file_(make_log()), log_(std::make_shared<TermLog>(file_.fd(), where_)),
           map_(log_->mapping()), socket_(options.to, uri), out_(socket_, calls, terms_at(), log_->buffer().size()), calls_(calls),
@@ -333,7 +334,7 @@ class Outgoing final : public Kept {
     // The files of an owner that could be made go with it, also if the rest of it could not be made. A forked child leaves them.
     class Files {
       public:
-        explicit Files(Outgoing &owner) : owner_(owner) {}
+        explicit Files(NetworkPublication &owner) : owner_(owner) {}
         ~Files() {
             if (generation_ == ForkGuard::generation()) owner_.remove_files();
         }
@@ -341,7 +342,7 @@ class Outgoing final : public Kept {
         Files &operator=(const Files &) = delete;
 
       private:
-        Outgoing &owner_;
+        NetworkPublication &owner_;
         const uint32_t generation_ = ForkGuard::generation();
     };
 

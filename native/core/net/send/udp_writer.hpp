@@ -31,7 +31,7 @@ class UdpWriter {
             committed(stamp(static_cast<uint64_t>(after) - align_frame(length + header_length)));
         return after;
     }
-    size_t offer_many(const Piece *pieces, size_t count) {
+    size_t offer_many(const IoVec *pieces, size_t count) {
         size_t done = 0;
         for (bool turned = false;;) { // a run at a time goes out, so that the receiver works meanwhile
             const size_t before = done;
@@ -43,35 +43,35 @@ class UdpWriter {
             else turned = true;
         }
     }
-    bool reserve(size_t length, Reservation &place) {
+    bool claim(size_t length, ClaimedRange &range) {
         return again([&] {
-            return !writer_->sending_fragments() && writer_->reserve(static_cast<uint32_t>(length), writer_->open_index(), place);
+            return !writer_->sending_fragments() && writer_->claim(static_cast<uint32_t>(length), writer_->open_index(), range);
         });
     }
-    int64_t commit(const Reservation &place) {
-        const int64_t after = writer_->commit(place);
-        committed(stamp(place.position));
+    int64_t commit(const ClaimedRange &range) {
+        const int64_t after = writer_->commit(range);
+        committed(stamp(range.position));
         return after;
     }
-    void abort(const Reservation &place) {
-        writer_->abort(place);
+    void abort(const ClaimedRange &range) {
+        writer_->abort(range);
         committed();
     }
-    bool send_some(Sending &sending) {
+    bool send_some(PendingSend &sending) {
         if (!together(sending)) return false;
         const bool all = again([&] { return writer_->send_some(sending); });
         if (sending.begun) committed();
         return all;
     }
-    bool next_fragment(Sending &sending, Reservation &place, uint32_t index = 0) {
+    bool next_fragment(PendingSend &sending, ClaimedRange &range, uint32_t index = 0) {
         if (!together(sending)) return false;
-        return again([&] { return writer_->next_fragment(sending, place, index); });
+        return again([&] { return writer_->next_fragment(sending, range, index); });
     }
-    void finish_fragment(Sending &sending, const Reservation &place) {
-        writer_->finish_fragment(sending, place);
+    void finish_fragment(PendingSend &sending, const ClaimedRange &range) {
+        writer_->finish_fragment(sending, range);
         committed();
     }
-    void give_up(Sending &sending) { writer_->give_up(sending); }
+    void give_up(PendingSend &sending) { writer_->give_up(sending); }
     uint32_t open_index() { return writer_->open_index(); }
     bool sending_fragments() const { return writer_->sending_fragments(); }
     uint32_t payload_max() const { return writer_->payload_max(); }
@@ -106,7 +106,7 @@ class UdpWriter {
     // Until something has come, at most so long. Any thread may call it, beside every other call.
     bool sleep(uint32_t ticket, int64_t ns) {
         if (ticket != 0) return event_sleep(room(), ticket, ns);
-        const std::shared_ptr<Outgoing> out = out_;
+        const std::shared_ptr<NetworkPublication> out = out_;
         out->caller().sleep(out->socket(), std::min(ns, out->next() - monotonic_ns()));
         out->turn(monotonic_ns(), true);
         out->caller().done();
@@ -127,16 +127,16 @@ class UdpWriter {
         out_->close(monotonic_ns());
         Keeper::instance().wake();
     }
-    void disturb() {
-        event_disturb(log_->control().data.value);
-        event_disturb(log_->control().space.value);
-        out_->caller().disturb();
+    void interrupt() {
+        event_interrupt(log_->control().data.value);
+        event_interrupt(log_->control().space.value);
+        out_->caller().interrupt();
     }
 
   private:
     void open() {
         const int32_t session = options_.session ? *options_.session : random_session();
-        auto out = std::make_shared<Outgoing>(uri_, prefix_, options_, session, calls_);
+        auto out = std::make_shared<NetworkPublication>(uri_, prefix_, options_, session, calls_);
         auto log = std::make_shared<TermLog>(out->fd(), out->where(), out->mapping());
         writer_ = std::make_unique<LogWriter>(log, true, clock_);
         log_ = std::move(log);
@@ -155,7 +155,7 @@ class UdpWriter {
 
     // Aeron's receivers drop a message with padding between its fragments. So it begins in a term that holds all of it, unless
     // it is longer than the log's window.
-    bool together(const Sending &sending) {
+    bool together(const PendingSend &sending) {
         if (sending.begun || sending.length <= payload_max()) return true;
         const uint64_t whole = sending.length / payload_max() * log_->buffer().max_frame() +
                                align_frame(sending.length % payload_max() + header_length);
@@ -220,7 +220,7 @@ class UdpWriter {
     UdpWriterOptions options_;
     const std::shared_ptr<ManualClock> clock_;
     NetCalls &calls_;
-    std::shared_ptr<Outgoing> out_;
+    std::shared_ptr<NetworkPublication> out_;
     std::shared_ptr<TermLog> log_;
     std::unique_ptr<LogWriter> writer_;
     WallClock pace_;

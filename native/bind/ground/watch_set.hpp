@@ -10,7 +10,7 @@
 namespace penstock::bind {
 
 // Words that change when a message comes, or room for one, and what they were before. Looked at without the GIL.
-class Glance {
+class WatchSet {
   public:
     void clear() { count_ = 0, changes_ = nullptr; }
     // Worth an attempt when `word` is so much further than `seen`.
