@@ -67,7 +67,6 @@ check: $(STAMP) ## Lint, types, layers, format, stubs
 	$(BIN)/clang-format --dry-run --Werror $(shell find native -name '*.hpp' -o -name '*.cpp')
 	$(BIN)/python tools/stubs.py --check
 	$(BIN)/python tools/kinds.py --check
-	$(BIN)/python tools/openers.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 

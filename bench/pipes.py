@@ -134,7 +134,7 @@ def _answered(report: Report, who: str, what: str, measure: Any, *args: Any) -> 
 
 KINDS: dict[str, Any] = {
     "penstock.Pipe": penstock.Pipe,
-    "penstock.Mailbox": penstock.Mailbox,
+    "penstock.threads.Mailbox": penstock.threads.Mailbox,
     "queue.SimpleQueue": queue.SimpleQueue,
 }
 

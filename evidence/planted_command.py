@@ -45,9 +45,9 @@ def _one_value_is_no_json() -> None:
 
 
 def _one_strange_file_hides_all_channels() -> None:
+    from penstock.channels import discovery as front
     from penstock.channels import files, opening
     from penstock.channels.channel import Channel
-    from penstock.front import discovery as front
 
     def survey(patterns: Any = "*") -> Any:
         names, strange = files.listing()

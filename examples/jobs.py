@@ -6,16 +6,18 @@ from multiprocessing import get_context
 
 import penstock
 
+JOBS = penstock.Pipe("jobs", bytes)
+
 
 def work() -> None:
-    with penstock.typed.subscribe_pipe("pipe:jobs") as jobs, penstock.publish("log:done", codec="json") as done:
+    with penstock.subscribe(JOBS) as jobs, penstock.publish("log:done", codec="json") as done:
         for job in jobs:
             done.send([int(job), jobs.redelivered])
 
 
 if __name__ == "__main__":
     count, kills, span = map(int, sys.argv[1:] or (1_000_000, 30, 30))
-    with penstock.subscribe("log:done", codec="json") as done, penstock.typed.publish_pipe("pipe:jobs") as push:
+    with penstock.subscribe("log:done", codec="json") as done, penstock.publish(JOBS) as push:
         workers = [get_context("spawn").Process(target=work, daemon=True) for _ in range(4 + kills)]
         sent, started, times, again, begun = 0, 0, bytearray(count), {-1}, time.monotonic()
         while sent < count or push.unread_messages or done.lag:

@@ -10,7 +10,7 @@ import penstock
 SCAN = penstock.array("f4", (4, 3))  # every message is an array of this shape
 
 
-def read(sub: penstock.Subscription) -> None:
+def read(sub: penstock.types.Subscription) -> None:
     for message in sub:
         print(f"received {np.shape(message)} of {np.mean(message):.0f} from position {sub.last.position}")
 

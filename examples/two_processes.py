@@ -5,7 +5,7 @@ import multiprocessing
 import penstock
 
 
-def count(sub: penstock.Subscription, pub: penstock.Publication) -> None:
+def count(sub: penstock.types.Subscription, pub: penstock.types.Publication) -> None:
     """The child: until an empty message comes."""
     total = 0
     for message in sub:

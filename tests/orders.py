@@ -45,7 +45,7 @@ def number_in(message: object) -> int:
     return int(message)
 
 
-def receive(subscription: penstock.Subscription, count: int) -> list[int]:
+def receive(subscription: penstock.types.Subscription, count: int) -> list[int]:
     return [number_in(subscription.recv(timeout=20)) for _ in range(count)]
 
 

@@ -12,12 +12,12 @@ def prepare(name: str, readers: int, size: int) -> None:
     penstock.publish(f"log:{name}", term_length=TERM.get(size, 1 << 24)).close()
 
 
-def sender(name: str, readers: int, size: int) -> penstock.Publication:
+def sender(name: str, readers: int, size: int) -> penstock.types.Publication:
     """A publication."""
     return penstock.publish(f"log:{name}")
 
 
-def receiver(name: str, number: int, size: int, **options: float) -> penstock.Subscription:
+def receiver(name: str, number: int, size: int, **options: float) -> penstock.types.Subscription:
     """A subscription."""
     return penstock.subscribe(f"log:{name}", start="earliest", **options)
 

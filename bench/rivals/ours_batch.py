@@ -27,7 +27,7 @@ class _Sender:
 class Receiver:
     """A subscription read in batches."""
 
-    def __init__(self, sub: penstock.Subscription, size: int) -> None:
+    def __init__(self, sub: penstock.types.Subscription, size: int) -> None:
         self.sub = sub
         self.close = self.sub.close
         self.recv = self.sub.recv

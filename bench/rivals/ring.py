@@ -56,7 +56,7 @@ def sender(name: str, readers: int, size: int) -> Sender:
     return Sender(name, readers, size)
 
 
-def receiver(name: str, number: int, size: int, **options: Any) -> penstock.Subscription:
+def receiver(name: str, number: int, size: int, **options: Any) -> penstock.types.Subscription:
     """A subscription."""
     return penstock.subscribe(f"ring:{name}", **options)
 

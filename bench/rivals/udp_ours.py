@@ -31,6 +31,6 @@ def sender(name: str, readers: int, size: int) -> _Sender:
     return _Sender(name)
 
 
-def receiver(name: str, number: int, size: int, **given: float) -> penstock.Subscription:
+def receiver(name: str, number: int, size: int, **given: float) -> penstock.types.Subscription:
     """A subscription."""
     return penstock.subscribe(uri(name), **{**options, **given})

@@ -4,11 +4,12 @@ import multiprocessing as mp
 
 import penstock
 
-LOADERS, BATCHES = [f"frames:batches/{number}" for number in range(4)], 20
+LOADERS = [penstock.Frames(f"batches/{number}", shape=(64, 3, 224, 224), buffers=3) for number in range(4)]
+BATCHES = 20
 
 
-def load(channel: str) -> None:
-    with penstock.typed.publish_frames(channel, shape=(64, 3, 224, 224), buffers=3) as pub:
+def load(channel: penstock.Frames) -> None:
+    with penstock.publish(channel) as pub:
         pub.wait_for_readers(1)
         for batch in range(BATCHES):
             with pub.acquire() as frame:  # waits while the trainer is behind
@@ -18,8 +19,7 @@ def load(channel: str) -> None:
 if __name__ == "__main__":
     for channel in LOADERS:
         mp.get_context("spawn").Process(target=load, args=(channel,)).start()
-    join = penstock.typed.subscribe_frames
-    open_now, seen = [join(one, when_slow="wait", connect_timeout=60, until_end=True) for one in LOADERS], []
+    open_now, seen = [penstock.subscribe(one, when_slow="wait", until_end=True) for one in LOADERS], []
     while open_now:
         for sub in penstock.wait(open_now):
             try:
@@ -28,5 +28,5 @@ if __name__ == "__main__":
             except penstock.EndOfStream:
                 open_now.remove(sub)
                 penstock.remove(sub.channel)
-    once = sorted(seen) == [(channel, batch) for channel in LOADERS for batch in range(BATCHES)]
+    once = sorted(seen) == [(str(channel), batch) for channel in LOADERS for batch in range(BATCHES)]
     print(f"{len(LOADERS) * BATCHES} batches of {len(LOADERS)} loaders sent, {len(seen)} arrived, each once: {once}")

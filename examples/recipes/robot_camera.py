@@ -4,10 +4,9 @@ import numpy as np
 
 import penstock
 
-with (
-    penstock.typed.publish_frames("frames:robot.front", shape=(480, 640), dtype="u1", buffers=8) as camera,
-    penstock.typed.subscribe_frames("frames:robot.front") as detector,
-):
+FRONT = penstock.Frames("robot.front", shape=(480, 640), dtype="u1", buffers=8)
+
+with penstock.publish(FRONT) as camera, penstock.subscribe(FRONT) as detector:
     for n in range(5):
         with camera.acquire() as frame:
             frame.array[...] = n
@@ -18,4 +17,4 @@ with (
         print(f"frame {seen.meta['n']} has only pixels of value {np.unique(seen.array)[0]}")
     with detector.recv(timeout=60) as seen:
         print(f"then frame {seen.array[0, 0]}")
-penstock.remove("frames:robot.front")
+penstock.remove(FRONT)

@@ -32,44 +32,49 @@ if TYPE_CHECKING:
     from typing import Any as _Any
 
     from penstock import types as types
-    from penstock.channels.publication import Publication
-    from penstock.channels.subscription import Subscription
+    from penstock.channels.discovery import inspect, list_channels, remove
+    from penstock.channels.value import Fake
     from penstock.codecs import array, objects
-    from penstock.front import typed as typed
-    from penstock.front.discovery import inspect, list_channels, remove
-    from penstock.front.joining import join
-    from penstock.front.verbs import publish, subscribe
+    from penstock.front.opening import join, publish, subscribe
     from penstock.front.waiting import wait, wait_async
+    from penstock.kinds.frames.opener import Frames
+    from penstock.kinds.log import Log
+    from penstock.kinds.pipe.sockets import Pipe
+    from penstock.kinds.ring import Ring
+    from penstock.kinds.sync.opener import Sync
+    from penstock.kinds.udp.opener import Udp
+    from penstock.kinds.zmq.kinds import Zmq
     from penstock.record.archive import Archive
-    from penstock.threads import Mailbox, Pipe
-    from penstock.util.clock import ManualClock
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Archive": "record.archive",
-    "Mailbox": "threads",
-    "ManualClock": "util.clock",
-    "Pipe": "threads",
-    "Publication": "channels.publication",
-    "Subscription": "channels.subscription",
+    "Fake": "channels.value",
+    "Frames": "kinds.frames.opener",
+    "Log": "kinds.log",
+    "Pipe": "kinds.pipe.sockets",
+    "Ring": "kinds.ring",
+    "Sync": "kinds.sync.opener",
+    "Udp": "kinds.udp.opener",
+    "Zmq": "kinds.zmq.kinds",
     "array": "codecs",
-    "inspect": "front.discovery",
-    "list_channels": "front.discovery",
-    "join": "front.joining",
+    "inspect": "channels.discovery",
+    "join": "front.opening",
+    "list_channels": "channels.discovery",
     "objects": "codecs",
-    "publish": "front.verbs",
-    "remove": "front.discovery",
-    "subscribe": "front.verbs",
+    "publish": "front.opening",
+    "remove": "channels.discovery",
+    "subscribe": "front.opening",
     "wait": "front.waiting",
     "wait_async": "front.waiting",
 }
-_MODULES = ("record", "testing", "typed", "types")  # public ones
+_MODULES = ("record", "testing", "threads", "types")  # public ones
 
 
 def __getattr__(name: str) -> _Any:
     if name in _MODULES:
-        return _import_module(f"penstock.{'front.typed' if name == 'typed' else name}")
+        return _import_module(f"penstock.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}", name=name, obj=_import_module("penstock"))
     found = globals()[name] = getattr(_import_module(f"penstock.{_HOMES[name]}"), name)
@@ -88,21 +93,24 @@ __all__ = [
     "DecodeError",
     "Disconnected",
     "EndOfStream",
+    "Fake",
+    "Frames",
     "Invalid",
-    "Mailbox",
-    "ManualClock",
+    "Log",
     "Mismatch",
     "NotFound",
     "PenstockError",
     "Pipe",
-    "Publication",
+    "Ring",
     "ServerError",
-    "Subscription",
+    "Sync",
     "SystemFailure",
     "TimedOut",
     "TooLarge",
     "TooSlow",
+    "Udp",
     "Unsupported",
+    "Zmq",
     "array",
     "inspect",
     "join",

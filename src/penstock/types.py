@@ -1,6 +1,7 @@
-"""The types that programs hold, to name them in annotations: handles of each kind, messages, statuses. Types of recordings: `penstock.record`.
+"""The types that programs hold, to name them in annotations: roles, handles of each kind, messages, statuses. Types of recordings: `penstock.record`.
 
-A public door: everything here is documented to users. Handles are made by `penstock.publish`, `subscribe` and `join`.
+A public door: everything here is documented to users. Handles are made by `penstock.publish`, `subscribe` and `join`. A role is an abstract
+class, which every kind that has the role implements.
 """
 
 from penstock.channels.handles import NativePublication, NativeSubscription
@@ -8,20 +9,22 @@ from penstock.channels.latency import Latency
 from penstock.channels.options import FrameOptions, LogOptions, PipeOptions, RingOptions, SyncOptions
 from penstock.channels.patterns import Routed
 from penstock.channels.publication import Claim, Publication
-from penstock.channels.status import Channels, ChannelStatus, Member, Totals
+from penstock.channels.roles import Dealer, Member, Pair, Pending, Puller, Pusher, Replier, Request, Requester, Router
+from penstock.channels.status import ChannelMember, Channels, ChannelStatus, Totals
 from penstock.channels.subscription import Received, Subscription
+from penstock.channels.value import ChannelValue
 from penstock.codecs import Codec
 from penstock.kinds.frames.frame import Frame, OpenFrame
 from penstock.kinds.frames.opener import FramePublication, FrameSubscription
-from penstock.kinds.pipe.opener import PullSubscription, PushPublication
-from penstock.kinds.pipe.requests import Pending, Replier, Request, Requester
-from penstock.kinds.pipe.sockets import Dealer, Pair, Router
+from penstock.kinds.pipe.opener import PipePuller, PipePusher
+from penstock.kinds.pipe.requests import PipePending, PipeReplier, PipeRequest, PipeRequester
+from penstock.kinds.pipe.sockets import PipeDealer, PipePair, PipeRouter
 from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import BorrowedMessage, Change, SyncMessage
 from penstock.kinds.udp.handle import Session, UdpPublication, UdpSubscription
 from penstock.kinds.udp.options import UdpOptions, UdpReaderOptions
 from penstock.kinds.zmq.options import ZmqOptions
-from penstock.kinds.zmq.peers import ZmqRouter, ZmqTalker
+from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter
 from penstock.kinds.zmq.publication import ZmqPublication
 from penstock.kinds.zmq.receiving import ZmqReceived
 from penstock.kinds.zmq.requests import ZmqPending, ZmqReplier, ZmqRequest, ZmqRequester
@@ -31,7 +34,9 @@ from penstock.kinds.zmq.subscription import ZmqSubscription
 __all__ = [
     "BorrowedMessage",
     "Change",
+    "ChannelMember",
     "ChannelStatus",
+    "ChannelValue",
     "Channels",
     "Claim",
     "Codec",
@@ -48,10 +53,19 @@ __all__ = [
     "OpenFrame",
     "Pair",
     "Pending",
+    "PipeDealer",
     "PipeOptions",
+    "PipePair",
+    "PipePending",
+    "PipePuller",
+    "PipePusher",
+    "PipeReplier",
+    "PipeRequest",
+    "PipeRequester",
+    "PipeRouter",
     "Publication",
-    "PullSubscription",
-    "PushPublication",
+    "Puller",
+    "Pusher",
     "Received",
     "Replier",
     "Request",
@@ -69,9 +83,13 @@ __all__ = [
     "UdpPublication",
     "UdpReaderOptions",
     "UdpSubscription",
+    "ZmqDealer",
     "ZmqOptions",
+    "ZmqPair",
     "ZmqPending",
     "ZmqPublication",
+    "ZmqPuller",
+    "ZmqPusher",
     "ZmqReceived",
     "ZmqReplier",
     "ZmqRequest",
@@ -79,5 +97,4 @@ __all__ = [
     "ZmqRouter",
     "ZmqStatus",
     "ZmqSubscription",
-    "ZmqTalker",
 ]

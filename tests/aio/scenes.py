@@ -450,10 +450,16 @@ def _made() -> dict[str, Receives]:
         "router": Receives(sockets.Router, "pipe:a", _join("router"), _join("dealer"), _send, body, lends=True),
         "reply": Receives(sockets.Replier, "pipe:a", _join("reply"), _join("request"), _ask, _reply),
         "thread pipe": Receives(
-            penstock.Pipe, "thread:a", lambda _: penstock.Pipe(), same, put, lambda item: item, "get_async"
+            penstock.Pipe, "thread:a", lambda _: penstock.threads.Pipe(), same, put, lambda item: item, "get_async"
         ),
         "mailbox": Receives(
-            penstock.Mailbox, "thread:a", lambda _: penstock.Mailbox(), same, put, lambda item: item, "get_async"
+            penstock.threads.Mailbox,
+            "thread:a",
+            lambda _: penstock.threads.Mailbox(),
+            same,
+            put,
+            lambda item: item,
+            "get_async",
         ),
         "zmq": Receives(zeromq.ZmqSubscription, "zmq+ipc", _subscribe(), _publish(), _send),
         "zmq pull": Receives(zmq_sockets.ZmqTalker, "zmq+ipc", _join("pull"), _join("push"), _send),

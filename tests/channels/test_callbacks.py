@@ -141,8 +141,8 @@ def test_a_wrong_answer_over_zeromq_names_the_function(tmp_path, answer):
 
 
 def test_pipes_between_threads_can_be_subscripted():
-    assert penstock.Pipe[int].__origin__ is penstock.Pipe
-    assert penstock.Mailbox[dict[str, int]].__args__ == (dict[str, int],)
-    pipe = penstock.Pipe[int]()
+    assert penstock.threads.Pipe[int].__origin__ is penstock.threads.Pipe
+    assert penstock.threads.Mailbox[dict[str, int]].__args__ == (dict[str, int],)
+    pipe = penstock.threads.Pipe[int]()
     pipe.put(1)
     assert pipe.get(timeout=1) == 1

@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import penstock
@@ -16,7 +15,6 @@ from penstock.channels import channel as channels
 from penstock.channels import registry
 from penstock.channels.registry import kind_named, kinds
 from penstock.errors import Invalid
-from penstock.front import typed
 from penstock.kinds import log
 
 SMALL = {
@@ -124,7 +122,7 @@ def test_another_process_cannot_record_a_fake_channel(archive):
 
 
 def test_an_option_of_another_kind_is_named_with_the_kind():
-    with pytest.raises(TypeError, match="ring:a: channels of kind 'ring' have no option 'term_length'"):
+    with pytest.raises(TypeError, match="ring:a: publish on channels of kind 'ring' has no option 'term_length'"):
         penstock.publish("ring:a", term_length=1 << 16)
     with pytest.raises(TypeError, match="no option 'role'"):
         penstock.join("sync:a", role="pair")
@@ -156,18 +154,6 @@ def test_a_slow_readers_options_are_one_for_log_and_sync():
 def test_what_cannot_be_joined_says_what_can():
     with pytest.raises(penstock.Unsupported, match=r"log:a: there is nothing to join.*sync:NAME, pipe:NAME"):
         penstock.join("log:a")
-
-
-def test_typed_openers_open_their_kind_only():
-    with typed.publish_frames("frames:t", shape=(2,)) as pub, typed.subscribe_frames("frames:t") as sub:
-        pub.send(np.ones(2, "u1"))
-        assert sub.recv(timeout=20).array.sum() == 2
-    with typed.publish_log("fake:log:t") as pub:
-        assert pub.channel == "fake:log:t"
-    penstock.remove("fake:log:t")
-    with pytest.raises(Invalid, match="ring:t is of kind 'ring'"):
-        typed.publish_log("ring:t")
-    assert [status.channel for status in penstock.list_channels()] == ["frames:t"]
 
 
 @pytest.fixture

@@ -198,8 +198,8 @@ def test_of_a_member_that_only_writes_and_of_an_open_channel_there_is_none():
 
 
 def test_a_stamp_from_the_future_counts_as_no_latency_and_one_from_the_past_not_at_all():
-    clock = penstock.ManualClock(0)
-    with penstock.subscribe("log:a") as sub, penstock.publish("log:a", clock=clock) as pub:
+    clock = penstock.testing.ManualClock(0)
+    with penstock.subscribe("log:a") as sub, penstock.publish(penstock.testing.channel("log:a", clock=clock)) as pub:
         clock.now_ns = 1
         pub.send(b"x")
         sub.recv(timeout=10)

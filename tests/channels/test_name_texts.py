@@ -79,7 +79,7 @@ def test_the_address_that_was_chosen_is_pickled():
         pickle.loads(pickle.dumps(router))
 
 
-@pytest.mark.parametrize("kind", [penstock.Pipe, penstock.Mailbox])
+@pytest.mark.parametrize("kind", [penstock.threads.Pipe, penstock.threads.Mailbox])
 def test_not_implemented_cannot_be_put(kind):
     """`take` returns it where there is nothing, so it is refused; nothing is lost."""
     pipe = kind()

@@ -20,7 +20,7 @@ from penstock._native import core
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_subscription_of_an_open_channel(kind):
-    with penstock.subscribe(uri(kind), spin=0, prefault=True) as sub:
+    with penstock.subscribe(penstock.testing.channel(uri(kind), prefault=True), spin=0) as sub:
         assert sub.codec is None
         assert sub.try_recv() is None
         assert sub.poll() == []
@@ -173,8 +173,8 @@ def test_forked_before_and_used_after_the_decision():
 
 
 def test_a_ring_counts_its_early_readers_and_keeps_its_counting():
-    wish = {"capacity": SMALL, "start_sequence": 7, "start_position": 3 * SMALL}
-    with penstock.subscribe("ring:order") as sub, penstock.publish("ring:order", **wish) as pub:
+    order = penstock.testing.channel("ring:order", start_sequence=7, start_position=3 * SMALL)
+    with penstock.subscribe("ring:order") as sub, penstock.publish(order, capacity=SMALL) as pub:
         pub.wait_for_readers(1, timeout=20)
         for i in range(5000):  # several times around
             pub.send(b"%d" % i)
@@ -263,7 +263,7 @@ def test_positions_of_an_open_channel():
         penstock.subscribe("log:order", start=64)
     with (
         penstock.subscribe("log:order", start=0) as zero,
-        penstock.subscribe("log:order", start_position=4 * SMALL, term_length=SMALL),
+        penstock.subscribe(penstock.testing.channel("log:order", start_position=4 * SMALL), term_length=SMALL),
         penstock.subscribe("log:order", start=4 * SMALL) as there,
         penstock.subscribe("log:order", start="earliest") as earliest,
         penstock.publish("log:order") as pub,
@@ -314,7 +314,7 @@ def test_whoever_joins_or_decides_holds_the_open_byte(kind, monkeypatch):
     channel_file = os.path.join(os.environ["PENSTOCK_DIR"], f"order.{kind}")
     for name in ("early_log", "early_ring", "early_pipe", "write_notes", "format_log", "format_ring", "format_pipe"):
         watched(name)
-    with penstock.subscribe(uri(kind)), penstock.subscribe(uri(kind), start_position=0):
+    with penstock.subscribe(uri(kind)), penstock.subscribe(penstock.testing.channel(uri(kind), start_position=0)):
         Writer(kind, WISHES[kind][0]).handle.close()
     file = {"sync": "log"}.get(kind, kind)
     assert held == [f"early_{file}", "write_notes", f"early_{file}", f"format_{file}"]

@@ -129,7 +129,7 @@ def all_at_once(kind: str, rng) -> int:
                 writer.send(i)
         return writer
 
-    def subscribe() -> tuple[penstock.Subscription, bool]:
+    def subscribe() -> tuple[penstock.types.Subscription, bool]:
         subscription = penstock.subscribe(uri(kind))
         return subscription, type(subscription).__name__.startswith("Early")
 

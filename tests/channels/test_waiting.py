@@ -86,8 +86,8 @@ WAITS = {
         "ask.request(b'?')",
     ),
     "serve": ("answer = penstock.join('pipe:x', role='reply')", "answer.recv()"),
-    "threads": ("pipe = penstock.Pipe()", "pipe.get()"),
-    "mailbox": ("box = penstock.Mailbox()", "box.get()"),
+    "threads": ("pipe = penstock.threads.Pipe()", "pipe.get()"),
+    "mailbox": ("box = penstock.threads.Mailbox()", "box.get()"),
     "somebody-joins": (OPEN, "penstock.publish('log:o')"),
     "the-last-leaves": (LEAVING, "penstock.join('sync:x')"),
 }

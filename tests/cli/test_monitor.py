@@ -14,8 +14,8 @@ import pytest
 import penstock
 from penstock import cli
 from penstock._native.core import command_of
+from penstock.channels import discovery
 from penstock.cli.monitor import kept, looks, programs
-from penstock.front import discovery
 
 pytest.importorskip("starlette", reason="the page needs penstock[web]")
 pytest.importorskip("uvicorn", reason="the page needs penstock[web]")

@@ -19,10 +19,10 @@ def run(*arguments):
 
 @pytest.fixture
 def filled(archive):
-    clock = penstock.ManualClock(1_769_860_800_000_000_000)
+    clock = penstock.testing.ManualClock(1_769_860_800_000_000_000)
     with (
-        penstock.publish("log:robot/imu", codec="json", clock=clock) as imu,
-        penstock.publish("log:gps", clock=clock) as gps,
+        penstock.publish(penstock.testing.channel("log:robot/imu", clock=clock), codec="json") as imu,
+        penstock.publish(penstock.testing.channel("log:gps", clock=clock)) as gps,
         archive.record("*"),
     ):
         for number in range(3):

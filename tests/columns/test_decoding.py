@@ -340,7 +340,11 @@ def test_a_call_with_a_wrong_argument_is_refused_in_one_sentence():
         penstock.join("sync:o", capacity=1 << 16) as queue,
     ):
         calls = [pub.claim, pub.wait_for_readers, sub.poll, sub.poll_arrow, queue.poll, queue.poll_arrow, queue.claim]
-        calls += [penstock.ManualClock, lambda value: penstock.wait([value], 0), lambda value: sub.poll_arrow(1, value)]
+        calls += [
+            penstock.testing.ManualClock,
+            lambda value: penstock.wait([value], 0),
+            lambda value: sub.poll_arrow(1, value),
+        ]
         for call in calls:
             for value in ("x", b"x", None, 1.5, [], object()):
                 with pytest.raises((TypeError, penstock.Invalid)) as caught:

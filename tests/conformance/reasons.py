@@ -157,8 +157,8 @@ REASONS: dict[tuple[str, str], Reason] = {
 _ASKS = Different("A requester sends by `request` and `submit`, and receives replies.")
 _ANSWERS = Different("A replier sends by `reply`, to the one that asked.")
 _NO_REQUESTS = Different("Requests and replies are for the roles request and reply.")
-_ONLY_SENDS = Refused("A push only sends.")
-_ONLY_RECEIVES = Refused("A pull only receives.")
+_ONLY_SENDS = Refused("A push only sends, and has no method that receives.", AttributeError)
+_ONLY_RECEIVES = Refused("A pull only receives, and has no method that sends.", AttributeError)
 _SENDING = ("socket_sends", "socket_asends", "socket_claims", "socket_aclaims")
 _RECEIVING = (
     "socket_receives",

@@ -13,10 +13,10 @@ import penstock
 
 
 def test_subscription(place):
-    """`subscribe` returns a `penstock.Subscription`: it knows its channel, is a context manager and may be closed twice."""
+    """`subscribe` returns a `penstock.types.Subscription`: it knows its channel, is a context manager and may be closed twice."""
     place.publish()
     with place.subscribe() as sub:
-        assert isinstance(sub, penstock.Subscription)
+        assert isinstance(sub, penstock.types.Subscription)
         assert sub.channel == place.uri
         assert not sub.closed
         assert place.uri in repr(sub)

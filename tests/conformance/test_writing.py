@@ -13,9 +13,9 @@ import penstock
 
 
 def test_publication(place):
-    """`publish` returns a `penstock.Publication`: it knows its channel, is a context manager and may be closed twice."""
+    """`publish` returns a `penstock.types.Publication`: it knows its channel, is a context manager and may be closed twice."""
     with place.publish() as pub:
-        assert isinstance(pub, penstock.Publication)
+        assert isinstance(pub, penstock.types.Publication)
         assert pub.channel == place.uri
         assert not pub.closed
         assert place.uri in repr(pub)

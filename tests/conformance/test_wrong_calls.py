@@ -81,7 +81,7 @@ def test_socket_wrong_calls(meeting: Meeting):
         _check(handle, meeting.to(role))
 
 
-@pytest.mark.parametrize("make", [penstock.Pipe, penstock.Mailbox, penstock.ManualClock])
+@pytest.mark.parametrize("make", [penstock.threads.Pipe, penstock.threads.Mailbox, penstock.testing.ManualClock])
 def test_wrong_calls_within_a_process(make: Any):
     """The same of what threads share."""
     assert "incompatible" not in _called(make, no_such=1)

@@ -72,7 +72,9 @@ def read_for_ever(name, seed):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_publications_and_readers_die_and_the_living_keep_their_frames(rng):
     name = "frames:crash"
-    penstock.publish(name, shape=(SIZE,), dtype="<u8", buffers=BUFFERS, start_sequence=(1 << 63) - 9).close()
+    penstock.publish(
+        penstock.testing.channel(name, start_sequence=(1 << 63) - 9), shape=(SIZE,), dtype="<u8", buffers=BUFFERS
+    ).close()
     sub = penstock.subscribe(name, conflate=False)
     kept, got, kills = [], 0, 0
     readers = [start(read_for_ever, name, rng.random()) for _ in range(2)]

@@ -52,7 +52,9 @@ def pull_for_ever(name, seed, done):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_message_is_done_once_or_reported(rng, tmp_path):
     name = "pipe:crash"
-    first = penstock.publish(name, capacity=C, max_members=16, max_pipes=64, start_position=(1 << 32) - C)
+    first = penstock.publish(
+        penstock.testing.channel(name, start_position=(1 << 32) - C), capacity=C, max_members=16, max_pipes=64
+    )
     ledger = os.open(tmp_path / "ledger", os.O_RDWR | os.O_CREAT)
     done = os.open(tmp_path / "done", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     writers, kills, moment = 2, 0, threading.Event()

@@ -55,7 +55,9 @@ def read_for_ever(name, seed):
 def test_publications_and_subscriptions_die_and_the_living_go_on(rng):
     name = "ring:crash"
     penstock.publish(
-        name, capacity=C, max_members=8, start_position=(1 << 32) - C, start_sequence=(1 << 64) - 9
+        penstock.testing.channel(name, start_position=(1 << 32) - C, start_sequence=(1 << 64) - 9),
+        capacity=C,
+        max_members=8,
     ).close()
     sub, latest = penstock.subscribe(name), penstock.subscribe(name, conflate=True)
     got = writer = kills = seen_writer = 0

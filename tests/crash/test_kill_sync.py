@@ -50,7 +50,9 @@ def note(queue, seen):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_members_die_and_the_living_go_on(rng):
     name = "sync:crash"
-    here = penstock.join(name, name="here", capacity=S, max_members=16, start_position=(1 << 32) - S)
+    here = penstock.join(
+        penstock.testing.channel(name, start_position=(1 << 32) - S), name="here", capacity=S, max_members=16
+    )
     there = penstock.join(name, name="there", max_members=16)
     seen, seen_there = {}, {}
     writers = [0, 1, 2]

@@ -150,8 +150,8 @@ def test_a_damaged_list_of_cuts_is_found_and_written_again(archive, tmp_path):
 
 @pytest.mark.parametrize("size", [1 << 30, 1 << 16, 1 << 14, 256])
 def test_the_time_since_the_message_before_does_not_depend_on_ranges(archive, tmp_path, size):
-    clocks = penstock.ManualClock(10**18), penstock.ManualClock(10**18)
-    pubs = [penstock.publish("log:l", clock=clock, term_length=1 << 20) for clock in clocks]
+    clocks = penstock.testing.ManualClock(10**18), penstock.testing.ManualClock(10**18)
+    pubs = [penstock.publish(penstock.testing.channel("log:l", clock=clock), term_length=1 << 20) for clock in clocks]
     recorder = track(archive, "log:l")
     count = 60 if size == 256 else 600
     for i in range(count):

@@ -11,11 +11,11 @@ import warnings
 from pathlib import Path
 
 import pages
+import penstock.front.joining
+import penstock.front.verbs
 import pytest
 
 import penstock.codecs
-import penstock.front.joining
-import penstock.front.verbs
 
 PROCESS = re.compile(r"process \d+ \(.*?\)(?= is)")  # another one in each run
 NEEDS = {"channels/zmq": "zmq", "from/zeromq": "zmq", "archives/storage": "moto"}
@@ -81,7 +81,7 @@ def test_the_programs_of_a_page_run(page, reader):
         if block.output is not None:
             assert PROCESS.sub("process 4242 (python lidar.py)", said.getvalue()) == block.output
     for value in names.values():
-        if isinstance(value, penstock.Publication | penstock.Subscription):
+        if isinstance(value, penstock.types.Publication | penstock.types.Subscription):
             value.close()
 
 
@@ -101,7 +101,7 @@ def test_pages_may_be_tried_one_after_the_other(tmp_path, monkeypatch):
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(block.code, f"{name}, program {number}", "exec"), held)
         for value in held.values():
-            if isinstance(value, penstock.Publication | penstock.Subscription):
+            if isinstance(value, penstock.types.Publication | penstock.types.Subscription):
                 value.close()
 
 

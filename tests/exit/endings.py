@@ -65,7 +65,7 @@ def open_handles(kind):
         send = (lambda: writer.request(b"x")) if kind == "request" else (lambda: writer.send(b"x"))
         return [writer, reader], reader, send, None
     if kind in ("mailbox", "thread pipe"):
-        box = penstock.Mailbox() if kind == "mailbox" else penstock.Pipe()
+        box = penstock.threads.Mailbox() if kind == "mailbox" else penstock.threads.Pipe()
         return [box], box, lambda: box.put(b"x"), None
     if kind == "zmq":
         writer, reader = penstock.publish(where(kind), linger=0), penstock.subscribe(where(kind))

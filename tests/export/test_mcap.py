@@ -31,14 +31,16 @@ RECORD = np.dtype([("t", "f8"), ("gyro", "<f4", (3,)), ("ok", "?"), ("name", "S4
 @pytest.fixture
 def filled(archive):
     """Channels of every codec, with messages in turns."""
-    clock = penstock.ManualClock(BEGAN)
+    clock = penstock.testing.ManualClock(BEGAN)
     with (
-        penstock.publish("log:robot/json", codec="json", clock=clock) as as_json,
-        penstock.publish("log:pack", codec="msgpack", clock=clock) as pack,
-        penstock.publish("ring:record", codec=RECORD, clock=clock) as record,
-        penstock.publish("log:array", codec=penstock.array("<i4", (-1, 2)), clock=clock) as array,
-        penstock.publish("log:bytes", clock=clock) as plain,
-        penstock.publish("sync:lab", codec="json", clock=clock) as lab,
+        penstock.publish(penstock.testing.channel("log:robot/json", clock=clock), codec="json") as as_json,
+        penstock.publish(penstock.testing.channel("log:pack", clock=clock), codec="msgpack") as pack,
+        penstock.publish(penstock.testing.channel("ring:record", clock=clock), codec=RECORD) as record,
+        penstock.publish(
+            penstock.testing.channel("log:array", clock=clock), codec=penstock.array("<i4", (-1, 2))
+        ) as array,
+        penstock.publish(penstock.testing.channel("log:bytes", clock=clock)) as plain,
+        penstock.publish(penstock.testing.channel("sync:lab", clock=clock), codec="json") as lab,
         archive.record(["log:robot/json", "log:pack", "ring:record", "log:array", "log:bytes", "sync:lab"]),
     ):
         for number in range(20):
@@ -352,11 +354,16 @@ def test_the_commands(filled, tmp_path, capfd):
 
 def test_the_real_drive_goes_there_and_back(drive, archive, tmp_path):
     """Every stream of real driving, the first messages of each or all: counts, times and bytes are equal."""
-    clock = penstock.ManualClock()
+    clock = penstock.testing.ManualClock()
     for path in sorted(drive.glob("*.npz")):
         records, times = (found[:ROWS] for found in npz_records(path))
         name = f"log:drive/{path.stem}"
-        with penstock.publish(name, codec=records.dtype, clock=clock, capacity=16 << 20) as pub, archive.record(name):
+        with (
+            penstock.publish(
+                penstock.testing.channel(name, clock=clock), codec=records.dtype, capacity=16 << 20
+            ) as pub,
+            archive.record(name),
+        ):
             for record, seconds in zip(records, times, strict=True):
                 clock.now_ns = BEGAN + int(seconds * SECOND)
                 pub.send(record)

@@ -106,7 +106,7 @@ def exported(archive, tmp_path, **options):
 
 
 def recorded(archive, codec, messages, channel="log:s", clock=None):
-    with penstock.publish(channel, codec=codec, clock=clock) as pub, archive.record(channel):
+    with penstock.publish(penstock.testing.channel(channel, clock=clock), codec=codec) as pub, archive.record(channel):
         for message in messages:
             pub.send(message)
     penstock.remove(channel)

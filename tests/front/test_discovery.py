@@ -5,9 +5,8 @@ import stat
 import pytest
 
 import penstock
-from penstock.channels import files
-from penstock.front import discovery
-from penstock.front.discovery import survey
+from penstock.channels import discovery, files
+from penstock.channels.discovery import survey
 from penstock.testing import gate
 
 

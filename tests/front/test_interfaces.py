@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 
-INTERFACES = (penstock.Publication, penstock.Subscription)
+INTERFACES = (penstock.types.Publication, penstock.types.Subscription)
 
 
 def _handles():
@@ -74,8 +74,8 @@ def test_a_handle_has_every_method_and_property(cls, interface):
 def test_what_is_opened_is_an_instance(channel):
     options = {"shape": (4,)} if "frames" in channel else {}
     with penstock.publish(channel, **options) as pub, penstock.subscribe(channel) as sub:
-        assert isinstance(pub, penstock.Publication)
-        assert isinstance(sub, penstock.Subscription)
-        assert not isinstance(pub, penstock.Subscription)
+        assert isinstance(pub, penstock.types.Publication)
+        assert isinstance(sub, penstock.types.Subscription)
+        assert not isinstance(pub, penstock.types.Subscription)
     with penstock.subscribe(f"{channel}-early", **options) as sub:
-        assert isinstance(sub, penstock.Subscription)
+        assert isinstance(sub, penstock.types.Subscription)

@@ -42,8 +42,8 @@ def test_messages_pass_through_the_front_door(toy):
         assert penstock.wait([sub], timeout=0) == []
         status = pub.statistics()
         assert (status.channel, status.kind, status.readers, status.totals.messages_received) == (toy, "toy", 1, 1)
-    assert isinstance(pub, penstock.Publication)
-    assert isinstance(sub, penstock.Subscription)
+    assert isinstance(pub, penstock.types.Publication)
+    assert isinstance(sub, penstock.types.Subscription)
 
 
 def test_wait_takes_it_with_another_kind(toy):
@@ -65,7 +65,7 @@ def test_wait_takes_it_with_another_kind(toy):
 def test_a_wrong_option_gets_a_suggestion(toy):
     with pytest.raises(TypeError, match="no option 'max_mesages'; did you mean 'max_messages'"):
         penstock.publish(toy, max_mesages=4)
-    with pytest.raises(TypeError, match=r"'toy' have no option 'capacity' for publish.*these have it: log:NAME"):
+    with pytest.raises(TypeError, match=r"'toy' has no option 'capacity'.*these have it: log:NAME"):
         penstock.publish(toy, capacity=1 << 16)
     with pytest.raises(penstock.Invalid, match=r"^toy:a: max_messages is 0"):
         penstock.publish(toy, max_messages=0)

@@ -474,9 +474,9 @@ def test_dlpack(cam):
 
 def test_counting_may_begin_at_the_edge():
     for start_sequence in (2**32 - 3, 2**63 - 3, 2**64 - 3):
-        options = {"shape": (4,), "buffers": 3, "start_sequence": start_sequence, "start_position": 2**48}
+        edge = penstock.testing.channel("frames:edge", start_sequence=start_sequence, start_position=2**48)
         with (
-            penstock.publish("frames:edge", **options) as pub,
+            penstock.publish(edge, shape=(4,), buffers=3) as pub,
             penstock.subscribe("frames:edge", conflate=False) as sub,
         ):
             for i in range(8):

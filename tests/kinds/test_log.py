@@ -393,8 +393,11 @@ def test_closing_wakes_a_blocked_send():
 
 
 def test_timestamps_come_from_the_clock_that_is_given():
-    clock = penstock.ManualClock(1_700_000_000_123_456_789)
-    with penstock.publish("log:test", clock=clock) as pub, penstock.subscribe("log:test") as sub:
+    clock = penstock.testing.ManualClock(1_700_000_000_123_456_789)
+    with (
+        penstock.publish(penstock.testing.channel("log:test", clock=clock)) as pub,
+        penstock.subscribe("log:test") as sub,
+    ):
         pub.send(b"a")
         clock.now_ns += 5
         pub.send(b"b")
@@ -436,7 +439,9 @@ def test_positions_and_terms_at_the_edges():
             name = f"log:edge-{start}-{term_id}"
             with (
                 penstock.publish(
-                    name, term_length=T, start_position=start, initial_term_id=term_id, max_members=4
+                    penstock.testing.channel(name, start_position=start, initial_term_id=term_id),
+                    term_length=T,
+                    max_members=4,
                 ) as pub,
                 penstock.subscribe(name) as sub,
             ):
@@ -453,9 +458,9 @@ def test_the_frame_on_memory_is_the_frame_on_the_wire(channel_folder):
     """A decoder written from the protocol's page reads what the core wrote."""
     import struct
 
-    clock = penstock.ManualClock(42)
-    options = {"term_length": T, "initial_term_id": 7, "stream_id": 1001}
-    with penstock.publish("log:wire", clock=clock, **options) as pub:
+    clock = penstock.testing.ManualClock(42)
+    wire = penstock.testing.channel("log:wire", clock=clock, initial_term_id=7)
+    with penstock.publish(wire, term_length=T, stream_id=1001) as pub:
         pub.send(b"y" * 1000)
         with pub.claim(32) as _:
             pass

@@ -324,7 +324,9 @@ def test_where_a_subscription_starts(ring):
 @pytest.mark.parametrize("sequence", [0, (1 << 32) - 50, (1 << 63) - 50, (1 << 64) - 50])
 def test_counters_at_their_edges(position, sequence):
     with (
-        penstock.publish("ring:edge", capacity=C, start_position=position, start_sequence=sequence) as pub,
+        penstock.publish(
+            penstock.testing.channel("ring:edge", start_position=position, start_sequence=sequence), capacity=C
+        ) as pub,
         penstock.subscribe("ring:edge") as sub,
         penstock.subscribe("ring:edge", conflate=True) as latest,
     ):
@@ -379,13 +381,14 @@ def test_codecs_and_options(ring):
         {"capacity": 0},
         {"max_members": 0},
         {"max_members": 5000},
-        {"start_position": 1},
     ):
         with pytest.raises(penstock.Invalid):
             penstock.publish("ring:bad", **options)
-    with pytest.raises(TypeError, match="'ring' have no option 'term_length'"):
+    with pytest.raises(penstock.Invalid):
+        penstock.publish(penstock.testing.channel("ring:bad", start_position=1))
+    with pytest.raises(TypeError, match="'ring' has no option 'term_length'"):
         penstock.publish("ring:bad", term_length=1)
-    with pytest.raises(TypeError, match="'log' have no option 'conflate'"):
+    with pytest.raises(TypeError, match="'log' has no option 'conflate'"):
         penstock.subscribe("log:bad", conflate=True)
     assert {status.channel for status in penstock.list_channels()} == {"ring:json", "ring:test"}
 
@@ -436,7 +439,7 @@ def test_memory_can_be_brought_in_at_once(kind):
 
     def faults(**more):
         with (
-            penstock.publish(f"{kind}:faults", **options[kind], **more) as pub,
+            penstock.publish(penstock.testing.channel(f"{kind}:faults", **more), **options[kind]) as pub,
             penstock.subscribe(f"{kind}:faults") as sub,
         ):
             message = bytes(pub.max_payload) if kind == "frames" else bytes(100_000)

@@ -22,7 +22,7 @@ from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind
 from penstock.channels.options import counted, flag, limit_of, seconds, whole
 from penstock.channels.publication import Claim, Publication
-from penstock.channels.status import ChannelStatus, Member, Totals
+from penstock.channels.status import ChannelMember, ChannelStatus, Totals
 from penstock.channels.subscription import Received, Subscription
 from penstock.codecs import Codec
 from penstock.errors import Closed, EndOfStream, Mismatch, TimedOut, TooLarge, Unsupported
@@ -158,10 +158,10 @@ class Handle:
                 **status,
             )
 
-    def member(self, slot: int) -> Member:
+    def member(self, slot: int) -> ChannelMember:
         """This handle, as a status lists it."""
         counts: dict[str, Any] = {"messages": self._messages, "bytes": self._bytes, **dict.fromkeys(UNCOUNTED, 0)}
-        return Member(slot, self._role, False, os.getpid(), 0, self._made_ns, self.position, **counts)
+        return ChannelMember(slot, self._role, False, os.getpid(), 0, self._made_ns, self.position, **counts)
 
     def __reduce__(self) -> Any:
         raise Unsupported(f"{self.channel}: a toy channel lives in one process: use log: between processes")

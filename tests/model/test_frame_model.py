@@ -29,13 +29,11 @@ class Model(RuleBasedStateMachine):
         Model.count += 1
         self.name, self.first = f"frames:model{Model.count}", sequence
         self.pub = penstock.publish(
-            self.name,
+            penstock.testing.channel(self.name, start_position=start, start_sequence=sequence),
             shape=(16,),
             dtype="<u8",
             buffers=BUFFERS,
             max_members=8,
-            start_position=start,
-            start_sequence=sequence,
         )
         self.sent, self.open, self.at, self.held = 0, [], {}, []
 

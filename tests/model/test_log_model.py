@@ -28,7 +28,9 @@ class Model(RuleBasedStateMachine):
         Model.count += 1
         self.name = f"log:model{Model.count}"
         self.first = penstock.publish(
-            self.name, term_length=T, max_members=16, start_position=start, initial_term_id=term
+            penstock.testing.channel(self.name, start_position=start, initial_term_id=term),
+            term_length=T,
+            max_members=16,
         )
         self.sent = []  # messages in the log's order; None where a claim is still open
         self.places = {}

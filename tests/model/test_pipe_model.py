@@ -40,7 +40,11 @@ class Model(RuleBasedStateMachine):
         Model.count += 1
         self.name = f"pipe:model{Model.count}"
         self.first = penstock.publish(
-            self.name, capacity=C, max_messages=mark, max_members=64, max_pipes=512, start_position=start
+            penstock.testing.channel(self.name, start_position=start),
+            capacity=C,
+            max_messages=mark,
+            max_members=64,
+            max_pipes=512,
         )
         self.open = {self.first}
         self.waiting, self.held, self.again, self.done = set(), {}, set(), set()

@@ -29,7 +29,11 @@ class Model(RuleBasedStateMachine):
     def make(self, start, sequence):
         Model.count += 1
         self.name = f"ring:model{Model.count}"
-        self.pub = penstock.publish(self.name, capacity=C, max_members=8, start_position=start, start_sequence=sequence)
+        self.pub = penstock.publish(
+            penstock.testing.channel(self.name, start_position=start, start_sequence=sequence),
+            capacity=C,
+            max_members=8,
+        )
         self.sent = []
         self.ends = []  # the position after each message
         self.at = {}

@@ -36,7 +36,13 @@ class Model(RuleBasedStateMachine):
     def make(self, start):
         Model.count += 1
         self.name = f"sync:model{Model.count}"
-        self.first = penstock.join(self.name, name="first", capacity=S, max_members=32, start_position=start, own=True)
+        self.first = penstock.join(
+            penstock.testing.channel(self.name, start_position=start),
+            name="first",
+            capacity=S,
+            max_members=32,
+            own=True,
+        )
         self.written = []  # (member or None, sender, type, body)
         self.at = {self.first: 0}
         self.own = {self.first: True}

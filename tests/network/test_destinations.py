@@ -11,7 +11,6 @@ from network.relay import relay
 from ports import free_port
 
 import penstock
-from penstock.front.typed import publish_udp, subscribe_udp
 
 PATIENCE = 120
 COUNT = 2_000
@@ -28,8 +27,8 @@ def numbers(sub, count):
 @pytest.mark.parametrize("flow_control", ["max", "min", {"tag": 5}])
 def test_all_that_ask_at_the_control_address_get_everything(flow_control):
     control = f"127.0.0.1:{free_port()}"
-    subs = [subscribe_udp(uri(free_port()), control=control, until_end=True, group_tag=5) for _ in range(3)]
-    with publish_udp(f"udp://{control}/7", control=control, codec="json", flow_control=flow_control) as pub:
+    subs = [penstock.subscribe(uri(free_port()), control=control, until_end=True, group_tag=5) for _ in range(3)]
+    with penstock.publish(f"udp://{control}/7", control=control, codec="json", flow_control=flow_control) as pub:
         pub.wait_for_readers(3, timeout=PATIENCE)
         for number in range(COUNT):
             pub.send({"number": number}, timeout=PATIENCE)
@@ -91,7 +90,7 @@ def test_destinations_are_named_added_and_removed():
     first, second, third = free_port(), free_port(), free_port()
     at = [f"127.0.0.1:{port}" for port in (first, second, third)]
     subs = [penstock.subscribe(uri(port), until_end=True) for port in (first, second, third)]
-    with publish_udp(uri(first), destinations=[at[1]], flow_control="min") as pub:
+    with penstock.publish(uri(first), destinations=[at[1]], flow_control="min") as pub:
         pub.wait_for_readers(2, timeout=PATIENCE)
         pub.send(b"two")
         assert [sub.recv(timeout=PATIENCE) for sub in subs[:2]] == [b"two", b"two"]
@@ -175,7 +174,7 @@ def test_what_makes_no_sense_says_so():
         penstock.subscribe(at, control="nowhere")
     with pytest.raises(penstock.Invalid, match="a list of fewer than 64"):
         penstock.publish(at, destinations=[f"127.0.0.1:{port}" for port in range(1, 65)])
-    with publish_udp(at) as pub, pytest.raises(penstock.Unsupported, match="destinations="):
+    with penstock.publish(at) as pub, pytest.raises(penstock.Unsupported, match="destinations="):
         pub.add_destination("127.0.0.1:2")
     with (
         penstock.subscribe(at, control="127.0.0.1:3"),

@@ -57,7 +57,9 @@ def until(peer, kind, accept=lambda datagram: True):
 
 def test_a_publication_sends_the_captured_bytes(peer):
     uri = f"udp://127.0.0.1:{peer.getsockname()[1]}/{STREAM}"
-    with penstock.publish(uri, session=SESSION, initial_term_id=7, term_length=TERM_LENGTH, linger=0.5) as pub:
+    with penstock.publish(
+        penstock.testing.channel(uri, initial_term_id=7), session=SESSION, term_length=TERM_LENGTH, linger=0.5
+    ) as pub:
         datagram, source = until(peer, frames.SETUP)
         assert datagram[:36] == SETUP[:36]  # behind it: the TTL, which is the publication's option
         peer.sendto(frames.status(SESSION, STREAM, 7, 0, 1 << 15, RECEIVER), source)
@@ -84,7 +86,9 @@ def test_a_publication_sends_the_captured_bytes(peer):
 
 def test_fragments_have_the_flags_of_begin_and_end(peer):
     uri = f"udp://127.0.0.1:{peer.getsockname()[1]}/{STREAM}"
-    with penstock.publish(uri, session=SESSION, initial_term_id=0, term_length=TERM_LENGTH, linger=0) as pub:
+    with penstock.publish(
+        penstock.testing.channel(uri, initial_term_id=0), session=SESSION, term_length=TERM_LENGTH, linger=0
+    ) as pub:
         _, source = until(peer, frames.SETUP)
         peer.sendto(frames.status(SESSION, STREAM, 0, 0, 1 << 15, RECEIVER), source)
         pub.send(b"x" * (1376 * 2 + 10), timeout=PATIENCE)

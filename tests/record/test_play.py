@@ -34,11 +34,13 @@ class Watched(SystemClock):
 @pytest.fixture
 def filled(archive):
     """Three channels of different kinds and codecs, with messages in turns, a second apart; the first in two recordings."""
-    clock = penstock.ManualClock(BEGAN)
+    clock = penstock.testing.ManualClock(BEGAN)
     with (
-        penstock.publish("log:robot/imu", codec="json", clock=clock) as imu,
-        penstock.publish("ring:robot/gps", codec=np.dtype([("lat", "f8")]), clock=clock) as gps,
-        penstock.publish("log:other", clock=clock) as other,
+        penstock.publish(penstock.testing.channel("log:robot/imu", clock=clock), codec="json") as imu,
+        penstock.publish(
+            penstock.testing.channel("ring:robot/gps", clock=clock), codec=np.dtype([("lat", "f8")])
+        ) as gps,
+        penstock.publish(penstock.testing.channel("log:other", clock=clock)) as other,
     ):
         for part in range(2):
             with archive.record(["log:robot/imu", "ring:robot/gps", "log:other"]):
@@ -205,9 +207,12 @@ def test_progress_is_told(filled):
 
 def test_only_streams_that_overlap_in_time_are_open_at_once(archive, monkeypatch):
     """Twenty recordings, one after the other: one is read at a time, in batches of bounded size."""
-    clock = penstock.ManualClock(BEGAN)
+    clock = penstock.testing.ManualClock(BEGAN)
     for number in range(20):
-        with penstock.publish(f"log:n{number}", clock=clock) as pub, archive.record(f"log:n{number}"):
+        with (
+            penstock.publish(penstock.testing.channel(f"log:n{number}", clock=clock)) as pub,
+            archive.record(f"log:n{number}"),
+        ):
             for _ in range(3):
                 pub.send(b"x" * 100)
                 clock.now_ns += SECOND

@@ -109,8 +109,11 @@ class StillClock:
 
 
 def test_replay_keeps_the_rhythm_at_any_speed(tmp_path):
-    stamps = penstock.ManualClock(10**18)
-    with penstock.publish("log:r", term_length=T, clock=stamps) as pub, penstock.Archive(tmp_path).record("log:r"):
+    stamps = penstock.testing.ManualClock(10**18)
+    with (
+        penstock.publish(penstock.testing.channel("log:r", clock=stamps), term_length=T) as pub,
+        penstock.Archive(tmp_path).record("log:r"),
+    ):
         for i in range(10):
             pub.send(b"%d" % i)
             stamps.now_ns += 500_000_000

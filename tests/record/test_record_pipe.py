@@ -82,7 +82,7 @@ def test_who_sends_waits_for_room_at_the_recorder():
 
 def test_a_tap_is_no_subscription():
     with penstock.publish("pipe:t") as push, tap("pipe:t") as recorder:
-        assert not isinstance(recorder, penstock.Subscription)
+        assert not isinstance(recorder, penstock.types.Subscription)
         assert not any(hasattr(recorder, verb) for verb in ("recv", "try_recv", "poll", "borrow", "fileno", "__iter__"))
         with pytest.raises(penstock.Invalid, match="nothing to wait for"):
             penstock.wait([recorder], 0)

@@ -28,7 +28,7 @@ class Moved(SystemClock):
 
 @pytest.fixture
 def stamps():
-    return penstock.ManualClock(BEGAN)
+    return penstock.testing.ManualClock(BEGAN)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def kept(archive, stamps):
 
 
 def recorded(archive, stamps, channel, count, size=100):
-    with penstock.publish(channel, clock=stamps) as pub, archive.record(channel):
+    with penstock.publish(penstock.testing.channel(channel, clock=stamps)) as pub, archive.record(channel):
         for number in range(count):
             pub.send(b"%06d" % number + b"x" * size)
 
@@ -103,7 +103,7 @@ def test_a_recording_that_is_being_written_or_is_damaged_stays(kept, stamps):
     recorded(kept, stamps, "log:a", 5)
     path = kept.folders()[0].segments()[0].index
     path.write_bytes(b"\xff" * 64)
-    with penstock.publish("log:a", clock=stamps) as pub, kept.record("log:a") as recorder:
+    with penstock.publish(penstock.testing.channel("log:a", clock=stamps)) as pub, kept.record("log:a") as recorder:
         pub.send(b"x")
         until(lambda: recorder.progress()[0].messages == 1)
         assert [info.state for info in kept.list()] == ["damaged", "live"]
@@ -147,7 +147,7 @@ def _reached(recorder, sent):
 
 @pytest.mark.parametrize("channel", ["log:a", "ring:a", "sync:a"])
 def test_a_recorder_with_a_limit_goes_on_without_a_gap(kept, stamps, channel):
-    with penstock.publish(channel, clock=stamps) as pub:
+    with penstock.publish(penstock.testing.channel(channel, clock=stamps)) as pub:
         recorder = run(kept, pub, 400, {"max_bytes": 100_000}, channel)
     infos = kept.list()
     assert infos[0].id > 1, "the first recordings are gone"
@@ -165,7 +165,7 @@ def test_a_recorder_with_a_limit_goes_on_without_a_gap(kept, stamps, channel):
 
 def test_recordings_of_a_pipe_follow_each_other_too(kept, stamps):
     with (
-        penstock.publish("pipe:a", clock=stamps) as push,
+        penstock.publish(penstock.testing.channel("pipe:a", clock=stamps)) as push,
         penstock.subscribe("pipe:a") as worker,
         kept.record("pipe:a", sync_interval=0.01, max_bytes=1_000_000) as recorder,
     ):
@@ -182,7 +182,7 @@ def test_recordings_of_a_pipe_follow_each_other_too(kept, stamps):
 
 def test_age_ends_recordings_too(kept, stamps):
     with (
-        penstock.publish("log:a", clock=stamps) as pub,
+        penstock.publish(penstock.testing.channel("log:a", clock=stamps)) as pub,
         kept.record("log:a", sync_interval=0.01, max_age="80s") as recorder,
     ):
         for number in range(30):
@@ -216,7 +216,7 @@ def test_a_follower_goes_on_with_the_recorder(archive, channel):
 
 
 def test_a_follower_reads_all_recordings_of_a_recorder_that_ended(kept, stamps):
-    with penstock.publish("log:a", clock=stamps) as pub:
+    with penstock.publish(penstock.testing.channel("log:a", clock=stamps)) as pub:
         run(kept, pub, 100, {"max_bytes": 200_000}, "log:a")
     assert len(kept.list()) > 2
     oldest = kept.list()[0]
@@ -227,7 +227,7 @@ def test_a_follower_reads_all_recordings_of_a_recorder_that_ended(kept, stamps):
 
 def test_a_message_in_parts_is_in_one_recording(kept, stamps):
     """Messages longer than a frame: no recording ends within one."""
-    with penstock.publish("log:a", clock=stamps, term_length=1 << 16) as pub:
+    with penstock.publish(penstock.testing.channel("log:a", clock=stamps), term_length=1 << 16) as pub:
         long = [bytes([number]) * 40_000 for number in range(60)]
         with kept.record("log:a", sync_interval=0.001, max_bytes=2_000_000) as recorder:
             for body in long:
@@ -240,7 +240,7 @@ def test_a_message_in_parts_is_in_one_recording(kept, stamps):
 
 def test_a_recorder_that_finds_much_at_once_keeps_to_its_limit(kept, stamps):
     """It would purge all of it, were it one recording."""
-    with penstock.publish("log:a", clock=stamps) as pub:
+    with penstock.publish(penstock.testing.channel("log:a", clock=stamps)) as pub:
         for number in range(1000):
             pub.send(b"%06d" % number + b"x" * 1000, timeout=PATIENCE)
         with kept.record("log:a", start="earliest", sync_interval=60, max_bytes=80_000) as recorder:
@@ -254,7 +254,10 @@ def test_a_recorder_that_finds_much_at_once_keeps_to_its_limit(kept, stamps):
 
 def test_a_consumer_that_lags_keeps_more_than_the_limit_and_is_named(kept, stamps, caplog):
     kept.note_consumer(Consumer("slow", None, BEGAN, {}))
-    with caplog.at_level(logging.WARNING, "penstock"), penstock.publish("log:a", clock=stamps) as pub:
+    with (
+        caplog.at_level(logging.WARNING, "penstock"),
+        penstock.publish(penstock.testing.channel("log:a", clock=stamps)) as pub,
+    ):
         run(kept, pub, 200, {"max_bytes": 50_000}, "log:a")
     assert ids(kept)[0] == 1
     assert sum(info.messages for info in kept.list()) == 200

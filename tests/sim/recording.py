@@ -177,7 +177,9 @@ class Life(Neighbours):
             self.were_sent([(m.data, m.lost) for m in self.archive.replay(self.number)], self.begun)
 
     def _channel(self) -> None:
-        self.pub = penstock.publish(CHANNEL, term_length=1 << 16, start_position=self.dice.choice(EDGES))
+        self.pub = penstock.publish(
+            penstock.testing.channel(CHANNEL, start_position=self.dice.choice(EDGES)), term_length=1 << 16
+        )
 
     def live(self) -> None:
         """The whole life."""

@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 
-KINDS = (penstock.Pipe, penstock.Mailbox)
+KINDS = (penstock.Pipe, penstock.threads.Mailbox)
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -75,7 +75,7 @@ def test_a_thread_waits_and_is_woken(kind):
 
 
 def test_many_writers_and_many_readers_of_a_mailbox():
-    box, got = penstock.Mailbox(), [[] for _ in range(3)]
+    box, got = penstock.threads.Mailbox(), [[] for _ in range(3)]
     readers = [threading.Thread(target=lambda mine=mine: mine.extend(box)) for mine in got]
     writers = [threading.Thread(target=lambda w=w: [box.put((w, i)) for i in range(3000)]) for w in range(4)]
     for thread in (*readers, *writers):
@@ -149,7 +149,7 @@ waits.start()
 
 
 def test_arguments_are_checked():
-    pipe = penstock.Pipe()
+    pipe = penstock.threads.Pipe()
     with pytest.raises(penstock.Invalid):
         pipe.get(timeout=-1)
     with pytest.raises(TypeError):

@@ -4,7 +4,6 @@ import dataclasses
 
 import penstock
 import penstock.spark.pipeline
-from penstock.front import typed
 
 
 @dataclasses.dataclass
@@ -16,7 +15,8 @@ def options() -> None:
     penstock.publish("log:a", capacity=1 << 16, max_members=4, codec="json")
     penstock.publish("log:a", capcity=1 << 16)  # refused
     penstock.publish("log:a", window=1 << 16)  # refused
-    penstock.publish("log:a", capacity="64 KiB")  # refused
+    penstock.publish("log:a", capacity="64KiB")
+    penstock.publish("log:a", capacity=1.5)  # refused
     penstock.publish("frames:a", shape=(2, 2), buffer=3)  # refused
     penstock.publish("frames:a", shape=(2, 2), codec="json")  # refused
     penstock.publish("pipe:a", when_full="drop")  # refused
@@ -27,9 +27,12 @@ def options() -> None:
     penstock.join("pipe:a", role="pair", max_messages=3)
     penstock.join("pipe:a", role="pear")  # refused
     penstock.join("pipe:a", role="pair", mark=3)  # refused
-    typed.publish_ring("ring:a", capacity=1 << 16)
-    typed.publish_ring("ring:a", term_length=1 << 16)  # refused
-    typed.subscribe_frames("frames:a", acknowledge="manual")  # refused
+    penstock.Ring("a", capacity=1 << 16)
+    penstock.Ring("a", term_length=1 << 16)  # refused
+    penstock.publish(penstock.Log("a"), exclusive=True)
+    penstock.publish(penstock.Log("a"), capacity=1 << 16)  # refused
+    penstock.publish(penstock.Ring("a"), exclusive=True)  # refused
+    penstock.subscribe(penstock.Frames("a"), acknowledge="manual")  # refused
 
 
 def handles() -> None:
@@ -39,18 +42,22 @@ def handles() -> None:
     penstock.publish("frames:a", shape=(2, 2)).acquire().array[...] = 1
     penstock.publish("frames:a", shape=(2, 2)).aquire()  # refused
     penstock.publish("log:a").acquire()  # refused
-    typed.subscribe_pipe("pipe:a").acknowledge()
-    typed.subscribe_pipe("pipe:a").acknowlege()  # refused
-    typed.subscribe_frames("frames:a").recv().meta["gain"]
-    typed.subscribe_frames("frames:a").recv().metadata  # refused
+    penstock.subscribe(penstock.Pipe("a")).acknowledge()
+    penstock.subscribe(penstock.Pipe("a")).acknowlege()  # refused
+    penstock.publish(penstock.Pipe("a")).recv()  # refused
+    penstock.subscribe(penstock.Frames("a")).recv().meta["gain"]
+    penstock.subscribe(penstock.Frames("a")).recv().metadata  # refused
+    penstock.subscribe(penstock.Ring("a"), conflate=True).conflated
     penstock.subscribe("pipe:a", acknowledge="manual").acknowledge()
     penstock.join("pipe:a", role="request").request(b"x", timeout=1)
     penstock.join("pipe:a", role="request").recv()  # refused
     penstock.inspect("log:a").details["term_length"]
     penstock.inspect("log:a").tail  # refused
-    typed.join_zmq("zmq+ipc:///tmp/a", role="request").late
-    typed.join_zmq("zmq+ipc:///tmp/a", role="request").recv()  # refused
-    typed.join_zmq("zmq+ipc:///tmp/a", role="pull", max_pipes=3)  # refused
+    penstock.join(penstock.Zmq("ipc:///tmp/a"), role="request").late
+    penstock.join(penstock.Zmq("ipc:///tmp/a"), role="request").recv()  # refused
+    penstock.join(penstock.Zmq("ipc:///tmp/a"), role="push").recv()  # refused
+    penstock.join(penstock.Zmq("ipc:///tmp/a"), role="pull").send(b"x")  # refused
+    penstock.join(penstock.Pipe("a"), role="pull")  # refused
 
 
 def archives(archive: penstock.Archive) -> None:
@@ -64,6 +71,15 @@ def archives(archive: penstock.Archive) -> None:
 def pipelines(archive: str) -> None:
     penstock.spark.pipeline.run(None, archive, "tables", tables=("raw", "messages"))
     penstock.spark.pipeline.run(None, archive, "tables", table=("raw", "messages"))  # refused
+
+
+def values() -> None:
+    poses = penstock.Log("a", Pose)
+    penstock.publish(poses).send(Pose(1.0))
+    penstock.publish(poses).send({"x": 1.0})  # refused
+    penstock.subscribe(poses).recv().x
+    penstock.subscribe(poses).recv().y  # refused
+    penstock.subscribe(penstock.Pipe("a", Pose)).recv().y  # refused
 
 
 def classes() -> None:

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import penstock
-from penstock import typed
 spark: Any = None
 image: npt.NDArray[np.uint8] = np.zeros((1080, 1920, 3), "u1")
 t0_ns = t1_ns = 0

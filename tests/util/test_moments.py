@@ -161,8 +161,8 @@ class Later(SystemClock):
 
 
 def test_an_archive_is_asked_by_texts(archive):
-    clock = penstock.ManualClock(NOW)
-    with penstock.publish("log:x", clock=clock) as pub, archive.record("log:x"):
+    clock = penstock.testing.ManualClock(NOW)
+    with penstock.publish(penstock.testing.channel("log:x", clock=clock)) as pub, archive.record("log:x"):
         for number in range(3):
             pub.send(b"%d" % number)
             clock.now_ns += 60 * SECOND

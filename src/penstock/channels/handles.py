@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock import codecs
@@ -29,12 +30,18 @@ from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import TypeVar
 
-    class _WritingHandle(_native.Publication, Publication[Any]): ...
+    Message = TypeVar("Message", default=Any)
 
-    class _ReadingHandle(_native.Subscription, Subscription[Any]): ...
-else:
-    _WritingHandle, _ReadingHandle = _native.Publication, _native.Subscription
+    class _WritingHandle(_native.Publication, Publication[Message]): ...  # type: ignore[misc]
+
+    class _ReadingHandle(_native.Subscription, Subscription[Message]): ...  # type: ignore[misc]
+else:  # a compiled class takes no parameter, and can have no second base that does
+    from typing import TypeVar
+
+    Message = TypeVar("Message")
+    _WritingHandle, _ReadingHandle = {Message: _native.Publication}, {Message: _native.Subscription}
 
 
 @dataclass(frozen=True)
@@ -90,13 +97,16 @@ def reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, An
     return opener(channel, **arguments)
 
 
-class NativePublication(_WritingHandle):
+class NativePublication(_WritingHandle[Message]):
     """A handle that writes to a channel. Thread-safe; a context manager; pickles to a child process as a new publication.
 
     `send(data, timeout=None)`, `offer(data)`, `offer_many(messages)` and `claim(length, timeout=None)` take bytes or any
     contiguous buffer and copy it once, into shared memory. Positions count bytes of the stream. A ring is never full: there
     all of these succeed at once.
     """
+
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(self, writer: _native.WriterEnd, origin: Origin) -> None:
         super().__init__(writer)
@@ -170,7 +180,7 @@ class NativePublication(_WritingHandle):
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
 
 
-class EncodingPublication(NativePublication):
+class EncodingPublication(NativePublication[Message]):
     """A publication on a channel with a codec: takes objects."""
 
     def send(self, data: Any, timeout: float | None = None) -> int:
@@ -211,12 +221,15 @@ class EncodingPublication(NativePublication):
         return super().claim(length, timeout)
 
 
-class NativeSubscription(_ReadingHandle):
+class NativeSubscription(_ReadingHandle[Message]):
     """A handle that reads a channel from a position of its own. Thread-safe: each message goes to one caller.
 
     `recv(timeout=None)`, `try_recv()`, `poll(limit=1000)`, iteration, `async for`, `poll_arrow`, `borrow`, `fileno`. A
     context manager; pickles to a child process as a new subscription that continues at the same position.
     """
+
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(self, reader: _native.ReaderEnd, origin: Origin, spin: float, until_end: bool = False) -> None:
         super().__init__(reader, spin, until_end)
@@ -291,7 +304,7 @@ class NativeSubscription(_ReadingHandle):
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
 
 
-class DecodingSubscription(NativeSubscription):
+class DecodingSubscription(NativeSubscription[Message]):
     """A subscription to a channel with a codec: gives objects.
 
     A message that does not decode raises `DecodeError`, which has its position. The next call continues behind it: no other message is lost.
@@ -337,7 +350,7 @@ def without_frames(error: DecodeError) -> DecodeError:
     return error.with_traceback(None)
 
 
-class EarlySubscription(NativeSubscription):
+class EarlySubscription(NativeSubscription[Message]):
     """A subscription that is older than its channel's first publication. It becomes an ordinary one with its first message."""
 
     @staticmethod

@@ -69,7 +69,7 @@ class Kind:
 
     name: the word in front of its URIs. written: how its URI is written, for errors. prefix: between that word's colon and the channel's
     name. named: the channel's name from the rest of a URI; `Invalid` for what is none. foreign: the same of a URI in another system's words. options: the checked options of a new channel,
-    with a `file_size` where it has a layout. memory: its layout in shared memory; None: it has none. publish, subscribe, join: open
+    with a `file_size` where it has a layout. value_options: those of them that a channel as a value has. memory: its layout in shared memory; None: it has none. publish, subscribe, join: open
     its handles; they take a `Channel` and keyword-only options. has_roles: whether `join` takes a role. tap: opens what a recorder
     reads; None: it cannot be recorded. sent_tap: the same at the sender, where channels leave the machine. recorded_as: what a recording keeps of it, from what `memory` says of it. own_positions: a recording counts its positions by itself, from 0. lossy: a slow reader
     loses messages, and makes no writer wait. keeps: it keeps messages that were read, so `start` may be in the past. by_reference: its
@@ -88,6 +88,7 @@ class Kind:
     memory: Layout | None = None
     recorded_as: Callable[[dict[str, Any]], dict[str, Any]] = dict
     prefix: str = ""
+    value_options: tuple[str, ...] = ()
     named: Callable[[str], str] = check_name
     own_positions: bool = False
     foreign: Callable[[str], str] | None = None
@@ -105,6 +106,15 @@ class Kind:
                 f"{self.written} is not in shared memory: there is nothing to inspect, to remove or to record here"
             )
         return self.memory
+
+    @property
+    def shaping(self) -> frozenset[str]:
+        """The options of a channel given as a value, and its codec."""
+        return frozenset(self.value_options) | {"codec"}
+
+    def check(self, options: dict[str, Any]) -> None:
+        """`Invalid` if a channel cannot have these options."""
+        self.options(**options)
 
     @functools.cache  # noqa: B019  (kinds live as long as the process)
     def option_names(self, verb: str) -> frozenset[str]:

@@ -18,7 +18,7 @@ from penstock.channels import files, memory
 from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind as Kind
 from penstock.channels.options import flag, whole
-from penstock.channels.status import ChannelStatus, Member, Totals, latency_of
+from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, Mismatch, NotFound, SystemFailure, Unsupported
 
@@ -363,7 +363,7 @@ def _status(kind: Kind, channel: Channel, fd: int, place: str) -> ChannelStatus:
         state="open" if is_open else "ready",
         codec=None if is_open else codecs.from_metadata(found["metadata"], place).kind,
         totals=Totals(*[0] * 10) if is_open else Totals(**found["totals"]),
-        members=tuple(Member.of(member) for member in found["members"]),
+        members=tuple(ChannelMember.of(member) for member in found["members"]),
         capacity=0 if is_open else found["capacity"],
         position=0 if is_open else found["position"],
         details={} if is_open else {name: found[name] for name in kind.layout.details},

@@ -115,7 +115,7 @@ def manual_clock(value: Any) -> _native.ManualClock | None:
     """A clock that a test sets, or None; `Invalid` for anything else."""
     if value is None or isinstance(value, _native.ManualClock):
         return value
-    raise Invalid(f"clock is {value!r}: it must be a penstock.ManualClock or None")
+    raise Invalid(f"clock is {value!r}: it must be a penstock.testing.ManualClock or None")
 
 
 def plain_json(value: Any, name: str) -> dict[str, Any] | None:

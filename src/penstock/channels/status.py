@@ -14,7 +14,7 @@ WRITES_ONLY = ("publication", "exclusive", "push")
 
 
 @dataclass(frozen=True)
-class Member:
+class ChannelMember:
     """One publication or subscription. Positions in bytes, times in nanoseconds since the epoch.
 
     name: of a member of a sync queue or a pipe channel. lag: bytes that wait for a member of a pipe channel, which has more than
@@ -38,7 +38,7 @@ class Member:
     latency: Latency | None = None
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Member:
+    def of(cls, found: Mapping[str, Any]) -> ChannelMember:
         """From what the compiled part says of one."""
         return cls(**{**found, "latency": latency_of(found)})
 
@@ -102,7 +102,7 @@ class ChannelStatus:
     max_members: int
     position: int
     totals: Totals
-    members: tuple[Member, ...]
+    members: tuple[ChannelMember, ...]
     details: Mapping[str, int]
     latency: Latency | None = None
 
@@ -171,7 +171,7 @@ def latency_of(found: Mapping[str, Any]) -> Latency | None:
     return None if words is None else Latency.of(words)
 
 
-def _behind(status: ChannelStatus, member: Member) -> str:
+def _behind(status: ChannelStatus, member: ChannelMember) -> str:
     if member.lag is not None:
         return size(member.lag)
     return "" if member.position is None or not member.reads else size(status.position - member.position)

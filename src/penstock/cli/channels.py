@@ -13,12 +13,12 @@ from typing import IO, Annotated, Any
 import typer
 
 import penstock
+from penstock.channels.opener import subscription_options
 from penstock.channels.status import ChannelStatus
 from penstock.channels.wildcards import is_pattern
 from penstock.cli import given, many, output
 from penstock.cli import top as live
 from penstock.cli.ending import reason
-from penstock.front.opener import subscription_options
 
 
 def names(incomplete: str) -> list[str]:
@@ -331,7 +331,7 @@ def nothing_yet(channel: str) -> str:
     )
 
 
-def _print(subscription: penstock.Subscription, limit: int | None, timeout: float | None, json: bool) -> None:
+def _print(subscription: penstock.types.Subscription, limit: int | None, timeout: float | None, json: bool) -> None:
     count = 0
     while limit is None or count < limit:
         try:
@@ -346,7 +346,7 @@ def _print(subscription: penstock.Subscription, limit: int | None, timeout: floa
             print(output.message(message), flush=True)
 
 
-def _next(subscription: penstock.Subscription, timeout: float | None) -> Any:
+def _next(subscription: penstock.types.Subscription, timeout: float | None) -> Any:
     """The next message. Checks now and then whether the output is still read."""
     since = time.monotonic()
     while True:
@@ -371,7 +371,7 @@ def _size(value: int | None) -> str:
     return "unknown" if value is None else output.size(value)
 
 
-def _count(subscription: penstock.Subscription, limit: int | None, timeout: float | None, json: bool) -> None:
+def _count(subscription: penstock.types.Subscription, limit: int | None, timeout: float | None, json: bool) -> None:
     total = 0
     quiet = time.monotonic()
     while limit is None or total < limit:

@@ -17,11 +17,11 @@ import typer
 
 import penstock
 from penstock.channels import files
+from penstock.channels.discovery import survey
 from penstock.cli import output
 from penstock.cli.channels import somebody
 from penstock.cli.ending import reason
 from penstock.cli.machine import existing
-from penstock.front.discovery import survey
 
 STYLES = {"good": "green", "note": "yellow", "bad": "red"}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import penstock
 from penstock.channels.channel import parse
+from penstock.channels.discovery import Appearing
+from penstock.channels.opener import subscription_options, takes_messages
 from penstock.channels.wildcards import is_pattern
 from penstock.cli import output
 from penstock.cli.ending import reason
-from penstock.front.discovery import Appearing
-from penstock.front.opener import subscription_options, takes_messages
 
 LOOK_SECONDS = 0.2  # between looks for channels that come, and whether the output is still read
 BATCH = 100  # messages of one channel before the next has its turn
@@ -23,7 +23,7 @@ def options(channel: str, block: bool) -> dict[str, Any]:
     return {} if block or "drop_after" not in subscription_options(channel) else {"drop_after": 0.0}
 
 
-def about(subscription: penstock.Subscription) -> dict[str, Any]:
+def about(subscription: penstock.types.Subscription) -> dict[str, Any]:
     """The fields that JSON has beside the message received last."""
     last = subscription.last
     said: dict[str, Any] = {"position": last.position, "time_ns": last.time_ns, "session": last.session}
@@ -60,7 +60,7 @@ class _Several:
         self._block, self._begin = block, begin
         self._named = [channel for channel in channels if not is_pattern(channel) and not is_awaited(channel)]
         self._coming = Appearing([channel for channel in channels if channel not in self._named])
-        self.open: list[penstock.Subscription] = []
+        self.open: list[penstock.types.Subscription] = []
         try:
             for channel in self._named:
                 self._add(channel, begin)
@@ -88,7 +88,7 @@ class _Several:
         except penstock.Unsupported:
             self._add(channel, {"start": "newest"})
 
-    def ready(self, seconds: float) -> list[penstock.Subscription]:
+    def ready(self, seconds: float) -> list[penstock.types.Subscription]:
         """Those that have something, after at most so many seconds."""
         if self.open:
             return penstock.wait(self.open, seconds)
@@ -147,7 +147,7 @@ def _quiet(came: int, quiet: float, timeout: float | None) -> float:
     return quiet
 
 
-def _print_from(subscription: penstock.Subscription, most: int, json: bool) -> int:
+def _print_from(subscription: penstock.types.Subscription, most: int, json: bool) -> int:
     """Prints what a subscription has, at most so many messages; how many."""
     count = 0
     while count < most:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.channels.latency import Latency
-from penstock.channels.status import ChannelStatus, Member
+from penstock.channels.status import ChannelMember, ChannelStatus
 
 HISTORY = 240  # looks
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -31,7 +31,7 @@ class MemberRate:
     """A member and its messages and bytes per second. behind: the bytes that it has yet to read; None where nothing says so. latency:
     since the look before."""
 
-    member: Member
+    member: ChannelMember
     messages: float
     bytes: float
     behind: int | None
@@ -137,7 +137,7 @@ def _lately(now: Latency | None, then: Latency | None) -> Latency | None:
     return now if now is None or then is None else now.since(then)
 
 
-def _behind(status: ChannelStatus, member: Member) -> int | None:
+def _behind(status: ChannelStatus, member: ChannelMember) -> int | None:
     if member.dropped or not member.reads:
         return None
     if member.lag is not None:

@@ -33,7 +33,7 @@ else:
     Message = TypeVar("Message")  # Python has no defaults here before 3.13
 
 CHOICE = (
-    "'bytes', 'json', 'msgpack', a NumPy structured dtype, array(dtype, shape), a dataclass, a msgspec.Struct type, "
+    "'bytes', 'json' or dict, 'msgpack', a NumPy structured dtype, array(dtype, shape), a dataclass, a msgspec.Struct type, "
     "a TypedDict, or a protobuf message class"
 )
 FOR_OTHERS = ("schema", "mcap")  # in a description: what MCAP files and Foxglove are told about the messages
@@ -482,9 +482,11 @@ def bare(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolve(codec: Any) -> Codec:
-    """A codec from what a user writes: None, 'bytes', 'json', 'msgpack', a structured dtype, a class, or a `Codec`."""
-    if codec is None:
+    """A codec from what a user writes: None, 'bytes', 'json', 'msgpack', a structured dtype, a class, or a `Codec`. dict is 'json'."""
+    if codec is None or codec is bytes:
         return BYTES
+    if codec is dict:
+        return from_spec({"kind": "json"})
     if isinstance(codec, Codec):
         return codec
     if isinstance(codec, str) and codec in ("bytes", "json", "msgpack"):

@@ -129,7 +129,7 @@ class SubSocket:
     """A reader of an endpoint. Thread-safe: each message goes to one caller."""
 
     def __init__(self) -> None:
-        self._subscription: penstock.Subscription[bytes] | None = None
+        self._subscription: penstock.types.Subscription[bytes] | None = None
         self._timeout: float | None = None
         self._fake = using_fake_events()
         self._stepped: Stepped | None = None
@@ -154,7 +154,7 @@ class SubSocket:
             raise IpcError(str(error)) from error
 
     @property
-    def subscription(self) -> penstock.Subscription[bytes]:
+    def subscription(self) -> penstock.types.Subscription[bytes]:
         """The subscription behind this socket: its `lost_messages` and the other counters are there."""
         if self._subscription is None:
             raise IpcError("this socket is not connected: call connect first")

@@ -116,7 +116,7 @@ class VisionIpcServer:
     def __init__(self, name: str | bytes) -> None:
         self.name = name
         self._streams: dict[int, FramePublication] = {}
-        self._present: penstock.Publication | None = None
+        self._present: penstock.types.Publication | None = None
 
     def create_buffers(self, tp: int, num_buffers: int, width: int, height: int) -> None:
         """Buffers for NV12 frames without padding."""

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import penstock
+from penstock.channels.discovery import Appearing
+from penstock.channels.opener import subscription_options, takes_messages
 from penstock.channels.wildcards import is_pattern
 from penstock.export.mcap_images import encoding as picture_encoding
 from penstock.export.shown import Shown, as_json, shown_as
-from penstock.front.discovery import Appearing
-from penstock.front.opener import subscription_options, takes_messages
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import LOOPBACK, Connections, listening, own_sockets
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from penstock.channels import handles, loops
 from penstock.channels.handles import NativeSubscription
+from penstock.channels.opener import parse as parse
 from penstock.channels.options import limit_of
 from penstock.errors import Invalid
-from penstock.front.opener import parse as parse
 
 
 def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:

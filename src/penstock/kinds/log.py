@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
@@ -12,6 +13,7 @@ from penstock.channels.channel import Channel
 from penstock.channels.handles import NativePublication, NativeSubscription, Origin
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.options import LogOptions, flag, manual_clock, patience, seconds
+from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Unsupported
 
@@ -94,10 +96,31 @@ def open_subscription(
     return handles.subscription(reader, channel.kind, channel, found, open_subscription, arguments, looking, ends)
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Log(ChannelValue[Message]):
+    """A `log:` channel: one total order of messages, kept for late readers. A slow reader makes the writers wait.
+
+    capacity: bytes by which writers may be ahead of the slowest subscription, from half a term to a term. term_length: bytes of one of
+    the three terms, a power of two from 64 KiB to 1 GiB; the longest message in one frame is a quarter of it. max_members: publications and
+    subscriptions at once, 2 to 1024. stream_id: a number that recordings keep.
+
+    >>> penstock.Log("robot/imu", dict, capacity="1MiB")
+    Log('robot/imu', dict, capacity=1048576)
+    """
+
+    _prefix: ClassVar[str] = "log:"
+
+    capacity: int | str | None = None
+    term_length: int | str | None = None
+    max_members: int | None = None
+    stream_id: int | None = None
+
+
 KIND = Kind(
     name="log",
     written="log:NAME",
     options=LogOptions,
+    value_options=Log.option_names(),
     publish=open_publication,
     subscribe=open_subscription,
     tap=open_subscription,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
@@ -12,6 +13,7 @@ from penstock.channels.channel import Channel
 from penstock.channels.handles import NativePublication, NativeSubscription, Origin
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.options import RingOptions, flag, manual_clock, seconds
+from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
 
 
@@ -73,10 +75,25 @@ def open_subscription(
     return handles.subscription(reader, channel.kind, channel, found, open_subscription, arguments, looking, ends)
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Ring(ChannelValue[Message]):
+    """A `ring:` channel: one publication that never waits. A slow reader skips messages, and is told how many.
+
+    capacity: bytes of the ring, a power of two from 64 KiB to 1 GiB; the longest message is a quarter of it. max_members: subscriptions
+    at once, 1 to 1024.
+    """
+
+    _prefix: ClassVar[str] = "ring:"
+
+    capacity: int | str | None = None
+    max_members: int | None = None
+
+
 KIND = Kind(
     name="ring",
     written="ring:NAME",
     options=RingOptions,
+    value_options=Ring.option_names(),
     publish=open_publication,
     subscribe=open_subscription,
     tap=open_subscription,

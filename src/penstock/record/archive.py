@@ -8,13 +8,14 @@ from __future__ import annotations
 import builtins
 import datetime
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock import codecs
 from penstock.channels.channel import FAKE
 from penstock.channels.options import callback, flag, more_than_zero, whole
 from penstock.channels.registry import kind_names
+from penstock.channels.value import AnyChannel, AnyChannels
 from penstock.channels.wildcards import is_pattern
 from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY
@@ -64,7 +65,7 @@ class Archive(ArchiveReading):
     @own_errors
     def record(
         self,
-        channels: str | Sequence[str],
+        channels: AnyChannels,
         *,
         start: str | int = "newest",
         process: bool = False,
@@ -179,7 +180,7 @@ class Archive(ArchiveReading):
         self,
         target: str,
         *,
-        recording: int | str | None = None,
+        recording: int | AnyChannel | None = None,
         replace: bool = False,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> builtins.list[Pushed]:
@@ -201,7 +202,7 @@ class Archive(ArchiveReading):
         return pushing.push(folders, place, replace=replace, progress=progress or (lambda what, done, count: None))
 
     @own_errors
-    def verify(self, recording: int | str | None = None) -> builtins.list[verification.Damage]:
+    def verify(self, recording: int | AnyChannel | None = None) -> builtins.list[verification.Damage]:
         """Checks every byte of the recordings, or of one: what is wrong and where. Also compares the catalog's rows with the recordings.
         Readers leave damaged blocks out as gaps, so this is the way to be sure that there are none.
 
@@ -214,7 +215,7 @@ class Archive(ArchiveReading):
         return verification.verify(self._files, self._listing.number(recording))
 
     @own_errors
-    def repair(self, recording: int | str | None = None) -> builtins.list[repairing.Repair]:
+    def repair(self, recording: int | AnyChannel | None = None) -> builtins.list[repairing.Repair]:
         """Writes damage down: a damaged block becomes a gap of its recording, which keeps all other messages. Rebuilds the catalog.
 
         Nothing is deleted, and no sound segment is moved. Damaged blocks stay in their files, and indexes that are written again are kept in
@@ -231,7 +232,7 @@ class Archive(ArchiveReading):
         )
 
     @own_errors
-    def truncate(self, recording: int | str, position: int, *, force: bool = False) -> int:
+    def truncate(self, recording: int | AnyChannel, position: int, *, force: bool = False) -> int:
         """Cuts a recording that is not being written at the last block or gap that ends at or before `position`; where it ends now.
 
         It is closed afterwards. The rest is deleted. `Busy` if a consumer has yet to read it, unless forced.
@@ -245,7 +246,7 @@ class Archive(ArchiveReading):
         return repairing.truncate(self._files, folder, position)
 
     @own_errors
-    def purge(self, recording: int | str, *, force: bool = False) -> None:
+    def purge(self, recording: int | AnyChannel, *, force: bool = False) -> None:
         """Deletes a recording that is not being written. `Busy` if a consumer has yet to read a part of it, unless forced."""
         self._writable()
         flag(force, "force")
@@ -254,7 +255,7 @@ class Archive(ArchiveReading):
     @own_errors
     def expire(
         self,
-        channels: str | Sequence[str] = "*",
+        channels: AnyChannels = "*",
         *,
         max_bytes: int | str | None = None,
         max_age: float | str | datetime.timedelta | None = None,

@@ -1,17 +1,61 @@
-"""For tests of programs that use Penstock: decide when each message is delivered and each wait returns."""
+"""For tests of programs that use Penstock: when each message is delivered, when each wait returns, and options that only tests have."""
 
 from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from penstock import errors
 from penstock.channels import memory
-from penstock.front.opener import parse
+from penstock.channels.opener import TEST_ONLY, parse
+from penstock.channels.value import AnyChannel, ChannelValue, Fake, Tested
+from penstock.util.clock import ManualClock
 from penstock.util.strict import Strict
 
-__all__ = ["Gate", "Stepper", "gate", "hold"]
+__all__ = ["Gate", "ManualClock", "Stepper", "channel", "gate", "hold"]
+
+
+def channel(
+    channel: ChannelValue[Any] | Fake[Any] | str,
+    *,
+    clock: ManualClock | None = None,
+    start_position: int | None = None,
+    initial_term_id: int | None = None,
+    start_sequence: int | None = None,
+    prefault: bool | None = None,
+) -> Tested:
+    """A channel, by its URI or as a value, with options that only tests have. `publish`, `subscribe` and `join` take it in its place.
+
+    clock: what stamps messages. start_position, initial_term_id, start_sequence: where a new channel begins to count, for tests at the
+    edges. prefault: touches all of the channel's memory now, so that no later page fault disturbs a measurement. `TypeError` for an
+    option that the kind does not have.
+
+    >>> import penstock, penstock.testing
+    >>> late = penstock.testing.channel("fake:log:late", start_position=1 << 40)
+    >>> with penstock.publish(late) as pub:
+    ...     pub.position == 1 << 40
+    True
+    """
+    given = {
+        "clock": clock,
+        "start_position": start_position,
+        "initial_term_id": initial_term_id,
+        "start_sequence": start_sequence,
+        "prefault": prefault,
+    }
+    tested = {name: value for name, value in given.items() if value is not None}
+    kind = parse(channel).kind
+    known = {
+        name for verb in ("publish", "subscribe", "join") if getattr(kind, verb) for name in kind.option_names(verb)
+    }
+    for name in tested:
+        if name not in known:
+            raise TypeError(
+                f"{channel}: channels of kind {kind.name!r} have no option {name!r}; of {', '.join(sorted(TEST_ONLY))} they have "
+                f"{', '.join(sorted(TEST_ONLY & known)) or 'none'}"
+            )
+    return Tested(channel, tested)
 
 
 class Gate(Protocol):
@@ -39,7 +83,7 @@ class Gate(Protocol):
         ...
 
 
-def gate(channel: str) -> Gate:
+def gate(channel: AnyChannel) -> Gate:
     """The gate of a fake channel. `Invalid` for a channel that other processes share, `NotFound` if there is none."""
     parsed = parse(channel)
     if not parsed.fake:
@@ -56,10 +100,10 @@ class Stepper(Strict):
 
     channel: str
 
-    def __init__(self, channel: str) -> None:
+    def __init__(self, channel: AnyChannel) -> None:
         self._gate = gate(channel)
         self._gate.hold()
-        self.channel = channel
+        self.channel = str(parse(channel))
 
     def deliver(self, count: int = 1) -> None:
         """Lets every subscription of the channel have so many messages more."""
@@ -101,7 +145,7 @@ class Stepper(Strict):
         self.release()
 
 
-def hold(channel: str) -> Stepper:
+def hold(channel: AnyChannel) -> Stepper:
     """Takes a channel of this process into the test's hands: `fake:KIND:NAME`, or any while `PENSTOCK_FAKE` is set.
 
     >>> import penstock, penstock.testing

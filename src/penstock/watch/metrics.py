@@ -20,7 +20,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import penstock
 from penstock.channels import files
 from penstock.channels.latency import Latency
-from penstock.channels.status import ChannelStatus, Member
+from penstock.channels.status import ChannelMember, ChannelStatus
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import BACKLOG, LOOPBACK, Connections, is_local, unusable
 
@@ -150,7 +150,7 @@ def _channel_labels(status: ChannelStatus) -> list[str]:
     return [status.channel, status.kind]
 
 
-def _member_labels(status: ChannelStatus, member: Member) -> list[str]:
+def _member_labels(status: ChannelStatus, member: ChannelMember) -> list[str]:
     return [status.channel, status.kind, member.role, str(member.pid), str(member.slot), member.name or ""]
 
 

@@ -435,7 +435,9 @@ def test_a_spinning_wait_ends_at_its_timeout():
 def test_positions_at_the_edge():
     for start in ((1 << 31) - C, (1 << 32) - C, (1 << 63) - (1 << 36)):
         with (
-            penstock.publish("pipe:edge", capacity=C, start_position=start, max_messages=10**6) as push,
+            penstock.publish(
+                penstock.testing.channel("pipe:edge", start_position=start), capacity=C, max_messages=10**6
+            ) as push,
             penstock.subscribe("pipe:edge") as pull,
         ):
             for i in range(500):

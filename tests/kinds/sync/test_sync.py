@@ -427,7 +427,7 @@ def test_what_makes_no_sense_is_said():
 def test_the_counters_at_the_edge():
     for start in ((1 << 31) - S, (1 << 32) - S, (1 << 63) - (1 << 36)):
         with (
-            penstock.join("sync:edge", name="a", capacity=S, start_position=start) as a,
+            penstock.join(penstock.testing.channel("sync:edge", start_position=start), name="a", capacity=S) as a,
             penstock.join("sync:edge", name="b") as b,
         ):
             for i in range(300):

@@ -29,8 +29,8 @@ def bodies(messages):
 def test_publications_and_subscriptions_take_part_as_on_any_kind(pair):
     a, b = pair
     with penstock.publish("sync:q", name="p") as pub, penstock.subscribe("sync:q") as sub:
-        assert isinstance(pub, penstock.Publication)
-        assert isinstance(sub, penstock.Subscription)
+        assert isinstance(pub, penstock.types.Publication)
+        assert isinstance(sub, penstock.types.Subscription)
         assert sub.last[:3] == (0, 0, 0)
         assert pub.readers == 3, "the two members and the subscription; a publication does not read"
         end = pub.send(b"1")

@@ -18,7 +18,6 @@ from ports import free_port
 
 import penstock
 from penstock.channels import files
-from penstock.front import typed
 
 spawn = multiprocessing.get_context("spawn")
 SMALL = {"term_length": 1 << 16, "linger": 1.0}
@@ -103,7 +102,7 @@ def test_messages_of_any_length_in_order(uri):
 
 
 def test_every_publication_is_a_session(uri):
-    with typed.subscribe_udp(uri, until_end=True) as sub:
+    with penstock.subscribe(uri, until_end=True) as sub:
         assert sub.sessions == []
         with penstock.publish(uri, session=5, **SMALL) as one, penstock.publish(uri, codec=None, **SMALL) as other:
             for pub in (one, other):

@@ -151,7 +151,6 @@ def test_a_call_and_a_uri_may_not_contradict_each_other():
         {"interface": "eth 0"},
         {"interface": "10.0.0.0/33"},
         {"send_buffer": 0},
-        {"start_position": 1},
         {"max_members": 1},
     ],
 )
@@ -160,6 +159,11 @@ def test_a_wrong_option_of_a_publication_is_named(wrong):
         UdpOptions(**wrong)
     with pytest.raises(Invalid, match=next(iter(wrong))):
         penstock.publish("udp://127.0.0.1:40001/1", **wrong)
+
+
+def test_a_wrong_start_position_is_named():
+    with pytest.raises(Invalid, match="start_position"):
+        penstock.publish(penstock.testing.channel("udp://127.0.0.1:40001/1", start_position=1))
 
 
 @pytest.mark.parametrize(

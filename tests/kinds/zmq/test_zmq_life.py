@@ -532,9 +532,7 @@ def test_wait_takes_sockets_too_and_refuses_what_receives_nothing(uri):
         assert pull.recv(timeout=WAIT) == b"x"
         threading.Timer(0.02, a.send, [b"y"]).start()
         assert penstock.wait(every, timeout=WAIT) == [b]
-        with pytest.raises(penstock.Invalid, match="push only sends"):
-            push.recv(timeout=1)
-        for wrong in (push, a._pub, "log:x", 5, None, penstock.Mailbox()):
+        for wrong in (push, a._pub, "log:x", 5, None, penstock.threads.Mailbox()):
             with pytest.raises(penstock.Invalid, match="nothing to wait for on"):
                 penstock.wait([ring, wrong], timeout=0)
         threading.Timer(0.02, pull.close).start()
@@ -553,8 +551,6 @@ def test_the_descriptor_is_level_triggered(uri):
             assert penstock.wait([pull], timeout=WAIT) == [pull]
             assert pull.recv(timeout=WAIT) == b"%d" % i
         assert pull.try_recv() is None
-        with pytest.raises(penstock.Invalid, match="only sends"):
-            push.fileno()
 
 
 def test_several_threads_wait_on_one_handle(uri):

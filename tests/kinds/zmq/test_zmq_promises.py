@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock import Publication, Subscription, Unsupported
+from penstock import Unsupported
 from penstock.channels import channel
 from penstock.kinds.zmq import opener as zeromq
+from penstock.types import Publication, Subscription
 
 zmq = pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'penstock[zmq]'")
 
@@ -324,7 +325,7 @@ def test_handles_pickle_with_their_options(uri):
         ("subscribe", {"conflate": True, "topics": "a"}, "conflate"),
         ("publish", {"prefault": True}, "shared memory"),
         ("publish", {"when_full": "drop_oldest"}, "pipe: can drop the oldest"),
-        ("publish", {"clock": penstock.ManualClock(1)}, "carry no time"),
+        ("publish", {"clock": penstock.testing.ManualClock(1)}, "carry no time"),
     ],
 )
 def test_what_zeromq_cannot_do_is_unsupported(uri, opener, options, why):

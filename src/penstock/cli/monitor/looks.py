@@ -14,12 +14,12 @@ from typing import Any
 
 from penstock import __version__
 from penstock.channels import files
+from penstock.channels.discovery import survey
 from penstock.cli.monitor.kept import Archived, Tabled
 from penstock.cli.monitor.programs import Programs
 from penstock.cli.output import as_json
 from penstock.cli.rates import HISTORY, Rate, Rates, as_row
 from penstock.errors import PenstockError
-from penstock.front.discovery import survey
 
 KEPT_EVERY = 2.0  # seconds between two looks at archives and tables: a look lists files
 DIGITS = 1  # of rates in the history: a chart shows no more

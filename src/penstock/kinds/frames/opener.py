@@ -12,7 +12,8 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy import ndarray
@@ -24,6 +25,7 @@ from penstock.channels.channel import Channel
 from penstock.channels.handles import NativePublication, NativeSubscription, Origin
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.options import FrameOptions, counted, flag, frame_dtype_name, frame_shape, manual_clock, seconds
+from penstock.channels.value import ChannelValue
 from penstock.codecs import Codec, values
 from penstock.errors import Closed, EndOfStream, Invalid, NotFound, TimedOut, Unsupported
 from penstock.kinds.frames.frame import Frame, FrameKind, OpenFrame
@@ -455,10 +457,39 @@ def _asked(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[str, A
     return asked
 
 
+@dataclass(frozen=True, repr=False)
+class Frames(ChannelValue["Frame"]):
+    """A `frames:` channel: large arrays of one shape, passed by reference.
+
+    shape, dtype: of every frame; dtype is "u1" unless chosen. buffers: frames that exist at once, 2 to 1024. max_members: subscriptions at
+    once, 1 to 1024. attributes: what else is to be known of the stream, plain JSON; kept in the channel. Frames have no codec.
+    """
+
+    _prefix: ClassVar[str] = "frames:"
+
+    codec: None = None
+    _: KW_ONLY
+    shape: tuple[int, ...] | int | None = None
+    dtype: Any = None
+    buffers: int | None = None
+    max_members: int | None = None
+    attributes: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.codec is not None:
+            raise Invalid(f"{self.uri}: frames have no codec: give shape= and dtype=")
+        if self.shape is not None:
+            object.__setattr__(self, "shape", frame_shape(self.shape))
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", frame_dtype_name(self.dtype))
+        super().__post_init__()
+
+
 KIND = Kind(
     name="frames",
     written="frames:NAME",
     options=FrameOptions,
+    value_options=Frames.option_names(),
     publish=open_publication,
     subscribe=open_subscription,
     tap=open_tap,

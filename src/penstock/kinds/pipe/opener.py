@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
+from penstock.channels import files, opening, roles
 from penstock.channels.channel import Channel
 from penstock.channels.handles import (
     DecodingSubscription,
     EarlySubscription,
     EncodingPublication,
+    Message,
     NativePublication,
     NativeSubscription,
     Origin,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.channels.handles import NativePublication as _Publication
     from penstock.channels.handles import NativeSubscription as _Subscription
 else:  # a mixin beside one compiled base, without a compiled base of its own
-    _Publication = _Subscription = object
+    _Publication = _Subscription = {Message: object}
 
 
 def _format(options: PipeOptions, codec: Codec, fd: int, hold: _native.OpenHold | None = None) -> None:
@@ -117,13 +119,15 @@ def _peer(
     return _native.PipePeer(fd, path, _native.ROLES.index(role), name, _native.WHEN_FULL.index(when_full), clock)
 
 
-class PushPublication(_Publication):
+class PipePusher(_Publication[Message]):
     """Gives each message to one subscription, in turn among those whose pipe has room.
 
     `position` counts the bytes that this publication has written, to whichever subscriptions.
     """
 
     __slots__ = ()
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
 
     @property
     def unread_messages(self) -> int:
@@ -131,15 +135,15 @@ class PushPublication(_Publication):
         return _native.pipe_unread(self)
 
 
-class BytesPush(PushPublication, NativePublication):
+class BytesPush(PipePusher, NativePublication):
     """A publication on a channel of bytes."""
 
 
-class EncodingPush(PushPublication, EncodingPublication):
+class EncodingPush(PipePusher, EncodingPublication):
     """A publication on a channel with a codec: takes objects."""
 
 
-class PullSubscription(_Subscription):
+class PipePuller(_Subscription[Message]):
     """Takes messages that no other subscription gets. Asking for the next message, or closing, acknowledges the last one.
 
     If a process dies, the messages that it had taken and not acknowledged go to another subscription, which sees `redelivered`. The
@@ -149,6 +153,8 @@ class PullSubscription(_Subscription):
     """
 
     __slots__ = ()
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
 
     def acknowledge(self) -> None:
         """Acknowledges every message received so far: they will not be redelivered."""
@@ -179,20 +185,24 @@ class PullSubscription(_Subscription):
         return reopen, (opener, channel, {**arguments, "start": "newest"}, *opened)
 
 
-class BytesPull(PullSubscription, NativeSubscription):
+class BytesPull(PipePuller, NativeSubscription):
     """A subscription to a channel of bytes."""
 
 
-class DecodingPull(PullSubscription, DecodingSubscription):
+class DecodingPull(PipePuller, DecodingSubscription):
     """A subscription to a channel with a codec: gives objects."""
 
 
-class EarlyPull(PullSubscription, EarlySubscription):
+class EarlyPull(PipePuller, EarlySubscription):
     """A subscription to a channel that is open."""
 
     @staticmethod
     def _usual(codec: Codec) -> type[NativeSubscription]:
         return BytesPull if codec.kind == "bytes" else DecodingPull
+
+
+roles.Pusher.register(PipePusher)
+roles.Puller.register(PipePuller)
 
 
 def open_publication(
@@ -326,8 +336,8 @@ LAYOUT = Layout(
 
 __all__ = [
     "LAYOUT",
-    "PullSubscription",
-    "PushPublication",
+    "PipePuller",
+    "PipePusher",
     "open_peer",
     "open_publication",
     "open_subscription",

@@ -1,4 +1,4 @@
-"""Request and reply over a pipe channel: requests carry a number, which their replies carry back."""
+"""PipeRequest and reply over a pipe channel: requests carry a number, which their replies carry back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import loops
+from penstock.channels import loops, roles
 from penstock.channels.options import deadline_of, limit_of
 from penstock.channels.patterns import Body, awaitable_of, decoded, failed, refusal, wrong_result
 from penstock.errors import (
@@ -43,12 +43,19 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Pending(Strict):
-    """A request on its way. Made by `Requester.submit`. Thread-safe."""
+if TYPE_CHECKING:
+    from penstock.channels.roles import Replier as _Replier
+    from penstock.channels.roles import Requester as _Requester
+else:  # a compiled class can have no abstract base: the roles are registered below
+    _Replier = _Requester = object
+
+
+class PipePending(Strict):
+    """A request on its way. Made by `PipeRequester.submit`. Thread-safe."""
 
     done: bool
 
-    def __init__(self, requester: Requester, body: Body, retries: int) -> None:
+    def __init__(self, requester: PipeRequester, body: Body, retries: int) -> None:
         self._requester, self._body, self._retries = requester, body, retries
         self._reply: Any = None
         self._error: Exception | None = None
@@ -93,18 +100,18 @@ class Pending(Strict):
         return self._reply
 
     def cancel(self) -> None:
-        """Forgets the request. A reply that still arrives is ignored, and counted in `Requester.late`."""
+        """Forgets the request. A reply that still arrives is ignored, and counted in `late`."""
         self._requester._forget(self)
 
 
-class Requester(Socket):
+class PipeRequester(Socket, _Requester):
     """Sends requests to the servers in turn, and gets their replies. Many requests may be under way at once."""
 
     late: int  # replies that arrived after their request was given up
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._requests: RequestTable[Pending] = RequestTable()
+        self._requests: RequestTable[PipePending] = RequestTable()
         self._forks = _forks
         self._looked = 0.0
         self._pumps = loops.Pumps()
@@ -131,7 +138,7 @@ class Requester(Socket):
             except BaseException as error:
                 requests.remove(number)
                 if isinstance(error, Disconnected) and retries > 0 and timeout is not None:
-                    return self._strand(Pending(self, body, retries)).result(timeout)
+                    return self._strand(PipePending(self, body, retries)).result(timeout)
                 raise
             if found is not None:
                 _, answered, kind, reply, _ = found
@@ -139,7 +146,7 @@ class Requester(Socket):
                     requests.entries.pop(number, None)
                     return self._unpack(reply, kind)
                 self._answer(Reply(answered, kind, reply))
-            pending = Pending(self, body, retries)
+            pending = PipePending(self, body, retries)
             requests.pend(number, pending, server)
         try:
             return pending.result(None if deadline is None else max(deadline - time.monotonic(), 0))
@@ -147,17 +154,17 @@ class Requester(Socket):
             self._forget(pending)
             raise
 
-    def submit(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Pending:
+    def submit(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> PipePending:
         """Sends a request and does not wait for its reply. `TimedOut` if no server had room within `timeout` seconds."""
         return self._submit(body, retries, timeout)
 
-    async def submit_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Pending:
+    async def submit_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> PipePending:
         """Sends a request as `submit` does, and waits for room in the running event loop. A cancelled task has sent nothing."""
         pending = self._pended(body, retries)
         await self._dispatch_async(pending, timeout, patient=timeout is not None)
         return pending
 
-    async def _dispatch_async(self, pending: Pending, timeout: float | None, *, patient: bool) -> None:
+    async def _dispatch_async(self, pending: PipePending, timeout: float | None, *, patient: bool) -> None:
         try:
             await self._room(lambda: self._dispatch(pending, 0) or None, timeout)
         except Disconnected:
@@ -177,7 +184,7 @@ class Requester(Socket):
             raise
         return pending.result(0)
 
-    async def _answered(self, pending: Pending) -> None:
+    async def _answered(self, pending: PipePending) -> None:
         """Sends a request as soon as there is room, and waits until it is done."""
         await self._dispatch_async(pending, None, patient=pending._patient)
         if pending.done:
@@ -190,7 +197,7 @@ class Requester(Socket):
             if not self._receive(0):
                 return
 
-    def _submit(self, body: Body, retries: int, timeout: float | None) -> Pending:
+    def _submit(self, body: Body, retries: int, timeout: float | None) -> PipePending:
         pending = self._pended(body, retries)
         try:
             sent = self._dispatch(pending, timeout)
@@ -202,14 +209,14 @@ class Requester(Socket):
             raise TimedOut(self._full())
         return pending
 
-    def _strand(self, pending: Pending) -> Pending:
+    def _strand(self, pending: PipePending) -> PipePending:
         """Keeps a request for the next server, as every one has left."""
         self._requests.enter(pending, NO_SERVER)
         return pending
 
-    def _pended(self, body: Body, retries: int) -> Pending:
+    def _pended(self, body: Body, retries: int) -> PipePending:
         self._leave_to_parent()
-        return Pending(self, body, retries)
+        return PipePending(self, body, retries)
 
     def _leave_to_parent(self) -> None:
         """In a forked child: the parent's requests are the parent's."""
@@ -222,7 +229,7 @@ class Requester(Socket):
             pending._wake = None  # a task of the parent's
             pending._finish(None, Disconnected(f"{self.channel}: {why}"))
 
-    def _dispatch(self, pending: Pending, timeout: float | None) -> bool:
+    def _dispatch(self, pending: PipePending, timeout: float | None) -> bool:
         """Sends a request to a server; False if there was none with room before the timeout."""
         data, kind = self._pack(pending._body)
         number = self._requests.enter(pending)
@@ -241,7 +248,7 @@ class Requester(Socket):
         """Whether a test holds the channel: then the test ends a wait, and not the clock."""
         return self._gate is not None and self._gate.held
 
-    def _wait(self, pending: Pending, timeout: float | None) -> None:
+    def _wait(self, pending: PipePending, timeout: float | None) -> None:
         self._leave_to_parent()
         deadline = deadline_of(timeout, self)
         while not pending.done:
@@ -273,7 +280,7 @@ class Requester(Socket):
             if self._requests.remove(number) and not entry.pending.done:
                 self._send_again(number, entry)
 
-    def _send_again(self, number: int, entry: Entry[Pending]) -> None:
+    def _send_again(self, number: int, entry: Entry[PipePending]) -> None:
         """Sends a request to another server, as its own is gone; or ends it."""
         pending, stranded = entry.pending, entry.server == NO_SERVER
         if not stranded and pending._retries <= 0:
@@ -294,17 +301,17 @@ class Requester(Socket):
         elif not stranded:
             pending._retries -= 1
 
-    def _forget(self, pending: Pending) -> None:
+    def _forget(self, pending: PipePending) -> None:
         self._requests.forget(pending)
         pending.done = True
 
 
-class Request(NamedTuple):
+class PipeRequest(NamedTuple):
     """A request received. `reply` answers it."""
 
     body: Any
     sender: str
-    replier: Replier
+    replier: PipeReplier
     peer: int
     number: int
 
@@ -321,7 +328,7 @@ class Request(NamedTuple):
         return True
 
 
-class Replier(ReceivingSocket[Request]):
+class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
     """A server: takes requests from all requesters in turn, and answers them in any order."""
 
     def serve(self, answer: Callable[[Any], Body], count: int | None = None) -> None:
@@ -408,7 +415,7 @@ class Replier(ReceivingSocket[Request]):
         with contextlib.suppress(PenstockError):
             _native.pipe_send(self._pub, peer, number, codecs.PARTS | codecs.REFUSED, self._refusal(why), patience)
 
-    async def _refuse_async(self, request: Request, why: str, error: BaseException) -> None:
+    async def _refuse_async(self, request: PipeRequest, why: str, error: BaseException) -> None:
         """The same in the running event loop. A task that is cancelled does not wait."""
         if not isinstance(error, Exception):
             self._refuse_to_answer(request.peer, request.number, why)
@@ -429,11 +436,15 @@ class Replier(ReceivingSocket[Request]):
             return False
         return True
 
-    def _made(self, raw: Found) -> Request:
+    def _made(self, raw: Found) -> PipeRequest:
         peer, number, kind, data, name = raw
         try:
             body = self._unpack(data, kind)
         except Exception as error:  # it was taken, so it is answered
             self._refuse_to_answer(peer, number, text_of(error))
             raise
-        return Request(body, decoded(name), self, peer, number)
+        return PipeRequest(body, decoded(name), self, peer, number)
+
+
+roles.Requester.register(PipeRequester)
+roles.Replier.register(PipeReplier)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock._native import core as _native
+from penstock.channels import roles
 from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind
 from penstock.channels.options import PipeOptions
 from penstock.channels.patterns import Body, Routed, decoded
 from penstock.channels.publication import Claim
+from penstock.channels.value import ChannelValue, Message
 from penstock.errors import Disconnected, Invalid, Unsupported
 from penstock.kinds.pipe import opener as pipe
-from penstock.kinds.pipe.requests import Pending, Replier, Request, Requester
+from penstock.kinds.pipe.requests import PipePending, PipeReplier, PipeRequest, PipeRequester
 from penstock.kinds.pipe.socket_base import Found, ReceivingSocket, Socket
 
+if TYPE_CHECKING:
+    from penstock.channels.roles import Dealer as _Dealer
+    from penstock.channels.roles import Pair as _Pair
+    from penstock.channels.roles import Router as _Router
+else:  # a compiled class can have no abstract base: the roles are registered below
+    _Dealer = _Pair = _Router = object
 
-class Talker(ReceivingSocket[Any]):
+
+class PipeTalker(ReceivingSocket[Any]):
     """A socket that sends and receives without naming peers. Its stream ends with the last peer that could answer.
 
     Once such a peer has been there and none is left, `recv` returns what is there, and then raises `EndOfStream`; iteration ends. The
@@ -60,18 +70,18 @@ class Talker(ReceivingSocket[Any]):
         return self._unpack(data, kind)
 
 
-class Pair(Talker):
+class PipePair(PipeTalker, _Pair):
     """One of two peers that exchange messages. A third is refused (`Busy`).
 
     A new peer may take the place of one that left or died. Until it comes, the stream is at its end.
     """
 
 
-class Dealer(Talker):
+class PipeDealer(PipeTalker, _Dealer):
     """Sends to the routers in turn; receives what any router sends to its name."""
 
 
-class Router(ReceivingSocket[Routed]):
+class PipeRouter(ReceivingSocket[Routed], _Router):
     """Receives from every dealer, and sends to the one that it names."""
 
     _names_senders = True
@@ -124,12 +134,16 @@ class Router(ReceivingSocket[Routed]):
         return Routed(decoded(name), self._unpack(data, kind))
 
 
+roles.Pair.register(PipePair)
+roles.Dealer.register(PipeDealer)
+roles.Router.register(PipeRouter)
+
 SOCKETS: dict[str, type[Socket]] = {
-    "pair": Pair,
-    "request": Requester,
-    "reply": Replier,
-    "dealer": Dealer,
-    "router": Router,
+    "pair": PipePair,
+    "request": PipeRequester,
+    "reply": PipeReplier,
+    "dealer": PipeDealer,
+    "router": PipeRouter,
 }
 
 
@@ -159,10 +173,27 @@ def open_socket(
     return SOCKETS[role](channel, role, {**own, **options})
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Pipe(ChannelValue[Message]):
+    """A `pipe:` channel: each message goes to one reader; or members that answer each other, by their roles.
+
+    capacity: bytes of one pipe, a power of two from 64 KiB to 1 GiB; the longest message is half of it. max_messages: messages that one
+    pipe holds. max_pipes: pipes at once, one from each sender to each receiver. max_members: members at once, 2 to 1024.
+    """
+
+    _prefix: ClassVar[str] = "pipe:"
+
+    capacity: int | str | None = None
+    max_messages: int | None = None
+    max_pipes: int | None = None
+    max_members: int | None = None
+
+
 KIND = Kind(
     name="pipe",
     written="pipe:NAME",
     options=PipeOptions,
+    value_options=Pipe.option_names(),
     publish=pipe.open_publication,
     subscribe=pipe.open_subscription,
     join=open_socket,
@@ -174,4 +205,15 @@ KIND = Kind(
     recorded_as=pipe.recorded_as,
 )
 
-__all__ = ["Dealer", "Pair", "Pending", "Replier", "Request", "Requester", "Routed", "Router", "Socket", "open_socket"]
+__all__ = [
+    "PipeDealer",
+    "PipePair",
+    "PipePending",
+    "PipeReplier",
+    "PipeRequest",
+    "PipeRequester",
+    "PipeRouter",
+    "Routed",
+    "Socket",
+    "open_socket",
+]

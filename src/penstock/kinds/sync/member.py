@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting, handles, loops, opening
+from penstock.channels import awaiting, handles, loops, opening, roles
 from penstock.channels.channel import Channel
 from penstock.channels.handles import NativePublication
 from penstock.channels.iteration import until_closed_async
 from penstock.channels.options import counted, limit_of
 from penstock.channels.publication import Publication
-from penstock.channels.status import ChannelStatus, Member
+from penstock.channels.status import ChannelMember, ChannelStatus
 from penstock.channels.subscription import Received, Subscription
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, DecodeError, Invalid, TimedOut
@@ -51,7 +51,14 @@ def _rejoin(origin: tuple[Any, ...], senders: frozenset[bytes], types: frozenset
     return member
 
 
-class SyncMember(_native.SyncMember):
+if TYPE_CHECKING:
+
+    class _Base(_native.SyncMember, roles.Member): ...
+else:  # a compiled class can have no abstract base: the roles are registered below
+    _Base = _native.SyncMember
+
+
+class SyncMember(_Base):
     """One member of a sync queue. Thread-safe; a context manager; iterates over messages until it is closed.
 
     Made by `penstock.join`. `send`, `offer`, `offer_many` and `claim` take the message's type as `type=`; `recv`, `try_recv` and
@@ -282,7 +289,7 @@ class SyncMember(_native.SyncMember):
     def _too_few(self, count: int) -> str:
         return f"{self.channel}: fewer than {count} readers came within the timeout"
 
-    def members(self) -> list[Member]:
+    def members(self) -> list[ChannelMember]:
         """All members that read, oldest first."""
         status = self.statistics()
         return sorted((m for m in status.members if m.role == "subscription"), key=lambda member: member.joined_ns)
@@ -466,3 +473,4 @@ class CodecSyncMember(SyncMember):
 
 Publication.register(SyncMember)
 Subscription.register(SyncMember)
+roles.Member.register(SyncMember)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
@@ -18,6 +19,7 @@ from penstock.channels.channel import Channel
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.options import SyncOptions, flag, manual_clock, patience, seconds, whole
+from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, SystemFailure
 from penstock.kinds.sync import member as sync_member
@@ -246,10 +248,25 @@ def open_subscription(
     return (SyncSubscription if found.kind == "bytes" else DecodingSyncSubscription)(reader, origin, looking, ends)
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Sync(ChannelValue[Message]):
+    """A `sync:` queue: a log in which every member reads what the others write.
+
+    capacity: bytes that may be unread by the slowest member before writers wait, a power of two from 64 KiB to 1 GiB; the longest message
+    is half of it. max_members: members at once, 1 to 512; a publication or a subscription counts for half a member.
+    """
+
+    _prefix: ClassVar[str] = "sync:"
+
+    capacity: int | str | None = None
+    max_members: int | None = None
+
+
 KIND = Kind(
     name="sync",
     written="sync:NAME",
     options=SyncOptions,
+    value_options=Sync.option_names(),
     publish=open_publication,
     subscribe=open_subscription,
     join=join,

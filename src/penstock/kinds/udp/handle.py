@@ -10,7 +10,8 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock._native import core as _native
@@ -20,6 +21,7 @@ from penstock.channels.handles import (
     DecodingSubscription,
     EarlySubscription,
     EncodingPublication,
+    Message,
     NativePublication,
     NativeSubscription,
     Origin,
@@ -28,6 +30,12 @@ from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.kinds.udp import hosts as udp_hosts
 from penstock.kinds.udp import options as udp_options
+
+if TYPE_CHECKING:
+    from penstock.channels.handles import NativePublication as _Publication
+    from penstock.channels.handles import NativeSubscription as _Subscription
+else:  # a mixin beside one compiled base, without a compiled base of its own
+    _Publication = _Subscription = {Message: object}
 
 FINISH_SECONDS = 0.05  # of a wait at the end of a process, between two looks for signals
 
@@ -58,11 +66,6 @@ class Session:
     ended: bool
 
 
-def _sessions(self: Any) -> list[Session]:
-    """The publications that it reads, by their sessions."""
-    return [_session(found, self.channel) for found in _native.udp_sessions(self)]
-
-
 def _session(found: dict[str, Any], channel: str) -> Session:
     codec = None
     with contextlib.suppress(Corrupt):  # a stranger's session may tell anything
@@ -81,13 +84,6 @@ def _session(found: dict[str, Any], channel: str) -> Session:
     )
 
 
-def _reopened(self: Any) -> tuple[Any, ...]:
-    """How to open a subscription again: at the same position, while it reads one session. Positions of several are their own."""
-    handles.check_open(self)
-    position = self.position if len(_native.udp_sessions(self)) == 1 else None
-    return _open_again, (self._origin.opener, self._origin.channel, self._origin.arguments, position)
-
-
 def _open_again(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any], position: int | None) -> Any:
     """A subscription again: at its position, if this machine still keeps it."""
     if position is not None:
@@ -96,57 +92,67 @@ def _open_again(opener: Callable[..., Any], channel: Channel, arguments: dict[st
     return handles.reopen(opener, channel, arguments)
 
 
-def _add_destination(self: Any, address: str) -> bool:
-    """Sends to HOST:PORT, too, from now on. False: it is a destination already. `Unsupported` unless opened with `destinations=`."""
-    return _native.udp_destination(self, _destination(address), True)
-
-
-def _remove_destination(self: Any, address: str) -> bool:
-    """Sends nothing more to HOST:PORT. False: it is no destination."""
-    return _native.udp_destination(self, _destination(address), False)
-
-
 def _destination(address: str) -> udp_hosts.Packed:
     return udp_hosts.resolved(udp_options.destination(address, "a destination"))
 
 
-class UdpSubscription(NativeSubscription):
+class UdpSubscription(_Subscription[Message]):
     """Reads the messages of all publications that send to the address. A message says whose it is: `last.session`."""
 
-    sessions = property(_sessions)
-    __reduce__ = _reopened
+    __slots__ = ()
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The publications that it reads, by their sessions."""
+        return [_session(found, self.channel) for found in _native.udp_sessions(self)]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How to open it again: at the same position, while it reads one session. Positions of several are their own."""
+        handles.check_open(self)
+        position = self.position if len(_native.udp_sessions(self)) == 1 else None
+        return _open_again, (self._origin.opener, self._origin.channel, self._origin.arguments, position)
 
 
-class UdpDecodingSubscription(DecodingSubscription):
+class UdpBytesSubscription(UdpSubscription, NativeSubscription):
+    """The same on a channel of bytes."""
+
+
+class UdpDecodingSubscription(UdpSubscription, DecodingSubscription):
     """The same on a channel with a codec: gives objects."""
 
-    sessions = property(_sessions)
-    __reduce__ = _reopened
 
-
-class UdpEarlySubscription(EarlySubscription):
+class UdpEarlySubscription(UdpSubscription, EarlySubscription):
     """A subscription that has heard no publication, and so knows no codec yet."""
-
-    sessions = property(_sessions)
-    __reduce__ = _reopened
 
     @staticmethod
     def _usual(codec: Codec) -> type[NativeSubscription]:
-        return UdpSubscription if codec.kind == "bytes" else UdpDecodingSubscription
+        return UdpBytesSubscription if codec.kind == "bytes" else UdpDecodingSubscription
 
 
-class UdpPublication(NativePublication):
+class UdpPublication(_Publication[Message]):
     """Sends to the address. Each publication is a session of its own."""
 
-    add_destination = _add_destination
-    remove_destination = _remove_destination
+    __slots__ = ()
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
+
+    def add_destination(self, address: str) -> bool:
+        """Sends to HOST:PORT, too, from now on. False: it is a destination already. `Unsupported` unless opened with `destinations=`."""
+        return _native.udp_destination(self, _destination(address), True)
+
+    def remove_destination(self, address: str) -> bool:
+        """Sends nothing more to HOST:PORT. False: it is no destination."""
+        return _native.udp_destination(self, _destination(address), False)
 
 
-class UdpEncodingPublication(EncodingPublication):
+class UdpBytesPublication(UdpPublication, NativePublication):
+    """The same on a channel of bytes."""
+
+
+class UdpEncodingPublication(UdpPublication, EncodingPublication):
     """The same on a channel with a codec: takes objects."""
-
-    add_destination = _add_destination
-    remove_destination = _remove_destination
 
 
 def publication(
@@ -158,7 +164,7 @@ def publication(
 ) -> Any:
     """A publication that encodes if it has a codec. It is closed when the process ends, so that its last messages are still sent."""
     origin = Origin(channel.kind, channel, codec, opener, {**arguments, "codec": codec})
-    made: Any = (UdpPublication if codec.kind == "bytes" else UdpEncodingPublication)(writer, origin)
+    made: Any = (UdpBytesPublication if codec.kind == "bytes" else UdpEncodingPublication)(writer, origin)
     made._folder = files.folder()
     _warn(made)
     _open.add(made)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
@@ -16,6 +17,7 @@ from penstock.channels import files, opening
 from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.options import flag, manual_clock, patience, seconds
+from penstock.channels.value import ChannelValue, Message
 from penstock.errors import Busy, Invalid, SystemFailure, Unsupported
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp import endpoint as udp_endpoint
@@ -178,6 +180,27 @@ def _no_format(*_: Any) -> None:
     raise AssertionError("an endpoint is made by the first subscription")
 
 
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Udp(ChannelValue[Message]):
+    """A `udp:` channel: a log across machines. name: `HOST:PORT/STREAM`, or a group's address.
+
+    Both ends: interface: of multicast, the local interface by name, address or network. control: HOST:PORT, where receivers ask a
+    publication for its stream. Publications alone: mtu: bytes of the longest datagram. term_length, capacity: of a publication's log, as
+    of `Log`. flow_control: "max", "min" or {"tag": n}. ttl: of multicast. destinations: HOST:PORT of each receiver, beside the address.
+    """
+
+    _prefix: ClassVar[str] = "udp://"
+
+    interface: str | None = None
+    control: str | None = None
+    mtu: int | None = None
+    term_length: int | str | None = None
+    capacity: int | str | None = None
+    flow_control: udp_options.FlowControl | None = None
+    ttl: int | None = None
+    destinations: tuple[str, ...] | None = None
+
+
 KIND = Kind(
     name="udp",
     written=udp_address.WRITTEN,
@@ -185,6 +208,7 @@ KIND = Kind(
     named=udp_address.named,
     foreign=udp_address.named_by_aeron,
     options=UdpOptions,
+    value_options=Udp.option_names(),
     publish=open_publication,
     subscribe=open_subscription,
     memory=Layout(

@@ -20,7 +20,7 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import files, opening
 from penstock.channels.channel import Channel
-from penstock.channels.status import ChannelStatus, Member, Totals, latency_of
+from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
 from penstock.errors import Corrupt, NotFound
 
 _BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
@@ -264,12 +264,12 @@ def _closing(fd: int) -> Iterator[None]:
         os.close(fd)
 
 
-def _publication(log: dict[str, Any]) -> Member:
+def _publication(log: dict[str, Any]) -> ChannelMember:
     """The one that writes a log. The sender beside it is no member of its own."""
-    return next(Member.of(member) for member in log["members"] if member["role"] != SENDER_ROLE)
+    return next(ChannelMember.of(member) for member in log["members"] if member["role"] != SENDER_ROLE)
 
 
-def _subscriptions(endpoint: dict[str, Any] | None, images: list[dict[str, Any]]) -> list[Member]:
+def _subscriptions(endpoint: dict[str, Any] | None, images: list[dict[str, Any]]) -> list[ChannelMember]:
     """Subscriptions with the positions that their process shows in the images. Of several in one process it is the slowest's."""
     made = []
     for member in endpoint["members"] if endpoint else []:
@@ -281,6 +281,8 @@ def _subscriptions(endpoint: dict[str, Any] | None, images: list[dict[str, Any]]
         ]
         behind = max(lags, default=None)
         made.append(
-            Member.of({**member, "position": behind[1] if behind else None, "lag": behind[0] if behind else None})
+            ChannelMember.of(
+                {**member, "position": behind[1] if behind else None, "lag": behind[0] if behind else None}
+            )
         )
     return made

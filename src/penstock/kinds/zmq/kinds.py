@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from penstock.channels.kind import Kind
+from penstock.channels.value import ChannelValue, Message
 from penstock.errors import Invalid
 from penstock.kinds.zmq import opener as zeromq
 from penstock.kinds.zmq import sockets as zmq_sockets
 from penstock.kinds.zmq.options import ZmqOptions
 
 PORT_MAX = 65535
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Zmq(ChannelValue[Message]):
+    """A `zmq+tcp:` or `zmq+ipc:` channel: ZeroMQ carries it, to any ZeroMQ program. name: `tcp://HOST:PORT` or `ipc://PATH`.
+
+    ZeroMQ tells nobody the codec: both ends name it.
+    """
+
+    _prefix: ClassVar[str] = "zmq+"
 
 
 def _kind(name: str, address: str, *, has_ports: bool = False) -> Kind:

@@ -9,8 +9,9 @@ import errno
 import hashlib
 import socket as socket_module
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from penstock.channels import roles
 from penstock.channels.channel import Channel
 from penstock.channels.options import counted, text_bytes
 from penstock.channels.patterns import Body, Routed, encoded
@@ -20,6 +21,15 @@ from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.publication import reopening
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 from penstock.kinds.zmq.sending import ZmqClaim, ZmqSending
+
+if TYPE_CHECKING:
+    from penstock.channels.roles import Dealer as _Dealer
+    from penstock.channels.roles import Pair as _Pair
+    from penstock.channels.roles import Puller as _Puller
+    from penstock.channels.roles import Pusher as _Pusher
+    from penstock.channels.roles import Router as _Router
+else:  # a compiled class can have no abstract base: the roles are registered below
+    _Dealer = _Pair = _Puller = _Pusher = _Router = object
 
 TYPES = {
     "push": "PUSH",
@@ -168,29 +178,8 @@ class ZmqSocket(ZmqSending):
         return reopening(self, self._opener, arguments)
 
 
-class ZmqTalker(ZmqSocket, ZmqReceiving):
-    """Push, pull, pair or dealer: sends and receives without naming peers. A push only sends, and a pull only receives."""
-
-    def _take(self) -> Taken | None:
-        if not self.receives:
-            self._refuse("recv")
-        return super()._take()
-
-    def _refuse(self, what: str) -> None:
-        if not self.receives:
-            raise Unsupported(
-                f"{self.channel}: a push only sends, so it has no {what}: join with role='pull' to receive"
-            )
-
-    def _frames_of(self, body: Body) -> list[Any]:
-        self._must_send()
-        return self._body(body)
-
-    def _must_send(self) -> None:
-        if self._role == "pull":
-            raise Unsupported(
-                f"{self.channel}: a pull only receives, so it does not send: join with role='push' to send"
-            )
+class ZmqSender(ZmqSocket):
+    """Sends without naming peers."""
 
     def send(self, body: Body, timeout: float | None = None) -> int:
         """Sends a message to one peer. Waits while no peer has room: `TimedOut` after `timeout` seconds.
@@ -198,32 +187,55 @@ class ZmqTalker(ZmqSocket, ZmqReceiving):
         Returns the bytes that this handle has sent so far. Without a codec, body is bytes, any buffer or text; a list is a message of
         several parts.
         """
-        return self._patiently(self._frames_of(body), timeout)
+        return self._patiently(self._body(body), timeout)
 
     async def send_async(self, body: Body, timeout: float | None = None) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async(self._frames_of(body), timeout)
+        return await self._patiently_async(self._body(body), timeout)
 
     def offer(self, body: Body) -> int | None:
         """Sends as `send` does, or returns None if no peer has room. Never blocks."""
-        return self._try(self._frames_of(body))
+        return self._try(self._body(body))
 
     def offer_many(self, messages: Sequence[Body]) -> int:
         """Sends messages in order until there is no room. Returns how many were sent. Never blocks."""
-        return self._try_all(messages, self._frames_of)
+        return self._try_all(messages, self._body)
 
     def claim(self, length: int, timeout: float | None = None) -> ZmqClaim:
         """Memory for one message of `length` bytes. The end of the block sends a copy of it, and waits as `send` does."""
-        self._must_send()
         return self._claimed(length, [], timeout)
 
     async def claim_async(self, length: int, timeout: float | None = None) -> ZmqClaim:
         """Raises `Unsupported`: the end of the block would block the event loop. Use `send_async`."""
-        self._must_send()
         return self._refuse_aclaim()
 
 
-class ZmqRouter(ZmqSocket, ZmqReceiving):
+class ZmqPusher(ZmqSender, _Pusher):
+    """Gives each message to one puller."""
+
+    @property
+    def position(self) -> int:
+        """Bytes that this handle has sent."""
+        return self._written
+
+
+class ZmqPuller(ZmqSocket, ZmqReceiving, _Puller):
+    """Takes messages that no other puller gets."""
+
+
+class ZmqTalker(ZmqSender, ZmqReceiving):
+    """Sends and receives without naming peers."""
+
+
+class ZmqPair(ZmqTalker, _Pair):
+    """One of two peers that exchange messages."""
+
+
+class ZmqDealer(ZmqTalker, _Dealer):
+    """Sends to the routers in turn, and receives what any router sends to its name."""
+
+
+class ZmqRouter(ZmqSocket, ZmqReceiving, _Router):
     """Receives from every dealer, and sends to the one that it names."""
 
     _front: Literal["", "topic", "sender"] = "sender"
@@ -268,3 +280,10 @@ class ZmqRouter(ZmqSocket, ZmqReceiving):
     def _made(self, taken: Taken) -> Routed:
         parts, received = taken
         return Routed(received[3], self._decoded(parts[1:], received[0]))
+
+
+roles.Pusher.register(ZmqPusher)
+roles.Puller.register(ZmqPuller)
+roles.Pair.register(ZmqPair)
+roles.Dealer.register(ZmqDealer)
+roles.Router.register(ZmqRouter)

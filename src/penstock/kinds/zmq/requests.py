@@ -12,9 +12,9 @@ import logging
 import struct
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.channels import loops
+from penstock.channels import loops, roles
 from penstock.channels.options import deadline_of, limit_of
 from penstock.channels.patterns import Body, awaitable_of, failed, refusal, wrong_result
 from penstock.errors import (
@@ -30,6 +30,12 @@ from penstock.errors import (
 from penstock.kinds.zmq.peers import ZmqSocket
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving, ZmqTaking
 from penstock.util.strict import Strict
+
+if TYPE_CHECKING:
+    from penstock.channels.roles import Replier as _Replier
+    from penstock.channels.roles import Requester as _Requester
+else:  # a compiled class can have no abstract base: the roles are registered below
+    _Replier = _Requester = object
 
 SLICE = 0.02
 ASKED, REFUSED = b"pstk", b"pst!"  # in front of the number of a request and its reply, and of a refusal
@@ -70,7 +76,7 @@ class ZmqPending(Strict):
         self._requester._forget(self)
 
 
-class ZmqRequester(ZmqSocket, ZmqTaking):
+class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
     """Asks REP, ROUTER or `reply` peers in turn. Many requests may be under way.
 
     ZeroMQ does not say that a server died: give a timeout.
@@ -225,7 +231,7 @@ class ZmqRequest(NamedTuple):
         return [*self.envelope, b"", *self.replier._body(body)]
 
 
-class ZmqReplier(ZmqSocket, ZmqReceiving):
+class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
     """A server for REQ, DEALER or `request` peers. It takes requests, and answers them in any order."""
 
     _front: Literal["", "topic", "sender"] = "sender"
@@ -318,3 +324,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving):
             self._refuse_to_answer(envelope, text_of(error))
             raise
         return ZmqRequest(body, received[3], self, envelope)
+
+
+roles.Requester.register(ZmqRequester)
+roles.Replier.register(ZmqReplier)

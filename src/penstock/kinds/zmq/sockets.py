@@ -9,12 +9,15 @@ from penstock.channels.channel import Channel
 from penstock.channels.options import flag, text_bytes
 from penstock.errors import Invalid
 from penstock.kinds.zmq.options import LINGER_PATTERN, MAX_MESSAGES, ZmqOptions
-from penstock.kinds.zmq.peers import ZmqRouter, ZmqSocket, ZmqTalker
+from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter, ZmqSocket
 from penstock.kinds.zmq.requests import ZmqReplier, ZmqRequester
 
 BINDS = ("pull", "reply", "router")  # unless told otherwise
 SOCKETS: dict[str, type[ZmqSocket]] = {
-    **dict.fromkeys(("push", "pull", "pair", "dealer"), ZmqTalker),
+    "push": ZmqPusher,
+    "pull": ZmqPuller,
+    "pair": ZmqPair,
+    "dealer": ZmqDealer,
     "request": ZmqRequester,
     "reply": ZmqReplier,
     "router": ZmqRouter,
@@ -51,4 +54,4 @@ def open_socket(
     )
 
 
-__all__ = ["BINDS", "SOCKETS", "ZmqReplier", "ZmqRequester", "ZmqRouter", "ZmqSocket", "ZmqTalker", "open_socket"]
+__all__ = ["BINDS", "SOCKETS", "ZmqReplier", "ZmqRequester", "ZmqRouter", "ZmqSocket", "open_socket"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from penstock.channels.status import ChannelStatus, Member, Totals
+from penstock.channels.status import ChannelMember, ChannelStatus, Totals
 from penstock.errors import Unsupported
 from penstock.kinds.zmq.monitor import Monitor
 
@@ -41,7 +41,7 @@ def of(handle: Any, seen: Monitor) -> ZmqStatus:
         dropped=0,
         reaped=0,
     )
-    own = Member(
+    own = ChannelMember(
         slot=0,
         role=handle._role,
         dropped=False,

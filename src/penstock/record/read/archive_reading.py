@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock import codecs
 from penstock.channels.options import callback, flag, limit_of, more_than_zero, texts, whole
+from penstock.channels.value import AnyChannel, AnyChannels, uris_of
 from penstock.channels.wildcards import matches, matches_any
 from penstock.errors import DecodeError, Invalid, NotFound, Unsupported
 from penstock.record.format.archive_folder import ArchiveFolder
@@ -99,7 +100,7 @@ class ArchiveReading(Strict):
         return self.list()._repr_html_(f"Archive {self.path}")
 
     @own_errors
-    def channels(self, patterns: str | Sequence[str] = "*") -> set[str]:
+    def channels(self, patterns: AnyChannels = "*") -> set[str]:
         """The channels that there are recordings of, and that one of the patterns stands for. `NotFound` for a pattern without any."""
         there = {info.channel for info in self._listing.all() if info.channel}
         asked = _asked(patterns)
@@ -127,12 +128,12 @@ class ArchiveReading(Strict):
         return self._listing.laid_out(channels)
 
     @own_errors
-    def find(self, recording: int | str) -> RecordingInfo:
+    def find(self, recording: int | AnyChannel) -> RecordingInfo:
         """One recording by id, or a channel's newest. `NotFound` names the recordings that there are."""
         return self._listing.find(recording)
 
     @own_errors
-    def _about(self, recording: int | str) -> Description:
+    def _about(self, recording: int | AnyChannel) -> Description:
         return self._listing.locate(recording).describe()
 
     # ---- reading ----
@@ -140,7 +141,7 @@ class ArchiveReading(Strict):
     @own_errors
     def scan(
         self,
-        recording: int | str,
+        recording: int | AnyChannel,
         *,
         columns: Sequence[str] = COLUMNS_READ,
         start: int = 0,
@@ -163,7 +164,7 @@ class ArchiveReading(Strict):
 
     def _scan(
         self,
-        recording: int | str,
+        recording: int | AnyChannel,
         columns: Sequence[str],
         start: int,
         end: int = FOR_EVER,
@@ -200,7 +201,7 @@ class ArchiveReading(Strict):
     @checks_names
     def read(
         self,
-        recording: int | str,
+        recording: int | AnyChannel,
         *,
         columns: Sequence[str] = COLUMNS_READ,
         decode: bool = False,
@@ -245,7 +246,7 @@ class ArchiveReading(Strict):
     @checks_names
     def replay(
         self,
-        recording: int | str,
+        recording: int | AnyChannel,
         *,
         start: int = 0,
         end: int = FOR_EVER,
@@ -265,7 +266,7 @@ class ArchiveReading(Strict):
 
     def _replay(
         self,
-        recording: int | str,
+        recording: int | AnyChannel,
         start: int,
         end: int,
         since: Moment,
@@ -283,8 +284,8 @@ class ArchiveReading(Strict):
     @checks_names
     def replay_onto(
         self,
-        recording: int | str,
-        channel: str,
+        recording: int | AnyChannel,
+        channel: AnyChannel,
         *,
         speed: float | None = None,
         timeout: float | None = None,
@@ -302,15 +303,16 @@ class ArchiveReading(Strict):
         if limit is not None:
             whole(limit, "limit", 0, sys.maxsize)
         info = self.find(recording)
-        decode = replaying.holds_frames(channel)
+        onto = str(uris_of(channel))
+        decode = replaying.holds_frames(onto)
         replayed = self.replay(info.id, start=start, end=end, since=since, until=until, speed=speed, decode=decode)
         found = itertools.islice(replayed, limit)
-        return replaying.publish(self._connector, channel, info, found, timeout)
+        return replaying.publish(self._connector, onto, info, found, timeout)
 
     @checks_names
     def play(
         self,
-        channels: str | Sequence[str] = "*",
+        channels: AnyChannels = "*",
         *,
         onto: str | Mapping[str, str] | None = None,
         speed: float | None = 1.0,
@@ -343,7 +345,7 @@ class ArchiveReading(Strict):
 
     @checks_names
     def follow(
-        self, recording: int | str, *, start: int | None = None, timeout: float | None = None
+        self, recording: int | AnyChannel, *, start: int | None = None, timeout: float | None = None
     ) -> Iterator[Recorded]:
         """The recording from `start` (default: its beginning), then its channel live: no gap, no duplicate.
 
@@ -369,9 +371,10 @@ class ArchiveReading(Strict):
         return replaying.PassingOver(follow(*how))
 
 
-def _asked(channels: str | Sequence[str]) -> builtins.list[str]:
+def _asked(channels: AnyChannels) -> builtins.list[str]:
     """Channels and patterns, as one text or several."""
-    asked = [channels] if isinstance(channels, str) else texts(channels, "channels", "channels and patterns")
+    named = uris_of(channels)
+    asked = [named] if isinstance(named, str) else texts(named, "channels", "channels and patterns")
     if not asked:
         raise Invalid("channels is empty: name at least one channel, or '*' for all")
     return asked

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.channels.channel import parse
+from penstock.channels.value import AnyChannel, uri_of
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record.format import ledger
 from penstock.record.format.archive_folder import ArchiveFolder
@@ -49,7 +50,7 @@ class Listing:
             if looked is not None:
                 yield looked[0], looked[1].layout or Layout()
 
-    def find(self, recording: int | str) -> RecordingInfo:
+    def find(self, recording: int | AnyChannel) -> RecordingInfo:
         """One recording. `NotFound` names the recordings that there are."""
         folder = self.locate(recording)
         info = self._described(folder)
@@ -68,8 +69,9 @@ class Listing:
         looked = self._look(folder, extent)
         return None if looked is None else looked[0]
 
-    def locate(self, recording: int | str) -> RecordingFolder:
+    def locate(self, recording: int | AnyChannel) -> RecordingFolder:
         """A recording's folder. `NotFound` names the recordings that there are."""
+        recording = uri_of(recording) if not isinstance(recording, int) else recording
         number = _as_number(recording)
         if number is not None:
             folder = self._files.folder(number)
@@ -85,7 +87,7 @@ class Listing:
             raise NotFound(f"{self._files.path} has no recording of {recording}; it has {known}{more}")
         return matching[-1]
 
-    def number(self, recording: int | str | None) -> int | None:
+    def number(self, recording: int | AnyChannel | None) -> int | None:
         """A recording's id, which need not exist; None for None."""
         if recording is None:
             return None

@@ -9,13 +9,15 @@ from penstock.channels.channel import parse
 from penstock.channels.kind import Kind
 from penstock.channels.options import flag, seconds, texts, whole
 from penstock.channels.registry import kind_of, kinds
+from penstock.channels.value import AnyChannels, uris_of
 from penstock.channels.wildcards import STAR, is_pattern
 from penstock.errors import Invalid, Unsupported
 
 
-def check_names(channels: str | Sequence[str]) -> list[str]:
+def check_names(channels: AnyChannels) -> list[str]:
     """The channels and patterns to record. `Invalid` for none, for what is no text, and for one that is named twice."""
-    names = [channels] if isinstance(channels, str) else texts(channels, "channels", "channels such as 'log:imu'")
+    named = uris_of(channels)
+    names = [named] if isinstance(named, str) else texts(named, "channels", "channels such as 'log:imu'")
     if not names:
         raise Invalid("record at least one channel")
     seen = set()

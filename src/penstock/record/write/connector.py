@@ -9,12 +9,11 @@ from typing import Any
 from penstock._native import core as _native
 from penstock.channels import opening
 from penstock.channels.channel import FAKE
+from penstock.channels.discovery import Appearing, local, remove
+from penstock.channels.opener import TEST_ONLY, open_handle, parse
 from penstock.channels.publication import Publication
 from penstock.channels.wildcards import is_pattern
 from penstock.errors import Unsupported
-from penstock.front.discovery import Appearing, local, remove
-from penstock.front.opener import parse
-from penstock.front.verbs import publish
 from penstock.record.write.process import ProcessRecorder
 
 
@@ -34,7 +33,8 @@ class Channels:
         return parsed.kind.tap(parsed, **options)
 
     def publish(self, channel: str, **options: Any) -> Publication:
-        opened: Publication = publish(channel, **options)
+        tested = {name: options.pop(name) for name in TEST_ONLY & options.keys()}
+        opened: Publication = open_handle("publish", channel, options, tested=tested)
         return opened
 
     def remove(self, channel: str) -> None:

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
+from penstock.channels import handles
+from penstock.channels.opener import open_handle, parse
 from penstock.channels.publication import Publication
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, TimedOut, Unsupported
-from penstock.front.opener import parse
-from penstock.front.verbs import publish, subscribe
-from penstock.front.waiting import wait
 from penstock.util.clock import SystemClock
 from penstock.util.durable import make_folder, open_private, own_errors, write_atomically
 from penstock.util.strict import Strict
@@ -155,7 +154,7 @@ class Outbox(Strict):
     def _publish(self, ledger: Ledger, going: Going, bodies: Bodies) -> Ledger:
         """Publishes the rest of a batch, piece by piece. Each piece is noted before it goes out."""
         options = {} if self._codec is None else {"codec": self._codec}
-        with publish(self.channel, **options) as publication:
+        with open_handle("publish", self.channel, options) as publication:
             about = publication.statistics()
             going = self._settled(going, publication)
             messages = itertools.chain.from_iterable(bodies(str(self.folder / name)) for name in going.parts)
@@ -195,12 +194,17 @@ class Outbox(Strict):
         if end == going.position:
             return 0
         try:
-            with subscribe(self.channel, start=going.position) as past:
+            with open_handle("subscribe", self.channel, {"start": going.position}) as past:
                 limit = clock.monotonic() + PATIENCE
                 while past.position < end:
                     batch = past.poll_arrow()
                     count += batch.column("session").to_pylist().count(going.session)
-                    if not batch.num_rows and past.position < end and not wait([past], 1) and clock.monotonic() > limit:
+                    if (
+                        not batch.num_rows
+                        and past.position < end
+                        and not handles.wait([past], 1)
+                        and clock.monotonic() > limit
+                    ):
                         raise TimedOut(
                             f"{self.channel}: nothing came behind position {past.position}, which batch {going.batch} waits for: "
                             "a publication that was stopped holds a claim"

@@ -12,10 +12,11 @@ from typing import Any
 
 from penstock.channels import files, memory, opening
 from penstock.channels.channel import FAKE, Channel
+from penstock.channels.opener import faked, parse
 from penstock.channels.status import Channels, ChannelStatus
+from penstock.channels.value import AnyChannel
 from penstock.channels.wildcards import check_patterns, matches_any
 from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported
-from penstock.front.opener import faked, parse
 from penstock.util.clock import SystemClock
 
 _logger = logging.getLogger("penstock")
@@ -74,7 +75,7 @@ class Appearing:
         return memory.count(), found.st_ino, found.st_mtime_ns
 
 
-def local(channel: str) -> Channel:
+def local(channel: AnyChannel) -> Channel:
     """The channel in shared memory that a URI names. `Unsupported` if it is not in shared memory."""
     parsed = parse(channel)
     if parsed.kind.memory is None:
@@ -118,13 +119,13 @@ def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], li
     return found, sorted(strange, key=lambda stranger: stranger.path)
 
 
-def inspect(channel: str) -> ChannelStatus:
+def inspect(channel: AnyChannel) -> ChannelStatus:
     """One channel's sizes, totals and members. `NotFound` if there is none."""
     parsed = local(channel)
     return opening.inspect(parsed.kind, parsed)
 
 
-def remove(channel: str) -> None:
+def remove(channel: AnyChannel) -> None:
     """Removes a channel's name and, once no process has it open, its memory. `NotFound` if there is none."""
     files.unlink(local(channel))
 

@@ -17,8 +17,10 @@ from penstock.channels.kind import Kind
 from penstock.channels.registry import kind_names, kinds
 from penstock.errors import Invalid, Unsupported
 from penstock.util import strict
+from penstock.util.moments import size
 
 FAKE_VARIABLE = "PENSTOCK_FAKE"
+SIZES = ("capacity", "term_length")  # options in bytes, which may be texts as "8MiB"
 
 WhenFull = Literal["wait", "drop_newest", "drop_oldest"]
 WhenSlow = Literal["skip", "wait", "drop", "fail"]
@@ -27,18 +29,11 @@ Key = str | bytes | None
 Topics = str | bytes | Sequence[str | bytes] | None
 
 
-class _KindsOwn:
-    """The default of an option that not every kind has."""
-
-    def __repr__(self) -> str:
-        return "..."
+TEST_ONLY = frozenset({"clock", "start_position", "initial_term_id", "start_sequence", "prefault"})
 
 
-OWN: Any = _KindsOwn()
-
-
-def parse(uri: str) -> Channel:
-    """The channel that a URI names. `PENSTOCK_FAKE` (1, or kinds such as `ring,log`) keeps them all within this process.
+def parse(uri: Any) -> Channel:
+    """The channel that a URI names, or a value with one. `PENSTOCK_FAKE` (1, or kinds such as `ring,log`) keeps them all within this process.
 
     `Unsupported` for one that should be within this process and cannot be.
     """
@@ -65,27 +60,58 @@ def faked(kind: Kind) -> bool:
     return kind.name in names
 
 
-def open_handle(verb: str, uri: str, asked: dict[str, Any]) -> Any:
-    """Opens a handle. `TypeError` for an option that the kind does not have."""
+def open_handle(
+    verb: str,
+    uri: str,
+    asked: dict[str, Any],
+    shaping: dict[str, Any] | None = None,
+    tested: dict[str, Any] | None = None,
+) -> Any:
+    """Opens a handle. `TypeError` for an option that the kind does not have.
+
+    shaping: the codec and the options of a channel that was given as a value; None for a URI, beside which they may stand in `asked`.
+    tested: options that only tests have.
+    """
     parsed = parse(uri)
     opener = getattr(parsed.kind, verb)
     if opener is None:
         able = ", ".join(kind.written for kind in kinds() if getattr(kind, verb) is not None)
         raise Unsupported(f"{parsed}: there is nothing to {verb}: use publish and subscribe. To {verb}, write {able}")
-    known = parsed.kind.option_names(verb)
+    known = parsed.kind.option_names(verb) - TEST_ONLY
     for name in asked:
-        if name not in known:
-            having = [kind.written for kind in kinds() if getattr(kind, verb) and name in kind.option_names(verb)]
-            others = f"; these have it: {', '.join(having)}" if having else ""
+        _check_option(parsed, verb, name, known)
+        if shaping is not None and (name in shaping or name in parsed.kind.shaping):
             raise TypeError(
-                f"{parsed}: channels of kind {parsed.kind.name!r} have no option {name!r} for {verb}{strict.near(name, known)}{others}"
+                f"{parsed}: {name} shapes the channel, which was given as a value: give {name} to the value, or open the channel by its URI"
             )
+    options = {name: value for name, value in (shaping or {}).items() if name in known} | asked
+    options |= {name: value for name, value in (tested or {}).items() if name in parsed.kind.option_names(verb)}
     try:
-        return opener(parsed, **{name: _plain(value) for name, value in asked.items()})
+        return opener(parsed, **{name: _converted(name, value) for name, value in options.items()})
     except (Invalid, Unsupported) as error:  # an option is checked where its channel may not be known
         if str(parsed) not in str(error):
             error.args = (f"{parsed}: {error}",)
         raise
+
+
+def _check_option(channel: Channel, verb: str, name: str, known: frozenset[str]) -> None:
+    """`TypeError` unless the verb takes the option for this kind."""
+    if name in known:
+        return
+    if name in TEST_ONLY:
+        raise TypeError(
+            f"{channel}: {name} is for tests: open penstock.testing.channel({str(channel)!r}, {name}=...) in place of the channel"
+        )
+    having = [kind.written for kind in kinds() if getattr(kind, verb) and name in kind.option_names(verb)]
+    others = f"; these have it: {', '.join(having)}" if having else ""
+    raise TypeError(
+        f"{channel}: {verb} on channels of kind {channel.kind.name!r} has no option {name!r}{strict.near(name, known)}{others}"
+    )
+
+
+def _converted(name: str, value: Any) -> Any:
+    """An option as the kinds take it: sizes as texts become numbers, and whole numbers of another library become Python's."""
+    return size(value, name) if name in SIZES and isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> Any:
@@ -100,14 +126,9 @@ def _plain(value: Any) -> Any:
 
 def subscription_options(channel: str) -> frozenset[str]:
     """The options that `subscribe` takes for a channel of this kind."""
-    return parse(channel).kind.option_names("subscribe")
+    return parse(channel).kind.option_names("subscribe") - TEST_ONLY
 
 
 def takes_messages(channel: str) -> bool:
     """Whether a subscription takes the messages that it reads away from others, as a pipe's does."""
     return parse(channel).kind.one_reader
-
-
-def given(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The options that were given to a function."""
-    return {name: value for name, value in arguments.items() if value is not OWN and name != "channel"}

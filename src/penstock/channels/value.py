@@ -1,0 +1,149 @@
+"""A channel as a value: its name, its codec and the options that shape it. Each kind has a class of its own, which says its options.
+
+Opens nothing, and knows no kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+from penstock import codecs
+from penstock.channels.channel import FAKE
+from penstock.channels.opener import SIZES, open_handle, parse
+from penstock.errors import Invalid
+from penstock.util.moments import size
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from penstock.codecs import Codec
+
+    Message = TypeVar("Message", default=Any)
+    Wrapped = TypeVar("Wrapped", bound="ChannelValue[Any]", default="ChannelValue[Any]")
+else:
+    from typing import TypeVar
+
+    Message, Wrapped = TypeVar("Message"), TypeVar("Wrapped")
+
+
+@dataclass(frozen=True, repr=False)
+class ChannelValue(Generic[Message]):
+    """A channel, written once and used by every program: `publish`, `subscribe` and `join` take it in place of a URI.
+
+    Frozen, comparable and picklable; `str()` gives its URI. An option that is None is not chosen: a new channel then has the
+    default, and an existing one may have any. Options in bytes take texts as "8MiB". `Invalid` for a name or an option that the
+    kind does not have.
+    """
+
+    name: str
+    codec: type[Message] | Codec[Message] | None = None
+    _: KW_ONLY
+
+    _prefix: ClassVar[str]  # of the URI
+
+    def __post_init__(self) -> None:
+        kind = parse(self.uri).kind
+        for name in SIZES:
+            if isinstance(given := getattr(self, name, None), str):
+                object.__setattr__(self, name, size(given, name))
+        try:
+            kind.check(self.options())
+            if self.codec is not None:
+                codecs.resolve(self.codec)
+        except Invalid as error:
+            error.args = (f"{self.uri}: {error}",)
+            raise
+
+    @property
+    def uri(self) -> str:
+        """The channel's URI, as `log:imu`."""
+        return f"{self._prefix}{self.name}"
+
+    def options(self) -> dict[str, Any]:
+        """The options that were chosen, without the codec."""
+        return {name: value for name in self.option_names() if (value := getattr(self, name)) is not None}
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """The options that such a channel has."""
+        return tuple(field.name for field in dataclasses.fields(cls) if field.name not in ("name", "codec"))
+
+    def __str__(self) -> str:
+        return self.uri
+
+    def __repr__(self) -> str:
+        codec = () if self.codec is None else (getattr(self.codec, "__qualname__", None) or repr(self.codec),)
+        options = (f"{name}={value!r}" for name, value in self.options().items())
+        return f"{type(self).__name__}({', '.join((repr(self.name), *codec, *options))})"
+
+
+@dataclass(frozen=True)
+class Fake(Generic[Wrapped]):
+    """A channel within this process, for tests: `Fake(Log("imu"))` behaves as the log does, and no other process sees it.
+
+    `Unsupported` for a kind that cannot be within one process, `Invalid` for a channel that is already.
+    """
+
+    channel: Wrapped | str
+
+    def __post_init__(self) -> None:
+        if parse(self.channel).fake:
+            raise Invalid(f"{self.channel} is within this process already")
+        parse(self.uri)
+
+    @property
+    def uri(self) -> str:
+        """The channel's URI, as `fake:log:imu`."""
+        return f"{FAKE}:{self.channel}"
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A channel with options that only tests have: see `penstock.testing.channel`."""
+
+    channel: ChannelValue[Any] | Fake[Any] | str
+    tested: dict[str, Any] = dataclasses.field(hash=False)
+
+    @property
+    def uri(self) -> str:
+        """The channel's URI."""
+        return uri_of(self.channel)
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+AnyChannel = ChannelValue[Any] | Fake[Any] | Tested | str
+
+
+def open_channel(verb: str, channel: AnyChannel, options: dict[str, Any]) -> Any:
+    """Opens a handle on a channel given by its URI or as a value."""
+    inner = channel.channel if isinstance(channel, Tested) else channel
+    value = inner.channel if isinstance(inner, Fake) else inner
+    shaping = None
+    if isinstance(value, ChannelValue):
+        shaping = value.options() | ({} if value.codec is None else {"codec": value.codec})
+    return open_handle(verb, uri_of(channel), options, shaping, channel.tested if isinstance(channel, Tested) else None)
+
+
+def uri_of(channel: AnyChannel) -> str:
+    """The URI of a channel that may be a value. Anything else as it is, for the check of its user."""
+    return channel.uri if isinstance(channel, ChannelValue | Fake | Tested) else channel
+
+
+def uris_of(channels: Any) -> Any:
+    """The same of one channel or several, patterns among them."""
+    if isinstance(channels, Iterable) and not isinstance(channels, str | bytes | Mapping):
+        return [uri_of(channel) for channel in channels]
+    return uri_of(channels)
+
+
+AnyChannels = AnyChannel | Iterable[AnyChannel]
+
+__all__ = ["AnyChannel", "AnyChannels", "ChannelValue", "Fake", "Tested", "open_channel", "uri_of", "uris_of"]

@@ -1,0 +1,162 @@
+"""Channels as values: they print as their URI, compare, pickle, and every function that takes a URI takes them."""
+
+import dataclasses
+import pickle
+
+import msgspec
+import pytest
+
+import penstock
+from penstock.channels.registry import kinds
+from penstock.testing import ManualClock, channel
+
+
+class Imu(msgspec.Struct):
+    t: int
+
+
+VALUES = {
+    "log:robot/imu": penstock.Log("robot/imu", Imu, capacity="1MiB"),
+    "ring:a": penstock.Ring("a", Imu, capacity=1 << 16),
+    "sync:a": penstock.Sync("a", dict, max_members=4),
+    "pipe:a": penstock.Pipe("a", dict, max_messages=10),
+    "frames:a": penstock.Frames("a", shape=(2, 3), dtype="f4", buffers=3),
+    "udp://127.0.0.1:4000/1": penstock.Udp("127.0.0.1:4000/1", Imu, mtu=1024),
+    "zmq+tcp://127.0.0.1:5555": penstock.Zmq("tcp://127.0.0.1:5555", dict),
+    "zmq+ipc:///tmp/a": penstock.Zmq("ipc:///tmp/a"),
+}
+
+
+@pytest.fixture(params=VALUES, ids=str)
+def value(request):
+    return VALUES[request.param]
+
+
+def test_every_kind_has_a_class():
+    assert {kind.name for kind in kinds()} == {uri.partition(":")[0] for uri in VALUES}
+
+
+def test_a_value_prints_as_its_uri():
+    assert [str(value) for value in VALUES.values()] == list(VALUES)
+
+
+def test_a_value_equals_another_of_the_same_call(value):
+    names = {name: getattr(penstock, name) for name in ("Frames", "Log", "Pipe", "Ring", "Sync", "Udp", "Zmq")}
+    again = eval(repr(value), {**names, "Imu": Imu, "dict": dict})
+    assert again == value
+    assert hash(again) == hash(value)
+    assert pickle.loads(pickle.dumps(value)) == value
+    assert value != dataclasses.replace(
+        value, name=value.name + "b" if "//" not in value.name else value.name[:-1] + "9"
+    )
+
+
+def test_a_value_cannot_change(value):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        value.name = "b"
+
+
+def test_a_size_may_be_a_text():
+    assert penstock.Log("a", capacity="1MiB") == penstock.Log("a", capacity=1 << 20)
+    with penstock.publish("log:a", capacity="64KiB") as pub:
+        assert pub.statistics().capacity == 1 << 16
+    with pytest.raises(penstock.Invalid, match="log:b: capacity is '3 potatoes'"):
+        penstock.publish("log:b", capacity="3 potatoes")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: penstock.Log("a b"), "'log:a b': 'a b' is no channel name"),
+        (lambda: penstock.Log("a", capacity=7), "log:a: .*capacity"),
+        (lambda: penstock.Log("a", codec=object), "log:a: the class object is no codec"),
+        (lambda: penstock.Frames("a", dict), "frames:a: frames have no codec"),
+        (lambda: penstock.Frames("a", shape=(0,)), "shape"),
+        (lambda: penstock.Zmq("127.0.0.1:1"), "zmq"),
+        (lambda: penstock.Udp("127.0.0.1:4000/1", mtu=100), "mtu is 100"),
+        (lambda: penstock.Fake(penstock.Fake(penstock.Log("a"))), "within this process already"),
+    ],
+)
+def test_a_wrong_value_is_refused_where_it_is_made(make, why):
+    with pytest.raises(penstock.Invalid, match=why):
+        make()
+
+
+def test_a_kind_that_cannot_be_faked_is_refused():
+    with pytest.raises(penstock.Unsupported, match="cannot be a channel within one process"):
+        penstock.Fake(penstock.Zmq("tcp://127.0.0.1:1"))
+
+
+def test_messages_pass_between_equal_values():
+    imu = VALUES["log:robot/imu"]
+    with penstock.publish(imu) as pub, penstock.subscribe(pickle.loads(pickle.dumps(imu)), start="earliest") as sub:
+        pub.send(Imu(7))
+        assert sub.recv(timeout=20) == Imu(7)
+        assert pub.statistics().capacity == 1 << 20
+    assert penstock.inspect(imu).channel == "log:robot/imu"
+    penstock.remove(imu)
+    assert penstock.list_channels() == []
+
+
+def test_a_value_that_differs_from_its_channel_is_a_mismatch():
+    with (
+        penstock.publish(penstock.Frames("a", shape=(2, 3))),
+        pytest.raises(penstock.Mismatch, match="shape"),
+    ):
+        penstock.subscribe(penstock.Frames("a", shape=(3, 2)))
+
+
+def test_what_shapes_a_channel_belongs_to_the_value():
+    imu = penstock.Log("a", Imu)
+    for option in ({"capacity": 1 << 16}, {"codec": "json"}, {"max_members": 3}):
+        with pytest.raises(TypeError, match=r"log:a: \w+ shapes the channel, which was given as a value"):
+            penstock.publish(imu, **option)
+    with pytest.raises(TypeError, match="log:a: .*no option 'exclusiv'.*did you mean 'exclusive'"):
+        penstock.publish(imu, exclusiv=True)
+    assert penstock.list_channels() == []
+
+
+def test_a_fake_of_a_value_stays_in_the_process():
+    fake = penstock.Fake(penstock.Frames("a", shape=(2,)))
+    with penstock.publish(fake) as pub, penstock.subscribe(fake) as sub, penstock.testing.hold(fake) as step:
+        pub.acquire().commit()
+        assert sub.try_recv() is None
+        step.deliver()
+        assert sub.recv(timeout=20) is not None
+    assert str(fake) == "fake:frames:a"
+
+
+def test_roles_are_those_of_the_value():
+    jobs = penstock.Pipe("jobs", dict)
+    with penstock.join(jobs, role="reply") as server, penstock.join(jobs, role="request") as client:
+        pending = client.submit({"a": 1})
+        server.recv(timeout=20).reply({"b": 2})
+        assert pending.result(timeout=20) == {"b": 2}
+
+
+def test_options_of_tests_come_by_a_channel_of_tests():
+    late = channel(penstock.Log("a", bytes), start_position=1 << 20, clock=ManualClock(5))
+    with penstock.publish(late) as pub, penstock.subscribe(late) as sub:
+        pub.send(b"x")
+        assert sub.recv(timeout=20) == b"x"
+        assert (sub.last.position, sub.last.time_ns) == (1 << 20, 5)
+    with pytest.raises(
+        TypeError, match=r"log:b: clock is for tests: open penstock.testing.channel\('log:b', clock=...\)"
+    ):
+        penstock.publish("log:b", clock=ManualClock(5))
+    with pytest.raises(TypeError, match="log:b: .*no option 'start_sequence'"):
+        channel("log:b", start_sequence=1)
+
+
+def test_archives_take_values(tmp_path):
+    archive, imu = penstock.Archive(tmp_path / "a"), penstock.Log("imu", Imu)
+    with penstock.publish(imu) as pub:
+        with archive.record(imu):
+            for t in range(3):
+                pub.send(Imu(t))
+        assert archive.read(imu).num_rows == 3
+    assert archive.channels([imu]) == {"log:imu"}
+    again = penstock.Log("again", Imu)
+    with penstock.subscribe(again, start="earliest") as sub:
+        assert archive.replay_onto(imu, again) == 3
+        assert [message.t for message in sub.poll()] == [0, 1, 2]
