@@ -111,7 +111,7 @@ def test_what_shapes_a_channel_belongs_to_the_value():
     for option in ({"capacity": 1 << 16}, {"codec": "json"}, {"max_members": 3}):
         with pytest.raises(TypeError, match=r"log:a: \w+ shapes the channel, which was given as a value"):
             penstock.publish(imu, **option)
-    with pytest.raises(TypeError, match="log:a: .*no option 'exclusiv'.*did you mean 'exclusive'"):
+    with pytest.raises(TypeError, match=r"log:a: .*no option 'exclusiv'.*did you mean 'exclusive'"):
         penstock.publish(imu, exclusiv=True)
     assert penstock.list_channels() == []
 
@@ -144,7 +144,7 @@ def test_options_of_tests_come_by_a_channel_of_tests():
         TypeError, match=r"log:b: clock is for tests: open penstock.testing.channel\('log:b', clock=...\)"
     ):
         penstock.publish("log:b", clock=ManualClock(5))
-    with pytest.raises(TypeError, match="log:b: .*no option 'start_sequence'"):
+    with pytest.raises(TypeError, match=r"log:b: .*no option 'start_sequence'"):
         channel("log:b", start_sequence=1)
 
 
