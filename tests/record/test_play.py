@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.record import Merged, Range, merged, plan
-from penstock.record.read import playing
+from penstock.record.read import player
 from penstock.util.clock import SystemClock
 
 PATIENCE = 60
@@ -283,4 +283,4 @@ def test_merging_keeps_each_streams_order_and_sorts_what_is_sorted(streams):
     ],
 )
 def test_where_a_channel_goes(channel, onto, target):
-    assert playing.renamed(channel, onto) == target
+    assert player.renamed(channel, onto) == target

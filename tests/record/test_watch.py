@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.record import intervals
-from penstock.record.read import watch
+from penstock.record.read import archive_watch
 
 
 class Reader:
@@ -120,7 +120,7 @@ def test_a_message_in_fragments_comes_when_it_is_complete(archive):
 
 def test_an_incomplete_message_is_found_however_long_it_is(archive, monkeypatch):
     """It began further back than a look for incomplete messages goes at first."""
-    monkeypatch.setattr(watch, "LOOK_BACK", 2048)
+    monkeypatch.setattr(archive_watch, "LOOK_BACK", 2048)
     pub = penstock.publish("log:f", term_length=1 << 16)
     reader = Reader(archive)
     with archive.record("log:f", extend=False) as recorder, penstock.subscribe("log:f") as sub:
@@ -202,6 +202,6 @@ def test_losses_are_told_once(archive):
     survey_lost = sum(info.lost_bytes for info in archive.list())
     told = sum(row[4] for row in reader.rows)
     last = max(row[2] for row in reader.rows)
-    trailing = sum(gap.end - gap.start for gap in penstock.record.Survey(archive).lost() if gap.end > last)
+    trailing = sum(gap.end - gap.start for gap in penstock.record.ReadPlanner(archive).lost() if gap.end > last)
     assert told == survey_lost - trailing
     assert told

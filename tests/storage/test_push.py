@@ -16,7 +16,7 @@ import penstock
 from penstock.cli import run
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.export import export
-from penstock.record import COLUMNS, Consumer, Survey, intervals, plan
+from penstock.record import COLUMNS, Consumer, ReadPlanner, intervals, plan
 from penstock.record.format import remote
 from penstock.util.storage import where
 
@@ -202,7 +202,7 @@ def test_cut_back_means_told_to_replace(archive, bucket):
         (done,) = archive.push(bucket + "/x", replace=True)
         assert done.error == ""
         same(archive, penstock.Archive(bucket + "/x"))
-        assert Survey(penstock.Archive(bucket + "/x")).cuts[0][1] == Survey(archive).cuts[0][1]
+        assert ReadPlanner(penstock.Archive(bucket + "/x")).cuts[0][1] == ReadPlanner(archive).cuts[0][1]
         (done,) = archive.push(bucket + "/x")
         assert done.segments == 0
 

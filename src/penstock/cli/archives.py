@@ -19,8 +19,8 @@ from penstock.cli.channels import names, nothing_yet
 from penstock.cli.given import ArchivePath
 from penstock.cli.many import is_awaited
 from penstock.record import TIME_MAX, TIME_MIN, Expired
-from penstock.util.moments import shown
 from penstock.util.storage import where
+from penstock.util.units import shown
 
 LOOK_SECONDS = 0.1
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]

@@ -22,10 +22,10 @@ from penstock.columns.parts import Part, check, table_name
 from penstock.errors import Corrupt, Invalid, SystemFailure
 from penstock.export import delta, task
 from penstock.export.pool import Pool
-from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, Survey
+from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, ReadPlanner
 from penstock.util.durable import fresh_path, own_errors
-from penstock.util.moments import interval
 from penstock.util.storage import Place, reached, where
+from penstock.util.units import interval
 
 __all__ = ["FORMS", "Exported", "Outcome", "export"]
 
@@ -154,7 +154,7 @@ def _target(place: Place) -> Place:
 def _planned(
     archive: Archive, streams: Sequence[str] | None, span: tuple[int, int], range_bytes: int, damaged: list[str]
 ) -> list[Range]:
-    survey = Survey(archive, None if streams is None else archive.channels(streams), damaged.append)
+    survey = ReadPlanner(archive, None if streams is None else archive.channels(streams), damaged.append)
     since, until = span
     return survey.plan(
         since=since if since > TIME_MIN else None, until=until if until < TIME_MAX else None, range_bytes=range_bytes

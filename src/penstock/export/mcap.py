@@ -20,11 +20,11 @@ from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFai
 from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas
 from penstock.export.mcap_import import CHANNEL, CODEC, Imported, Renamed, import_mcap
 from penstock.export.mcap_schemas import Form
-from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, Survey, merged
+from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, ReadPlanner, merged
 from penstock.util.durable import fresh_path, own_errors
 from penstock.util.extras import explain_missing
-from penstock.util.moments import interval
 from penstock.util.storage import path_of
+from penstock.util.units import interval
 
 __all__ = ["COMPRESSIONS", "Imported", "Renamed", "export_mcap", "import_mcap"]
 
@@ -89,7 +89,7 @@ def export_mcap(
     span = interval(since, until)
     opened = Archive(archive, create=False)
     damaged: list[str] = []
-    survey = Survey(opened, None if streams is None else opened.channels(streams), damaged.append)
+    survey = ReadPlanner(opened, None if streams is None else opened.channels(streams), damaged.append)
     ranges = survey.plan(since=span[0], until=span[1])
     fresh = fresh_path(path)
     try:

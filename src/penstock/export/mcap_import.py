@@ -27,8 +27,8 @@ from penstock.export.mcap_schemas import Foreign, Form, form_of
 from penstock.record import TIME_MAX, TIME_MIN, Moment
 from penstock.util.durable import own_errors
 from penstock.util.extras import check_installed
-from penstock.util.moments import interval
 from penstock.util.storage import path_of
+from penstock.util.units import interval
 
 log = logging.getLogger("penstock")
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock import Archive
-from penstock.record import Watch
+from penstock.record import ArchiveWatch
 from penstock.spark.offsets import positions_to_json
 from penstock.spark.workers import in_a_line
 
@@ -42,7 +42,7 @@ class NewsReader(DataSourceStreamReader):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._watch: Watch | None = None
+        self._watch: ArchiveWatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_watch": None}

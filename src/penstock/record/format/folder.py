@@ -21,9 +21,9 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import Busy, Corrupt, NotFound
-from penstock.record.format import mark as marks
-from penstock.record.format.mark import Mark
+from penstock.record.format import sync_marker
 from penstock.record.format.numbers import is_number, number_of
+from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
 from penstock.util.durable import (
     concerning,
@@ -35,7 +35,7 @@ from penstock.util.durable import (
     write_atomically,
 )
 
-DESCRIPTION, LEDGER, FOLLOWING = "recording.json", "segments", "next"
+DESCRIPTION, SEGMENT_TOTALS, FOLLOWING = "recording.json", "segments", "next"
 COPY = "recording.copy"  # of the description: without one, no message of the recording can be read
 ENTRY = np.dtype(list(_native.INDEX_ENTRY))
 BLOCK, GAP, SEAL = _native.ENTRY_BLOCK, _native.ENTRY_GAP, _native.ENTRY_SEAL
@@ -148,7 +148,7 @@ class RecordingFolder:
             text = json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n"
             write_atomically(unnamed.path / DESCRIPTION, text, private=True)
             write_atomically(unnamed.path / COPY, text, private=True)
-            unnamed.write_mark(Mark(description.start_position), description.id)
+            unnamed.write_mark(SyncMarker(description.start_position), description.id)
             lock = unnamed.lock()
             try:
                 os.rename(unnamed.path, path)  # a folder never has its name without its description
@@ -305,31 +305,31 @@ class RecordingFolder:
         except FileNotFoundError:
             return -1
 
-    def mark(self) -> Mark | None:
+    def mark(self) -> SyncMarker | None:
         """How far the recording is durable and how it ended; None if its recorder was older than that file."""
-        return marks.read(self.path, self.number)
+        return sync_marker.read(self.path, self.number)
 
-    def write_mark(self, mark: Mark, number: int = 0) -> None:
+    def write_mark(self, mark: SyncMarker, number: int = 0) -> None:
         """Writes the mark again, durably. number: of the recording, before its folder has its name."""
-        with concerning(self.path / marks.NAME):
+        with concerning(self.path / sync_marker.NAME):
             fd = self.open_mark()
             try:
-                marks.write(fd, mark, number or self.number)
-                os.ftruncate(fd, marks.LENGTH)
+                sync_marker.write(fd, mark, number or self.number)
+                os.ftruncate(fd, sync_marker.LENGTH)
                 os.fsync(fd)
             finally:
                 os.close(fd)
 
     def open_mark(self) -> int:
         """A descriptor to write the mark through."""
-        return open_private(self.path / marks.NAME, os.O_RDWR)
+        return open_private(self.path / sync_marker.NAME, os.O_RDWR)
 
     def lower_mark(self, position: int) -> None:
         """Lowers the mark before bytes beyond `position` are cut off: it no longer calls them durable, nor the recording closed."""
         with contextlib.suppress(Corrupt):  # then repair writes it
             mark = self.mark()
             if mark is not None and (mark.position > position or mark.closed):
-                self.write_mark(Mark(min(mark.position, position), appended=mark.appended))
+                self.write_mark(SyncMarker(min(mark.position, position), appended=mark.appended))
 
     def lock(self) -> int:
         """Marks this recording as being written; a descriptor for `unlock`. `Busy` if another process writes it, `NotFound` if it is gone.

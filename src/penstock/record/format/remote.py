@@ -17,13 +17,13 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import NotFound, PenstockError, SystemFailure, Unsupported
-from penstock.record.format import mark as marks
+from penstock.record.format import sync_marker
 from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder, identified
 from penstock.record.format.catalog import Catalog, Row
-from penstock.record.format.extent import extent
+from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import DESCRIPTION, ENTRY, Description, RecordingFolder, Segment, description_of
-from penstock.record.format.mark import Mark
 from penstock.record.format.numbers import is_number
+from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
 from penstock.util.extras import explain_missing
 from penstock.util.storage import Place, is_remote, reaching, where
@@ -217,14 +217,14 @@ class RemoteFolder(RecordingFolder):
         """Bytes of a segment's frames, by the last list of objects; -1 if that has none."""
         return self._sizes.get(f"{segment.stem}.seg", -1)
 
-    def mark(self) -> Mark | None:
+    def mark(self) -> SyncMarker | None:
         """How far the recording was pushed, and whether that is all of it."""
-        path = self.path / marks.NAME
+        path = self.path / sync_marker.NAME
         try:
             raw = path.read_bytes()
         except FileNotFoundError:
             return None
-        return marks.decode(raw, path, self.number)
+        return sync_marker.decode(raw, path, self.number)
 
     def is_live(self) -> bool:
         """Never: a recorder does not write here."""
@@ -301,7 +301,7 @@ def folder_at(path: str) -> RecordingFolder:
 def verify_there(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]]:
     """(path, offset, length, error) of each damage of a recording there: every byte of it is read."""
     try:
-        damage = extent(folder, folder.describe().start_position).damage
+        damage = coverage_of(folder, folder.describe().start_position).damage
     except PenstockError as error:
         damage = str(error)
     if damage:

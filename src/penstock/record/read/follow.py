@@ -13,7 +13,7 @@ from typing import Any
 from penstock import codecs
 from penstock.channels.channel import parse
 from penstock.errors import Busy, Closed, DecodeError, Invalid, NotFound, PenstockError, TimedOut
-from penstock.record.format.extent import extent
+from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import RecordingFolder
 from penstock.record.format.types import Connector, Recorded, RecordingInfo
 from penstock.record.read.replay import messages
@@ -162,7 +162,7 @@ def _last(folder: RecordingFolder, find: Find) -> RecordingFolder:
 def _rest(subscription: Any, folder: RecordingFolder, given: set[int]) -> Generator[Recorded | DecodeError, None, None]:
     """The rest of the recording. The channel still keeps it, since it waits for this subscription."""
     try:
-        end = extent(folder, folder.describe().start_position).end_position
+        end = coverage_of(folder, folder.describe().start_position).end_position
     except NotFound:  # purged
         return
     while subscription.position < end:
@@ -181,7 +181,7 @@ def _rest(subscription: Any, folder: RecordingFolder, given: set[int]) -> Genera
 
 def _say_how_it_ended(folder: RecordingFolder, info: RecordingInfo) -> None:
     try:
-        sealed = extent(folder, folder.describe().start_position).sealed
+        sealed = coverage_of(folder, folder.describe().start_position).sealed
     except (NotFound, OSError):
         return
     if not sealed and not folder.is_live():

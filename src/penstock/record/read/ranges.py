@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.channels.options import whole
 from penstock.errors import PenstockError
 from penstock.record.format.remote import folder_at
-from penstock.record.read.reading import changes, first_needed, paths
+from penstock.record.read.needed_segments import changes, first_needed, paths
 from penstock.record.read.scan import TIME_MAX, TIME_MIN, Scanner
 from penstock.util.durable import own_errors
-from penstock.util.moments import Moment
+from penstock.util.units import Moment
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from penstock._native import core as _native
 from penstock.channels.options import flag, texts, whole
 from penstock.errors import Invalid, NotFound, PenstockError
 from penstock.util.extras import explain_missing
-from penstock.util.moments import Moment, interval
+from penstock.util.units import Moment, interval
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,13 +20,13 @@ from penstock._native import core as _native
 from penstock.channels.channel import parse
 from penstock.channels.options import whole
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
-from penstock.record.format import batches as ledgers
-from penstock.record.format import cuts, ledger
+from penstock.record.format import batches as batch_files
+from penstock.record.format import segment_totals, truncations
 from penstock.record.format.archive_folder import ArchiveFolder, row_of
 from penstock.record.format.batches import Batches, Entry
-from penstock.record.format.extent import Extent, extent
+from penstock.record.format.coverage import Coverage, coverage_of
 from penstock.record.format.folder import FORMAT, Description, RecordingFolder, Segment
-from penstock.record.format.mark import Mark
+from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.format.types import Connector
 from penstock.record.write.spool import Spool
 from penstock.util.clock import Clock, ManualClock
@@ -64,11 +64,11 @@ class Messages:
 
 @dataclass
 class _Place:
-    """A recording to append to, with how much it holds and its ledger."""
+    """A recording to append to, with how much it holds and its file `batches`."""
 
     folder: RecordingFolder
     about: Description
-    holds: Extent
+    holds: Coverage
     batches: Batches
 
 
@@ -140,10 +140,12 @@ def _places(files: ArchiveFolder, channel: str) -> list[_Place]:
     for folder in files.of_channel(channel):
         with contextlib.suppress(NotFound, FileNotFoundError):  # purged meanwhile
             expected = _is_appended(folder)
-            if expected or ledgers.is_in(folder.path):
+            if expected or batch_files.is_in(folder.path):
                 about = folder.describe()
-                holds = ledger.brief(folder, about.start_position) or extent(folder, about.start_position)
-                found.append(_Place(folder, about, holds, ledgers.read(folder.path, expected=expected)))
+                holds = segment_totals.summarize(folder, about.start_position) or coverage_of(
+                    folder, about.start_position
+                )
+                found.append(_Place(folder, about, holds, batch_files.read(folder.path, expected=expected)))
     return found
 
 
@@ -189,7 +191,7 @@ class _Appending:
     def _continues(self, last: _Place, messages: Messages, recording_length: int) -> bool:
         """Whether a recording takes more. One that was cut back does not: others have read other messages at these positions."""
         return (
-            not cuts.known(last.folder.path)[0]
+            not truncations.known(last.folder.path)[0]
             and last.about.codec == messages.codec.spec
             and last.holds.bytes < recording_length
         )
@@ -197,7 +199,7 @@ class _Appending:
     def _begin(self, last: _Place | None, messages: Messages) -> tuple[_Place, int]:
         """A new recording. It goes on where the last one ends, unless that one was cut back."""
         start, epoch, held = 0, secrets.randbits(63), Batches()
-        if last is not None and not cuts.known(last.folder.path)[0]:
+        if last is not None and not truncations.known(last.folder.path)[0]:
             start, epoch, held = last.holds.end_position, last.about.epoch, last.batches
             held.forget_beyond(start)
         about = Description(
@@ -214,16 +216,16 @@ class _Appending:
         )
         folder, about, lock = self._files.begin(about)
         try:
-            ledgers.write(folder.path, held)
+            batch_files.write(folder.path, held)
         except BaseException:
             folder.unlock(lock)
             raise
-        return _Place(folder, about, Extent(start), held), lock
+        return _Place(folder, about, Coverage(start), held), lock
 
     def _append(self, place: _Place, spool: Spool, batch: tuple[str, int] | None) -> Appended:
-        """The segment, then the ledger's entry, then the segment's name, which is the moment at which all of it is there."""
+        """The segment, then the entry in `batches`, then the segment's name, which is the moment at which all of it is there."""
         folder, base, before = place.folder, place.holds.end_position, place.holds.messages
-        folder.write_mark(Mark(base, appended=True))  # closed at most up to here
+        folder.write_mark(SyncMarker(base, appended=True))  # closed at most up to here
         paths, segment = self._segment(place)
         try:
             with self._frames(place.about, base, spool) as turn:
@@ -237,7 +239,7 @@ class _Appending:
             del segment
             for path in (paths.data, paths.unnamed_index):
                 path.unlink(missing_ok=True)
-            folder.write_mark(Mark(base, closed=bool(folder.segments()), appended=True))
+            folder.write_mark(SyncMarker(base, closed=bool(folder.segments()), appended=True))
             raise
         del segment
         if end == base:
@@ -246,11 +248,11 @@ class _Appending:
         else:
             if batch is not None:
                 place.batches.add(batch[0], Entry(batch[1], base, end, count), base)
-                ledgers.write(folder.path, place.batches)
+                batch_files.write(folder.path, place.batches)
             os.replace(paths.unnamed_index, paths.index)
             fsync_folder(folder.path)
-            ledger.note(folder, place.about.start_position)
-        folder.write_mark(Mark(end, closed=end > place.about.start_position, appended=True))
+            segment_totals.update(folder, place.about.start_position)
+        folder.write_mark(SyncMarker(end, closed=end > place.about.start_position, appended=True))
         if base == place.about.start_position:
             with contextlib.suppress(PenstockError):  # a cache: it may be locked, and no one waits for it
                 self._files.catalog.note({place.about.id: row_of(folder)})

@@ -15,7 +15,7 @@ from typing import Self
 from penstock.channels.options import whole
 from penstock.errors import Invalid, SystemFailure
 from penstock.util.clock import Clock
-from penstock.util.moments import LEAST, MOST
+from penstock.util.units import LEAST, MOST
 
 MEMORY_BYTES = 16 << 20
 _HEAD = struct.Struct("<qQ")  # a message's time, and its length

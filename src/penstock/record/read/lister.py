@@ -10,22 +10,22 @@ from typing import Any
 
 from penstock.channels.channel import parse
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
-from penstock.record.format import ledger
+from penstock.record.format import segment_totals
 from penstock.record.format.archive_folder import ArchiveFolder
-from penstock.record.format.cuts import Cut
-from penstock.record.format.extent import Extent, Indexed, Known, extent
+from penstock.record.format.coverage import Coverage, CoverageCache, Indexed, coverage_of
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.layout import Layout
+from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
 from penstock.util.durable import is_shortage
 
 
-class Listing:
+class Lister:
     """Looks into an archive's folders. A `recording` is an id, or a channel's URI, which means its newest recording."""
 
     def __init__(self, files: ArchiveFolder) -> None:
         self._files = files
-        self._known: dict[Path, Known] = {}  # kept from plan to plan
+        self._known: dict[Path, CoverageCache] = {}  # kept from plan to plan
 
     def all(self) -> list[RecordingInfo]:
         """Every recording, oldest first. A damaged one is among them and hides no other."""
@@ -58,14 +58,14 @@ class Listing:
         return info
 
     def _described(self, folder: RecordingFolder) -> RecordingInfo | None:
-        """A recording as it is now: a long one by its ledger, else by its indexes. None if it was purged meanwhile."""
+        """A recording as it is now: a long one by its file `segments`, else by its indexes. None if it was purged meanwhile."""
         with contextlib.suppress(PenstockError, OSError):  # then `look` says what is wrong
             about = folder.describe()
-            holds = ledger.brief(folder, about.start_position)
+            holds = segment_totals.summarize(folder, about.start_position)
             if holds is not None and not holds.damage:
                 state = "live" if folder.is_live() else folder.ended(holds.sealed)
                 return _described(folder, about, holds, state, self._synced(folder, about))
-        looked = self._look(folder, extent)
+        looked = self._look(folder, coverage_of)
         return None if looked is None else looked[0]
 
     def locate(self, recording: int | str) -> RecordingFolder:
@@ -94,12 +94,12 @@ class Listing:
 
     def look(self, folder: RecordingFolder) -> tuple[RecordingInfo, list[Indexed]] | None:
         """A recording as it is now, and its indexes; None if it was purged meanwhile."""
-        looked = self._look(folder, lambda folder, start: extent(folder, start, indexes=True))
+        looked = self._look(folder, lambda folder, start: coverage_of(folder, start, indexes=True))
         return None if looked is None else (looked[0], looked[1].indexes or [])
 
     def _look(
-        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Extent]
-    ) -> tuple[RecordingInfo, Extent] | None:
+        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Coverage]
+    ) -> tuple[RecordingInfo, Coverage] | None:
         """A recording as it is now, and how much it holds; None if it was purged meanwhile. read: says how much, from the position where it
         begins."""
         damage = ""
@@ -114,11 +114,11 @@ class Listing:
                     raise
                 damage = str(error)
         info = self._damaged(folder, damage)
-        return info, Extent(info.start_position, damage=damage)
+        return info, Coverage(info.start_position, damage=damage)
 
     def _info(
-        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Extent]
-    ) -> tuple[RecordingInfo, Extent]:
+        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Coverage]
+    ) -> tuple[RecordingInfo, Coverage]:
         about = folder.describe()
         holds = read(folder, about.start_position)
         if holds.damage:
@@ -127,10 +127,10 @@ class Listing:
         state = "damaged" if holds.damage else "live" if live else folder.ended(holds.sealed)
         return _described(folder, about, holds, state, self._synced(folder, about)), holds
 
-    def _remembered(self, folder: RecordingFolder, start: int) -> Extent:
+    def _remembered(self, folder: RecordingFolder, start: int) -> Coverage:
         """How much a recording holds, and where its blocks are. Reads what was added since the last call."""
         # Two threads may look at once: each takes what is known for itself.
-        known = self._known.pop(folder.path, None) or Known(start, layout=True)
+        known = self._known.pop(folder.path, None) or CoverageCache(start, layout=True)
         holds = known.look(folder)
         if not holds.damage:
             self._known[folder.path] = known
@@ -157,7 +157,7 @@ class Listing:
             about = Description(number, "", 0, 0, 0, 0, 0, 0)
             if row is not None:
                 about = Description(number, row.channel, row.epoch, row.start_position, 0, 0, 0, row.created_ns)
-        holds = Extent(about.start_position, damage=damage)
+        holds = Coverage(about.start_position, damage=damage)
         return _described(folder, about, holds, "damaged", about.start_position)
 
 
@@ -195,7 +195,7 @@ def has_own_positions(channel: str, codec: dict[str, Any]) -> bool:
         return False
 
 
-def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[Cut]) -> list[tuple[int, int]]:
+def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[Truncation]) -> list[tuple[int, int]]:
     """The epochs of a recording's positions, one for each time that it was cut back: (epoch, up to where it is the one before).
 
     Positions that are the channel's mean the same messages after a cut: there is one.
@@ -207,7 +207,7 @@ def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[C
     return found
 
 
-def _described(folder: RecordingFolder, about: Description, holds: Extent, state: str, synced: int) -> RecordingInfo:
+def _described(folder: RecordingFolder, about: Description, holds: Coverage, state: str, synced: int) -> RecordingInfo:
     return RecordingInfo(
         id=int(folder.path.name),
         channel=about.channel,

@@ -1,6 +1,6 @@
-"""Channels that patterns stand for: a track for each that is there when a recorder begins, and for each that comes later.
+"""Channels that patterns stand for: a writer for each that is there when a recorder begins, and for each that comes later.
 
-Knows no folder and no channel: it is told which channels come, and how a track is opened.
+Knows no folder and no channel: it is told which channels come, and how a writer is opened.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from penstock.channels.channel import parse
 from penstock.errors import NotFound, PenstockError
-from penstock.record.write.track import Track, WaitingTrack
+from penstock.record.write.writer import PendingWriter, RecordingWriter
 
 log = logging.getLogger("penstock")
 
 
-class Appearing(Protocol):
+class ChannelSource(Protocol):
     """Tells of channels as they come."""
 
     def new(self) -> list[str]:
@@ -26,10 +26,10 @@ class Appearing(Protocol):
 
 def open_named(
     named: Collection[str],
-    made: list[Track | WaitingTrack],
-    open: Callable[[str], Track | WaitingTrack | None],
+    made: list[RecordingWriter | PendingWriter],
+    open: Callable[[str], RecordingWriter | PendingWriter | None],
 ) -> list[str]:
-    """Adds the tracks of channels that are named to `made`. Returns the channels to wait for: of frames nothing is known before their
+    """Adds the writers of channels that are named to `made`. Returns the channels to wait for: of frames nothing is known before their
     publication comes."""
     awaited = []
     for channel in named:
@@ -42,25 +42,25 @@ def open_named(
     return awaited
 
 
-class Coming:
-    """Opens tracks of channels as they come. One that cannot be recorded is left out, with a warning in the log."""
+class PatternWatch:
+    """Opens writers of channels as they come. One that cannot be recorded is left out, with a warning in the log."""
 
     def __init__(
         self,
-        appearing: Appearing,
+        appearing: ChannelSource,
         named: Collection[str],
         start: str | int,
-        open: Callable[[str, str | int, Callable[[Any], bool]], Track | WaitingTrack | None],
+        open: Callable[[str, str | int, Callable[[Any], bool]], RecordingWriter | PendingWriter | None],
         identity: Callable[[Any], object],
     ) -> None:
         self._appearing, self._named, self._open, self._identity = appearing, set(named), open, identity
         self._joined: set[object] = set()  # the files of its subscriptions
         self._start: str | int | None = start  # of the channels that are there at first
 
-    def __call__(self) -> list[Track | WaitingTrack]:
-        """Tracks of the channels that came since the last call. One that comes later is recorded from its first message on, if its kind
+    def __call__(self) -> list[RecordingWriter | PendingWriter]:
+        """WriterOpener of the channels that came since the last call. One that comes later is recorded from its first message on, if its kind
         keeps messages."""
-        made: list[Track | WaitingTrack] = []
+        made: list[RecordingWriter | PendingWriter] = []
         for channel in self._appearing.new():
             if channel in self._named:
                 continue
@@ -68,12 +68,12 @@ class Coming:
             wanted = "earliest" if self._start is None else self._start
             start = "newest" if wanted == "earliest" and not keeps else wanted
             try:
-                track = self._open(channel, start, self._joins)
+                writer = self._open(channel, start, self._joins)
             except PenstockError as error:
                 log.warning("%s is not recorded: %s", channel, error)
                 continue
-            if track is not None:
-                made.append(track)
+            if writer is not None:
+                made.append(writer)
         self._start = None
         return made
 

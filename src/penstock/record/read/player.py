@@ -78,7 +78,7 @@ def check_onto(onto: str | Mapping[str, str] | None, channels: Collection[str]) 
         sources[target] = channel
 
 
-class Playing:
+class Player:
     """One call of `Archive.play`."""
 
     def __init__(self, connector: Connector, clock: Clock, timeout: float | None) -> None:

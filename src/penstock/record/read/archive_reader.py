@@ -23,21 +23,21 @@ from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.layout import Layout
 from penstock.record.format.remote import RemoteArchive
 from penstock.record.format.types import Connector, Recorded, RecordingInfo, Recordings
-from penstock.record.read import playing
+from penstock.record.read import player
 from penstock.record.read import replay as replaying
+from penstock.record.read.archive_watch import ArchiveWatch
 from penstock.record.read.follow import follow
-from penstock.record.read.listing import Listing
-from penstock.record.read.plan import Survey
-from penstock.record.read.playing import Played
-from penstock.record.read.reading import changes, segments_for
+from penstock.record.read.lister import Lister
+from penstock.record.read.needed_segments import changes, segments_for
+from penstock.record.read.plan import ReadPlanner
+from penstock.record.read.player import Played
 from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
-from penstock.record.read.watch import Watch
 from penstock.util.clock import Clock, SystemClock
 from penstock.util.durable import own_errors
 from penstock.util.extras import explain_missing
-from penstock.util.moments import Moment, interval
 from penstock.util.storage import is_uri, where
 from penstock.util.strict import Strict, checks_names
+from penstock.util.units import Moment, interval
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,7 +47,7 @@ COLUMNS_READ = ("position", "timestamp_ns", "session", "payload")
 COLUMNS_REPLAYED = (*COLUMNS_READ, "lost")
 
 
-class ArchiveReading(Strict):
+class ArchiveReader(Strict):
     """Looks into an archive, reads it, and publishes it again."""
 
     def __init__(
@@ -64,7 +64,7 @@ class ArchiveReading(Strict):
             if place.is_local
             else RemoteArchive(place)
         )
-        self._listing = Listing(self._files)
+        self._lister = Lister(self._files)
 
     @property
     def path(self) -> Path:
@@ -93,7 +93,7 @@ class ArchiveReading(Strict):
     @own_errors
     def list(self) -> Recordings:
         """All recordings, oldest first. One that is damaged is among them and hides no other."""
-        return Recordings(self._listing.all())
+        return Recordings(self._lister.all())
 
     def _repr_html_(self) -> str:
         return self.list()._repr_html_(f"Archive {self.path}")
@@ -101,7 +101,7 @@ class ArchiveReading(Strict):
     @own_errors
     def channels(self, patterns: str | Sequence[str] = "*") -> set[str]:
         """The channels that there are recordings of, and that one of the patterns stands for. `NotFound` for a pattern without any."""
-        there = {info.channel for info in self._listing.all() if info.channel}
+        there = {info.channel for info in self._lister.all() if info.channel}
         asked = _asked(patterns)
         for pattern in asked:
             if pattern != "*" and not any(matches(pattern, channel) for channel in there):
@@ -117,23 +117,23 @@ class ArchiveReading(Strict):
         return self._files.identity()
 
     @own_errors
-    def watch(self, channels: Collection[str] | None = None) -> Watch:
+    def watch(self, channels: Collection[str] | None = None) -> ArchiveWatch:
         """Looks at the archive again and again, at the cost of what is new, for readers that follow it. channels: only these."""
         wanted = None if channels is None else texts(channels, "channels", "channels")
-        return Watch(self._files, self._listing, self._clock, wanted)
+        return ArchiveWatch(self._files, self._lister, self._clock, wanted)
 
     def _laid_out(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
         """The recordings of some channels, with where each one's blocks are, for planning. A second call reads only what was added."""
-        return self._listing.laid_out(channels)
+        return self._lister.laid_out(channels)
 
     @own_errors
     def find(self, recording: int | str) -> RecordingInfo:
         """One recording by id, or a channel's newest. `NotFound` names the recordings that there are."""
-        return self._listing.find(recording)
+        return self._lister.find(recording)
 
     @own_errors
     def _about(self, recording: int | str) -> Description:
-        return self._listing.locate(recording).describe()
+        return self._lister.locate(recording).describe()
 
     # ---- reading ----
 
@@ -176,7 +176,7 @@ class ArchiveReading(Strict):
         """said: damage that was logged."""
         start, end = span(start, end)
         since, until = interval(since, until, self._clock.now_ns)
-        folder = self._listing.locate(recording)
+        folder = self._lister.locate(recording)
         about = folder.describe()
         meanwhile = changes(folder, about.channel)
         needed = segments_for(folder, about.start_position, start, end)
@@ -222,9 +222,9 @@ class ArchiveReading(Strict):
         asked = columns
         if flag(decode, "decode"):
             columns = texts(columns, "columns", "names of columns")
-            from penstock.record.read import decoded
+            from penstock.record.read import typed_columns
 
-            decoded.check(columns, frames)
+            typed_columns.check(columns, frames)
             asked = [*columns, *({"payload"} - set(columns))]
         scanner = self.scan(
             recording,
@@ -238,7 +238,7 @@ class ArchiveReading(Strict):
         )
         if decode:
             batches = list(scanner) or [scanner.empty()]
-            return decoded.table(batches, columns, self._about(recording).codec)
+            return typed_columns.table(batches, columns, self._about(recording).codec)
         batches = list(scanner)
         return pa.Table.from_batches(batches, schema=None if batches else scanner.empty().schema)
 
@@ -335,10 +335,10 @@ class ArchiveReading(Strict):
         callback(progress, "progress")
         limit_of(timeout)
         span = interval(since, until, self._clock.now_ns)
-        found = playing.chosen(self.channels(asked), asked)
-        playing.check_onto(onto, found)
-        ranges = Survey(self, found).plan(since=span[0], until=span[1])
-        one = playing.Playing(self._connector, self._clock, timeout)
+        found = player.chosen(self.channels(asked), asked)
+        player.check_onto(onto, found)
+        ranges = ReadPlanner(self, found).plan(since=span[0], until=span[1])
+        one = player.Player(self._connector, self._clock, timeout)
         return one.run(ranges, onto, speed, span, progress or (lambda what, done, count: None))
 
     @checks_names
@@ -358,7 +358,7 @@ class ArchiveReading(Strict):
             whole(start, "start", 0, FOR_EVER)
 
         def find(number: int) -> tuple[RecordingInfo, RecordingFolder]:
-            return self._listing.find(number), self._files.folder(number)
+            return self._lister.find(number), self._files.folder(number)
 
         said: set[str] = set()
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import PenstockError
-from penstock.record.format import cuts
-from penstock.record.format.cuts import Cut
-from penstock.record.format.extent import Indexed
+from penstock.record.format import truncations
+from penstock.record.format.coverage import Indexed
 from penstock.record.format.folder import BLOCK, ENTRY, GAP, HOLE, SEAL, RecordingFolder, Segment
 from penstock.record.format.intervals import Interval
+from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
 from penstock.util.clock import Clock
 
@@ -67,7 +67,7 @@ class Blocks:
         return found[1:] if len(found) and int(found[0]["position"]) + int(found[0]["length"]) <= low else found
 
 
-class Tracked:
+class IncrementalIndex:
     """One recording, as it was at the last look. stretches: runs of positions without a gap, as (start, blocks); gaps: (start, end, when
     it was noted)."""
 
@@ -76,7 +76,7 @@ class Tracked:
         self.info: RecordingInfo | None = None
         self.damage = ""
         self.said: set[str] = set()  # damage that was logged
-        self.cuts: list[Cut] = []
+        self.cuts: list[Truncation] = []
         self.stretches: list[tuple[int, Blocks]] = []
         self.gaps: list[tuple[int, int, int]] = []
         self.segments: list[Segment] = []
@@ -112,8 +112,8 @@ class Tracked:
     def _state(self) -> State:
         """(when the folder's names changed, bytes of its cuts, the last index: its number, when it changed, its bytes)."""
         if self.folder.opener is not None:  # an object storage: sealed segments only, so that an index never changes
-            return *self.folder.names_and_size(cuts.NAME), NONE
-        changed, cut = self.folder.names_and_size(cuts.NAME)
+            return *self.folder.names_and_size(truncations.NAME), NONE
+        changed, cut = self.folder.names_and_size(truncations.NAME)
         if self._clock.now_ns() - changed < SETTLED_NS:
             self._looks += 1
             changed = -self._looks  # never the same twice
@@ -128,7 +128,7 @@ class Tracked:
     def _whole(self, state: State) -> bool | None:
         """Reads the recording from its beginning."""
         # Before the indexes: a reader that looks too early forgets too much, and reads it again.
-        found, damage = cuts.known(self.folder.path)
+        found, damage = truncations.known(self.folder.path)
         looked = self._read(self.folder)
         if looked is None:
             return None

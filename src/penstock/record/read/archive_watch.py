@@ -17,16 +17,16 @@ import numpy as np
 
 from penstock.record.format import intervals, removed
 from penstock.record.format.archive_folder import ArchiveFolder
-from penstock.record.format.cuts import Cut
 from penstock.record.format.intervals import Interval
 from penstock.record.format.layout import Layout, grains_of
+from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
-from penstock.record.read.listing import Listing, generations
-from penstock.record.read.plan import Lost, Stream, Survey, Surveyed, damage_of, told_by
+from penstock.record.read.incremental_index import IncrementalIndex
+from penstock.record.read.lister import Lister, generations
+from penstock.record.read.needed_segments import first_needed, paths
+from penstock.record.read.plan import Lost, PlannedRecording, ReadPlanner, Stream, assign_losses, damage_of
 from penstock.record.read.ranges import Range
-from penstock.record.read.reading import first_needed, paths
 from penstock.record.read.scan import FOR_EVER, Scanner
-from penstock.record.read.tracked import Tracked
 from penstock.util.clock import Clock
 from penstock.util.durable import own_errors
 from penstock.util.strict import Strict
@@ -40,7 +40,7 @@ LOOK_BACK = 64 << 20  # bytes at the end of what is new in which incomplete mess
 PATIENCE = 8  # a message that does not become complete is looked for at most this share of the time
 
 
-class Watch(Strict):
+class ArchiveWatch(Strict):
     """The content of an archive by stream: a channel and the epoch that its positions belong to. Made by `Archive.watch`. One thread
     at a time.
 
@@ -50,12 +50,12 @@ class Watch(Strict):
     """
 
     def __init__(
-        self, files: ArchiveFolder, listing: Listing, clock: Clock, channels: Collection[str] | None = None
+        self, files: ArchiveFolder, lister: Lister, clock: Clock, channels: Collection[str] | None = None
     ) -> None:
-        self._files, self._listing, self._clock = files, listing, clock
+        self._files, self._lister, self._clock = files, lister, clock
         self._channels = None if channels is None else set(channels)
-        self._tracked: dict[str, Tracked] = {}
-        self._streams: dict[Stream, list[Tracked]] = {}
+        self._tracked: dict[str, IncrementalIndex] = {}
+        self._streams: dict[Stream, list[IncrementalIndex]] = {}
         self._held: Positions = {}
         self._removed: Positions = {}
         self._removed_at = (0, 0, 0)
@@ -73,7 +73,7 @@ class Watch(Strict):
             del self._tracked[name]
             anew = True
         for name, folder in folders.items():
-            one = self._tracked.get(name) or Tracked(folder, self._listing.look, self._clock)
+            one = self._tracked.get(name) or IncrementalIndex(folder, self._lister.look, self._clock)
             known, warned = one.info is not None and not one.damage, one.damage
             found = one.look()
             if found is None:
@@ -92,7 +92,7 @@ class Watch(Strict):
                 self._held[stream] = intervals.union(*(one.intervals() for one in self._streams[stream]))
         return anew or bool(changed)
 
-    def _wanted(self, one: Tracked) -> bool:
+    def _wanted(self, one: IncrementalIndex) -> bool:
         channel = _info(one).channel
         return self._channels is None or not channel or channel in self._channels
 
@@ -115,7 +115,7 @@ class Watch(Strict):
         return sorted((_info(one) for tracked in self._streams.values() for one in tracked), key=lambda info: info.id)
 
     @property
-    def cuts(self) -> list[tuple[RecordingInfo, Cut]]:
+    def cuts(self) -> list[tuple[RecordingInfo, Truncation]]:
         """Where repair or truncate cut recordings back, oldest first."""
         return [(_info(one), cut) for tracked in self._streams.values() for one in tracked for cut in one.cuts]
 
@@ -241,7 +241,7 @@ class Watch(Strict):
                 break
         return intervals.union(found[:last])
 
-    def _complete(self, stream: Stream, one: Tracked, part: Interval) -> list[tuple[Interval, bool]]:
+    def _complete(self, stream: Stream, one: IncrementalIndex, part: Interval) -> list[tuple[Interval, bool]]:
         """A part without the messages in it that are not complete yet: (piece, whether messages begin in it)."""
         (low, high), end = part, _info(one).end_position
         looked, not_before = self._waits.get((stream, low), (-1, 0.0))
@@ -265,9 +265,9 @@ class Watch(Strict):
 
     def _sources(
         self, stream: Stream, wanted: list[Interval], *, in_order: bool = False
-    ) -> list[tuple[Tracked, int, Interval]]:
+    ) -> list[tuple[IncrementalIndex, int, Interval]]:
         """(recording, number of its stretch, part): which recording has which of these positions; each position once."""
-        found: list[tuple[Tracked, int, Interval]] = []
+        found: list[tuple[IncrementalIndex, int, Interval]] = []
         left = wanted
         for one in self._streams.get(stream, []):
             if not left:
@@ -291,20 +291,20 @@ class Watch(Strict):
         of recorders."""
         found: list[Range] = []
         for stream, positions in wanted.items():
-            survey = Survey.of([self._narrowed(one, positions) for one in self._streams.get(stream, [])])
+            survey = ReadPlanner.of([self._narrowed(one, positions) for one in self._streams.get(stream, [])])
             outside = intervals.without([(0, FOR_EVER)], positions)
             keys = {(one.info.channel, one.info.epoch) for one in survey.recordings}
             ranges = survey.ranges(done=dict.fromkeys(keys, outside), range_bytes=range_bytes)
             missed = [gap for gap in survey.lost() if gap.end >= told.get(stream, 0)]
             missed += [gap for gap in removed if (gap.channel, gap.epoch) == stream]
-            found += [replace(one, lost=lost) for one, lost in zip(ranges, told_by(missed, ranges), strict=True)]
+            found += [replace(one, lost=lost) for one, lost in zip(ranges, assign_losses(missed, ranges), strict=True)]
         return found
 
-    def _narrowed(self, one: Tracked, wanted: list[Interval]) -> Surveyed:
+    def _narrowed(self, one: IncrementalIndex, wanted: list[Interval]) -> PlannedRecording:
         """A recording with the blocks only that hold these positions."""
         low, high = (wanted[0][0], wanted[-1][1]) if wanted else (0, 0)
         stretches = [(start, blocks.end, grains_of(blocks.touching(low, high))) for start, blocks in one.stretches]
-        return Surveyed(_info(one), Layout(one.bases, one.lengths, stretches, one.gaps))
+        return PlannedRecording(_info(one), Layout(one.bases, one.lengths, stretches, one.gaps))
 
     def first_since(self, stream: Stream, moment: int) -> int:
         """The position of a stream's first message that was sent at or after a moment; its end if there is none."""
@@ -319,29 +319,29 @@ class Watch(Strict):
         return intervals.end_of(self._held[stream])
 
 
-def _info(one: Tracked) -> RecordingInfo:
+def _info(one: IncrementalIndex) -> RecordingInfo:
     assert one.info is not None
     return one.info
 
 
-def _stream(one: Tracked) -> Stream:
+def _stream(one: IncrementalIndex) -> Stream:
     info = _info(one)
     return info.channel, generations(info.channel, info.epoch, info.codec, one.cuts)[-1][0]
 
 
-def _touching(one: Tracked, low: int, high: int) -> np.ndarray[Any, Any]:
+def _touching(one: IncrementalIndex, low: int, high: int) -> np.ndarray[Any, Any]:
     """Index entries of the blocks with these positions, which are in one stretch."""
     number = bisect.bisect_right(one.stretches, low, key=lambda stretch: stretch[0]) - 1
     return one.stretches[number][1].touching(low, high)
 
 
-def _scanner(one: Tracked, start: int, end: int, columns: list[str], **options: Any) -> Scanner:
+def _scanner(one: IncrementalIndex, start: int, end: int, columns: list[str], **options: Any) -> Scanner:
     segments = paths(one.segments[first_needed(one.segments, start) :])
     about: Any = {**options, "open": one.folder.opener, "said": one.said}
     return Scanner(segments, _info(one).channel, columns, start=start, end=end, **about)
 
 
-def _begun(one: Tracked, low: int, high: int) -> list[int]:
+def _begun(one: IncrementalIndex, low: int, high: int) -> list[int]:
     """Where messages begin, whether they are complete or not."""
     found: list[int] = []
     for batch in _scanner(one, low, high, ["position", "flags"], frames=True):
@@ -350,7 +350,7 @@ def _begun(one: Tracked, low: int, high: int) -> list[int]:
     return found
 
 
-def _looked_from(one: Tracked, low: int, high: int) -> int:
+def _looked_from(one: IncrementalIndex, low: int, high: int) -> int:
     """From where incomplete messages of a part are looked for: no message that goes on behind there began before."""
     back = LOOK_BACK
     while (at := max(low, high - back)) > low and _is_within(one, at, high):
@@ -358,7 +358,7 @@ def _looked_from(one: Tracked, low: int, high: int) -> int:
     return at
 
 
-def _is_within(one: Tracked, low: int, high: int) -> bool:
+def _is_within(one: IncrementalIndex, low: int, high: int) -> bool:
     """Whether a message that began before may go on through all of a part: one does, or no frame begins there."""
     going_on: set[int] = set()
     over: set[int] = (
@@ -372,7 +372,7 @@ def _is_within(one: Tracked, low: int, high: int) -> bool:
     return bool(going_on - over) or not over
 
 
-def _first(one: Tracked, part: Interval, size: int | None, count: int | None) -> Interval:
+def _first(one: IncrementalIndex, part: Interval, size: int | None, count: int | None) -> Interval:
     """The first messages of a part: no more bytes or messages than these, but one message at least."""
     low, high = part
     limit = high if size is None else min(low + size, high)
