@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from evidence.room import WORKERS, Row
+from evidence.report import WORKERS, Row
 from penstock.export.mcap_file import McapFile
 from penstock.export.mcap_import import import_mcap
 from penstock.export.mcap_records import CHUNK, HEAD, MAGIC, MESSAGE, chunk_of, decompressed

@@ -104,9 +104,9 @@ def main() -> int:
     """1 if the planted bug was noticed."""
     bug = PYTHON_BUGS[sys.argv[1]]
     if bug.tests:
-        from evidence import suites
+        from evidence import pytest_suites
 
-        return int(suites.notices(bug.tests, sys.argv[1]))
+        return int(pytest_suites.notices(bug.tests, sys.argv[1]))
     bug.plant()
     sys.path.insert(0, str(ROOT / "tests"))
     from sim import recording

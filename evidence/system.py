@@ -21,7 +21,7 @@ import pyarrow  # noqa: F401  loaded before any attack: a fault while it loads i
 
 import penstock
 from evidence.ptrace import Child, supported
-from evidence.room import WORKERS, Row
+from evidence.report import WORKERS, Row
 
 NETWORK_ERRORS = (errno.EAGAIN, errno.ENOBUFS, errno.EPERM, errno.ENETDOWN)
 ERRORS = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.EIO, errno.EACCES, errno.EINTR)
