@@ -27,7 +27,7 @@ def _archives_keep_a_relative_path() -> None:
 def _a_lock_goes_by_closing_only() -> None:
     from penstock.record.format import folder
 
-    folder._let_go = os.close
+    folder._unlock_and_close = os.close
 
 
 def _repair_writes_every_row() -> None:
@@ -201,7 +201,7 @@ def _verify_trusts_the_segments_that_are_left() -> None:
 def _one_bad_folder_hides_all() -> None:
     from penstock.record.read.lister import Lister
 
-    Lister._look = Lister._info  # type: ignore[method-assign]
+    Lister._read_folder = Lister._info  # type: ignore[method-assign]
 
 
 def _a_purge_goes_file_by_file() -> None:
@@ -229,7 +229,7 @@ def _the_umask_decides() -> None:
 def _an_error_leaves_the_subscription_open() -> None:
     from penstock.record.write.recorder import ThreadRecorder
 
-    ThreadRecorder._let_go = lambda self: None  # type: ignore[method-assign]
+    ThreadRecorder._release_all = lambda self: None  # type: ignore[method-assign]
 
 
 def _following_does_not_look_for_the_recorder() -> None:
@@ -250,7 +250,7 @@ def _a_recorder_believes_that_its_parent_lives() -> None:
 def _a_dead_recorder_is_not_noticed() -> None:
     from penstock.record.write.process import ProcessRecorder
 
-    ProcessRecorder._look = lambda self: None  # type: ignore[method-assign]
+    ProcessRecorder._check_child = lambda self: None  # type: ignore[method-assign]
 
 
 def _part(harm: str, which: str) -> str:

@@ -218,7 +218,7 @@ def test_a_recording_without_a_mark_is_one_of_an_older_recorder(whole):
     assert bodies(whole) == list(range(3000))
 
 
-# ---- strangers ----
+# ---- stray entries ----
 
 
 @pytest.fixture
@@ -281,14 +281,14 @@ def test_a_strange_thing_may_go_while_a_repair_looks_at_it(three, monkeypatch):
     strange = [three.path / "recordings" / name for name in "xyz"]
     for path in strange:
         path.write_bytes(b"x")
-    listed = type(three._files).strangers
+    listed = type(three._files).stray_entries
 
     def goes(folder):
         found = listed(folder)
         strange[0].unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr(type(three._files), "strangers", goes)
+    monkeypatch.setattr(type(three._files), "stray_entries", goes)
     moved = [repair.path.name for repair in three.repair() if repair.path.parent.name == "damaged"]
     assert moved == ["y", "z"]
     assert not any(path.exists() for path in strange)

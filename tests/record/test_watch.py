@@ -18,11 +18,11 @@ class Reader:
         self.watch, self.done, self.rows = archive.watch(), {}, []
 
     def step(self, **limits):
-        self.watch.look()
+        self.watch.refresh()
         fresh = self.watch.fresh(self.done, **limits)
         told = {stream: intervals.end_of(done) for stream, done in self.done.items()}
         found = []
-        for planned in self.watch.plan(fresh, range_bytes=4096, told=told):
+        for planned in self.watch.plan(fresh, range_bytes=4096, reported=told):
             for batch in planned.rows(["position", "payload", "lost"]):
                 rows = zip(*(batch.column(name).to_pylist() for name in ("position", "payload", "lost")), strict=True)
                 found += [(planned.channel, planned.epoch, *row) for row in rows]
@@ -173,14 +173,14 @@ def test_cuts_and_purges_are_seen(archive):
     assert len(reader.step()) == 100
     info = archive.list()[0]
     archive.truncate(info.id, info.start_position + 640)
-    reader.watch.look()
+    reader.watch.refresh()
     assert [cut.position for _, cut in reader.watch.cuts] == [archive.list()[0].end_position]
     with archive.record("log:c", extend=True):
         for number in range(100, 120):
             pub.send(b"%d" % number)
     assert [row[3] for row in reader.step()] == [b"%d" % number for number in range(100, 120)]
     archive.purge(info.id)
-    reader.watch.look()
+    reader.watch.refresh()
     assert not reader.watch.held()
     assert not reader.step()
 

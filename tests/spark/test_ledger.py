@@ -69,7 +69,7 @@ def test_it_says_what_the_indexes_say(archive, rng, monkeypatch):
             recorder.stop()
     info = archive.list()[0]
     assert (info.state, info.messages) == ("closed", by_indexes(folder)["messages"])
-    assert info == next(archive._laid_out(None))[0]
+    assert info == next(archive._layouts(None))[0]
 
 
 def test_gaps_are_in_it(archive, monkeypatch):

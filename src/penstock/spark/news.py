@@ -61,7 +61,7 @@ class NewsReader(DataSourceStreamReader):
         archive = Archive(self.path, create=False)
         if self._watch is None:
             self._watch = archive.watch()
-        self._watch.look()
+        self._watch.refresh()
         cuts = sorted(cut.token for _, cut in self._watch.cuts)
         return {"archive": archive.id, "cuts": cuts, "streams": positions_to_json(self._watch.held())}
 

@@ -150,7 +150,7 @@ class Request:
     def _between(self, archive: Archive) -> list[Range]:
         """The ranges between startingOffsets and endingOffsets."""
         watch = archive.watch(self.channels)
-        watch.look()
+        watch.refresh()
         held, begin = watch.held(), self.begin(watch)
         end = held if self.ending in (None, "latest") else offsets.resolve(self.ending, held, newest(watch))
         wanted = {}
@@ -164,7 +164,7 @@ class Request:
             wanted[stream] = intervals.without(inside, begin.get(stream, []))
         told = {stream: intervals.end_of(done) for stream, done in begin.items()}
         size = self.bytes_of_ranges(sum(map(intervals.total, wanted.values())))
-        ranges = watch.plan(wanted, range_bytes=size, told=told)
+        ranges = watch.plan(wanted, range_bytes=size, reported=told)
         return [one for one in ranges if one.time_max >= self.since and one.time_min <= self.until]
 
 

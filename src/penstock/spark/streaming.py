@@ -197,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in intervals.common(parts, lost.get(stream, []))
             if self.request.on_loss == "mark"
         ]
-        return watch.plan(wanted, range_bytes=size, told=told, removed=removed)
+        return watch.plan(wanted, range_bytes=size, reported=told, removed=removed)
 
     def partition(self, planned: Range, number: int) -> InputPartition:
         """The task that reads a range."""
@@ -207,7 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._watch is None:
             self._opened = self.request.check()
             self._archive, self._watch = self._opened.id, self._opened.watch(self.request.channels)
-        self._watch.look()
+        self._watch.refresh()
         return self._watch
 
     def _offset(self, given: dict[str, Any]) -> Offset:

@@ -98,7 +98,7 @@ def _sum(content: dict[str, Any]) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _checked(raw: bytes) -> str:
+def _parse_description(raw: bytes) -> str:
     """A description's content as JSON. ValueError if the bytes are not exactly those that were written. Cached: descriptions are read often."""
     content = json.loads(raw)
     stated = content.pop("crc32c")
@@ -111,7 +111,7 @@ def _checked(raw: bytes) -> str:
 def description_of(raw: bytes, path: Path) -> Description:
     """The description in these bytes. `Corrupt` if they are not those that were written."""
     try:
-        return Description(**json.loads(_checked(raw)))
+        return Description(**json.loads(_parse_description(raw)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"{path} is damaged: {error}") from error
 
@@ -120,7 +120,7 @@ _held: set[int] = set()
 LOCK_TRIES, LOCK_NAP_SECONDS = 20, 0.005
 
 
-def _let_go_in_child() -> None:
+def _close_locks_in_child() -> None:
     """A forked child must not keep a dead parent's locks."""
     for fd in _held:
         with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ def _let_go_in_child() -> None:
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
 class RecordingFolder:
@@ -346,7 +346,7 @@ class RecordingFolder:
             if not self.path.exists() or not os.path.samestat(os.stat(self.path), held):
                 raise NotFound(f"{self.path} was removed meanwhile")
         except BaseException:
-            _let_go(fd)
+            _unlock_and_close(fd)
             raise
         _held.add(fd)
         return fd
@@ -356,7 +356,7 @@ class RecordingFolder:
         """Gives a lock back, by the descriptor that `lock` returned."""
         if fd in _held:
             _held.remove(fd)
-            _let_go(fd)
+            _unlock_and_close(fd)
 
     @property
     def opener(self) -> Callable[[str], Any] | None:
@@ -378,11 +378,11 @@ class RecordingFolder:
         except BlockingIOError:
             return True
         finally:
-            _let_go(fd)
+            _unlock_and_close(fd)
         return False
 
 
-def _let_go(fd: int) -> None:
+def _unlock_and_close(fd: int) -> None:
     """Gives back a lock and closes its descriptor. Closing alone is not enough: a child forked meanwhile may hold the descriptor too."""
     with contextlib.suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)

@@ -29,7 +29,7 @@ from penstock.util.extras import explain_missing
 from penstock.util.storage import Place, is_remote, reaching, where
 
 AT_ONCE = 32  # requests for indexes
-SETTLED_NS = (
+STABLE_NS = (
     60_000_000_000  # an object older than this, by the storage's clock: a later one of its name has another time
 )
 
@@ -103,11 +103,11 @@ class ObjectReader:
 
     def __init__(self, uri: str) -> None:
         self._uri, place = uri, where(uri)
-        with self._named(), reaching():
+        with self._naming_errors(), reaching():
             self._file = place.fs.open_input_file(place.path)
 
-    def _named(self) -> Any:
-        return _Named(self._uri)
+    def _naming_errors(self) -> Any:
+        return _NamingErrors(self._uri)
 
     def size(self) -> int:
         """How many bytes there are."""
@@ -115,7 +115,7 @@ class ObjectReader:
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Up to so many bytes."""
-        with self._named(), reaching():
+        with self._naming_errors(), reaching():
             return bytes(self._file.read_at(length, offset))
 
 
@@ -134,7 +134,7 @@ class BytesReader:
         return self._raw[offset : offset + length]
 
 
-class _Named:
+class _NamingErrors:
     """Errors about an object that is not there name it."""
 
     def __init__(self, uri: str) -> None:
@@ -176,7 +176,7 @@ class RemoteFolder(RecordingFolder):
         entries, now = cast(RemotePath, self.path).entries(), SystemClock().now_ns()
         found = {one.base_name[:-4]: one for one in entries if one.is_file and one.base_name.endswith(".idx")}
         self._states = {
-            stem: (one.size, one.mtime_ns, now if now - one.mtime_ns < SETTLED_NS else 0) for stem, one in found.items()
+            stem: (one.size, one.mtime_ns, now if now - one.mtime_ns < STABLE_NS else 0) for stem, one in found.items()
         }
         self._sizes = {one.base_name: one.size for one in entries if one.is_file and one.base_name.endswith(".seg")}
         stems = sorted(found)
@@ -189,7 +189,7 @@ class RemoteFolder(RecordingFolder):
             at = next((n for n, one in enumerate(self._order) if one.base == segment.base), None)
             ahead = [segment] if at is None else self._order[at : at + AT_ONCE]
             with ThreadPoolExecutor(len(ahead)) as pool:
-                raws = list(pool.map(lambda one: _fetched(one.index), ahead))
+                raws = list(pool.map(lambda one: _fetch(one.index), ahead))
             self._indexes = {one.stem: raw for one, raw in zip(ahead, raws, strict=True)}
         reader = BytesReader(self._indexes.pop(segment.stem))
         about = _native.read_index(str(segment.index), lambda _: reader, self.number)
@@ -240,7 +240,7 @@ class RemoteFolder(RecordingFolder):
         raise Unsupported(f"{self.path} is on an object storage, where recordings can only be read")
 
 
-def _fetched(path: Any) -> bytes:
+def _fetch(path: Any) -> bytes:
     try:
         return cast(bytes, path.read_bytes())
     except FileNotFoundError as error:

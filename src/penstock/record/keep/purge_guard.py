@@ -79,7 +79,7 @@ def note_cut(folder: RecordingFolder, position: int) -> None:
     truncations.note(folder.path, position)
 
 
-def teller(folder: RecordingFolder) -> Callable[[str], None]:
+def removal_noter(folder: RecordingFolder) -> Callable[[str], None]:
     """Looks now, while the recording is there, which positions it has. The function notes durably that they are gone."""
     try:
         about, parts = folder.describe(), parts_of(folder)

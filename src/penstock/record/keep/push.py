@@ -102,7 +102,7 @@ class _Push:
             self._segment(segment, names)
         if state.segments or state.complete:
             self._mark(SyncMarker(state.end, closed=state.complete))
-            self._put(DESCRIPTION, (self.folder.path / DESCRIPTION).read_bytes())
+            self._upload(DESCRIPTION, (self.folder.path / DESCRIPTION).read_bytes())
         self.done = dataclasses.replace(self.done, waiting=state.waiting)
 
     def _state(self, start: int) -> _State:
@@ -152,7 +152,7 @@ class _Push:
                 f"recording {self.done.recording} was cut back after it was pushed: {self.there} has {len(stale)} objects that "
                 "differ from it. Push with replace (--replace) to delete them"
             )
-        self._put(
+        self._upload(
             truncations.NAME, (self.folder.path / truncations.NAME).read_bytes()
         )  # first: a reader forgets too much
         if stale:
@@ -186,7 +186,7 @@ class _Push:
             if wrong := self._differs(segment):
                 raise SystemFailure(0, f"{self.there / data.name} is not what was put there: {wrong}. Push again")
         raw = index.read_bytes()
-        self._put(index.name, raw)
+        self._upload(index.name, raw)
         if (self.there / index.name).read_bytes() != raw:
             raise SystemFailure(0, f"{self.there / index.name} is not what was put there. Push again")
         self.done = dataclasses.replace(
@@ -215,9 +215,9 @@ class _Push:
 
     def _mark(self, mark: SyncMarker) -> None:
         raw = mark.encode(self.folder.number)
-        self._put(sync_marker.NAME, raw)
+        self._upload(sync_marker.NAME, raw)
 
-    def _put(self, name: str, raw: bytes) -> None:
+    def _upload(self, name: str, raw: bytes) -> None:
         """Writes a small object, unless it is there."""
         try:
             if (self.there / name).read_bytes() == raw:

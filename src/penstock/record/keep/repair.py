@@ -68,7 +68,7 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
             folder.unlock(lock)
     if recording is None:
         done += [Repair(path, "removed: its recorder or its purge died half way") for path in archive.sweep()]
-        for path in archive.strangers():
+        for path in archive.stray_entries():
             try:
                 done.append(_move_aside(archive, path, "it is no recording"))
             except FileNotFoundError:

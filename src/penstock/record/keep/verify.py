@@ -41,7 +41,7 @@ def verify(archive: ArchiveFolder, recording: int | None) -> list[Damage]:
     for folder in folders:
         found += verify_folder(folder)
     if recording is None:
-        found += [Damage(path, 0, 0, "it is no recording's folder") for path in archive.strangers()]
+        found += [Damage(path, 0, 0, "it is no recording's folder") for path in archive.stray_entries()]
     if recording is None:
         found += [Damage(path, 0, 0, what) for path, what in purge_guard.wrong(archive)]
     in_catalog, rows = _rows(archive)

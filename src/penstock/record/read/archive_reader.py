@@ -102,7 +102,7 @@ class ArchiveReader(Strict):
     def channels(self, patterns: str | Sequence[str] = "*") -> set[str]:
         """The channels that there are recordings of, and that one of the patterns stands for. `NotFound` for a pattern without any."""
         there = {info.channel for info in self._lister.all() if info.channel}
-        asked = _asked(patterns)
+        asked = _check_patterns(patterns)
         for pattern in asked:
             if pattern != "*" and not any(matches(pattern, channel) for channel in there):
                 raise NotFound(
@@ -122,9 +122,9 @@ class ArchiveReader(Strict):
         wanted = None if channels is None else texts(channels, "channels", "channels")
         return ArchiveWatch(self._files, self._lister, self._clock, wanted)
 
-    def _laid_out(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
+    def _layouts(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
         """The recordings of some channels, with where each one's blocks are, for planning. A second call reads only what was added."""
-        return self._lister.laid_out(channels)
+        return self._lister.layouts(channels)
 
     @own_errors
     def find(self, recording: int | str) -> RecordingInfo:
@@ -171,9 +171,9 @@ class ArchiveReader(Strict):
         until: Moment = TIME_MAX,
         batch_rows: int = 4096,
         frames: bool = False,
-        said: set[str] | None = None,
+        logged: set[str] | None = None,
     ) -> Scanner:
-        """said: damage that was logged."""
+        """logged: damage that was logged."""
         start, end = span(start, end)
         since, until = interval(since, until, self._clock.now_ns)
         folder = self._lister.locate(recording)
@@ -193,7 +193,7 @@ class ArchiveReader(Strict):
             open=folder.opener,
             recording=folder.number,
             meanwhile=meanwhile,
-            said=said,
+            logged=logged,
             **needed.options(),
         )
 
@@ -331,7 +331,7 @@ class ArchiveReader(Strict):
         """
         if speed is not None:
             more_than_zero(speed, "speed")
-        asked = _asked(channels)
+        asked = _check_patterns(channels)
         callback(progress, "progress")
         limit_of(timeout)
         span = interval(since, until, self._clock.now_ns)
@@ -360,16 +360,16 @@ class ArchiveReader(Strict):
         def find(number: int) -> tuple[RecordingInfo, RecordingFolder]:
             return self._lister.find(number), self._files.folder(number)
 
-        said: set[str] = set()
+        logged: set[str] = set()
 
         def scan(number: int, position: int) -> Scanner:
-            return self._scan(number, COLUMNS_REPLAYED, position, said=said)
+            return self._scan(number, COLUMNS_REPLAYED, position, logged=logged)
 
         how = (scan, self._connector, self._clock, find, info.id, start, limit_of(timeout, info.channel))
         return replaying.PassingOver(follow(*how))
 
 
-def _asked(channels: str | Sequence[str]) -> builtins.list[str]:
+def _check_patterns(channels: str | Sequence[str]) -> builtins.list[str]:
     """Channels and patterns, as one text or several."""
     asked = [channels] if isinstance(channels, str) else texts(channels, "channels", "channels and patterns")
     if not asked:

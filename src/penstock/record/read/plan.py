@@ -44,14 +44,14 @@ class Lost:
     noted_ns: int
 
 
-class Listed(Protocol):
+class RecordingSource(Protocol):
     """An archive, as far as planning needs one."""
 
     def folders(self) -> list[RecordingFolder]:
         """Its recordings' folders."""
         ...
 
-    def _laid_out(self, channels: Collection[str] | None) -> Iterable[tuple[RecordingInfo, Layout]]:
+    def _layouts(self, channels: Collection[str] | None) -> Iterable[tuple[RecordingInfo, Layout]]:
         """Its recordings, oldest first, and where the blocks of each are. channels: only of these, if they are known."""
         ...
 
@@ -87,7 +87,7 @@ class ReadPlanner:
     channels: only these. left_out: called with a text for each damaged recording: what is damaged in it is no part of the plan.
     """
 
-    archive: Listed
+    archive: RecordingSource
     channels: set[str] | None = None
     left_out: Callable[[str], None] = log.warning
     recordings: list[PlannedRecording] = field(default_factory=list, init=False)
@@ -98,7 +98,7 @@ class ReadPlanner:
     def __post_init__(self) -> None:
         # Before the indexes: a reader that looks too early forgets too much, and reads it again.
         noted = {folder.path: truncations.known(folder.path) for folder in self.archive.folders()}
-        for info, layout in self.archive._laid_out(self.channels):
+        for info, layout in self.archive._layouts(self.channels):
             if self.channels is not None and info.channel and info.channel not in self.channels:
                 continue  # a damaged one, by the catalog
             found, wrong = noted.get(info.path, ([], ""))
@@ -261,7 +261,7 @@ class ReadPlanner:
 
 
 def plan(
-    archive: Listed,
+    archive: RecordingSource,
     *,
     channels: set[str] | None = None,
     since: int | None = None,

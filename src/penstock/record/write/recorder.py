@@ -78,21 +78,21 @@ class ThreadRecorder(Recorder):
                         writer.sync()
                     self._note()
                     next_sync = now + self._interval
-            self._drain()
-            self._finish()
+            self._record_rest()
+            self._seal_all()
         except BaseException as error:  # any error: no caller would see it
-            self._error = _own(error)
-            self._let_go()
+            self._error = _as_own_error(error)
+            self._release_all()
             log.error("the recorder stopped: %s", error, exc_info=error)
 
     def _note(self) -> None:
         self._notes.put({writer.description.id: writer.row for writer in self._writers})
 
     @property
-    def _all(self) -> list[RecordingWriter | PendingWriter]:
+    def _all_writers(self) -> list[RecordingWriter | PendingWriter]:
         return [*self._writers, *self._waiting]
 
-    def _begin(self) -> None:
+    def _begin_new(self) -> None:
         """Begins the recordings of channels that came, and of those that have had their first publication by now."""
         came = self._new_writers()
         self._waiting += [one for one in came if isinstance(one, PendingWriter)]
@@ -104,7 +104,7 @@ class ThreadRecorder(Recorder):
                 if not waiting.lasting:
                     self._waiting.remove(waiting)
 
-    def _finish(self) -> None:
+    def _seal_all(self) -> None:
         """Seals every recording. The catalog is written first, so that a recording that says it is listed has its row."""
         for waiting in self._waiting:
             waiting.release()
@@ -115,9 +115,9 @@ class ThreadRecorder(Recorder):
         for writer in self._writers:
             writer.seal(listed=listed)
 
-    def _let_go(self) -> None:
+    def _release_all(self) -> None:
         """Closes every subscription and gives back every lock, even after errors."""
-        for writer in self._all:
+        for writer in self._all_writers:
             try:
                 writer.release()
             except BaseException as error:
@@ -126,7 +126,7 @@ class ThreadRecorder(Recorder):
 
     def cycle(self) -> None:
         """One turn over all channels, and a rest if there was little to do."""
-        self._begin()
+        self._begin_new()
         if self._retention is not None:
             self._writers = self._retention(self._writers)
         moved = sum(writer.turn() for writer in self._writers)
@@ -135,12 +135,12 @@ class ThreadRecorder(Recorder):
         if moved > 0:
             _native.wait_any_frames([], NAP_SECONDS, self._stop)  # let a block gather: fewer, larger index entries
             return
-        waits = [one.subscription for one in self._all if isinstance(one.subscription, _native.StreamHandle)]
+        waits = [one.subscription for one in self._all_writers if isinstance(one.subscription, _native.StreamHandle)]
         _native.wait_any_frames(waits, IDLE_SECONDS, self._stop)
 
-    def _drain(self) -> None:
+    def _record_rest(self) -> None:
         """Records all messages that were published before `stop`."""
-        self._begin()
+        self._begin_new()
         for writer in self._writers:
             writer.drain()
 
@@ -170,7 +170,7 @@ class ThreadRecorder(Recorder):
         return {row.channel: row.recording for row in self.progress()}
 
 
-def _own(error: BaseException) -> BaseException:
+def _as_own_error(error: BaseException) -> BaseException:
     """A system call's error as this library's; any other as it is."""
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
         return system_failure(error)

@@ -24,7 +24,7 @@ from penstock.util.durable import own_errors
 log = logging.getLogger("penstock")
 
 PARTS = 8  # recordings that the limits divide a channel's messages into, about
-LOOK_SECONDS = 10.0
+CHECK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def purge(files: ArchiveFolder, number: int, *, force: bool) -> None:
     try:
         if not force:
             purge_guard.check_read(files.path, folder)
-        files.purge(folder, purge_guard.teller(folder))
+        files.purge(folder, purge_guard.removal_noter(folder))
     finally:
         folder.unlock(lock)
 
@@ -107,16 +107,16 @@ class Retention:
     def __call__(self, running: list[RecordingWriter]) -> list[RecordingWriter]:
         """The writers that go on: those of recordings that are long or old enough are followed by others."""
         self._channels.update(writer.description.channel for writer in running)
-        found = [self._followed(writer) for writer in running]
+        found = [self._rotate(writer) for writer in running]
         if self._limits.bytes is not None:
             for writer in found:
-                writer.most = self._limits.bytes // PARTS // len(found)
+                writer.bytes_max = self._limits.bytes // PARTS // len(found)
         if found != running or self._clock.monotonic() >= self._next:
-            self._next = self._clock.monotonic() + LOOK_SECONDS
+            self._next = self._clock.monotonic() + CHECK_SECONDS
             self._expire()
         return found
 
-    def _followed(self, writer: RecordingWriter) -> RecordingWriter:
+    def _rotate(self, writer: RecordingWriter) -> RecordingWriter:
         if not self._is_due(writer):
             return writer
         writer.sync()
@@ -129,7 +129,10 @@ class Retention:
     def _is_due(self, writer: RecordingWriter) -> bool:
         if writer.segment.messages == writer.messages_before:
             return False
-        if writer.most is not None and writer.segment.position - writer.description.start_position >= writer.most:
+        if (
+            writer.bytes_max is not None
+            and writer.segment.position - writer.description.start_position >= writer.bytes_max
+        ):
             return True
         limit = self._limits.age_ns
         return limit is not None and self._clock.now_ns() - writer.description.created_ns >= limit / PARTS

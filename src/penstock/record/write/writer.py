@@ -45,7 +45,7 @@ class RecordingWriter:
         self.folder, self.description, self.subscription = folder, description, subscription
         self.segment_length = segment_length
         self.synced, self.messages_before = base, messages
-        self.most: int | None = None  # bytes, after which another recording follows
+        self.bytes_max: int | None = None  # bytes, after which another recording follows
         self.moved = 0
         self.lost = 0
         self.unsynced = False
@@ -56,7 +56,7 @@ class RecordingWriter:
             self._write_mark(SyncMarker(base))  # it was closed at most up to here; now it is open again
             self.segment = self._new_segment(base, messages)
         except BaseException:
-            self._give_back()
+            self._release()
             raise
 
     def _new_segment(self, base: int, messages: int) -> _native.RecordingSegment:
@@ -91,8 +91,8 @@ class RecordingWriter:
     def turn(self) -> int:
         """Records the messages that are there, up to a bound. Returns how many bytes."""
         room = self.segment_length - self.segment.length
-        if self.most is not None:
-            room = min(room, self.description.start_position + self.most - self.segment.position)
+        if self.bytes_max is not None:
+            room = min(room, self.description.start_position + self.bytes_max - self.segment.position)
         try:
             moved = self.segment.record(self.subscription, min(TURN_BYTES, max(room, 1)))
         except (TooSlow, Invalid) as error:
@@ -127,7 +127,7 @@ class RecordingWriter:
 
     def drain(self) -> None:
         """Records the messages that were published before this call."""
-        self.most = None
+        self.bytes_max = None
         target = self.subscription.position + self.subscription.lag  # a gap may lie before it
         while self.segment.position < target and self.turn() > 0:
             pass
@@ -175,9 +175,9 @@ class RecordingWriter:
         if self._ended is None:
             self._ended = self.progress
             del self.segment  # and with it its descriptors
-        self._give_back()
+        self._release()
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         try:
             if not self._is_handed_over:
                 self.subscription.close()
