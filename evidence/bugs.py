@@ -1,4 +1,4 @@
-"""Planted bugs: faults that somebody could make, each in a copy of the headers that it changes. The suites must find all.
+"""Planted bugs: plausible faults, each in a copy of the headers that it changes. The suites must find all.
 
 Programs see a bug's headers before the others. Bugs in Python are planted by replacing functions.
 """

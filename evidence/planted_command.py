@@ -26,9 +26,9 @@ def _text_is_read_as_markup() -> None:
 
 
 def _an_uncaught_value_error() -> None:
-    from penstock.cli import given
+    from penstock.cli import arguments
 
-    given.start = lambda text: text if text in ("newest", "earliest") else int(text)
+    arguments.start = lambda text: text if text in ("newest", "earliest") else int(text)
 
 
 def _nan_in_json() -> None:

@@ -90,7 +90,7 @@ def check(before: Before, archive: penstock.Archive, number: int, hurt: list[Int
 def gaps(archive: penstock.Archive, number: int) -> list[Interval]:
     """The gaps that the indexes of a recording tell."""
     said: list[str] = []
-    survey = ReadPlanner(archive, left_out=said.append)
+    survey = ReadPlanner(archive, on_skip=said.append)
     return [(low, high) for one in survey.recordings if one.info.id == number for low, high, _ in one.layout.gaps]
 
 

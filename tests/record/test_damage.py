@@ -97,7 +97,7 @@ def test_tables_and_exports_have_all_that_is_sound(made, before, tmp_path, size)
     missing = check(before, made, 1, hurt)
     assert missing
     said = []
-    done = export(made.path, tmp_path / "out", left_out=said.append, range_bytes=size, processes=1)
+    done = export(made.path, tmp_path / "out", on_skip=said.append, range_bytes=size, processes=1)
     assert done.rows == len(before.messages[1]) + len(before.messages[2]) - missing
     assert len(said) == 1
     assert folder.segments()[2].data.name in said[0]
@@ -121,7 +121,7 @@ def test_merged_and_played_recordings_name_what_is_damaged(made, before, caplog)
     folder = made._files.folder(1)
     flip(folder.segments()[2].data, 50)
     said = []
-    found = list(merged(plan(made), left_out=said.append))
+    found = list(merged(plan(made), on_skip=said.append))
     missing = check(before, made, 1)
     assert len(found) == len(before.messages[1]) + len(before.messages[2]) - missing
     assert len(said) == 1

@@ -229,7 +229,7 @@ def test_a_reader_that_follows_sees_what_is_pushed_later(archive, bucket, monkey
     assert watch.refresh()
     fresh = watch.fresh(done)
     assert {channel for channel, _ in fresh} == {"log:a", "log:b"}
-    rows = sum(len(b) for one in watch.plan(fresh, range_bytes=1 << 20, told={}) for b in one.scan(["position"]))
+    rows = sum(len(b) for one in watch.plan(fresh, range_bytes=1 << 20, reported={}) for b in one.scan(["position"]))
     assert rows == 60
     assert len([path for path in read[known:] if "/00000001/" in path]) == 0, (
         "indexes that were read are not read again"
@@ -249,7 +249,7 @@ def test_a_reader_that_follows_sees_what_is_pushed_later(archive, bucket, monkey
             fresh = watch.fresh(done)
             found = [
                 p
-                for one in watch.plan(fresh, range_bytes=1 << 20, told={})
+                for one in watch.plan(fresh, range_bytes=1 << 20, reported={})
                 for b in one.scan(["position"])
                 for p in b["position"].to_pylist()
             ]
@@ -287,7 +287,7 @@ def test_a_reader_that_follows_reads_what_was_cut_back_again(archive, bucket):
 PUSH = """
 import os, signal, sys
 import penstock
-from penstock.record import push
+from penstock.record.keep import push
 left = int(sys.argv[3])
 def counted(name):
     made = getattr(push._Push, name)
@@ -364,7 +364,7 @@ def test_damage_there_is_found_by_readers_and_by_verify(archive, bucket, caplog)
     assert "byte 1000 alone explains it" in said
     assert f"{high - low} bytes from position {low} on are left out" in said
     segment.data.place.fs.delete_file(segment.data.place.path)
-    with pytest.raises(penstock.SystemFailure, match="there is no such object"):  # it can be pushed again
+    with pytest.raises(penstock.SystemFailure, match="the object does not exist"):  # it can be pushed again
         there.read("log:a")
     assert "the segment is missing" in there.verify()[0].what
     segment.data.place.fs.delete_file(segment.index.place.path)
@@ -389,7 +389,7 @@ def test_another_archive_is_refused_and_a_place_is_checked(archive, bucket, tmp_
         ("s3://key:secret@bucket/x", "credentials"),
         ("s3://bucket/x?region=y", "options"),
         ("s3://", "bucket"),
-        (str(tmp_path), "no object storage"),
+        (str(tmp_path), "not an object storage"),
         ("ftp://a/b", "URI of ftp"),
     ):
         with pytest.raises(Invalid, match=what) as caught:

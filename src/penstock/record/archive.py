@@ -78,7 +78,7 @@ class Archive(ArchiveReader):
         max_bytes: int | str | None = None,
         max_age: float | str | datetime.timedelta | None = None,
     ) -> Recorder:
-        """Records channels from `start` on until the recorder is stopped, in a thread or in a process of its own.
+        """Records channels from `start` on until the recorder is stopped, in a thread or in a child process.
 
         channels: URIs, and patterns as ``robot/*``, ``log:*`` or ``*``, which also take channels that appear later, each from its first
         message if its kind keeps messages.
@@ -200,7 +200,7 @@ class Archive(ArchiveReader):
         flag(replace, "replace")
         place = where(target, "the target")
         if place.is_local:
-            raise Invalid(f"{target} is no object storage: name one such as s3://BUCKET/FOLDER")
+            raise Invalid(f"{target} is not an object storage: name one such as s3://BUCKET/FOLDER")
         self._files.identity()
         pushing.identify((self.path / IDENTITY).read_bytes(), place)
         folders = self.folders() if recording is None else [self._lister.locate(recording)]
@@ -266,7 +266,7 @@ class Archive(ArchiveReader):
         max_age: float | str | datetime.timedelta | None = None,
         force: bool = False,
     ) -> Expired:
-        """Deletes the oldest recordings of some channels until they hold at most so many bytes together, and those whose newest message is
+        """Deletes the oldest recordings of some channels until they hold at most `max_bytes` bytes together, and those whose newest message is
         older than `max_age`.
 
         channels: URIs and patterns. max_bytes: a number, or a text as "20GB". max_age: seconds, a timedelta, or a text as "7d". A recording

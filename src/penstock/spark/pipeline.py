@@ -117,7 +117,7 @@ class Pipeline:
         """One pass. `left_out` lists what is not in the tables."""
         begun, options = time.monotonic(), self.options
         self.damaged = []
-        survey = ReadPlanner(self.archive, left_out=self.damaged.append)
+        survey = ReadPlanner(self.archive, on_skip=self.damaged.append)
         removed = 0
         books, self._books = self._books, None  # after an error they say what is not there
         if books is None or books.left_out():

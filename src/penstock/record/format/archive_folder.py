@@ -132,7 +132,7 @@ class ArchiveFolder:
         return [RecordingFolder(self.recordings / name) for name, of in known.items() if of == channel]
 
     def stray_entries(self) -> list[Path]:
-        """Entries beside the recordings that are no recording: their name is no number, or they are no folder."""
+        """Stray entries: names that are not numbers, or files."""
         with os.scandir(self.recordings) as entries:
             return sorted(
                 self.recordings / e.name
@@ -208,7 +208,7 @@ class ArchiveFolder:
         self.catalog.note({int(name): None}, wait=PATIENCE_SECONDS)
 
     def explains(self, number: int) -> bool:
-        """Whether a missing recording is no damage: it exists by now, or it is being purged."""
+        """Whether a missing recording is not damage: it exists by now, or it is being purged."""
         folder = self.folder(number).path
         return folder.is_dir() or any(self.recordings.glob(f".{folder.name}.purged.*"))
 

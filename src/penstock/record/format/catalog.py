@@ -137,7 +137,7 @@ class Catalog:
         def change(db: sqlite3.Connection) -> None:
             db.execute("BEGIN IMMEDIATE")
             now = _all_rows(db)
-            there = self._from_folders()  # a purge renames the folder first, and comes for its row after this change
+            there = self._from_folders()  # a purge renames the folder first, and removes its row after this change
             for number in before.keys() | wanted.keys():
                 if now.get(number) == before.get(number) != wanted.get(number):
                     _put(db, number, wanted.get(number) if number in there else None)
@@ -235,7 +235,7 @@ def _own_errors(path: Path) -> Iterator[None]:
 
 
 class Notes:
-    """Writes rows into a catalog from a thread of its own, so that a recorder never waits for SQLite or for another process's lock.
+    """Writes rows into a catalog in a separate thread, so that a recorder never waits for SQLite or for another process's lock.
 
     Newer rows replace older ones that were not written yet. A failed write is logged once and tried again.
     """

@@ -221,7 +221,7 @@ class RecordingFolder:
         ]
 
     def odd_indexes(self) -> list[Path]:
-        """Entries with an index's suffix that are no index: they are no file, or their name is no position."""
+        """Entries with an index's suffix that are not indexes: folders, or names that are not positions."""
         return sorted(path for path in self.path.glob("*.idx") if not is_number(path.stem, 20) or not path.is_file())
 
     def sweep(self) -> None:
@@ -261,7 +261,7 @@ class RecordingFolder:
             return changed, -1
 
     def note_following(self, number: int) -> None:
-        """Notes the recording in which this one's recorder goes on."""
+        """Notes the recording in which this one's recorder continues."""
         write_atomically(self.path / FOLLOWING, self._following(number), private=True)
 
     def following(self) -> int | None:
@@ -281,7 +281,7 @@ class RecordingFolder:
         return f"{number} {_native.crc32c(f'{self.number} {number}'.encode()):08x}\n"
 
     def aside(self) -> Path:
-        """The folder for what is no part of the recording. A file of that name goes into it."""
+        """The folder for files that are not part of the recording. A file of that name goes into it."""
         folder = self.path / "damaged"
         if os.path.lexists(folder) and not folder.is_dir():
             stray = self.path / free_name(self.path, folder.name)

@@ -114,7 +114,7 @@ class ObjectReader:
         return int(self._file.size())
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Up to so many bytes."""
+        """Up to `length` bytes."""
         with self._naming_errors(), reaching():
             return bytes(self._file.read_at(length, offset))
 
@@ -130,7 +130,7 @@ class BytesReader:
         return len(self._raw)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Up to so many bytes."""
+        """Up to `length` bytes."""
         return self._raw[offset : offset + length]
 
 
@@ -145,7 +145,7 @@ class _NamingErrors:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if isinstance(error, FileNotFoundError) and not isinstance(error, SystemFailure):
-            raise SystemFailure(errno.ENOENT, f"{self._uri}: there is no such object") from None
+            raise SystemFailure(errno.ENOENT, f"{self._uri}: the object does not exist") from None
 
 
 class RemoteFolder(RecordingFolder):
@@ -196,7 +196,7 @@ class RemoteFolder(RecordingFolder):
         return np.frombuffer(about["entries"], dtype=ENTRY), about
 
     def names_and_size(self, name: str) -> tuple[int, int]:
-        """(a number that changes when an object comes, goes or is another, an object's bytes or -1)."""
+        """(a number that changes when an object is added, removed or replaced; an object's bytes or -1)."""
         found = {
             one.base_name: (one.size, one.mtime_ns) for one in cast(RemotePath, self.path).entries() if one.is_file
         }
@@ -244,7 +244,7 @@ def _fetch(path: Any) -> bytes:
     try:
         return cast(bytes, path.read_bytes())
     except FileNotFoundError as error:
-        raise SystemFailure(errno.ENOENT, f"{path}: there is no such object") from error
+        raise SystemFailure(errno.ENOENT, f"{path}: the object does not exist") from error
 
 
 class _NoCatalog(Catalog):

@@ -1,8 +1,8 @@
 """Push: copies an archive's sealed segments onto an object storage, where they can be read. Knows the folders' files; deletes nothing
-unless it is told to.
+unless `replace` is given.
 
 A segment's data go first and are read back against the index, then the index, then the mark; the description of a new recording comes
-last. So a reader sees only what is whole, and a push that was killed goes on where it was.
+last. So a reader sees only what is whole, and a push that was killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class _Push:
             DESCRIPTION in names
             and (self.there / DESCRIPTION).read_bytes() != (self.folder.path / DESCRIPTION).read_bytes()
         ):
-            raise Invalid(f"{self.there} is another recording: push this archive to a prefix of its own")
+            raise Invalid(f"{self.there} is another recording: push this archive to another prefix")
 
     def _follow_cuts(self, names: dict[str, int | None], noted: list[truncations.Truncation], state: _State) -> None:
         """Where the recording was cut back since the last push, objects there are stale: they are removed if that was asked for."""

@@ -52,7 +52,7 @@ class Repair:
 
 
 def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
-    """See `Archive.repair`. One recording that cannot be repaired (a full disk) does not stop the others: its error comes last."""
+    """See `Archive.repair`. One recording that cannot be repaired (a full disk) does not stop the others: its error is raised last."""
     done: list[Repair] = []
     failed: PenstockError | OSError | None = None
     for folder in [f for f in archive.folders() if recording in (None, int(f.path.name))]:
@@ -70,7 +70,7 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
         done += [Repair(path, "removed: its recorder or its purge died half way") for path in archive.sweep()]
         for path in archive.stray_entries():
             try:
-                done.append(_move_aside(archive, path, "it is no recording"))
+                done.append(_move_aside(archive, path, "it is not a recording"))
             except FileNotFoundError:
                 continue  # its owner took it away meanwhile
             except (PenstockError, OSError) as error:
@@ -98,7 +98,7 @@ def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repai
     done = _repair_description(folder)
     folder.sweep()
     done += [Repair(path, what) for path, what in restore.bring_back(folder, about.start_position)]
-    done += [_set_aside(folder, path, "it is no segment's index") for path in folder.odd_indexes()]
+    done += [_set_aside(folder, path, "it is not a segment's index") for path in folder.odd_indexes()]
     try:
         truncations.read(folder.path)
     except Corrupt:
@@ -112,7 +112,7 @@ def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repai
     done += mended
     done += [_set_aside(folder, path, "a segment without an index") for path in folder.data_without_index()]
     if seal_last(folder):
-        done.append(Repair(folder.segments()[-1].index, "sealed: its recorder did not come to it"))
+        done.append(Repair(folder.segments()[-1].index, "sealed: its recorder did not seal it"))
     done += _repair_mark(folder, about, end)
     done += _repair_following(archive, folder, about, end)
     if segment_totals.find_error(folder, about.start_position):
@@ -137,7 +137,7 @@ def _repair_misplaced(archive: ArchiveFolder, folder: RecordingFolder, right: Re
 
 def _make_way(archive: ArchiveFolder, folder: RecordingFolder) -> tuple[RecordingFolder | None, int]:
     """Gives a folder that holds another recording than its number says the next free number, from which it comes to its own; its lock. A
-    later repair goes on if this process is killed."""
+    later repair continues if this process is killed."""
     try:
         folder.describe()
     except Misplaced:
@@ -229,7 +229,7 @@ def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], in
             continue
         if not segment.data.is_file():
             if os.path.lexists(segment.data):
-                done.append(_set_aside(folder, segment.data, "it is no file"))
+                done.append(_set_aside(folder, segment.data, "it is not a file"))
             os.close(open_private(segment.data, os.O_RDWR))
         if segment.base > end:
             end = miss(segment.base)

@@ -106,7 +106,7 @@ def _join_end(folder: RecordingFolder, found: re.Match[str], path: Path, pieces:
 
 
 def forget_pieces(folder: RecordingFolder, end: int) -> None:
-    """Deletes what repairs moved into `damaged` from behind a position: it does not come back after a truncation."""
+    """Deletes what repairs moved into `damaged` from behind a position: a truncation must not bring it back."""
     aside = folder.path / "damaged"
     for path in aside.iterdir() if aside.is_dir() else ():
         found = PIECE.fullmatch(path.name)

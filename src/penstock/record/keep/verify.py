@@ -41,7 +41,7 @@ def verify(archive: ArchiveFolder, recording: int | None) -> list[Damage]:
     for folder in folders:
         found += verify_folder(folder)
     if recording is None:
-        found += [Damage(path, 0, 0, "it is no recording's folder") for path in archive.stray_entries()]
+        found += [Damage(path, 0, 0, "it is not a recording's folder") for path in archive.stray_entries()]
     if recording is None:
         found += [Damage(path, 0, 0, what) for path, what in purge_guard.wrong(archive)]
     in_catalog, rows = _rows(archive)
@@ -50,7 +50,7 @@ def verify(archive: ArchiveFolder, recording: int | None) -> list[Damage]:
     if recording is None:
         found += in_catalog
     differs = _compare(archive, folders, rows, recording)
-    if differs:  # a recorder's change between two looks is no difference
+    if differs:  # a recorder's change between two reads is not a difference
         again = _compare(archive, folders, _rows(archive)[1], recording)
         differs = [damage for damage in differs if damage in again]
     return found + differs
@@ -105,7 +105,7 @@ def _verify_folder(folder: RecordingFolder, mark: SyncMarker | Corrupt | None) -
             about = about or described
         except (Corrupt, NotFound) as error:
             found.append(Damage(folder.path / name, 0, _size(folder.path / name), str(error)))
-    found += [Damage(path, 0, 0, "it is no segment's index") for path in folder.odd_indexes()]
+    found += [Damage(path, 0, 0, "it is not a segment's index") for path in folder.odd_indexes()]
     for name, read in (
         (truncations.NAME, lambda: truncations.read(folder.path)),
         (batches.NAME, lambda: batches.read(folder.path, expected=isinstance(mark, SyncMarker) and mark.appended)),

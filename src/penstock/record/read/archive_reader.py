@@ -100,7 +100,7 @@ class ArchiveReader(Strict):
 
     @own_errors
     def channels(self, patterns: str | Sequence[str] = "*") -> set[str]:
-        """The channels that there are recordings of, and that one of the patterns stands for. `NotFound` for a pattern without any."""
+        """The recorded channels that match one of the patterns. `NotFound` for a pattern that matches none."""
         there = {info.channel for info in self._lister.all() if info.channel}
         asked = _check_patterns(patterns)
         for pattern in asked:
@@ -254,7 +254,7 @@ class ArchiveReader(Strict):
         speed: float | None = None,
         decode: bool = True,
     ) -> Iterator[Recorded]:
-        """Messages in their recorded order, decoded by the channel's codec unless told not to.
+        """Messages in their recorded order, decoded by the channel's codec unless `decode` is False.
 
         speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. since, until: as in `scan`. A message that
         does not decode raises `DecodeError`; the next call of `next` continues behind it. Bytes that are missing in front of a message, also where
@@ -322,7 +322,7 @@ class ArchiveReader(Strict):
         """Publishes all recordings again on one clock, in the order of send times: the archive's whole past, in its own rhythm.
 
         channels: URIs and patterns; a pattern leaves out channels whose messages go to one reader each. onto: a prefix for the names
-        ("again/": log:imu goes onto log:again/imu), or a mapping of channels to channels; without it each channel is played onto
+        ("again/": log:imu is published onto log:again/imu), or a mapping of channels to channels; without it each channel is played onto
         itself. speed: 1.0 as they were sent, 2.0 twice as fast, None as fast as possible. since, until: as in `scan`. timeout: seconds that a
         message waits for room. progress: called with (what, messages done, messages in all).
 

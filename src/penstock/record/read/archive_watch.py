@@ -44,7 +44,7 @@ class ArchiveWatch(Strict):
     """The content of an archive by stream: a channel and the epoch that its positions belong to. Made by `Archive.watch`. One thread
     at a time.
 
-    A recording that counts its positions by itself, as of a pipe, is a stream of its own, and another one after each cut.
+    A recording with its own positions, as of a pipe, is a separate stream, and a new one after each truncation.
 
     channels: only these. Damage in a recording is a gap of it, with a warning.
     """
@@ -136,7 +136,7 @@ class ArchiveWatch(Strict):
         return _info(self._streams[stream][-1]).codec
 
     def carried(self, done: Positions) -> Positions:
-        """The same, with recordings that were cut back since: positions before the cut are done, those that come behind it are not."""
+        """The same, with recordings that were cut back since: positions before the truncation are done, later ones are not."""
         found = dict(done)
         for members in self._streams.values():
             for one in members:
@@ -354,7 +354,7 @@ def _message_starts(one: IncrementalIndex, low: int, high: int) -> list[int]:
 
 
 def _scan_start(one: IncrementalIndex, low: int, high: int) -> int:
-    """From where incomplete messages of a part are looked for: no message that goes on behind there began before."""
+    """Where to start the scan for incomplete messages of a part: no message that continues behind there began earlier."""
     back = LOOK_BACK
     while (at := max(low, high - back)) > low and _is_within(one, at, high):
         back *= 2
@@ -362,7 +362,7 @@ def _scan_start(one: IncrementalIndex, low: int, high: int) -> int:
 
 
 def _is_within(one: IncrementalIndex, low: int, high: int) -> bool:
-    """Whether a message that began before may go on through all of a part: one does, or no frame begins there."""
+    """Whether a message that began earlier may continue through all of a part: one does, or no frame begins there."""
     going_on: set[int] = set()
     over: set[int] = (
         set()

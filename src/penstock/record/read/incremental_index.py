@@ -82,7 +82,7 @@ class IncrementalIndex:
         self.segments: list[Segment] = []
         self.bases: list[int] = []
         self.lengths: list[int] = []  # bytes of each segment's frames
-        self._sealed = self._stretch_open = False  # open: the last stretch may go on
+        self._sealed = self._stretch_open = False  # open: the last stretch may continue
         self._seen: State = (-1, -1, NO_INDEX)
         self._refreshes = 1
         self._entries = 0  # of the last segment, read so far

@@ -177,7 +177,7 @@ def _channel_of(folder: RecordingFolder) -> str | None:
     except (PenstockError, OSError) as error:
         if is_shortage(error):
             raise
-        return None  # damage to one recording is no reason to lose sight of the others
+        return None  # damage to one recording must not hide the others
 
 
 def position_epoch(about: Description) -> int:
@@ -188,7 +188,7 @@ def position_epoch(about: Description) -> int:
 
 
 def has_own_positions(channel: str, codec: dict[str, Any]) -> bool:
-    """Whether a recording of a channel counts its positions by itself, so that after a cut others come at the same positions."""
+    """Whether a recording of a channel has its own positions, so that after a truncation other messages get the same positions."""
     try:
         return bool(codec.get("pixels")) or parse(channel).kind.own_positions
     except PenstockError:  # a kind that this version does not have

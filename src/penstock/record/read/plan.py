@@ -84,12 +84,12 @@ class PlannedRecording:
 class ReadPlanner:
     """The content of an archive's indexes, read once: recordings to plan, their cuts, and what no recording has.
 
-    channels: only these. left_out: called with a text for each damaged recording: what is damaged in it is no part of the plan.
+    channels: only these. on_skip: called with a message for each damaged recording; the plan leaves the damaged part out.
     """
 
     archive: RecordingSource
     channels: set[str] | None = None
-    left_out: Callable[[str], None] = log.warning
+    on_skip: Callable[[str], None] = log.warning
     recordings: list[PlannedRecording] = field(default_factory=list, init=False)
     cuts: list[tuple[RecordingInfo, Truncation]] = field(default_factory=list, init=False)
     _streams: dict[Stream, list[PlannedRecording]] = field(default_factory=dict, init=False, repr=False)
@@ -104,7 +104,7 @@ class ReadPlanner:
             found, wrong = noted.get(info.path, ([], ""))
             damage = info.damage or wrong
             if damage and info.path.is_dir():  # and was not purged meanwhile
-                self.left_out(damage_of(info, damage, bool(layout.stretches)))
+                self.on_skip(damage_of(info, damage, bool(layout.stretches)))
             if not info.channel:  # unknown: its description is damaged
                 continue
             self.cuts += [(info, cut) for cut in found]
@@ -114,7 +114,7 @@ class ReadPlanner:
     def of(cls, recordings: list[PlannedRecording]) -> ReadPlanner:
         """A survey of recordings whose indexes were read already."""
         made = cls.__new__(cls)
-        made.channels, made.left_out = None, log.warning
+        made.channels, made.on_skip = None, log.warning
         made.recordings, made.cuts, made._streams = recordings, [], {}
         return made
 
@@ -198,7 +198,7 @@ class ReadPlanner:
         return ranges
 
     def _cut(self, one: PlannedRecording, number: int, part: Interval, range_bytes: int) -> list[Range]:
-        """Cuts an interval of a stretch into ranges at block boundaries, all about as large: a small rest would cost a task of its own."""
+        """Cuts an interval of a stretch into ranges at block boundaries, of about equal size: a small rest would cost a separate task."""
         (low, high), info, layout = part, one.info, one.layout
         begins = layout.stretches[number][0]
         touched = layout.touched(number, low, high)
@@ -270,20 +270,20 @@ def plan(
     end: int = FOR_EVER,
     done: dict[Stream, list[Interval]] | None = None,
     range_bytes: int = 64 << 20,
-    left_out: Callable[[str], None] = log.warning,
+    on_skip: Callable[[str], None] = log.warning,
 ) -> list[Range]:
     """Ranges that together hold each message of an archive once.
 
     channels: only these. since, until: ranges without any message sent in between are left out. start, end: positions.
-    done: (channel, epoch) → intervals of positions to leave out. range_bytes: about how large a range is. left_out: called with a
+    done: (channel, epoch) → intervals of positions to leave out. range_bytes: about how large a range is. on_skip: called with a
     text for each damaged recording: what is damaged in it is not planned.
     """
-    survey = ReadPlanner(archive, channels, left_out)
+    survey = ReadPlanner(archive, channels, on_skip)
     return survey.plan(since=since, until=until, start=start, end=end, done=done, range_bytes=range_bytes)
 
 
 def assign_losses(missed: list[Lost], ranges: list[Range]) -> list[tuple[tuple[int, int], ...]]:
-    """For each range the losses that its rows tell, as (first position behind it, bytes): the first message behind a loss tells it."""
+    """For each range the losses that its rows report, as (first position behind it, bytes): the first message behind a loss reports it."""
     of_stream: dict[Stream, list[tuple[int, int]]] = {}
     for number, one in enumerate(ranges):
         if one.messages:

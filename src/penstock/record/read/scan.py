@@ -48,10 +48,10 @@ class Scanner:
     at a time.
 
     segments: (data path, index path) in order. Where one does not begin where the one before it ended, the part between is a gap.
-    start, end: positions, as `span` gives them. open: how a path is opened where it is no file; see `RecordingFolder.opener`. later: gives
+    start, end: positions, as `span` gives them. open: how a path is opened where it is not a file; see `RecordingFolder.opener`. later: gives
     segments behind those; asked only if a message needs them. recording: whose segments they are. begins: where the first one must
     begin. expects: up to where messages were there when the scan was made. meanwhile: called where messages are missing, with the position
-    that was reached; gives an error if somebody took them away. damage: of the recording, found before. logged: texts that were logged.
+    that was reached; returns an error if they were removed meanwhile. damage: of the recording, found before. logged: texts that were logged.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Scanner:
         return None
 
     def _look(self, ended: bool) -> None:
-        """Takes note of what the scan left out. If somebody took it away, that is an error, after the messages that were read."""
+        """Records the parts that the scan left out. If they were removed meanwhile, that is an error, after the messages that were read."""
         found = [LeftOut(*one) for one in self._scan.left_out(self._taken)]
         self._taken += len(found)
         gone = self._scan.gone

@@ -197,7 +197,7 @@ class _Appender:
         )
 
     def _begin(self, last: _Target | None, messages: Messages) -> tuple[_Target, int]:
-        """A new recording. It goes on where the last one ends, unless that one was cut back."""
+        """A new recording. It continues where the last one ends, unless that one was truncated."""
         start, epoch, held = 0, secrets.randbits(63), Batches()
         if last is not None and not truncations.known(last.folder.path)[0]:
             start, epoch, held = last.holds.end_position, last.about.epoch, last.batches
@@ -301,7 +301,7 @@ class _Appender:
                 yield lambda segment: sending.turn(subscription, segment)
             finally:
                 subscription.close()
-        except PenstockError as error:  # nobody has made that channel
+        except PenstockError as error:  # the user does not know that channel's name
             error.args = tuple(
                 part.replace(channel, about.channel) if isinstance(part, str) else part for part in error.args
             )

@@ -48,7 +48,7 @@ class WriterOpener:
     ) -> RecordingWriter | PendingWriter | None:
         """A channel's writer; a waiting one if the channel has had no publication yet. Arguments as in `Archive.record`.
 
-        wanted: says whether the subscription that was opened is to be recorded; None if not.
+        wanted: called with the opened subscription; if it returns False, nothing is recorded and the result is None.
         """
         kind = parse(channel).kind
         pixels = pixels and kind.by_reference
@@ -86,8 +86,8 @@ class WriterOpener:
         pixels: bool = False,
         about: dict[str, Any] | None = None,
     ) -> RecordingWriter:
-        """A recording that begins where the subscription stands. about: what it keeps of the channel; None: asks the
-        subscription, as the channel's name may be gone or another's by now. An earlier `start_position` in it makes the recording begin
+        """A recording that begins at the subscription's position. about: the channel's description; None: taken from the
+        subscription, because the channel may have been removed or replaced meanwhile. An earlier `start_position` in it makes the recording begin
         with a gap."""
         try:
             if about is None:
@@ -103,7 +103,7 @@ class WriterOpener:
         return RecordingWriter(folder, description, subscription, segment_length, description.start_position, 0, lock)
 
     def follow(self, writer: RecordingWriter) -> RecordingWriter:
-        """Ends a writer's recording, and goes on in another one that begins where it ends. The other one is there before the first ends."""
+        """Ends a writer's recording, and continues in another one that begins where it ends. The new one exists before the first ends."""
         position, now = writer.segment.position, self._clock.now_ns()
         folder, description, lock = self._files.begin(
             replace(writer.description, id=0, start_position=position, created_ns=now)
@@ -150,7 +150,7 @@ class WriterOpener:
     def _rejoin(
         self, channel: str, position: int, drop_after: float | None, pixels: bool, when_slow: str | None
     ) -> Any:
-        """A subscription for a recorder that goes on. A channel that no longer keeps the position is joined at the oldest one that it
+        """A subscription for a recorder that continues. A channel that no longer keeps the position is joined at the oldest one that it
         has, or, if it keeps none, at its newest end: the recorder finds the gap."""
         options = _options(channel, drop_after, pixels, when_slow)
         oldest = "newest" if parse(channel).kind.lossy else "earliest"

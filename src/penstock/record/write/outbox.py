@@ -53,7 +53,7 @@ class PendingBatch:
 
 @dataclass(frozen=True)
 class OutboxState:
-    """done: the last batch that is out. pending: the one that comes next, if it was begun."""
+    """done: the last batch that was sent. pending: the next one, if it was begun."""
 
     channel: str
     done: int = -1
@@ -61,7 +61,7 @@ class OutboxState:
 
 
 class Outbox(Strict):
-    """Batches for one channel, in a folder of their own. Several processes may use it; they take turns.
+    """Batches for one channel, in a folder. Several processes may use it; they take turns.
 
     codec: of the channel, if it has none yet; the messages are encoded already. timeout: seconds that a message waits for room.
     when_unknown: what to do if a process was killed while it published, and the channel cannot say any more how far it came: `fail`,
@@ -141,7 +141,7 @@ class Outbox(Strict):
             ) from error
         if found.channel != self.channel:
             raise Invalid(
-                f"{path} is about {found.channel}, not {self.channel}: give each channel a folder, or a checkpoint, of its own"
+                f"{path} is about {found.channel}, not {self.channel}: give each channel its own folder or checkpoint"
             )
         return found
 
@@ -218,7 +218,7 @@ class Outbox(Strict):
             return replace(pending, sent=pending.until)
         raise NotFound(
             f"{self.channel}: a process was killed while it published messages {pending.sent} to {pending.until - 1} of batch {pending.batch}, "
-            f"and the channel does not have its past from position {pending.position} on any more. Say what to do: resend (some may come "
+            f"and the channel does not have its past from position {pending.position} on any more. Choose with when_unknown: resend (some may come "
             "twice) or skip (some may be lost)"
         )
 
@@ -245,7 +245,7 @@ def _session(publication: Publication[Any]) -> int:
 
 
 def _pieces(messages: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
-    """Messages in lists of about so many bytes, at least one in each."""
+    """Messages in lists of about `size` bytes, at least one in each."""
     piece, left = list[bytes](), size
     for body in messages:
         piece.append(body)

@@ -1,6 +1,6 @@
-"""Channels that patterns stand for: a writer for each that is there when a recorder begins, and for each that comes later.
+"""Opens a writer for each channel that matches a pattern: those that exist when a recorder begins, and those that appear later.
 
-Knows no folder and no channel: it is told which channels come, and how a writer is opened.
+Knows no folder and no channel: it gets the channels' names and a function that opens a writer.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ log = logging.getLogger("penstock")
 
 
 class ChannelSource(Protocol):
-    """Tells of channels as they come."""
+    """Reports channels as they appear."""
 
     def new(self) -> list[str]:
-        """Those that came since the last call."""
+        """The channels that appeared since the last call."""
         ...
 
 
@@ -29,8 +29,8 @@ def open_named(
     made: list[RecordingWriter | PendingWriter],
     open: Callable[[str], RecordingWriter | PendingWriter | None],
 ) -> list[str]:
-    """Adds the writers of channels that are named to `made`. Returns the channels to wait for: of frames nothing is known before their
-    publication comes."""
+    """Adds the writers of channels that are named to `made`. Returns the channels to wait for: a frames channel is unknown until
+    its publication exists."""
     awaited = []
     for channel in named:
         try:
@@ -43,7 +43,7 @@ def open_named(
 
 
 class PatternWatch:
-    """Opens writers of channels as they come. One that cannot be recorded is left out, with a warning in the log."""
+    """Opens writers of channels as they appear. A channel that cannot be recorded is skipped, with a warning in the log."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class PatternWatch:
         self._start: str | int | None = start  # of the channels that are there at first
 
     def __call__(self) -> list[RecordingWriter | PendingWriter]:
-        """WriterOpener of the channels that came since the last call. One that comes later is recorded from its first message on, if its kind
-        keeps messages."""
+        """Writers of the channels that appeared since the last call. A channel that appears after the start is recorded from its first
+        message on, if its kind keeps messages."""
         made: list[RecordingWriter | PendingWriter] = []
         for channel in self._appearing.new():
             if channel in self._named:

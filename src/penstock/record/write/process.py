@@ -1,4 +1,4 @@
-"""The parent's handle on a recorder in a process of its own; the child is `penstock.record.recorder_process`.
+"""The parent's handle on a recorder in a child process; the child is `penstock.record.recorder_process`.
 
 They exchange lines of JSON over two pipes. The end of a pipe does not tell that the other side has ended, since a process forked
 meanwhile may hold it open. The parent asks the kernel about its child; the child watches its parent's process.
@@ -29,7 +29,7 @@ _all: weakref.WeakSet[ProcessRecorder] = weakref.WeakSet()
 
 
 class ProcessRecorder(Recorder):
-    """A recorder in a process of its own.
+    """A recorder in a child process.
 
     `error` says at once that it failed or died, and `progress` and `stop` raise it then. A child forked later can neither ask nor
     stop it.
@@ -89,7 +89,7 @@ class ProcessRecorder(Recorder):
             self._report_death()
 
     def _read_line(self, timeout: float) -> bytes:
-        """A line from the child; empty if none came within `timeout` seconds, or if none can come any more."""
+        """A line from the child; empty if none arrived within `timeout` seconds, or if the child has closed the pipe."""
         fd = self._answers.fileno()
         while b"\n" not in self._read:
             poller = select.poll()
@@ -200,7 +200,7 @@ def _start_child(job: dict[str, Any]) -> tuple[subprocess.Popen[bytes], io.FileI
     """Starts the child; the child and the stream of its answers. The child imports from where this process does, and not from its working
     directory.
 
-    Answers have a pipe of their own, since any module that the child imports may print.
+    Answers have a separate pipe, since any module that the child imports may print.
     """
     path = [entry for entry in sys.path if isinstance(entry, str)]
     main = f"import sys; sys.path[:] = {path!r}; from penstock.record.recorder_process import run; run(sys.argv[1])"

@@ -14,7 +14,7 @@ from penstock.errors import Invalid, Unsupported
 
 
 def check_names(channels: str | Sequence[str]) -> list[str]:
-    """The channels and patterns to record. `Invalid` for none, for what is no text, and for one that is named twice."""
+    """The channels and patterns to record. `Invalid` for none, for one that is not text, and for one that is named twice."""
     names = [channels] if isinstance(channels, str) else texts(channels, "channels", "channels such as 'log:imu'")
     if not names:
         raise Invalid("record at least one channel")

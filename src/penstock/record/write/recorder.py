@@ -1,4 +1,4 @@
-"""The recorder: copies the messages of channels into segments, in a thread of its own.
+"""The recorder: copies the messages of channels into segments, in its own thread.
 
 Its duty cycle reads what every channel has, syncs when it is time, and sleeps when there was nothing. It is given open
 subscriptions; it knows folders and the catalog.
@@ -105,7 +105,7 @@ class ThreadRecorder(Recorder):
                     self._waiting.remove(waiting)
 
     def _seal_all(self) -> None:
-        """Seals every recording. The catalog is written first, so that a recording that says it is listed has its row."""
+        """Seals every recording. The catalog is written first, so that a recording marked as listed has its row."""
         for waiting in self._waiting:
             waiting.release()
         for writer in self._writers:
@@ -121,11 +121,11 @@ class ThreadRecorder(Recorder):
             try:
                 writer.release()
             except BaseException as error:
-                log.error("the recorder could not let go of %s: %s", writer.subscription.channel, error)
+                log.error("the recorder could not release %s: %s", writer.subscription.channel, error)
         self._notes.close(0)
 
     def cycle(self) -> None:
-        """One turn over all channels, and a rest if there was little to do."""
+        """One turn over all channels, and a pause if there was little to do."""
         self._begin_new()
         if self._retention is not None:
             self._writers = self._retention(self._writers)
@@ -160,7 +160,7 @@ class ThreadRecorder(Recorder):
 
     def progress(self) -> list[Progress]:
         """How far each channel is now. A channel without a first publication has no recording yet. With limits, recordings that ended
-        and are still there come first."""
+        and still exist come first."""
         ended = [] if self._retention is None else self._retention.ended
         return [*ended, *(writer.progress for writer in self._writers)]
 

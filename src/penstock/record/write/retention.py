@@ -63,7 +63,7 @@ def expire(
         try:
             purge(files, info.id, force=force)
         except NotFound:
-            pass  # somebody else was faster
+            pass  # another process was faster
         except (Busy, PenstockError, OSError) as error:
             kept.append(f"recording {info.id} of {info.channel} is kept: {error}")
             continue
@@ -105,7 +105,7 @@ class Retention:
         self.ended: list[Any] = []  # progress of recordings that were followed by another one, and are still there
 
     def __call__(self, running: list[RecordingWriter]) -> list[RecordingWriter]:
-        """The writers that go on: those of recordings that are long or old enough are followed by others."""
+        """The writers to use from now on: a recording that is long or old enough is continued in a new one."""
         self._channels.update(writer.description.channel for writer in running)
         found = [self._rotate(writer) for writer in running]
         if self._limits.bytes is not None:

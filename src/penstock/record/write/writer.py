@@ -1,4 +1,4 @@
-"""WriterOpener: how one channel gets into its recording's segments, and the channels that have no recording yet.
+"""Writers of recordings: each copies one channel into its recording's segments, or waits for the channel's first publication.
 
 A writer copies what its open subscription has; it knows its folder. The recorder gives it its turns.
 """
@@ -28,8 +28,8 @@ TURN_BYTES = 16 << 20
 class RecordingWriter:
     """Copies one channel into its recording's segments, from position `base` on. `messages`: how many the recording holds before that.
 
-    Owns the subscription and the folder's lock, and gives both back if it cannot begin. If the subscription stands
-    further on, the first turn notes the gap.
+    Owns the subscription and the folder's lock, and gives both back if it cannot begin. If the subscription is
+    further on, the first turn records the gap.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class PendingWriter:
     def __init__(self, subscription: Any, make: Callable[[], RecordingWriter]) -> None:
         self.subscription, self._make = subscription, make
 
-    lasting = False  # whether more writers may come after the first
+    lasting = False  # whether more writers may follow the first
 
     def begin(self) -> list[RecordingWriter]:
         """The writer; none while the channel is open."""
@@ -233,12 +233,12 @@ class PendingWriter:
 
 
 def no_new_writers() -> list[RecordingWriter | PendingWriter]:
-    """Of a recorder that was given all its channels."""
+    """For a recorder without patterns."""
     return []
 
 
 class PendingStreams(PendingWriter):
-    """A channel of several streams, which come and go: each gets a recording of its own.
+    """A channel of several streams, which begin and end: each gets its own recording.
 
     Owns the tap that knows the streams. `make` opens the writer of one of them, which the tap gives with its description.
     """
@@ -249,5 +249,5 @@ class PendingStreams(PendingWriter):
         self.subscription, self._open = tap, make
 
     def begin(self) -> list[RecordingWriter]:
-        """The writers of the streams that came since the last call."""
+        """The writers of the streams that appeared since the last call."""
         return [self._open(stream, about) for stream, about in self.subscription.streams()]
