@@ -118,7 +118,7 @@ docs: ## Build the documentation into docs/_build, and check its links
 	$(BIN)/sphinx-build -q -W -b html docs docs/_build
 	$(BIN)/sphinx-build -q -W -C -b dummy $(LINKED) . build/links
 
-evidence: $(STAMP) ## The evidence rooms: model checker, mutants, kills, hostile bytes, faults (MODE=long for all)
+evidence: $(STAMP) ## The evidence suites: model checker, mutants, kills, hostile bytes, faults (MODE=long for all)
 	$(BIN)/python -m evidence --mode $(MODE) --seed $(EVIDENCE_SEED) --json out/evidence.json $(EVIDENCE_OPTIONS)
 
 sim: $(STAMP) ## One life of a recording and one of the network log in the simulated world: make sim SEED=n

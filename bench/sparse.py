@@ -15,9 +15,9 @@ from pathlib import Path
 import penstock
 from penstock._native import core
 from penstock.record import plan
-from penstock.record.format import ledger
-from penstock.record.format.folder import LEDGER, RecordingFolder
-from penstock.record.format.mark import Mark
+from penstock.record.format import segment_totals
+from penstock.record.format.folder import SEGMENT_TOTALS, RecordingFolder
+from penstock.record.format.sync_marker import SyncMarker
 
 ARCHIVE_BYTES = (10**6, 10**7, 10**8, 10**9, 10**10, 5 * 10**10)
 QUICK_ARCHIVE_BYTES = ARCHIVE_BYTES[:3]
@@ -36,7 +36,7 @@ def make(folder: Path, size: int) -> None:
     recording = RecordingFolder(folder / "recordings" / "00000001")
     first = recording.segments()[0]
     header = first.index.read_bytes()[:64]
-    for path in (first.index, first.data, recording.path / LEDGER):
+    for path in (first.index, first.data, recording.path / SEGMENT_TOTALS):
         path.unlink(missing_ok=True)
     blocks, position, number = max(size // BLOCK, 1), first.base, 0
     start = position
@@ -59,8 +59,8 @@ def make(folder: Path, size: int) -> None:
         where.index.write_bytes(b"".join(entries))
         with open(where.data, "wb") as file:
             file.truncate(here * BLOCK)
-    recording.write_mark(Mark(position, closed=True))
-    ledger.note(recording, start)
+    recording.write_mark(SyncMarker(position, closed=True))
+    segment_totals.update(recording, start)
 
 
 def entry(position: int, length: int, number: int, kind: int = 0) -> bytes:

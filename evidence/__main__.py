@@ -1,4 +1,4 @@
-"""Runs the rooms and prints one table. `--mode long` for the full counts."""
+"""Runs the suites and prints one table. `--mode long` for the full counts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from evidence import bugs, living, mcap, model, native, network, recordings, signals, sim, suites, system, tmpfs
-from evidence.room import WHOLE, Row, save, show
+from evidence import bugs, living, mcap, model, native, network, pytest_suites, recordings, signals, sim, system, tmpfs
+from evidence.pytest_suites import PYTEST_SUITES
+from evidence.report import WHOLE, Row, save, show
 
 
-def rooms(*, long: bool, seed: int, part: tuple[int, int] = WHOLE) -> dict[str, Callable[[], list[Row]]]:
-    """Every room by name, in the order of the table."""
+def suites(*, long: bool, seed: int, part: tuple[int, int] = WHOLE) -> dict[str, Callable[[], list[Row]]]:
+    """Every suite by name, in the order of the table."""
     return {
         "model": lambda: [*model.exhaust(long=long, part=part), model.wander(long=long, seed=seed)],
         "mutants": lambda: [model.weaken(long=long, part=part)],
@@ -33,20 +34,20 @@ def rooms(*, long: bool, seed: int, part: tuple[int, int] = WHOLE) -> dict[str, 
             native.network(lives=network.LIVES if long else 20_000, seed=seed),
         ],
         "signals": lambda: signals.ends(long=long, seed=seed),
-        **{suite.name: partial(suites.run, suite, long=long, seed=seed) for suite in suites.SUITES},
+        **{one.name: partial(pytest_suites.run, one, long=long, seed=seed) for one in PYTEST_SUITES},
         "bugs": lambda: [bugs.kill_all(part)],
         "sanitizer": lambda: [native.sanitizers(long=long, seed=seed), *([native.python_tests()] if long else [])],
     }
 
 
 def main() -> int:
-    """0 if no room found a failure."""
+    """0 if no suite found a failure."""
     parser = argparse.ArgumentParser(prog="python -m evidence", description=__doc__)
-    parser.add_argument("rooms", nargs="*", help="only these")
+    parser.add_argument("suites", nargs="*", help="only these")
     parser.add_argument("--mode", choices=("short", "long"), default="short")
     parser.add_argument("--seed", type=int, default=0, help="0: a fresh one, printed")
     parser.add_argument(
-        "--no-suites", action="store_true", help="leave out the rooms that are tests: `make test` runs those"
+        "--no-suites", action="store_true", help="leave out the suites that are tests: `make test` runs those"
     )
     parser.add_argument(
         "--part",
@@ -62,16 +63,16 @@ def main() -> int:
         "ignore", DeprecationWarning
     )  # Python warns of forks beside threads; these children do not live on
     k, _, n = given.part.partition("/")
-    every = rooms(long=given.mode == "long", seed=seed, part=(int(k or 0), int(n)))
-    unknown = [name for name in given.rooms if name not in every]
+    every = suites(long=given.mode == "long", seed=seed, part=(int(k or 0), int(n)))
+    unknown = [name for name in given.suites if name not in every]
     if unknown:
-        parser.error(f"no room is called {unknown[0]}; there are {', '.join(every)}")
+        parser.error(f"no suite is called {unknown[0]}; there are {', '.join(every)}")
     rows: list[Row] = []
-    tests = {suite.name for suite in suites.SUITES} if given.no_suites else set()
-    for name in given.rooms or [name for name in every if name not in tests]:
+    tests = {suite.name for suite in PYTEST_SUITES} if given.no_suites else set()
+    for name in given.suites or [name for name in every if name not in tests]:
         print(f"  {name} …", flush=True)
         rows += every[name]()
-        if given.json:  # after every room: a long run that is cut off has said what it found
+        if given.json:  # after every suite: a long run that is cut off has said what it found
             save(rows, given.json)
     show(rows)
     return 1 if any(row.failures for row in rows) else 0

@@ -1,4 +1,4 @@
-"""A bug that is planted into C++, and the rooms that are asked about it."""
+"""A bug that is planted into C++, and the test programs that must find it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Bug:
-    """In one function of the core, `good` is replaced by `bad`. `rooms`: who is asked, in this order."""
+    """In one function of the core, `good` is replaced by `bad`. `programs`: the test programs that must find it, in the order in which they run."""
 
     what: str
     function: str
     good: str
     bad: str
-    rooms: tuple[str, ...]
+    programs: tuple[str, ...]
     more: tuple[tuple[str, str, str], ...] = field(default=())  # further replacements: function, good, bad
 
     @property

@@ -1,4 +1,4 @@
-"""The bugs that are planted into C++: what, where, and which rooms are asked.
+"""The bugs that are planted into C++: what, where, and which suites are asked.
 
 A place is a function's name and a text that fits it once. White space and line breaks do not count; `$a` stands
 for some text of one statement. In the replacement `$a` is the text found for it, and `$0` is everything found.

@@ -1,4 +1,4 @@
-"""Planted bugs: faults that somebody could make, each in a copy of the headers that it changes. The rooms must find all.
+"""Planted bugs: plausible faults, each in a copy of the headers that it changes. The suites must find all.
 
 Programs see a bug's headers before the others. Bugs in Python are planted by replacing functions.
 """
@@ -50,7 +50,7 @@ from evidence.build import ROOT, ended, patience, run
 from evidence.model import functions, sources
 from evidence.native import SANITIZED
 from evidence.planted import PYTHON_BUGS
-from evidence.room import WHOLE, WORKERS, Row, sliced
+from evidence.report import WHOLE, WORKERS, Row, sliced
 
 
 def faulty_headers(bug: Bug, texts: dict[str, str], index: dict[str, list[anchors.Function]]) -> dict[str, str]:
@@ -93,7 +93,7 @@ PLATFORM = [
 LOOKS = ("--preemptions 1 --stale 1 --most 2000 --first 1", "--preemptions 2 --stale 2 --most 60000 --first 1")
 # The network log's scenarios are wide: a look at three processes, and at their list of images.
 WIDE_LOOKS = ("--preemptions 1 --stale 1 --most 8000 --first 1", "--preemptions 2 --stale 2 --most 4000 --first 1")
-# Room → source, how to compile it, how to run it: what a shallow look finds needs no deep one.
+# Suite → source, how to compile it, how to run it: what a shallow look finds needs no deep one.
 PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     MODEL: (
         "model/log_scenarios.cpp",
@@ -142,7 +142,7 @@ PROGRAMS: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     ),
 }
 LOG_SCENARIOS = ("log_scenarios", "log_members", "log_deaths")
-# Further sources of a room's program that see the bug, and those that need not.
+# Further sources of a suite's program that see the bug, and those that need not.
 MODELS = {
     MODEL: LOG_SCENARIOS,
     SYNC_MODEL: ("sync_scenarios",),
@@ -156,21 +156,21 @@ MORE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     FRAME_FUZZ: (("hostile/random_driver.cpp",), ()),
     RING_FUZZ: (("hostile/random_driver.cpp",), ()),
     **{
-        room: (
+        suite: (
             tuple(f"model/{name}.cpp" for name in own[1:]),
-            (*EXPLORER, *(name for other, names in MODELS.items() if other != room for name in names)),
+            (*EXPLORER, *(name for other, names in MODELS.items() if other != suite for name in names)),
         )
-        for room, own in MODELS.items()
+        for suite, own in MODELS.items()
     },
 }
 
 
-def _compile(folder: Path, room: str, number: int) -> Path:
-    source, flags, _ = PROGRAMS[room]
+def _compile(folder: Path, suite: str, number: int) -> Path:
+    source, flags, _ = PROGRAMS[suite]
     program = folder / f"{Path(source).stem}.{number}"
     native = folder / "native"
     include = [f"-I{_headers(folder, number)}", f"-I{native / 'core'}", f"-I{native / 'model'}"]
-    seeing, made = MORE.get(room, ((), ()))
+    seeing, made = MORE.get(suite, ((), ()))
     extra = [
         *(str(native / name) for name in seeing),
         *(str(folder / f"{name}.o") for name in made),
@@ -179,10 +179,10 @@ def _compile(folder: Path, room: str, number: int) -> Path:
     return program
 
 
-def _notices(folder: Path, room: str, number: int) -> bool:
-    program = _compile(folder, room, number)
+def _notices(folder: Path, suite: str, number: int) -> bool:
+    program = _compile(folder, suite, number)
     try:
-        for arguments in PROGRAMS[room][2]:
+        for arguments in PROGRAMS[suite][2]:
             command = [str(program), "--seed", "1", *arguments.split()]
             if ended(command, patience(90), SANITIZED) != 0:  # None: it hangs, and nobody would overlook that
                 return True
@@ -192,10 +192,10 @@ def _notices(folder: Path, room: str, number: int) -> bool:
 
 
 def _killer(folder: Path, number: int) -> str:
-    """The first of the bug's rooms that notices it, or nothing. Stress shows a race in some runs only: it has two."""
-    rooms = BUGS[number - 1].rooms * 2
+    """The first of the bug's suites that notices it, or nothing. Stress shows a race in some runs only: it has two."""
+    programs = BUGS[number - 1].programs * 2
     try:
-        return next((room for room in rooms if _notices(folder, room, number)), "")
+        return next((program for program in programs if _notices(folder, program, number)), "")
     except SystemExit:  # said already what the compiler says
         return UNBUILT
 
@@ -206,18 +206,18 @@ def _python_killer(name: str) -> str:
     for _ in range(TRIES):
         status = ended(command, patience(HANGS))
         if status is None or status == 1 or status < 0:  # a test that hangs or crashes notices the bug, too
-            return PYTHON_BUGS[name].room
+            return PYTHON_BUGS[name].suite
     return ""
 
 
 def kill_all(part: tuple[int, int] = WHOLE) -> Row:
-    """Every planted bug against its rooms; each of these rooms must pass without one.
+    """Every planted bug against its suites; each of these suites must pass without one.
 
     part: (k, n) takes every n-th of the bugs, from the k-th on: each of them is compiled, or runs tests in a process of its own.
     """
     numbers = sliced(range(1, len(BUGS) + 1), part)
     in_python_too = sliced(list(PYTHON_BUGS), part)
-    asked = sorted({room for number in numbers for room in BUGS[number - 1].rooms})
+    asked = sorted({suite for number in numbers for suite in BUGS[number - 1].programs})
     begun = time.monotonic()
     folder = plant()
     if any(name in planted_native.BUGS for name in in_python_too):  # built once, and before a clock runs
@@ -239,14 +239,16 @@ def kill_all(part: tuple[int, int] = WHOLE) -> Row:
         )
     with ThreadPoolExecutor(WORKERS) as pool:
         false_alarms = [
-            room for room, alarm in zip(asked, pool.map(lambda r: _notices(folder, r, 0), asked), strict=True) if alarm
+            suite
+            for suite, alarm in zip(asked, pool.map(lambda r: _notices(folder, r, 0), asked), strict=True)
+            if alarm
         ]
         killers = list(pool.map(lambda n: _killer(folder, n), numbers))
         in_python = list(pool.map(_python_killer, in_python_too))
     names = [*(BUGS[number - 1].what for number in numbers), *in_python_too]
     table = dict(zip(names, [*killers, *in_python], strict=True))
     alive = [name for name, killer in table.items() if killer in ("", UNBUILT)]
-    failed = [f"room {room} fails without any bug" for room in false_alarms]
+    failed = [f"suite {suite} fails without any bug" for suite in false_alarms]
     failed += [f"{table[name] or 'survived'}: {name}" for name in alive]
     return Row(
         "bugs",

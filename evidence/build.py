@@ -1,4 +1,4 @@
-"""Builds the native programs that the rooms run."""
+"""Builds the native programs that the suites run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(name: str, targets: tuple[str, ...], *, sanitize: str = "", compiler: 
     folder.mkdir(parents=True, exist_ok=True)
     configured = folder / ".configured"
     with open(folder / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # rooms and tests beside each other build one after another
+        fcntl.flock(lock, fcntl.LOCK_EX)  # suites and tests beside each other build one after another
         if not configured.exists() or configured.read_text() != " ".join(configure):
             run(configure)
             configured.write_text(" ".join(configure))

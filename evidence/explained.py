@@ -1,4 +1,4 @@
-"""Why a weaker order is still right, or is judged by another room: what survives the room `mutants` must stand here.
+"""Why a weaker order is still right, or is judged by another suite: what survives the suite `mutants` must stand here.
 
 Each entry: a function of the core, a text that fits it once (`evidence/anchors.py`), the half that may go (`*`: any), the reason.
 An operation of which any half may go has no partner, and its comment says so: `SYNC -: reason`. `tests/tidy/test_orders.py` compares the two.
@@ -16,11 +16,11 @@ SWAP_RELEASES = (
 NOTHING_AFTER = "nothing is read after it"
 TAKEN = "only its value counts; the bytes are ordered by SYNC 18 and 19"
 CHUNKS = "chunks are plain memory of the process: ThreadSanitizer's stress looks at them"
-NAMED = "a file has its name only when it is complete; the room `kill` steps through `create`"
+NAMED = "a file has its name only when it is complete; the suite `kill` steps through `create`"
 SEEN = "for ThreadSanitizer, which does not see that the kernel's lock orders a slot's owners"
 LOOKS = "only asks whether a frame is there; the reader that takes it acquires it"
 PEOPLE = "for a count that people look at: no model looks; native/tests/members_crash.cpp does"
-ELSEWHERE = (CHUNKS, NAMED, PEOPLE)  # needed, and judged by another room
+ELSEWHERE = (CHUNKS, NAMED, PEOPLE)  # needed, and judged by another suite
 PREDECESSOR = (
     "the fence as it joins (SYNC 10) has released all that its predecessor did, which the kernel's lock ordered"
 )

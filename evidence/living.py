@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import penstock
-from evidence.room import Row
+from evidence.report import Row
 from penstock.watch import metrics
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -254,7 +254,7 @@ def counts(*, long: bool, seed: int, kills: int | None = None) -> list[Row]:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[None]:
-    """Channels in a folder of this room."""
+    """Channels in a folder of this suite."""
     before, folder = os.environ.get("PENSTOCK_DIR"), tempfile.mkdtemp(prefix="penstock-living-", dir="/dev/shm")
     os.environ["PENSTOCK_DIR"] = folder
     try:

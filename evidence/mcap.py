@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from evidence.room import WORKERS, Row
+from evidence.report import WORKERS, Row
 from penstock.export.mcap_file import McapFile
 from penstock.export.mcap_import import import_mcap
 from penstock.export.mcap_records import CHUNK, HEAD, MAGIC, MESSAGE, chunk_of, decompressed
@@ -127,7 +127,7 @@ def judge(truth: Outcome, data: bytes) -> str:
     try:
         found, file = outcome(data, recover=True)
     except penstock.Corrupt as error:
-        return "" if "is no MCAP file" in str(error) else f"a recovery fails: {error}"
+        return "" if "is not an MCAP file" in str(error) else f"a recovery fails: {error}"
     return _judge_recovery(truth[0], found[0], file)
 
 
@@ -155,7 +155,7 @@ def judge_cost(truth: Outcome, data: bytes, cost: int) -> str:
     try:
         found, _ = outcome(data, recover=True)
     except penstock.Corrupt as error:
-        return "" if "is no MCAP file" in str(error) else f"a recovery fails: {error}"
+        return "" if "is not an MCAP file" in str(error) else f"a recovery fails: {error}"
     lost = (truth[0] - found[0]).total()
     return f"one wrong bit costs {lost} messages, and {cost} are in its record" if lost > cost else ""
 

@@ -1,4 +1,4 @@
-"""The model checker's rooms: scenarios exhausted, random walks, order mutants."""
+"""The model checker's suites: scenarios exhausted, random walks, order mutants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from evidence import anchors
 from evidence.build import ROOT, build
 from evidence.explained import EXPLAINED
-from evidence.room import WHOLE, WORKERS, Row, sliced
+from evidence.report import WHOLE, WORKERS, Row, sliced
 
 CORE = ROOT / "native" / "core"
 MOST = "400000"  # executions for one mutant in one scenario

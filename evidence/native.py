@@ -1,4 +1,4 @@
-"""Rooms that are native programs: kills at every instruction, hostile memory, damaged recordings, stress under sanitizers."""
+"""Suites that are native programs: kills at every instruction, hostile memory, damaged recordings, stress under sanitizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evidence.build import ROOT, build, run
-from evidence.room import WORKERS, Row
+from evidence.report import WORKERS, Row
 
 SANITIZED = {
     **os.environ,
@@ -167,7 +167,7 @@ def fuzz(chosen: dict[str, tuple[int, int]], *, parts: int, seed: int) -> Row:
         answers = list(pool.map(one, [(target, part) for part in range(parts) for target in chosen]))
     failed = [wrong for _, wrong in answers if wrong]
     if canary.returncode == 0:
-        failed.insert(0, f"{folder}/fuzz_canary   # the planted fault was not found: this room is blind")
+        failed.insert(0, f"{folder}/fuzz_canary   # the planted fault was not found: this suite is blind")
     row = Row("hostile", f"inputs parsed by {len(chosen)} fuzz targets", sum(n for n, _ in answers), len(failed))
     row.seconds = time.monotonic() - begun
     row.failure = failed[0] if failed else ""

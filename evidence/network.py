@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from evidence import native
-from evidence.room import Row, show
+from evidence.report import Row, show
 
 LIVES, DATAGRAMS = 2_000_000, 100_000_000
 TARGETS = ("wire", "receiver", "sender")

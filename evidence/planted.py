@@ -29,21 +29,21 @@ SEEDS = 400
 
 
 def _synced_is_said_before_it_is() -> None:
-    from penstock.record.format import mark
-    from penstock.record.write.track import Track
+    from penstock.record.format import sync_marker
+    from penstock.record.write.writer import RecordingWriter
 
     def sync(self: Any) -> None:
         self.synced = self.segment.position
-        mark.write(self._mark, mark.Mark(self.synced))
+        sync_marker.write(self._mark, sync_marker.SyncMarker(self.synced))
 
-    Track.sync = sync  # type: ignore[method-assign]
+    RecordingWriter.sync = sync  # type: ignore[method-assign]
 
 
 def _a_dead_recorders_end_is_not_cut() -> None:
-    from penstock.record.format.extent import extent
+    from penstock.record.format.coverage import coverage_of
     from penstock.record.keep import repair
 
-    repair.close_crashed = lambda folder: extent(folder, folder.describe().start_position)
+    repair.close_crashed = lambda folder: coverage_of(folder, folder.describe().start_position)
 
 
 def _a_follower_repeats() -> None:
@@ -64,14 +64,14 @@ def _repair_leaves_torn_ends() -> None:
 
 
 def _a_gap_between_segments() -> None:
-    from penstock.record.write.track import Track
+    from penstock.record.write.writer import RecordingWriter
 
-    plain = Track._roll
+    plain = RecordingWriter._roll
 
     def roll(self: Any, base: int) -> None:
         plain(self, base + 32)
 
-    Track._roll = roll  # type: ignore[method-assign]
+    RecordingWriter._roll = roll  # type: ignore[method-assign]
 
 
 PYTHON_BUGS: dict[str, Planted] = {
@@ -104,9 +104,9 @@ def main() -> int:
     """1 if the planted bug was noticed."""
     bug = PYTHON_BUGS[sys.argv[1]]
     if bug.tests:
-        from evidence import suites
+        from evidence import pytest_suites
 
-        return int(suites.notices(bug.tests, sys.argv[1]))
+        return int(pytest_suites.notices(bug.tests, sys.argv[1]))
     bug.plant()
     sys.path.insert(0, str(ROOT / "tests"))
     from sim import recording

@@ -27,7 +27,7 @@ def _archives_keep_a_relative_path() -> None:
 def _a_lock_goes_by_closing_only() -> None:
     from penstock.record.format import folder
 
-    folder._let_go = os.close
+    folder._unlock_and_close = os.close
 
 
 def _repair_writes_every_row() -> None:
@@ -50,22 +50,22 @@ def _truncate_promises_as_before() -> None:
 
 def _extend_touches_before_it_locks() -> None:
     from penstock.record.keep import repair
-    from penstock.record.write.tracks import Tracks
+    from penstock.record.write.opener import WriterOpener
 
-    plain = Tracks._extension
+    plain = WriterOpener._extension
 
     def extension(self: Any, info: Any, *options: Any) -> Any:
         with contextlib.suppress(ValueError):
             repair.close_crashed(self._files.folder(info.id))
         return plain(self, info, *options)
 
-    Tracks._extension = extension  # type: ignore[method-assign]
+    WriterOpener._extension = extension  # type: ignore[method-assign]
 
 
 def _a_refused_recorder_keeps_its_subscription() -> None:
-    from penstock.record.write.track import Track
+    from penstock.record.write.writer import RecordingWriter
 
-    plain = Track.__init__
+    plain = RecordingWriter.__init__
 
     def begin(self: Any, folder: Any, description: Any, subscription: Any, *rest: Any) -> None:
         class Kept:
@@ -79,14 +79,14 @@ def _a_refused_recorder_keeps_its_subscription() -> None:
             raise
         self.subscription = subscription
 
-    Track.__init__ = begin  # type: ignore[method-assign, assignment]
+    RecordingWriter.__init__ = begin  # type: ignore[method-assign, assignment]
 
 
 _kept: list[Any] = []
 
 
 def _readers_skip_the_continuity_check() -> None:
-    from penstock.record.read import archive_reading, scan
+    from penstock.record.read import archive_reader, scan
 
     class Loose(scan.Scanner):
         def __init__(self, segments: list[tuple[str, str]], *options: Any, **named: Any) -> None:
@@ -100,23 +100,23 @@ def _readers_skip_the_continuity_check() -> None:
         def __next__(self) -> Any:
             return next(self._batches)
 
-    archive_reading.Scanner = Loose  # type: ignore[misc]
+    archive_reader.Scanner = Loose  # type: ignore[misc]
 
 
 def _readers_do_not_look_where_a_recording_begins() -> None:
-    from penstock.record.read import archive_reading, reading
+    from penstock.record.read import archive_reader, needed_segments
 
     def segments_for(folder: Any, begins: int, start: int, end: int) -> Any:
-        return reading.Needed([(str(s.data), str(s.index)) for s in folder.segments() if s.base < end], None, 0)
+        return needed_segments.Needed([(str(s.data), str(s.index)) for s in folder.segments() if s.base < end], None, 0)
 
-    archive_reading.segments_for = reading.segments_for = segments_for
+    archive_reader.segments_for = needed_segments.segments_for = segments_for
 
 
 def _readers_do_not_look_where_a_recording_ends() -> None:
-    from penstock.record.format import extent
-    from penstock.record.read import reading
+    from penstock.record.format import coverage
+    from penstock.record.read import needed_segments
 
-    extent.cut_short = reading.cut_short = lambda *_: ""
+    coverage.cut_short = needed_segments.cut_short = lambda *_: ""
 
 
 def _repair_gives_up_what_follows_damage() -> None:
@@ -146,10 +146,10 @@ def _an_append_reads_its_messages_under_the_lock() -> None:
 
 
 def _list_trusts_the_indexes() -> None:
-    from penstock.record.format import extent
+    from penstock.record.format import coverage
 
-    extent.unfit = lambda segment, about, expected: ""
-    extent.cut_short = lambda *_: ""
+    coverage.unfit = lambda segment, about, expected: ""
+    coverage.cut_short = lambda *_: ""
 
 
 def _the_recorder_waits_for_the_catalog() -> None:
@@ -157,15 +157,15 @@ def _the_recorder_waits_for_the_catalog() -> None:
 
     def note(self: Any) -> None:
         with contextlib.suppress(Exception):
-            self._notes._catalog.note({track.description.id: track.row for track in self._tracks}, wait=30)
+            self._notes._catalog.note({writer.description.id: writer.row for writer in self._writers}, wait=30)
 
     ThreadRecorder._note = note  # type: ignore[method-assign]
 
 
 def _the_catalog_is_asked_and_not_the_folder() -> None:
-    from penstock.record.read.listing import Listing
+    from penstock.record.read.lister import Lister
 
-    Listing._synced = lambda self, folder, about: self._files.catalog.rows()[about.id].synced_position  # type: ignore[method-assign]
+    Lister._synced = lambda self, folder, about: self._files.catalog.rows()[about.id].synced_position  # type: ignore[method-assign]
 
 
 def _an_unusable_catalog_stays() -> None:
@@ -199,9 +199,9 @@ def _verify_trusts_the_segments_that_are_left() -> None:
 
 
 def _one_bad_folder_hides_all() -> None:
-    from penstock.record.read.listing import Listing
+    from penstock.record.read.lister import Lister
 
-    Listing._look = Listing._info  # type: ignore[method-assign]
+    Lister._read_folder = Lister._info  # type: ignore[method-assign]
 
 
 def _a_purge_goes_file_by_file() -> None:
@@ -229,7 +229,7 @@ def _the_umask_decides() -> None:
 def _an_error_leaves_the_subscription_open() -> None:
     from penstock.record.write.recorder import ThreadRecorder
 
-    ThreadRecorder._let_go = lambda self: None  # type: ignore[method-assign]
+    ThreadRecorder._release_all = lambda self: None  # type: ignore[method-assign]
 
 
 def _following_does_not_look_for_the_recorder() -> None:
@@ -250,7 +250,7 @@ def _a_recorder_believes_that_its_parent_lives() -> None:
 def _a_dead_recorder_is_not_noticed() -> None:
     from penstock.record.write.process import ProcessRecorder
 
-    ProcessRecorder._look = lambda self: None  # type: ignore[method-assign]
+    ProcessRecorder._check_child = lambda self: None  # type: ignore[method-assign]
 
 
 def _part(harm: str, which: str) -> str:

@@ -26,9 +26,9 @@ def _text_is_read_as_markup() -> None:
 
 
 def _an_uncaught_value_error() -> None:
-    from penstock.cli import given
+    from penstock.cli import arguments
 
-    given.start = lambda text: text if text in ("newest", "earliest") else int(text)
+    arguments.start = lambda text: text if text in ("newest", "earliest") else int(text)
 
 
 def _nan_in_json() -> None:
@@ -100,10 +100,10 @@ def _a_handler_takes_a_lock() -> None:
 
 
 def _the_command_leaves_pixels_out() -> None:
-    from penstock.record.write.tracks import Tracks
+    from penstock.record.write.opener import WriterOpener
 
-    plain = Tracks.open
-    Tracks.open = lambda self, *given, **named: plain(self, *given[:5], False, *given[6:], **named)  # type: ignore[method-assign]
+    plain = WriterOpener.open
+    WriterOpener.open = lambda self, *given, **named: plain(self, *given[:5], False, *given[6:], **named)  # type: ignore[method-assign]
 
 
 def _errors_of_several_lines() -> None:
@@ -120,10 +120,10 @@ def _chmod_on_any_folder() -> None:
 
 
 def _a_damaged_recording_is_only_logged() -> None:
-    from penstock.record.read.plan import Survey
+    from penstock.record.read.plan import ReadPlanner
     from penstock.spark import pipeline
 
-    pipeline.Survey = lambda archive, **_: Survey(archive)
+    pipeline.ReadPlanner = lambda archive, **_: ReadPlanner(archive)
 
 
 def _a_decoders_own_error_gets_out() -> None:

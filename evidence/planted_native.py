@@ -24,7 +24,7 @@ from evidence.planting import Planted
 
 FOLDER = ROOT / "build" / "native-bugs"
 MODULE = "penstock._native.core"
-BUILT = "PENSTOCK_NATIVE_BUGS"  # where the module is, if somebody has built it
+BUILT = "PENSTOCK_NATIVE_BUGS"  # where the module is, if it was built
 SWITCH = """
 #include <cstdlib>
 namespace penstock {

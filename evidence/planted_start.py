@@ -75,9 +75,9 @@ def _a_conflict_names_no_way_out() -> None:
 
 
 def _a_recorder_needs_the_channel() -> None:
-    from penstock.record.write import tracks
+    from penstock.record.write import opener
 
-    tracks._native = _Instead(tracks._native, decided=lambda subscription: True)  # type: ignore[assignment]
+    opener._native = _Instead(opener._native, decided=lambda subscription: True)  # type: ignore[assignment]
 
 
 def _a_look_makes_the_channel() -> None:

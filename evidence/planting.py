@@ -14,6 +14,6 @@ class Planted:
     tests: tuple[str, ...] = ()
 
     @property
-    def room(self) -> str:
-        """The rooms that look for it."""
+    def suite(self) -> str:
+        """The suites that look for it."""
         return " ".join(self.tests) or "simulator"

@@ -1,4 +1,4 @@
-"""The room of damaged archives: bytes of every file of the recording format are changed, files are cut, removed and swapped.
+"""The suite of damaged archives: bytes of every file of the recording format are changed, files are cut, removed and swapped.
 
 After each: no message is wrong, none is missing without a counted gap that it touches, `verify` says that something is wrong or the
 change has no meaning, and `repair` leaves an archive that is right, without moving a sound segment.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import penstock
 from evidence.build import ROOT
-from evidence.room import WORKERS, Row
+from evidence.report import WORKERS, Row
 
 sys.path.insert(0, str(ROOT / "tests"))
 from damage import Before, add_every_file, check, flip, two_recordings
@@ -99,7 +99,7 @@ def _share(given: tuple[str, str, list[tuple[str, str, int]]]) -> list[str]:
     for change in todo:
         try:
             said = _one(before, whole, place, change)
-        except Exception as error:  # any: it is the room's finding
+        except Exception as error:  # any: it is the suite's finding
             said = f"{type(error).__name__}: {error}"
         if said:
             wrong.append(f"{change}: {said}")

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from evidence.room import WORKERS, Row, show
+from evidence.report import WORKERS, Row, show
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HANG = 120.0  # seconds after the last signal

@@ -1,4 +1,4 @@
-"""The simulator's room: many seeds of `tests/sim`."""
+"""The simulator's suite: many seeds of `tests/sim`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from evidence.build import ROOT
-from evidence.room import WORKERS, Row
+from evidence.report import WORKERS, Row
 
 BATCH = 100
 

@@ -21,7 +21,7 @@ import pyarrow  # noqa: F401  loaded before any attack: a fault while it loads i
 
 import penstock
 from evidence.ptrace import Child, supported
-from evidence.room import WORKERS, Row
+from evidence.report import WORKERS, Row
 
 NETWORK_ERRORS = (errno.EAGAIN, errno.ENOBUFS, errno.EPERM, errno.ENETDOWN)
 ERRORS = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.EIO, errno.EACCES, errno.EINTR)
@@ -78,14 +78,14 @@ def _nothing_else() -> None:
 def _record(ground: Ground) -> None:
     """Records what the channel keeps, by hand: one thread, so that every call is seen."""
     archive = ground.archive
-    track = archive._tracks.open("log:subject", "earliest", False, 1 << 14, None)
+    recording_writer = archive._opener.open("log:subject", "earliest", False, 1 << 14, None)
     try:
         for _ in range(4):
-            track.turn()
-            track.sync()
-        track.finish()
+            recording_writer.turn()
+            recording_writer.sync()
+        recording_writer.finish()
     finally:
-        track.release()
+        recording_writer.release()
 
 
 def _recorded(ground: Ground) -> None:
@@ -175,15 +175,15 @@ def _record_pipe(ground: Ground) -> None:
     """Records what is pushed, by hand."""
     archive = ground.archive
     with penstock.publish("pipe:subject", **PIPE) as push:
-        track = archive._tracks.open("pipe:subject", "newest", False, 1 << 16, None)
+        recording_writer = archive._opener.open("pipe:subject", "newest", False, 1 << 16, None)
         try:
             for message in MESSAGES:
                 push.send(message, timeout=1)
-            while track.turn() > 0:
+            while recording_writer.turn() > 0:
                 pass
-            track.finish()
+            recording_writer.finish()
         finally:
-            track.release()
+            recording_writer.release()
 
 
 def _pipe_recorded(ground: Ground) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import penstock
-from evidence.room import Row
+from evidence.report import Row
 from evidence.system import MESSAGES
 
 _libc = ctypes.CDLL(None, use_errno=True)

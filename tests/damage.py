@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.record import Survey, intervals
+from penstock.record import ReadPlanner, intervals
 from penstock.util.clock import SystemClock
 
 Interval = tuple[int, int]
@@ -90,7 +90,7 @@ def check(before: Before, archive: penstock.Archive, number: int, hurt: list[Int
 def gaps(archive: penstock.Archive, number: int) -> list[Interval]:
     """The gaps that the indexes of a recording tell."""
     said: list[str] = []
-    survey = Survey(archive, left_out=said.append)
+    survey = ReadPlanner(archive, on_skip=said.append)
     return [(low, high) for one in survey.recordings if one.info.id == number for low, high, _ in one.layout.gaps]
 
 

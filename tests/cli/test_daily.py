@@ -115,7 +115,7 @@ def test_sub_says_that_it_waits_and_which_channel_is_written_almost_so(tmp_path)
 def test_record_says_that_it_waits(tmp_path):
     done = here("record", "a", "log:camera", "--seconds", "0.01", folder=tmp_path)
     assert done.err == (
-        "log:camera: nothing was published yet; waiting for its first publication\nno message came, so nothing was recorded\n"
+        "log:camera: nothing was published yet; waiting for its first publication\nno message arrived, so nothing was recorded\n"
     )
     assert done.status == 0
     assert penstock.inspect("log:camera").size < 100_000

@@ -15,7 +15,7 @@ import penstock
 from penstock import cli
 from penstock._native.core import command_of
 from penstock.channels import discovery
-from penstock.cli.monitor import kept, looks, programs
+from penstock.cli.monitor import programs, snapshots, stored
 
 pytest.importorskip("starlette", reason="the page needs penstock[web]")
 pytest.importorskip("uvicorn", reason="the page needs penstock[web]")
@@ -55,7 +55,7 @@ class Events:
 
 @pytest.fixture
 def server():
-    with Server(looks.Looks(every=0.2)) as made:
+    with Server(snapshots.Snapshots(every=0.2)) as made:
         yield made
 
 
@@ -152,10 +152,10 @@ def test_a_look_has_the_channels_as_they_are(server):
 
 
 def test_a_new_browser_gets_the_history():
-    made = looks.Looks()
+    made = snapshots.Snapshots()
     with penstock.publish("log:a") as pub:
         for _ in range(4):
-            made.look()
+            made.take()
             pub.send(b"12345678")
         past = json.loads(made.join(lambda look: None))
     assert len(past["times_ms"]) == 4
@@ -172,12 +172,12 @@ def test_browsers_share_one_look_at_two_hundred_channels():
         surveys.append(len(opened))
         return discovery.survey()
 
-    made = looks.Looks(survey=survey)
+    made = snapshots.Snapshots(survey=survey)
     got = [queue.SimpleQueue() for _ in range(5)]
     for one in got:
         made.join(one.put)
     for _ in range(3):
-        made.look()
+        made.take()
     texts = [[one.get_nowait() for _ in range(3)] for one in got]
     assert len(surveys) == 3
     for other in texts[1:]:
@@ -201,16 +201,16 @@ def test_a_browser_that_left_is_forgotten(server):
         if not server._streams:
             gone.set()
 
-    server._looks.join(watch)
+    server._snapshots.join(watch)
     assert gone.wait(60)
 
 
 def test_recordings_and_queries(tmp_path):
     archive = penstock.Archive(tmp_path / "a")
-    shown = kept.Archived(tmp_path / "a")
+    shown = stored.ArchiveView(tmp_path / "a")
     with penstock.publish("log:a") as pub, archive.record("log:a"):
         pub.send(b"x" * 100)
-    row = shown.look()
+    row = shown.read()
     (info,) = archive.list()
     assert (row["error"], row["total"]) == (None, 1)
     assert row["recordings"][0]["messages"] == 1
@@ -219,8 +219,8 @@ def test_recordings_and_queries(tmp_path):
     length = info.end_position - info.start_position
     done = {("log:a", info.epoch): [(info.start_position, info.start_position + length // 2)]}
     archive.note_consumer(penstock.record.Consumer("q", None, 5_000_000, done))
-    assert shown.look()["queries"] == [{"name": "q", "updated_ms": 5, "recorded": length, "read": length // 2}]
-    assert "no archive" in kept.Archived(tmp_path / "none").look()["error"]
+    assert shown.read()["queries"] == [{"name": "q", "updated_ms": 5, "recorded": length, "read": length // 2}]
+    assert "no archive" in stored.ArchiveView(tmp_path / "none").read()["error"]
 
 
 def test_tables_are_counted_again_after_a_commit_only(tmp_path, monkeypatch):
@@ -232,26 +232,26 @@ def test_tables_are_counted_again_after_a_commit_only(tmp_path, monkeypatch):
         for n in range(10):
             pub.send({"n": n})
     out = tmp_path / "t"
-    shown = kept.Tabled(out)
-    assert shown.look() == {"path": str(out), "error": None, "writer": None, "tables": []}
+    shown = stored.TablesView(out)
+    assert shown.read() == {"path": str(out), "error": None, "writer": None, "tables": []}
     pipeline.run(None, archive.path, out)
     opened = []
     original = delta.Table.open
     monkeypatch.setattr(delta.Table, "open", lambda *given: (opened.append(given), original(*given))[1])
-    row = shown.look()
+    row = shown.read()
     assert {one["name"]: one["rows"] for one in row["tables"]} == {"raw": 10, "messages": 10, "streams/log_a": 10}
     first = len(opened)
-    assert shown.look() == row
+    assert shown.read() == row
     assert len(opened) == first, "nothing was committed"
     with penstock.publish("log:a") as pub, archive.record("log:a"):
         pub.send({"n": 10})
     pipeline.run(None, archive.path, out)
-    again = {one["name"]: one for one in shown.look()["tables"]}
+    again = {one["name"]: one for one in shown.read()["tables"]}
     assert again["messages"]["rows"] == 11
     assert again["messages"]["version"] > 0
     with tables.locked(out):
-        assert shown.look()["writer"] in (os.getpid(), None)  # some file systems are listed under other numbers
-    assert shown.look()["writer"] is None
+        assert shown.read()["writer"] in (os.getpid(), None)  # some file systems are listed under other numbers
+    assert shown.read()["writer"] is None
 
 
 @pytest.mark.parametrize(

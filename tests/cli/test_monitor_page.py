@@ -6,7 +6,7 @@ import browser as chromium
 import pytest
 
 import penstock
-from penstock.cli.monitor import looks
+from penstock.cli.monitor import snapshots
 
 pytest.importorskip("starlette", reason="the page needs penstock[web]")
 pytest.importorskip("uvicorn", reason="the page needs penstock[web]")
@@ -24,8 +24,8 @@ def browser():
 
 @pytest.fixture
 def made():
-    """Looks that the test makes one by one, so that it knows what each one saw."""
-    found = looks.Looks(every=3600)
+    """Snapshots that the test makes one by one, so that it knows what each one saw."""
+    found = snapshots.Snapshots(every=3600)
     with Server(found) as server:
         found.url = server.url
         found.server = server
@@ -56,7 +56,7 @@ def page(browser, made):
 
 def look(made, page):
     """One more look, and the page has drawn it."""
-    made.look()
+    made.take()
     page.wait_for_selector(f'body[data-look="{made.number}"]')
 
 
@@ -141,7 +141,7 @@ def test_keys(made, page):
         shown.keyboard.press(" ")
         assert shown.locator("#status").text_content().strip() == "paused"
         before = shown.get_attribute("body", "data-look")
-        made.look()
+        made.take()
         assert shown.get_attribute("body", "data-look") == before
         shown.keyboard.press(" ")
         shown.wait_for_selector(f'body[data-look="{made.number}"]')
@@ -223,7 +223,7 @@ def test_a_phone_has_room_for_the_whole_list_of_recordings(browser, tmp_path):
     archive = penstock.Archive(tmp_path / "archive")
     with penstock.publish("log:robot/lidar_front") as pub, archive.record("log:robot/lidar_front"):
         pub.send(b"x")
-    found = looks.Looks([archive.path], every=3600)
+    found = snapshots.Snapshots([archive.path], every=3600)
     context = browser.new_context(viewport=PHONE)
     shown = context.new_page()
     with Server(found) as server:
@@ -275,7 +275,7 @@ def test_two_hundred_channels_cost_little_work_per_look(made, page):
 def test_a_browser_that_comes_later_or_again_has_the_history(made, page):
     with penstock.publish("log:a") as pub:
         for _ in range(3):
-            made.look()
+            made.take()
             pub.send(b"x")
         one, other = page(), page(PHONE)
         look(made, one)
@@ -284,7 +284,7 @@ def test_a_browser_that_comes_later_or_again_has_the_history(made, page):
 
 
 def test_the_end_of_the_monitor_is_said(browser):
-    found = looks.Looks(every=3600)
+    found = snapshots.Snapshots(every=3600)
     context = browser.new_context(viewport=WIDE)
     shown = context.new_page()
     with Server(found) as server:

@@ -38,7 +38,7 @@ def test_a_message_that_does_not_decode_is_named_and_passed_over(run, mixed, com
     lines = [json.loads(line) for line in done.out.splitlines()]
     assert [line["data"] if form else line for line in lines] == [1, 2, 3]
     said, *count = done.err.splitlines()
-    assert said.startswith("warning: log:j: the message at position 64 (1 bytes) is no json: ")
+    assert said.startswith("warning: log:j: the message at position 64 (1 bytes) is not json: ")
     assert count == (["penstock: 1 message could not be decoded"] if command[0] == "replay" else [])
 
 

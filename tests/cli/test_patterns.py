@@ -55,7 +55,7 @@ def test_sub_of_several_as_json_and_without_any_message():
         assert sorted((row["channel"], row["data"]) for row in rows) == [("log:a", "x"), ("log:b", [1])]
         assert all(row["time_ns"] > 0 for row in rows)
     done = run("sub", "none/*", "--timeout", "0.1")
-    assert (done.returncode, done.stderr) == (0, "none/*: nothing came for 0.1 seconds\n")
+    assert (done.returncode, done.stderr) == (0, "none/*: nothing arrived for 0.1 seconds\n")
 
 
 def test_sub_counts_several():

@@ -92,4 +92,4 @@ def test_it_waits_for_the_publication_of_frames():
 
 def test_it_waits_for_frames_no_longer_than_it_is_told(capfd):
     assert cli.run(["sub", "frames:never", "--timeout", "0.05"]) == 0
-    assert capfd.readouterr().err.endswith("frames:never: nothing came for 0.05 seconds\n")
+    assert capfd.readouterr().err.endswith("frames:never: nothing arrived for 0.05 seconds\n")

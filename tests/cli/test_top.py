@@ -31,7 +31,7 @@ class Clock:
 
 def look(made, clock, passed):
     clock.now += passed
-    return {rate.status.channel: rate for rate in made.look(penstock.list_channels())}
+    return {rate.status.channel: rate for rate in made.update(penstock.list_channels())}
 
 
 def test_rates_are_the_differences_of_counts_by_time():
@@ -104,12 +104,12 @@ def busy():
     clock = made._clock
     names = ["log:a", "log:a-name-that-is-rather-long-for-a-column", "ring:" + "x" * 128, "sync:s"]
     handles = [penstock.publish(name) for name in names]
-    made.look(penstock.list_channels())
+    made.update(penstock.list_channels())
     for number, handle in enumerate(handles, 1):
         for _ in range(number * 1000):
             handle.offer(b"12345678")
     clock.now += 1
-    yield made.look(penstock.list_channels())
+    yield made.update(penstock.list_channels())
     for handle in handles:
         handle.close()
 

@@ -138,7 +138,7 @@ class Plain:
 
 @pytest.mark.parametrize("wrong", [Odd, Plain, dict, Pose | Plain])
 def test_classes_that_are_no_codec(wrong):
-    with pytest.raises(penstock.Invalid, match=r"no codec") as told:
+    with pytest.raises(penstock.Invalid, match=r"not a codec") as told:
         penstock.publish("log:c", codec=wrong)
     assert "array('|O')" not in str(told.value)
     assert penstock.list_channels() == []

@@ -197,7 +197,7 @@ def test_records_are_matched_by_name(rng):
     with penstock.publish("log:s", codec=dtype) as pub, penstock.subscribe("log:s") as sub:
         with pytest.raises(penstock.Invalid, match="fields b, a"):
             pub.send(np.array((1, 2), [("b", "f8"), ("a", "i4")]))
-        with pytest.raises(penstock.Invalid, match="no record"):
+        with pytest.raises(penstock.Invalid, match="not a record"):
             pub.send(5)
         pub.send(np.array([(1, 2), (3, 4)], [("a", "i8"), ("b", "i8")]))
         assert sub.recv(1).tolist() == [(1, 2.0), (3, 4.0)]

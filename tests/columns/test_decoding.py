@@ -58,7 +58,7 @@ def test_a_bad_message_costs_no_other(kind, way):
             got += found
         assert got == list(range(50))
         assert [after for after, _ in errors] == list(bad)
-        assert all(f"{kind}:x: the message at position " in text and "is no json" in text for _, text in errors)
+        assert all(f"{kind}:x: the message at position " in text and "is not json" in text for _, text in errors)
 
 
 @pytest.mark.parametrize("kind", SIZES)
@@ -442,7 +442,7 @@ NONE_OF_THEM = {
 def test_a_codec_raises_this_librarys_error(kind):
     codec = penstock.codecs.resolve([("a", "<i4")] if kind == "struct" else kind)
     for data in NONE_OF_THEM[kind]:
-        with pytest.raises(penstock.DecodeError, match=f"^{len(data)} bytes are no {kind}: "):
+        with pytest.raises(penstock.DecodeError, match=f"^{len(data)} bytes are not {kind}: "):
             codec.decode(data)
 
 

@@ -9,14 +9,14 @@ import pytest
 from decoder.rows import both
 
 import penstock
-from penstock.record import Survey
-from penstock.record.format import cuts
+from penstock.record import ReadPlanner
+from penstock.record.format import truncations
 from penstock.spark import pipeline, tables
 
 
 def track(archive, channel, *, extend=False, pixels=False, segment=1 << 20):
     """A recorder's track that moves when it is told to."""
-    return archive._tracks.open(channel, "newest", extend, segment, None, pixels)
+    return archive._opener.open(channel, "newest", extend, segment, None, pixels)
 
 
 def drain(*tracks):
@@ -133,11 +133,11 @@ def test_a_damaged_list_of_cuts_is_found_and_written_again(archive, tmp_path):
         for i in range(100):
             pub.send(b"%d" % i)
     archive.truncate("log:l", 1 << 40)
-    path = archive.folders()[0].path / cuts.NAME
+    path = archive.folders()[0].path / truncations.NAME
     whole = path.read_bytes()
-    assert len(cuts.read(path.parent)) == 1
+    assert len(truncations.read(path.parent)) == 1
     path.write_bytes(whole + whole[:7])  # a writer that was killed
-    assert (archive.verify(), len(cuts.read(path.parent))) == ([], 1)
+    assert (archive.verify(), len(truncations.read(path.parent))) == ([], 1)
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
         assert [damage.path for damage in archive.verify()] == [path]
@@ -264,7 +264,7 @@ def test_a_recording_that_only_lost_is_not_forgotten(archive, tmp_path):
     recorders["one"].segment.seal()
     recorders["one"].release()
     assert (archive.find("ring:r").messages, archive.find("ring:r").lost_bytes) == (0, 4096)
-    assert Survey(archive).plan() == []
+    assert ReadPlanner(archive).plan() == []
     pipeline.run(None, archive.path, tmp_path / "t")
     ((stream, noted_ns, lost),) = waiting(tmp_path / "t")
     assert (stream, lost) == ("ring:r", 4096)
@@ -298,7 +298,7 @@ def test_tasks_name_only_the_segments_they_need(archive):
     with penstock.publish("log:l", term_length=1 << 16) as pub, archive.record("log:l", segment_length=1 << 16):
         for _ in range(400):
             pub.send(bytes(4000))
-    ranges = Survey(archive).plan(range_bytes=1 << 16)
+    ranges = ReadPlanner(archive).plan(range_bytes=1 << 16)
     segments = archive.find("log:l").segments
     assert segments > 20
     assert len(ranges) > 20

@@ -171,7 +171,7 @@ def test_a_message_in_progress_where_a_recording_ends_is_not_lost(tmp_path):
 def stopped_in_a_message(archive, out, channel):
     """Whether it came about."""
     with penstock.publish(channel, term_length=1 << 16) as pub, penstock.publish(channel) as other:
-        track = archive._tracks.open(channel, "newest", False, 1 << 20, None)
+        track = archive._opener.open(channel, "newest", False, 1 << 20, None)
         pub.send(b"first")
         track.turn()
         big = bytes(range(256)) * 400  # longer than the window, and short enough to be kept until the recorder goes on
@@ -184,7 +184,7 @@ def stopped_in_a_message(archive, out, channel):
             thread.join()
             return False
         assert pipeline.run(None, archive.path, out).rows == 0
-        track = archive._tracks.open(channel, "newest", True, 1 << 20, None)
+        track = archive._opener.open(channel, "newest", True, 1 << 20, None)
         while thread.is_alive() or track.turn() > 0:
             track.turn()
         thread.join()

@@ -42,7 +42,7 @@ def test_an_export_onto_a_full_disk_names_it_and_leaves_nothing(disk, held, form
     leave(disk, kib)
     said = []
     with pytest.raises(errors.SystemFailure, match=f"{disk}/out.*No space left on device") as caught:
-        exported(held, disk / "out", form, left_out=said.append)
+        exported(held, disk / "out", form, on_skip=said.append)
     assert caught.value.errno == errno.ENOSPC
     assert ".new" not in str(caught.value)
     assert said == []
@@ -77,7 +77,7 @@ def test_whatever_the_reason_it_is_the_destinations(held, tmp_path, monkeypatch,
 
     monkeypatch.setattr(parts.pa.ipc.RecordBatchFileWriter, "write_batch", fails)
     with pytest.raises(errors.SystemFailure, match=os.strerror(number)) as caught:
-        exported(held, tmp_path / "out", "arrow", left_out=lambda text: None)
+        exported(held, tmp_path / "out", "arrow", on_skip=lambda text: None)
     assert caught.value.errno == number
     assert not (tmp_path / "out").exists()
 
@@ -95,7 +95,7 @@ def test_damage_of_the_source_is_still_left_out(held, tmp_path):
         file.seek(5000)
         file.write(b"\xff")
     said = []
-    outcome = exported(held, tmp_path / "out", "parquet", left_out=said.append)
+    outcome = exported(held, tmp_path / "out", "parquet", on_skip=said.append)
     assert said
     assert outcome.rows >= 400
 

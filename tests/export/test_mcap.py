@@ -211,7 +211,7 @@ def test_damage_leaves_the_rest_and_is_told(filled, tmp_path):
         export_mcap(filled.path, tmp_path / "out.mcap")
     assert len(read(tmp_path / "out.mcap")) == 100
     told = []
-    assert export_mcap(filled.path, tmp_path / "o2.mcap", left_out=told.append).rows == 100
+    assert export_mcap(filled.path, tmp_path / "o2.mcap", on_skip=told.append).rows == 100
     assert ["left out" in one for one in told] == [True, True]
     assert len([one for one in told if "recording 2" in one]) == 1
 
@@ -223,7 +223,7 @@ def test_wrong_files_and_arguments(filled, tmp_path):
         (lambda: export_mcap(filled.path, tmp_path / "o.mcap", compression="gzip"), "zstd, lz4, none"),
         (lambda: export_mcap(filled.path, tmp_path / "o.mcap", streams=["nope"]), "no recording of nope"),
         (lambda: import_mcap(filled, tmp_path / "none.mcap"), "there is no file"),
-        (lambda: import_mcap(filled, tmp_path / "there.mcap"), "is no MCAP file: it begins with"),
+        (lambda: import_mcap(filled, tmp_path / "there.mcap"), "is not an MCAP file: it begins with"),
     ):
         with pytest.raises(penstock.PenstockError, match=says):
             wrong()

@@ -15,7 +15,7 @@ pytest.importorskip("mcap", reason="mcap is not installed: pip install 'penstock
 
 from mcap_files import held, topic, write
 
-from evidence import mcap as room
+from evidence import mcap as suite
 from penstock.export.mcap import import_mcap
 from penstock.export.mcap_records import ATTACHMENT, CHUNK, DATA_END, FOOTER, HEAD, MAGIC, MESSAGE, MESSAGE_INDEX
 
@@ -41,13 +41,13 @@ def flipped(data, at):
     return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
 
 
-@pytest.mark.parametrize("name", room.files())
+@pytest.mark.parametrize("name", suite.files())
 def test_no_change_of_a_file_gives_other_messages(name):
-    """A seeded part of the room's changes; the room has them all."""
-    data = room.files()[name]
-    truth, _ = room.outcome(data, recover=False)
-    ways = random.Random(name).sample(list(room.changes(len(data))), 60)
-    assert [(at, what) for what, at, change in ways if room.judge(truth, change(data))] == []
+    """A seeded part of the suite's changes; the suite has them all."""
+    data = suite.files()[name]
+    truth, _ = suite.outcome(data, recover=False)
+    ways = random.Random(name).sample(list(suite.changes(len(data))), 60)
+    assert [(at, what) for what, at, change in ways if suite.judge(truth, change(data))] == []
 
 
 @pytest.mark.parametrize(
@@ -194,16 +194,16 @@ def test_odd_but_sound_files_are_read(data, rows, tmp_path):
         (built(chunk(message())), "of channel 1, and no record in front of it"),
         (built(channel(schema=3), message()), "names schema 3, and no record"),
         (built(record(3, struct.pack("<H", 0) + text(b"") * 3)), "number 0, which means none"),
-        (built(channel(), channel(name=b"/u")), "channel 1 comes again, and is another one"),
+        (built(channel(), channel(name=b"/u")), "channel 1 is repeated with other content"),
         (built(chunk(channel(), b"snappy")), "compression is 'snappy': MCAP has zstd and lz4"),
-        (built(chunk(channel(), size=1 << 50)), "says 1,125,899,906,842,624"),
+        (built(chunk(channel(), size=1 << 50)), "header states 1,125,899,906,842,624"),
         (built(chunk(channel(), b"zstd", data=b"junk")), "cannot be decompressed"),
         (built(chunk(channel(), b"lz4", data=b"junk")), "cannot be decompressed"),
         (built(chunk(chunk(b""))), "opcode 6, which no chunk has"),
         (built(record(0, b"")), "opcode 0, which there is not"),
         (built(record(MESSAGE, b"short")), "no room for its fields"),
         (built(record(FOOTER, bytes(20))), "no DataEnd in front"),
-        (built(record(11, bytes(46))), "no part of the data section"),
+        (built(record(11, bytes(46))), "does not belong to the data section"),
         (built(channel(name=b"\xff")), "not UTF-8"),
         (built()[:-1], "does not end as an MCAP file"),
         (built() + b"x", "does not end as an MCAP file"),
@@ -305,12 +305,12 @@ def test_a_recovery_that_loses_messages_is_not_strict(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("name", [name for name in room.files() if "summary" in name])
+@pytest.mark.parametrize("name", [name for name in suite.files() if "summary" in name])
 def test_one_wrong_bit_costs_one_record(name):
-    """A seeded part of the room's bits."""
-    data = room.files()[name]
-    truth, _ = room.outcome(data, recover=False)
-    cost, chance = room.costs(data), random.Random(name)
+    """A seeded part of the suite's bits."""
+    data = suite.files()[name]
+    truth, _ = suite.outcome(data, recover=False)
+    cost, chance = suite.costs(data), random.Random(name)
     places = [(chance.randrange(len(data)), chance.randrange(8)) for _ in range(60)]
-    wrong = [room.judge_cost(truth, put(data, at, data[at] ^ 1 << bit), cost[at]) for at, bit in places]
+    wrong = [suite.judge_cost(truth, put(data, at, data[at] ^ 1 << bit), cost[at]) for at, bit in places]
     assert [text for text in wrong if text] == []

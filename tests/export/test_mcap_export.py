@@ -235,7 +235,7 @@ def test_frames_with_pixels_are_raw_images(shape, dtype, encoding, archive, tmp_
     frames(archive, shape, dtype, pixels=True)
     told = []
     out = tmp_path / "o.mcap"
-    done = export_mcap(archive.path, out, left_out=told.append)
+    done = export_mcap(archive.path, out, on_skip=told.append)
     assert done.rows == archive.find("frames:cam").messages > 0
     with open(out, "rb") as file:
         rows = [
@@ -253,10 +253,10 @@ def test_frames_that_are_no_pictures_are_counted(archive, tmp_path, capfd):
     frames(archive, (4, 5), "u1", pixels=False)
     count = [info.messages for info in archive.list()]
     texts = [
-        f"frames:cam is left out: {count[0]} frames, whose shape and dtype are no picture",
+        f"frames:cam is left out: {count[0]} frames, whose shape and dtype are not a picture",
         f"frames:cam is left out: {count[1]} frames, recorded without their pixels",
     ]
-    assert export_mcap(archive.path, tmp_path / "o.mcap", left_out=lambda text: None).left_out == tuple(texts)
+    assert export_mcap(archive.path, tmp_path / "o.mcap", on_skip=lambda text: None).left_out == tuple(texts)
     assert run(["export", str(archive.path), str(tmp_path / "p.mcap"), "--mcap"]) == 0
     shown = capfd.readouterr().err
     assert all(text in shown for text in texts)
@@ -268,7 +268,7 @@ def test_frames_that_are_no_pictures_are_counted(archive, tmp_path, capfd):
 def test_times_before_1970_are_counted_and_left_out(archive, tmp_path):
     archive.append("log:s", [b"a", b"b", b"c"], times_ns=[-1, 0, -(2**63)])
     told = []
-    assert export_mcap(archive.path, tmp_path / "o.mcap", left_out=told.append).rows == 1
+    assert export_mcap(archive.path, tmp_path / "o.mcap", on_skip=told.append).rows == 1
     assert told == ["log:s: 2 messages sent before 1970 are left out: MCAP has no such times"]
     with pytest.raises(penstock.Unsupported, match="2 messages sent before 1970"):
         export_mcap(archive.path, tmp_path / "p.mcap", strict=True)

@@ -199,7 +199,7 @@ def test_what_is_left_out_is_listed_and_counted(tmp_path, capfd):
             import_mcap(archive, path, **wrong)
         assert archive.list() == []
     told = []
-    assert import_mcap(archive, path, left_out=told.append).left_out == tuple(told) == tuple(texts)
+    assert import_mcap(archive, path, on_skip=told.append).left_out == tuple(told) == tuple(texts)
     assert held(archive) == {"log:t": [(5, b"0"), (6, b"1"), (2**63 - 1, b"4")]}
     assert import_mcap(penstock.Archive(tmp_path / "b"), path, until=6).left_out == (
         texts[1].replace("2", "1").replace("times:", "time:"),
@@ -265,7 +265,7 @@ def test_statistics_that_disagree_are_damage(tmp_path):
         writer._Writer__statistics.message_count += 1
 
     path = write(tmp_path / "a.mcap", {"t": topic("/t")}, [("t", 1, b"1")], finish=lie)
-    with pytest.raises(penstock.Corrupt, match="statistics say that it has 2 messages, and it has 1"):
+    with pytest.raises(penstock.Corrupt, match="statistics state 2 messages, and it has 1"):
         import_mcap(tmp_path / "a", path)
     assert not (tmp_path / "a").exists()
     done = import_mcap(tmp_path / "a", path, recover=True)

@@ -75,7 +75,7 @@ def test_a_message_that_does_not_decode_is_shown_as_one():
         from penstock.export.shown import shown_as
 
         convert = shown_as("log:a", {"kind": "msgpack"}).convert
-        assert "is no msgpack" in json.loads(convert(b"\xc1"))["error"]
+        assert "is not msgpack" in json.loads(convert(b"\xc1"))["error"]
         assert shown.channel == "log:a"
         assert pub.offer(b"") is not None
 

@@ -136,7 +136,7 @@ def test_sub_names_a_channel_that_is_almost_the_same_and_never_its_own(uri):
         for given, told in ((uri, ""), (aeron, ""), (f"{uri}7", f". Did you mean {uri}?")):
             with command("sub", given, "--timeout", "0.01") as running:
                 _, err = running.communicate(timeout=PATIENCE)
-            assert err.splitlines()[0] in (f"{given}: {waits}{told}", f"{given}: nothing came for 0.01 seconds"), err
+            assert err.splitlines()[0] in (f"{given}: {waits}{told}", f"{given}: nothing arrived for 0.01 seconds"), err
             assert told in err
 
 

@@ -151,7 +151,7 @@ def test_a_kill_at_any_moment_leaves_a_batch_whole_or_out(archive, tally):
     def work():
         archive.append("log:out", body, batch=("w", number))
 
-    for _ in moments(work, [(appending.ledgers, "write"), (appending._Sending, "turn")]):
+    for _ in moments(work, [(appending.batch_files, "write"), (appending._LogFiller, "turn")]):
         assert archive.verify() == []
         found = payloads(archive) if archive.list() and archive.list()[0].segments else []
         was_in = found == body * (number + 1)

@@ -15,7 +15,7 @@ from damage import Before, check
 import penstock
 from penstock.record import plan
 from penstock.record.format.folder import RecordingFolder, _sum
-from penstock.record.write import track as track_module
+from penstock.record.write import writer as writer_module
 from penstock.util.durable import write_atomically
 
 T = 1 << 16
@@ -80,7 +80,7 @@ def test_a_track_that_cannot_begin_gives_everything_back(archive, pub, monkeypat
 
     for extend in (False, True):
         with monkeypatch.context() as patch:
-            patch.setattr(track_module.Track, "_new_segment", fails)
+            patch.setattr(writer_module.RecordingWriter, "_new_segment", fails)
             with pytest.raises(penstock.SystemFailure, match="No space left"):
                 archive.record("log:a", extend=extend)
         assert not [m for m in penstock.inspect("log:a").members if m.role == "subscription"]
@@ -95,7 +95,7 @@ def test_any_error_in_the_recorders_thread_is_told_and_lets_writers_go_on(archiv
             def fails(self, error=error):
                 raise error
 
-            patch.setattr(track_module.Track, "turn", fails)
+            patch.setattr(writer_module.RecordingWriter, "turn", fails)
             recorder = archive.record("log:a")
             assert recorder.join(30)
         assert isinstance(recorder.error, penstock.SystemFailure if type(error) is OSError else type(error))
@@ -218,7 +218,7 @@ def test_a_recording_without_a_mark_is_one_of_an_older_recorder(whole):
     assert bodies(whole) == list(range(3000))
 
 
-# ---- strangers ----
+# ---- stray entries ----
 
 
 @pytest.fixture
@@ -281,14 +281,14 @@ def test_a_strange_thing_may_go_while_a_repair_looks_at_it(three, monkeypatch):
     strange = [three.path / "recordings" / name for name in "xyz"]
     for path in strange:
         path.write_bytes(b"x")
-    listed = type(three._files).strangers
+    listed = type(three._files).stray_entries
 
     def goes(folder):
         found = listed(folder)
         strange[0].unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr(type(three._files), "strangers", goes)
+    monkeypatch.setattr(type(three._files), "stray_entries", goes)
     moved = [repair.path.name for repair in three.repair() if repair.path.parent.name == "damaged"]
     assert moved == ["y", "z"]
     assert not any(path.exists() for path in strange)
@@ -487,7 +487,7 @@ def test_following_ends_with_the_recorder(archive, pub, gone, how, caplog):
     else:
         while recorder.progress()[0].messages < 100:
             threading.Event().wait(0.001)
-        recorder._tracks[0].turn = lambda: 1 / 0
+        recorder._writers[0].turn = lambda: 1 / 0
         assert recorder.join(30)
     if gone:
         penstock.remove("log:a")
@@ -500,13 +500,13 @@ def test_following_ends_with_the_recorder(archive, pub, gone, how, caplog):
 
 def test_following_a_recording_that_ends_inside_a_message_ends(archive, pub):
     """A recorder may stop between the fragments of a message: that one is not given out, and nobody waits for it."""
-    track = archive._tracks.open("log:a", "newest", False, 1 << 17, None)  # a turn takes no more than a segment
+    writer = archive._opener.open("log:a", "newest", False, 1 << 17, None)  # a turn takes no more than a segment
     pub.send(b"000000")
     large = threading.Thread(target=pub.send, args=(bytes(300_000),))  # more than fits: it waits for the recorder
     large.start()
-    while track.moved < 1000:
-        track.turn()
-    track.finish()
+    while writer.moved < 1000:
+        writer.turn()
+    writer.finish()
     large.join(30)
     info = archive.find("log:a")
     assert info.end_position < pub.position

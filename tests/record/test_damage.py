@@ -13,7 +13,7 @@ from damage import SEGMENT as T
 
 import penstock
 from penstock.record import merged, plan
-from penstock.record.format import batches, cuts, ledger
+from penstock.record.format import batches, segment_totals, truncations
 from penstock.record.format.folder import HOLE, RecordingFolder
 
 
@@ -97,7 +97,7 @@ def test_tables_and_exports_have_all_that_is_sound(made, before, tmp_path, size)
     missing = check(before, made, 1, hurt)
     assert missing
     said = []
-    done = export(made.path, tmp_path / "out", left_out=said.append, range_bytes=size, processes=1)
+    done = export(made.path, tmp_path / "out", on_skip=said.append, range_bytes=size, processes=1)
     assert done.rows == len(before.messages[1]) + len(before.messages[2]) - missing
     assert len(said) == 1
     assert folder.segments()[2].data.name in said[0]
@@ -121,7 +121,7 @@ def test_merged_and_played_recordings_name_what_is_damaged(made, before, caplog)
     folder = made._files.folder(1)
     flip(folder.segments()[2].data, 50)
     said = []
-    found = list(merged(plan(made), left_out=said.append))
+    found = list(merged(plan(made), on_skip=said.append))
     missing = check(before, made, 1)
     assert len(found) == len(before.messages[1]) + len(before.messages[2]) - missing
     assert len(said) == 1
@@ -160,12 +160,12 @@ def test_an_archive_that_an_earlier_version_repaired_gets_everything_back(made, 
         (aside / f"{path.name}.from-{end}").write_bytes(raw[end:])
         path.write_bytes(raw[:end])
     end = segments[1].base + int(entries["length"][0])
-    from penstock.record.format.mark import Mark
+    from penstock.record.format.sync_marker import SyncMarker
     from penstock.record.keep import repair
 
-    cuts.note(folder.path, end)
+    truncations.note(folder.path, end)
     repair.seal(folder, segments[1])
-    folder.write_mark(Mark(end, closed=True))
+    folder.write_mark(SyncMarker(end, closed=True))
     assert len(list(made.replay(1))) < len(before.messages[1]) // 2
     said = [one.what for one in made.repair(1)]
     assert sum("brought back" in what for what in said) == len(segments) - 1
@@ -332,7 +332,7 @@ def test_ledgers_of_long_recordings_survive_repair(archive):
     flip(folder.segments()[30].data, 40)
     archive.repair()
     assert archive.verify() == []
-    assert ledger.brief(folder, 0).lost_bytes == archive.find(1).lost_bytes > 0
+    assert segment_totals.summarize(folder, 0).lost_bytes == archive.find(1).lost_bytes > 0
     assert archive.find(1).messages == len(list(archive.replay(1)))
     assert RecordingFolder(folder.path).describe().channel == "log:long"
 

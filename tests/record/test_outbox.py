@@ -60,7 +60,7 @@ def test_each_batch_goes_out_once_and_in_order(box, kind):
         found = heard(sub)
     assert found == sent if kind != "pipe" else sorted(found) == sorted(sent)
     assert box(channel).done() == 3
-    assert sorted(os.listdir(box.folder)) == [".lock", "ledger.json"]
+    assert sorted(os.listdir(box.folder)) == [".lock", "state.json"]
 
 
 @pytest.mark.parametrize("kind", ["log", "ring", "sync"])
@@ -176,7 +176,7 @@ def test_wrong_use_is_an_error(box, tmp_path):
     box("log:out").put(0, names, bodies)
     with pytest.raises(penstock.Invalid, match="is about log:out, not log:other"):
         box("log:other").put(1, names, bodies)
-    path = box.folder / outbox.LEDGER
+    path = box.folder / outbox.STATE
     path.write_text(path.read_text().replace('"done": 0', '"done": 7'))
     with pytest.raises(penstock.Corrupt, match="its checksum is wrong"):
         box("log:out").put(1, names, bodies)

@@ -15,7 +15,7 @@ from penstock.record import Range
 from penstock.record.format import layout as layouts
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import ENTRY, Description
-from penstock.record.read.plan import Survey, plan
+from penstock.record.read.plan import ReadPlanner, plan
 
 
 def settle(folder):
@@ -125,7 +125,7 @@ def test_a_large_archive_is_planned_with_little_memory_and_again_at_once(tmp_pat
     archive = simulated(tmp_path / "large", recordings, segments, monkeypatch)
     tracemalloc.start()
     begun = time.process_time()
-    survey = Survey(archive)
+    survey = ReadPlanner(archive)
     ranges = survey.plan(range_bytes=256 << 20)
     took, (_, peak) = time.process_time() - begun, tracemalloc.get_traced_memory()
     tracemalloc.stop()

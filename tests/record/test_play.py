@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.record import Merged, Range, merged, plan
-from penstock.record.read import playing
+from penstock.record.read import player
 from penstock.util.clock import SystemClock
 
 PATIENCE = 60
@@ -219,11 +219,11 @@ def test_only_streams_that_overlap_in_time_are_open_at_once(archive, monkeypatch
     running, most = set(), 0
     rows = merged.__globals__["_rows"]
 
-    def counted(stream, since, until, left_out):
+    def counted(stream, since, until, on_skip):
         nonlocal most
         running.add(stream[0].channel)
         most = max(most, len(running))
-        yield from rows(stream, since, until, left_out)
+        yield from rows(stream, since, until, on_skip)
         running.discard(stream[0].channel)
 
     monkeypatch.setitem(merged.__globals__, "_rows", counted)
@@ -254,7 +254,7 @@ def test_merging_keeps_each_streams_order_and_sorts_what_is_sorted(streams):
             )
             yield Range(*about)
 
-    def rows(stream, since, until, left_out):
+    def rows(stream, since, until, on_skip):
         for at, time_ns in enumerate(streams[stream[0].recording]):
             yield Merged(stream[0], time_ns, at, 0, 0, b"")
 
@@ -288,4 +288,4 @@ def test_merging_keeps_each_streams_order_and_sorts_what_is_sorted(streams):
     ],
 )
 def test_where_a_channel_goes(channel, onto, target):
-    assert playing.renamed(channel, onto) == target
+    assert player.renamed(channel, onto) == target

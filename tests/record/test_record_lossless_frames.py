@@ -52,16 +52,16 @@ def test_a_burst_is_recorded_whole(archive, waits, process):
 
 def test_a_recorder_that_stands_still_is_waited_for(archive):
     with opened(when_slow="wait") as pub:
-        track = archive._tracks.open("frames:r", "newest", False, 1 << 20, None)
+        writer = archive._opener.open("frames:r", "newest", False, 1 << 20, None)
         sent = 0
         while pub.offer(filled(sent)) is not None:
             sent += 1
         assert sent == 3  # all buffers, and then no room
-        while track.turn() > 0:
+        while writer.turn() > 0:
             pass
         assert pub.offer(filled(sent)) is not None
-        assert track.turn() > 0
-        track.finish()
+        assert writer.turn() > 0
+        writer.finish()
         assert pub.offer(filled(9)) is not None  # nobody is waited for any more
         send(pub, 9)
     assert recorded(archive) == [0, 1, 2, 3]
@@ -69,11 +69,11 @@ def test_a_recorder_that_stands_still_is_waited_for(archive):
 
 def test_a_recorder_that_skips_holds_nobody_back(archive):
     with opened(when_slow="wait") as pub:
-        track = archive._tracks.open("frames:r", "newest", False, 1 << 20, None, True, False, "skip")
+        writer = archive._opener.open("frames:r", "newest", False, 1 << 20, None, True, False, "skip")
         send(pub, 50)
-        while track.turn() > 0:
+        while writer.turn() > 0:
             pass
-        track.finish()
+        writer.finish()
     info = archive.find("frames:r")
     assert 0 < info.messages < 50
     assert info.messages + info.lost_messages == 50
@@ -98,13 +98,13 @@ def test_a_publication_that_waits_waits_for_all_that_read_every_frame(options):
 
 def test_a_publication_that_does_not_wait_goes_on(archive):
     with opened() as pub, penstock.subscribe("frames:r", conflate=False) as sub:
-        track = archive._tracks.open("frames:r", "newest", False, 1 << 20, None)
+        writer = archive._opener.open("frames:r", "newest", False, 1 << 20, None)
         for number in range(20):
             assert pub.offer(filled(number)) is not None
-        while track.turn() > 0:
+        while writer.turn() > 0:
             pass
-        recorder = track.progress.lost_messages
-        track.finish()
+        recorder = writer.progress.lost_messages
+        writer.finish()
         got = sub.poll()
         lost = 20 - len(got)
         assert (sub.lost_messages, sub.lost) == (lost, lost * BYTES)

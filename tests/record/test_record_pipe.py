@@ -17,8 +17,8 @@ def tap(name, **options):
     return pipe.open_tap(parse(name), **options)
 
 
-def drain(track):
-    while track.turn() > 0:
+def drain(writer):
+    while writer.turn() > 0:
         pass
 
 
@@ -129,7 +129,7 @@ def test_what_is_claimed_is_recorded_however_late_it_is_done(archive):
         penstock.subscribe("pipe:c", acknowledge="manual") as two,
         penstock.subscribe("pipe:c", acknowledge="manual") as three,
     ):
-        track = archive._tracks.open("pipe:c", "newest", False, 1 << 16, None)
+        writer = archive._opener.open("pipe:c", "newest", False, 1 << 16, None)
         with push.claim(3) as view:
             sent = 0
             while push.offer(b"x") is not None:  # until the recorder has room for the claimed one alone
@@ -139,13 +139,13 @@ def test_what_is_claimed_is_recorded_however_late_it_is_done(archive):
         assert sorted(one.poll() + two.poll() + three.poll()) == [b"end"] + [b"x"] * 5
         with pytest.raises(TimeoutError):
             push.claim(3, timeout=0)
-        drain(track)
+        drain(writer)
         for _ in range(3):
             with pytest.raises(ZeroDivisionError), push.claim(3, timeout=0):
                 raise ZeroDivisionError
         assert push.offer_many([b"y"] * 9) == 6
-        drain(track)
-        track.finish()
+        drain(writer)
+        writer.finish()
     got = [m.data["body"] for m in archive.replay("pipe:c")]
     assert got == [b"x"] * 5 + [b"end"] + [b"y"] * 6
     assert archive.find("pipe:c").gaps == 0
@@ -153,7 +153,7 @@ def test_what_is_claimed_is_recorded_however_late_it_is_done(archive):
 
 def test_a_recorder_may_rather_miss_than_be_waited_for(archive):
     with penstock.publish("pipe:m", max_messages=4) as push, penstock.subscribe("pipe:m") as sub:
-        track = archive._tracks.open("pipe:m", "newest", False, 1 << 16, 0)
+        writer = archive._opener.open("pipe:m", "newest", False, 1 << 16, 0)
         sent = 0
         for _ in range(5):
             for _ in range(3):  # the recorder has room for four of these twelve
@@ -161,12 +161,12 @@ def test_a_recorder_may_rather_miss_than_be_waited_for(archive):
                 assert sub.poll() == [b"%d" % i for i in range(sent, sent + 4)]
                 sub.acknowledge()
                 sent += 4
-            drain(track)
+            drain(writer)
         push.send(b"60")
         assert sub.recv(0) == b"60"
-        drain(track)
-        missed = track.subscription.lost_messages
-        track.finish()
+        drain(writer)
+        missed = writer.subscription.lost_messages
+        writer.finish()
     got = [int(message.data["body"]) for message in archive.replay("pipe:m")]
     assert got == [i for i in range(60) if i % 12 < 4] + [60]
     info = archive.find("pipe:m")

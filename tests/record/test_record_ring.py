@@ -39,16 +39,16 @@ def test_what_flowed_is_there(archive, pub):
 
 
 def test_what_was_lost_is_a_gap_as_long_as_what_a_subscription_beside_it_lost(archive, pub):
-    track = archive._tracks.open("ring:r", "newest", False, C, None)
+    writer = archive._opener.open("ring:r", "newest", False, C, None)
     sub = penstock.subscribe("ring:r")
     got, sent = [], 0
     for burst, size in ((10, 8), (3000, 8), (5, 4000), (40, 4000), (900, 24), (1, 0), (2000, 100), (20, 8)):
         send(pub, sent, burst, size)
         sent += burst
-        while track.turn() > 0:
+        while writer.turn() > 0:
             pass
         got += [int(np.frombuffer(m, "<u8")[0]) for m in sub.poll(100_000)]
-    track.finish()
+    writer.finish()
     assert sub.lost > 0
     info = archive.find("ring:r")
     assert numbers(archive) == got
@@ -66,17 +66,17 @@ def test_what_was_lost_is_a_gap_as_long_as_what_a_subscription_beside_it_lost(ar
 
 
 def test_gaps_that_follow_each_other_are_one(archive, pub):
-    track = archive._tracks.open("ring:r", "newest", False, C, None)
+    writer = archive._opener.open("ring:r", "newest", False, C, None)
     send(pub, 0, 3)
-    while track.turn() > 0:
+    while writer.turn() > 0:
         pass
     for first in (3, 5003, 10003):
         send(pub, first, 5000)
-        track.turn()  # finds the gap, and nothing to record after it
+        writer.turn()  # finds the gap, and nothing to record after it
     send(pub, 15003, 2)
-    while track.turn() > 0:
+    while writer.turn() > 0:
         pass
-    track.finish()
+    writer.finish()
     assert numbers(archive) == [0, 1, 2, 15003, 15004]
     assert archive.verify() == []
     assert archive.find("ring:r").lost_bytes == 15000 * 64

@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.record import intervals
-from penstock.record.read import watch
+from penstock.record.read import archive_watch
 
 
 class Reader:
@@ -18,11 +18,11 @@ class Reader:
         self.watch, self.done, self.rows = archive.watch(), {}, []
 
     def step(self, **limits):
-        self.watch.look()
+        self.watch.refresh()
         fresh = self.watch.fresh(self.done, **limits)
         told = {stream: intervals.end_of(done) for stream, done in self.done.items()}
         found = []
-        for planned in self.watch.plan(fresh, range_bytes=4096, told=told):
+        for planned in self.watch.plan(fresh, range_bytes=4096, reported=told):
             for batch in planned.rows(["position", "payload", "lost"]):
                 rows = zip(*(batch.column(name).to_pylist() for name in ("position", "payload", "lost")), strict=True)
                 found += [(planned.channel, planned.epoch, *row) for row in rows]
@@ -120,7 +120,7 @@ def test_a_message_in_fragments_comes_when_it_is_complete(archive):
 
 def test_an_incomplete_message_is_found_however_long_it_is(archive, monkeypatch):
     """It began further back than a look for incomplete messages goes at first."""
-    monkeypatch.setattr(watch, "LOOK_BACK", 2048)
+    monkeypatch.setattr(archive_watch, "LOOK_BACK", 2048)
     pub = penstock.publish("log:f", term_length=1 << 16)
     reader = Reader(archive)
     with archive.record("log:f", extend=False) as recorder, penstock.subscribe("log:f") as sub:
@@ -173,14 +173,14 @@ def test_cuts_and_purges_are_seen(archive):
     assert len(reader.step()) == 100
     info = archive.list()[0]
     archive.truncate(info.id, info.start_position + 640)
-    reader.watch.look()
+    reader.watch.refresh()
     assert [cut.position for _, cut in reader.watch.cuts] == [archive.list()[0].end_position]
     with archive.record("log:c", extend=True):
         for number in range(100, 120):
             pub.send(b"%d" % number)
     assert [row[3] for row in reader.step()] == [b"%d" % number for number in range(100, 120)]
     archive.purge(info.id)
-    reader.watch.look()
+    reader.watch.refresh()
     assert not reader.watch.held()
     assert not reader.step()
 
@@ -202,6 +202,6 @@ def test_losses_are_told_once(archive):
     survey_lost = sum(info.lost_bytes for info in archive.list())
     told = sum(row[4] for row in reader.rows)
     last = max(row[2] for row in reader.rows)
-    trailing = sum(gap.end - gap.start for gap in penstock.record.Survey(archive).lost() if gap.end > last)
+    trailing = sum(gap.end - gap.start for gap in penstock.record.ReadPlanner(archive).lost() if gap.end > last)
     assert told == survey_lost - trailing
     assert told

@@ -14,7 +14,7 @@ from sim.world import SureCatalog
 
 import penstock
 from penstock.record import plan
-from penstock.record.write.track import Track
+from penstock.record.write.writer import RecordingWriter
 
 CHANNEL = "log:sim"
 
@@ -28,9 +28,9 @@ class Neighbours:
     disk: Any
     sent: list[bytes]
     rows: dict[int, Any]
-    track: Track | None
+    recording_writer: RecordingWriter | None
     number: int
-    second: Track | None = None  # another recorder of the same channel, into a recording of its own
+    second: RecordingWriter | None = None  # another recorder of the same channel, into a recording of its own
     second_from = 0  # number of its first message
 
     def neighbour(self) -> None:
@@ -61,7 +61,7 @@ class Neighbours:
 
     def hasty_supervisor(self) -> None:
         """Restarts with `extend` while the old recorder still runs: refused, and nothing was touched."""
-        if self.track is None:
+        if self.recording_writer is None:
             return
         before = self._files()
         other = penstock.Archive(self.archive.path)
@@ -69,7 +69,7 @@ class Neighbours:
         if self.second is not None:  # the newest recording of the channel is that one's
             before = {path: size for path, size in before.items() if f"{self.number:08d}" in path}
         try:
-            other._tracks.open(CHANNEL, "newest", True, 1 << 14, None).release()
+            other._opener.open(CHANNEL, "newest", True, 1 << 14, None).release()
         except penstock.Busy:
             after = self._files()
             assert all(after.get(path) == size for path, size in before.items()), (
@@ -86,9 +86,13 @@ class Neighbours:
     def second_recorder(self) -> None:
         """A recorder of the same channel begins, goes on, is killed, or ends; its recording holds what it was given."""
         if self.second is None:
-            at = self.archive.find(self.number).end_position if self.track is None else self.track.segment.position
+            at = (
+                self.archive.find(self.number).end_position
+                if self.recording_writer is None
+                else self.recording_writer.segment.position
+            )
             with contextlib.suppress(penstock.Invalid):  # the channel no longer keeps that
-                self.second = self.archive._tracks.open(CHANNEL, at, False, 1 << 13, None)
+                self.second = self.archive._opener.open(CHANNEL, at, False, 1 << 13, None)
                 self.second_from = -1
             return
         self.second.turn()
@@ -121,7 +125,7 @@ class Neighbours:
         """Repair leaves live recordings alone."""
         before = {path: size for path, size in self._files().items() if f"{self.number:08d}" in path}
         self.archive.repair()
-        if self.track is not None:
+        if self.recording_writer is not None:
             after = self._files()
             assert all(after.get(path) == size for path, size in before.items()), "repair touched a live recording"
         self.disk.settle()

@@ -24,13 +24,13 @@ from sim.world import Disk, SureCatalog, World
 
 import penstock
 from penstock.record.format import folder as folder_module
-from penstock.record.format import mark as mark_module
+from penstock.record.format import sync_marker as marker_module
 from penstock.record.format.folder import RecordingFolder
-from penstock.record.keep import bringing as bringing_module
-from penstock.record.keep import mending as mending_module
 from penstock.record.keep import repair as repair_module
-from penstock.record.write import track as track_module
-from penstock.record.write.track import Track
+from penstock.record.keep import restore as restore_module
+from penstock.record.keep import segment_repair as segment_repair_module
+from penstock.record.write import writer as writer_module
+from penstock.record.write.writer import RecordingWriter
 from penstock.util import durable as durable_module
 
 CHANNEL = "log:sim"
@@ -64,12 +64,12 @@ class Life(Neighbours):
         self.root = root
         self.generation = 0
         self.rows: dict[int, Any] = {}  # the catalog's
-        self.number = 0  # of the recording that `track` writes
+        self.number = 0  # of the recording that `recording_writer` writes
         self.sent: list[bytes] = []
         self.begun = 0  # number of the first message of the present recording
         self.followed: list[bytes] = []
         self.follow_from: int | None = None
-        self.track: Track | None = None
+        self.recording_writer: RecordingWriter | None = None
         self._open()
 
     def _open(self) -> None:
@@ -93,30 +93,32 @@ class Life(Neighbours):
         """A recorder begins, or goes on."""
         segment = self.dice.choice((1 << 12, 1 << 14, 1 << 16))
         if extend:  # the recording of this life; a neighbour may have begun a newer one
-            self.track = self.archive._tracks._extension(self.archive.find(self.number), segment, None, False, None)
+            self.recording_writer = self.archive._opener._extension(
+                self.archive.find(self.number), segment, None, False, None
+            )
         else:
-            self.track = self.archive._tracks.open(CHANNEL, "earliest", False, segment, None)
-        self.number = self.track.description.id
-        self.archive.catalog.note({self.number: self.track.row})
-        self.world.note(f"recorder starts at {self.track.synced}")
+            self.recording_writer = self.archive._opener.open(CHANNEL, "earliest", False, segment, None)
+        self.number = self.recording_writer.description.id
+        self.archive.catalog.note({self.number: self.recording_writer.row})
+        self.world.note(f"recorder starts at {self.recording_writer.synced}")
 
     def turn(self) -> None:
         """The recorder takes what is there."""
-        if self.track is not None:
-            self.track.turn()
+        if self.recording_writer is not None:
+            self.recording_writer.turn()
 
     def sync(self) -> None:
         """And makes it durable."""
-        if self.track is not None:
-            self.track.sync()
-            self.archive.catalog.note({self.number: self.track.row})
+        if self.recording_writer is not None:
+            self.recording_writer.sync()
+            self.archive.catalog.note({self.number: self.recording_writer.row})
 
     def crash(self) -> None:
         """The recorder is killed; its files stay as they are."""
-        if self.track is None:
+        if self.recording_writer is None:
             return
-        self.track.release()
-        self.track = None
+        self.recording_writer.release()
+        self.recording_writer = None
         self.world.note("recorder killed")
         self._check_recording()
         self.start(extend=True)
@@ -134,10 +136,10 @@ class Life(Neighbours):
 
     def power_cut(self) -> None:
         """Everything that was not synced is in danger; shared memory is gone. Then the machine starts again."""
-        progress = self.track.synced if self.track is not None else 0
-        if self.track is not None:
-            self.track.release()
-            self.track = None
+        progress = self.recording_writer.synced if self.recording_writer is not None else 0
+        if self.recording_writer is not None:
+            self.recording_writer.release()
+            self.recording_writer = None
         self.leave_neighbours()
         self.pub.close()
         penstock.remove(CHANNEL)
@@ -192,10 +194,10 @@ class Life(Neighbours):
             self.world.now += self.dice.expovariate(100)
             self.world.note(act.__name__)
             act()
-        assert self.track is not None
-        while self.track.turn() > 0:
+        assert self.recording_writer is not None
+        while self.recording_writer.turn() > 0:
             pass
-        self.track.finish()
+        self.recording_writer.finish()
         self.leave_neighbours()
         newest = self.archive.find(self.number)
         got = [m.data for m in self.archive.replay(newest.id)]
@@ -216,15 +218,15 @@ def simulate(seed: int) -> list[str]:
     logger = logging.getLogger("penstock")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # of damage it warns: here that is expected
-    plain_new, plain_sync = Track._new_segment, folder_module.fsync_folder
+    plain_new, plain_sync = RecordingWriter._new_segment, folder_module.fsync_folder
     plain_seal, plain_cut, plain_durable = repair_module.seal, repair_module._cut, repair_module._make_durable
-    plain_durably = mending_module.write_durably
-    plain_write, plain_mark = mark_module.write, RecordingFolder.write_mark
+    plain_durably = segment_repair_module.write_durably
+    plain_write, plain_mark = marker_module.write, RecordingFolder.write_mark
     life: Life | None = None
 
-    def new_segment(track: Track, base: int, messages: int) -> Any:
-        paths = track.folder.segment_paths(base)
-        made = plain_new(track, base, messages)
+    def new_segment(recording_writer: RecordingWriter, base: int, messages: int) -> Any:
+        paths = recording_writer.folder.segment_paths(base)
+        made = plain_new(recording_writer, base, messages)
         disk = DISKS[-1]
         for path in (paths.data, paths.index):
             disk.synced(path)
@@ -265,14 +267,14 @@ def simulate(seed: int) -> list[str]:
 
     def write_mark(folder: Any, mark: Any, number: int = 0) -> None:
         plain_mark(folder, mark, number)
-        DISKS[-1].synced(folder.path / mark_module.NAME)
+        DISKS[-1].synced(folder.path / marker_module.NAME)
 
-    mark_module.write, RecordingFolder.write_mark = write, write_mark  # type: ignore[method-assign]
+    marker_module.write, RecordingFolder.write_mark = write, write_mark  # type: ignore[method-assign]
     tries, folder_module.LOCK_TRIES = folder_module.LOCK_TRIES, 1
     repair_module.seal, repair_module._cut, repair_module._make_durable = seal, cut, make_durable
-    mending_module.write_durably = write_durably
-    Track._new_segment = new_segment  # type: ignore[method-assign]
-    for module in (durable_module, folder_module, track_module, repair_module, mending_module, bringing_module):
+    segment_repair_module.write_durably = write_durably
+    RecordingWriter._new_segment = new_segment  # type: ignore[method-assign]
+    for module in (durable_module, folder_module, writer_module, repair_module, segment_repair_module, restore_module):
         module.fsync_folder = fsync_folder  # type: ignore[attr-defined]
     try:
         life = Life(seed, root)
@@ -282,12 +284,19 @@ def simulate(seed: int) -> list[str]:
         history = "\n".join(life.world.log[-12:]) if life is not None else ""
         raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\n{history}") from error
     finally:
-        Track._new_segment = plain_new  # type: ignore[method-assign]
-        for module in (durable_module, folder_module, track_module, repair_module, mending_module, bringing_module):
+        RecordingWriter._new_segment = plain_new  # type: ignore[method-assign]
+        for module in (
+            durable_module,
+            folder_module,
+            writer_module,
+            repair_module,
+            segment_repair_module,
+            restore_module,
+        ):
             module.fsync_folder = plain_sync  # type: ignore[attr-defined]
         repair_module.seal, repair_module._cut, repair_module._make_durable = plain_seal, plain_cut, plain_durable
-        mending_module.write_durably = plain_durably
-        mark_module.write, RecordingFolder.write_mark = plain_write, plain_mark  # type: ignore[method-assign]
+        segment_repair_module.write_durably = plain_durably
+        marker_module.write, RecordingFolder.write_mark = plain_write, plain_mark  # type: ignore[method-assign]
         folder_module.LOCK_TRIES = tries
         logger.setLevel(level)
         if before is None:

@@ -10,14 +10,14 @@ import pytest
 
 import penstock
 from penstock._native import core
-from penstock.record.format import ledger
-from penstock.record.format.extent import extent
-from penstock.record.format.folder import LEDGER, Description, RecordingFolder
-from penstock.record.format.mark import Mark
+from penstock.record.format import segment_totals
+from penstock.record.format.coverage import coverage_of
+from penstock.record.format.folder import SEGMENT_TOTALS, Description, RecordingFolder
+from penstock.record.format.sync_marker import SyncMarker
 
 
 def by_indexes(folder):
-    found = extent(folder, folder.describe().start_position)
+    found = coverage_of(folder, folder.describe().start_position)
     return {name: getattr(found, name) for name in NAMES}
 
 
@@ -36,8 +36,8 @@ NAMES = (
 
 
 def by_ledger(folder, monkeypatch, long=1):
-    monkeypatch.setattr(ledger, "LONG", long)
-    found = ledger.brief(folder, folder.describe().start_position)
+    monkeypatch.setattr(segment_totals, "LONG", long)
+    found = segment_totals.summarize(folder, folder.describe().start_position)
     return None if found is None else {name: getattr(found, name) for name in NAMES}
 
 
@@ -61,7 +61,7 @@ def test_it_says_what_the_indexes_say(archive, rng, monkeypatch):
             with archive.record("log:a", segment_length=1 << 16, extend=extend):
                 fill(pub, archive.path, rng, 3)
             folder = archive.folders()[0]
-            assert (folder.path / LEDGER).stat().st_size == with_bytes(folder) * ledger.LENGTH
+            assert (folder.path / SEGMENT_TOTALS).stat().st_size == with_bytes(folder) * segment_totals.LENGTH
             assert by_ledger(folder, monkeypatch) == by_indexes(folder)
         with archive.record("log:a", segment_length=1 << 16, extend=True) as recorder:
             fill(pub, archive.path, rng, 2)
@@ -69,18 +69,18 @@ def test_it_says_what_the_indexes_say(archive, rng, monkeypatch):
             recorder.stop()
     info = archive.list()[0]
     assert (info.state, info.messages) == ("closed", by_indexes(folder)["messages"])
-    assert info == next(archive._laid_out(None))[0]
+    assert info == next(archive._layouts(None))[0]
 
 
 def test_gaps_are_in_it(archive, monkeypatch):
     with penstock.publish("ring:r", capacity=1 << 16) as pub:
-        track = archive._tracks.open("ring:r", "newest", False, 1 << 16, None)
+        writer = archive._opener.open("ring:r", "newest", False, 1 << 16, None)
         for burst in (100, 3000, 5, 400, 2000, 20):  # some are longer than the ring
             for i in range(burst):
                 pub.send(bytes(i % 300))
-            while track.turn() > 0:
+            while writer.turn() > 0:
                 pass
-        track.finish()
+        writer.finish()
     folder = archive.folders()[0]
     assert by_ledger(folder, monkeypatch) == by_indexes(folder)
     assert by_indexes(folder)["gaps"] > 1
@@ -99,7 +99,7 @@ def test_it_follows_a_recording_that_is_cut_back_and_goes_on(archive, rng, monke
             folder.segments()[2].data.write_bytes(b"")
             archive.repair()
         if cut == "truncate":
-            assert (folder.path / LEDGER).stat().st_size == 2 * ledger.LENGTH
+            assert (folder.path / SEGMENT_TOTALS).stat().st_size == 2 * segment_totals.LENGTH
         assert by_ledger(folder, monkeypatch) == by_indexes(folder)
 
 
@@ -110,12 +110,12 @@ def test_a_recorder_that_died_is_made_up_for(archive, rng, monkeypatch):
         folder = archive.folders()[0]
         last = folder.segments()[-1]
         last.index.write_bytes(last.index.read_bytes()[:-64])  # no seal, and nothing noted about it
-        os.truncate(folder.path / LEDGER, ledger.LENGTH)
-        folder.write_mark(Mark(last.base))
+        os.truncate(folder.path / SEGMENT_TOTALS, segment_totals.LENGTH)
+        folder.write_mark(SyncMarker(last.base))
         assert by_ledger(folder, monkeypatch) == by_indexes(folder)
         with archive.record("log:a", segment_length=1 << 16, extend=True):
             fill(pub, archive.path, rng, 2)
-    assert (folder.path / LEDGER).stat().st_size == with_bytes(folder) * ledger.LENGTH
+    assert (folder.path / SEGMENT_TOTALS).stat().st_size == with_bytes(folder) * segment_totals.LENGTH
     assert by_ledger(folder, monkeypatch) == by_indexes(folder)
 
 
@@ -123,12 +123,12 @@ def test_one_that_is_torn_damaged_or_behind_is_not_believed_too_far(archive, rng
     with penstock.publish("log:a", term_length=1 << 16) as pub, archive.record("log:a", segment_length=1 << 16):
         fill(pub, archive.path, rng, 5)
     folder = archive.folders()[0]
-    path, truth = folder.path / LEDGER, by_indexes(folder)
+    path, truth = folder.path / SEGMENT_TOTALS, by_indexes(folder)
     raw = path.read_bytes()
-    for length in range(ledger.LENGTH, len(raw), 41):  # as a power cut may leave it
+    for length in range(segment_totals.LENGTH, len(raw), 41):  # as a power cut may leave it
         path.write_bytes(raw[:length])
         assert by_ledger(folder, monkeypatch) == truth
-    at = len(raw) - 1 - rng.randrange(ledger.LENGTH)
+    at = len(raw) - 1 - rng.randrange(segment_totals.LENGTH)
     path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
     assert by_ledger(folder, monkeypatch) is None
     path.write_bytes(raw)
@@ -142,10 +142,10 @@ def test_a_disk_without_room_for_it_stops_no_recorder(archive, rng, monkeypatch)
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ledger, "open_private", full)
+    monkeypatch.setattr(segment_totals, "open_private", full)
     with penstock.publish("log:a", term_length=1 << 16) as pub, archive.record("log:a", segment_length=1 << 16):
         fill(pub, archive.path, rng, 2)
-    assert not (archive.folders()[0].path / LEDGER).exists()
+    assert not (archive.folders()[0].path / SEGMENT_TOTALS).exists()
     assert archive.verify() == []
 
 
@@ -156,7 +156,7 @@ def simulated(segments, number):
     columns = [(step - 1) << 27, step << 27, step, step * 1000, step << 27, 0 * step, 0 * step]
     columns += [0 * step + 5, 5 + step, 0 * step, 0 * step + 1]
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    fields = [ledger.FIELDS.pack(*row) for row in rows]
+    fields = [segment_totals.FIELDS.pack(*row) for row in rows]
     return b"".join(one + struct.pack("<I", core.crc32c(one + number.to_bytes(8, "little"))) for one in fields)
 
 
@@ -167,8 +167,8 @@ def simulate(archive, number, segments):
         Description(number, f"log:s{number}", 7, 0, 1 << 26, 0, 0, 1, format=2),
     )
     RecordingFolder.unlock(lock)
-    (folder.path / LEDGER).write_bytes(simulated(segments, number))
-    folder.write_mark(Mark(segments << 27, closed=True))
+    (folder.path / SEGMENT_TOTALS).write_bytes(simulated(segments, number))
+    folder.write_mark(SyncMarker(segments << 27, closed=True))
 
 
 def test_a_million_segments(archive, tally, monkeypatch):

@@ -16,7 +16,7 @@ import penstock
 from penstock.cli import run
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.export import export
-from penstock.record import COLUMNS, Consumer, Survey, intervals, plan
+from penstock.record import COLUMNS, Consumer, ReadPlanner, intervals, plan
 from penstock.record.format import remote
 from penstock.util.storage import where
 
@@ -129,10 +129,10 @@ def test_a_plan_of_what_did_not_change_there_reads_no_index(archive, bucket, mon
     record(archive)
     archive.push(bucket + "/x")
     there = penstock.Archive(bucket + "/x")
-    monkeypatch.setattr(remote, "SETTLED_NS", -(1 << 62))  # as if the push had been long ago
+    monkeypatch.setattr(remote, "STABLE_NS", -(1 << 62))  # as if the push had been long ago
     first, read = plan(there), []
-    fetched = remote._fetched
-    monkeypatch.setattr(remote, "_fetched", lambda path: read.append(str(path)) or fetched(path))
+    fetched = remote._fetch
+    monkeypatch.setattr(remote, "_fetch", lambda path: read.append(str(path)) or fetched(path))
     assert plan(there) == first
     assert read == []
     assert plan(penstock.Archive(bucket + "/x")) == first
@@ -202,7 +202,7 @@ def test_cut_back_means_told_to_replace(archive, bucket):
         (done,) = archive.push(bucket + "/x", replace=True)
         assert done.error == ""
         same(archive, penstock.Archive(bucket + "/x"))
-        assert Survey(penstock.Archive(bucket + "/x")).cuts[0][1] == Survey(archive).cuts[0][1]
+        assert ReadPlanner(penstock.Archive(bucket + "/x")).cuts[0][1] == ReadPlanner(archive).cuts[0][1]
         (done,) = archive.push(bucket + "/x")
         assert done.segments == 0
 
@@ -214,22 +214,22 @@ def test_a_reader_that_follows_sees_what_is_pushed_later(archive, bucket, monkey
     there = penstock.Archive(uri)
     assert there.id == archive.id
     watch, read = there.watch(), []
-    fetched = remote._fetched
-    monkeypatch.setattr(remote, "_fetched", lambda path: read.append(str(path)) or fetched(path))
-    watch.look()
+    fetched = remote._fetch
+    monkeypatch.setattr(remote, "_fetch", lambda path: read.append(str(path)) or fetched(path))
+    watch.refresh()
     assert read
     done, known = watch.fresh({}), len(read)
     assert sum(watch.bytes_and_messages(done)) > 100
     assert watch.removed() == {}
-    assert not watch.look()
+    assert not watch.refresh()
     assert watch.fresh(done) == {}
     record(archive, count=50, extend=False)
     record(archive, "log:b", 10)
     archive.push(uri)
-    assert watch.look()
+    assert watch.refresh()
     fresh = watch.fresh(done)
     assert {channel for channel, _ in fresh} == {"log:a", "log:b"}
-    rows = sum(len(b) for one in watch.plan(fresh, range_bytes=1 << 20, told={}) for b in one.scan(["position"]))
+    rows = sum(len(b) for one in watch.plan(fresh, range_bytes=1 << 20, reported={}) for b in one.scan(["position"]))
     assert rows == 60
     assert len([path for path in read[known:] if "/00000001/" in path]) == 0, (
         "indexes that were read are not read again"
@@ -245,11 +245,11 @@ def test_a_reader_that_follows_sees_what_is_pushed_later(archive, bucket, monkey
             while archive.find("log:c").end_position < end:
                 pass
             archive.push(uri)
-            assert watch.look()
+            assert watch.refresh()
             fresh = watch.fresh(done)
             found = [
                 p
-                for one in watch.plan(fresh, range_bytes=1 << 20, told={})
+                for one in watch.plan(fresh, range_bytes=1 << 20, reported={})
                 for b in one.scan(["position"])
                 for p in b["position"].to_pylist()
             ]
@@ -258,7 +258,7 @@ def test_a_reader_that_follows_sees_what_is_pushed_later(archive, bucket, monkey
             done = {one: intervals.union(done.get(one, []), fresh.get(one, [])) for one in done.keys() | fresh.keys()}
             assert len([info for info in watch.recordings if info.channel == "log:c"]) == 1, step
     archive.push(uri)
-    watch.look()
+    watch.refresh()
     done = {one: intervals.union(done.get(one, []), parts) for one, parts in watch.fresh(done).items()} | done
     (state,) = [info.state for info in watch.recordings if info.channel == "log:c"]
     assert state == "closed"
@@ -272,13 +272,13 @@ def test_a_reader_that_follows_reads_what_was_cut_back_again(archive, bucket):
     record(archive, count=100)
     archive.push(f"{bucket}/x")
     watch = penstock.Archive(f"{bucket}/x").watch()
-    watch.look()
+    watch.refresh()
     (stream,) = watch.held()
     end = intervals.end_of(watch.held()[stream])
     middle = archive.read("log:a", columns=["position"])["position"][50].as_py()
     archive.truncate("log:a", middle)
     archive.push(f"{bucket}/x", replace=True)
-    assert watch.look()
+    assert watch.refresh()
     assert intervals.end_of(watch.held()[stream]) <= middle < end
     (cut,) = [cut for _, cut in watch.cuts]
     assert cut.position <= middle
@@ -287,7 +287,7 @@ def test_a_reader_that_follows_reads_what_was_cut_back_again(archive, bucket):
 PUSH = """
 import os, signal, sys
 import penstock
-from penstock.record import push
+from penstock.record.keep import push
 left = int(sys.argv[3])
 def counted(name):
     made = getattr(push._Push, name)
@@ -297,7 +297,7 @@ def counted(name):
         if left < 0: os.kill(os.getpid(), signal.SIGKILL)
         return made(self, *given)
     setattr(push._Push, name, method)
-for name in ("_copy", "_put", "_segment", "_mark"): counted(name)
+for name in ("_copy", "_upload", "_segment", "_mark"): counted(name)
 penstock.Archive(sys.argv[1]).push(sys.argv[2])
 """
 
@@ -364,7 +364,7 @@ def test_damage_there_is_found_by_readers_and_by_verify(archive, bucket, caplog)
     assert "byte 1000 alone explains it" in said
     assert f"{high - low} bytes from position {low} on are left out" in said
     segment.data.place.fs.delete_file(segment.data.place.path)
-    with pytest.raises(penstock.SystemFailure, match="there is no such object"):  # it can be pushed again
+    with pytest.raises(penstock.SystemFailure, match="the object does not exist"):  # it can be pushed again
         there.read("log:a")
     assert "the segment is missing" in there.verify()[0].what
     segment.data.place.fs.delete_file(segment.index.place.path)
@@ -389,7 +389,7 @@ def test_another_archive_is_refused_and_a_place_is_checked(archive, bucket, tmp_
         ("s3://key:secret@bucket/x", "credentials"),
         ("s3://bucket/x?region=y", "options"),
         ("s3://", "bucket"),
-        (str(tmp_path), "no object storage"),
+        (str(tmp_path), "not an object storage"),
         ("ftp://a/b", "URI of ftp"),
     ):
         with pytest.raises(Invalid, match=what) as caught:

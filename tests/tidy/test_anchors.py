@@ -93,7 +93,7 @@ def test_each_planted_bug_fits_once(bug: Bug) -> None:
     changed = anchors.replaced(sources(), changes)
     assert changed
     assert all(text.split() != sources()[name].split() for name, text in changed.items())
-    assert set(bug.rooms) <= set(PROGRAMS)
+    assert set(bug.programs) <= set(PROGRAMS)
 
 
 def test_planted_bugs_have_names_of_their_own() -> None:

@@ -156,7 +156,7 @@ def test_an_order_without_a_partner_is_explained_and_no_other_is() -> None:
         alone = any(claim.number is None for claim in operation.claims)
         if alone:
             assert reason, f"{operation.where}: `SYNC -` but no entry in evidence/explained.py"
-            assert reason not in ELSEWHERE, f"{operation.where}: `SYNC -` but another room judges the order"
+            assert reason not in ELSEWHERE, f"{operation.where}: `SYNC -` but another suite judges the order"
         else:
             assert reason is None or reason in ELSEWHERE, (
                 f"{operation.where}: explained as needless ({reason}) but numbered"

@@ -62,7 +62,7 @@ for bug in planted.PYTHON_BUGS:
 
 
 def test_a_planted_bug_changes_only_names_that_are_there() -> None:
-    """A module that has moved leaves a bug planted where nothing runs, and a room that seems blind."""
+    """A module that has moved leaves a bug planted where nothing runs, and a suite that seems blind."""
     command = [sys.executable, "-c", NAMES_OF_ITS_OWN]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     assert done.stdout == "", done.stdout

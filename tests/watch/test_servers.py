@@ -88,10 +88,10 @@ def metrics_server():
 
 def monitor_server():
     pytest.importorskip("uvicorn")
-    from penstock.cli.monitor.looks import Looks
     from penstock.cli.monitor.serving import Server
+    from penstock.cli.monitor.snapshots import Snapshots
 
-    return Server(Looks())
+    return Server(Snapshots())
 
 
 SERVERS = {"metrics": metrics_server, "monitor": monitor_server}

@@ -14,13 +14,13 @@ import typer
 import penstock
 from penstock.channels.channel import parse
 from penstock.channels.wildcards import is_pattern
-from penstock.cli import ending, given, output
+from penstock.cli import arguments, ending, output
+from penstock.cli.arguments import ArchivePath
 from penstock.cli.channels import names, nothing_yet
-from penstock.cli.given import ArchivePath
 from penstock.cli.many import is_awaited
 from penstock.record import TIME_MAX, TIME_MIN, Expired
-from penstock.util.moments import shown
 from penstock.util.storage import where
+from penstock.util.units import shown
 
 LOOK_SECONDS = 0.1
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
@@ -35,10 +35,10 @@ def add_commands(app: typer.Typer) -> None:
     app.command("repair")(repair)
     app.command("purge")(purge)
     app.command("consumers")(consumers)
-    room = typer.Typer(name="archive", help="Jobs on whole archives: push.", no_args_is_help=True)
-    room.callback()(_archive)
-    room.command("push")(push)
-    app.add_typer(room)
+    group = typer.Typer(name="archive", help="Jobs on whole archives: push.", no_args_is_help=True)
+    group.callback()(_archive)
+    group.command("push")(push)
+    app.add_typer(group)
 
 
 def record(
@@ -53,7 +53,7 @@ def record(
     every: Annotated[bool, typer.Option("--all", help="All channels, also those that appear later.")] = False,
     seconds: Annotated[float | None, typer.Option(help="Stop after this long; default: until Ctrl-C.")] = None,
     start: Annotated[str, typer.Option(help="newest, earliest or a position.")] = "newest",
-    extend: Annotated[bool, typer.Option("--extend", help="Go on with the channel's newest recording.")] = False,
+    extend: Annotated[bool, typer.Option("--extend", help="Continue the channel's newest recording.")] = False,
     drop_after: Annotated[
         float | None, typer.Option(help="Lose data rather than make writers wait longer than this.")
     ] = None,
@@ -69,17 +69,17 @@ def record(
             help="wait: the writers of frames channels wait for this recorder; skip: none does.", metavar="<wait|skip>"
         ),
     ] = None,
-    max_bytes: given.MaxBytes = None,
-    max_age: given.MaxAge = None,
+    max_bytes: arguments.MaxBytes = None,
+    max_age: arguments.MaxAge = None,
 ) -> None:
     """Records channels into an archive."""
     if bool(channels) == every:
         raise typer.BadParameter("name channels, or give --all", param_hint="CHANNELS")
     asked = ["*"] if every else list(channels or [])
-    place, length = given.start(start), given.seconds(seconds, "--seconds")
+    place, length = arguments.start(start), arguments.seconds(seconds, "--seconds")
     with ending.noted() as wait, output.working("recording") as now:
         begun = time.monotonic()
-        recorder = _to_write(archive, create=True).record(
+        recorder = _open_to_write(archive, create=True).record(
             asked,
             start=place,
             extend=extend,
@@ -94,7 +94,7 @@ def record(
             if not is_pattern(channel) and waits(channel):
                 output.note(nothing_yet(channel))
         ended = wait(0)
-        while not ended and recorder.error is None and (left := _left(length, begun)) > 0:
+        while not ended and recorder.error is None and (left := _seconds_left(length, begun)) > 0:
             ended = wait(min(left, LOOK_SECONDS))
             rows = recorder.progress()
             total, held = sum(row.messages for row in rows), sum(row.bytes for row in rows)
@@ -110,13 +110,13 @@ def record(
             f"left out, by --no-pixels: the pixels of {', '.join(dict.fromkeys(left_out))}. Only the frames' notes are recorded"
         )
     if not any(row.messages for row in done):
-        output.note("no message came, so nothing was recorded")
+        output.note("no message arrived, so nothing was recorded")
     if ended not in (0, signal.SIGINT):  # Ctrl-C is how a recording ends
         raise ending.Signalled(ended)
 
 
-def _to_write(archive: Path, *, create: bool = False) -> penstock.Archive:
-    """An archive that is to be changed. `Unsupported` on an object storage, which is not asked for that."""
+def _open_to_write(archive: Path, *, create: bool = False) -> penstock.Archive:
+    """An archive that is to be changed. `Unsupported` on an object storage."""
     if not where(os.fspath(archive), "the archive").is_local:
         raise penstock.Unsupported(f"{archive} is on an object storage, where recordings can only be read")
     return penstock.Archive(archive, create=create)
@@ -132,7 +132,7 @@ def waits(channel: str) -> bool:
         return False
 
 
-def _left(length: float | None, begun: float) -> float:
+def _seconds_left(length: float | None, begun: float) -> float:
     return LOOK_SECONDS if length is None else begun + length - time.monotonic()
 
 
@@ -169,17 +169,17 @@ def replay(
         float | None, typer.Option(help="1 as it was sent, 2 twice as fast; default: as fast as possible.")
     ] = None,
     start: Annotated[str, typer.Option(help="From this position on.", metavar="<int>")] = "0",
-    since: given.Since = None,
-    until: given.Until = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
     json: AsJson = False,
 ) -> None:
     """Prints a recording's messages, or publishes them onto a channel."""
-    options: dict[str, Any] = {"start": given.position(start)}
-    options["since"] = given.moment(since, "--since", TIME_MIN)
-    options["until"] = given.moment(until, "--until", TIME_MAX)
-    options["speed"], which = given.positive(speed, "--speed"), given.recording(recording)
-    left = given.limit(limit)
+    options: dict[str, Any] = {"start": arguments.position(start)}
+    options["since"] = arguments.moment(since, "--since", TIME_MIN)
+    options["until"] = arguments.moment(until, "--until", TIME_MAX)
+    options["speed"], which = arguments.positive(speed, "--speed"), arguments.recording(recording)
+    left = arguments.limit(limit)
     opened = penstock.Archive(archive, create=False)
     if onto is not None:
         count = opened.replay_onto(which, onto, limit=left, **options)
@@ -206,13 +206,13 @@ def verify(archive: ArchivePath, json: AsJson = False) -> None:
     with output.working(f"checking {place}"):
         found = opened.verify()
     try:
-        _tell(opened, place, found, json)
+        _print_damage(opened, place, found, json)
     finally:
-        if found:  # also if nobody reads the output any more
+        if found:  # also if the output's reader has closed it
             raise typer.Exit(1)
 
 
-def _tell(opened: penstock.Archive, place: str, found: list[Any], json: bool) -> None:
+def _print_damage(opened: penstock.Archive, place: str, found: list[Any], json: bool) -> None:
     if json:
         print(output.as_json(found))
     elif not found:
@@ -232,7 +232,7 @@ def _tell(opened: penstock.Archive, place: str, found: list[Any], json: bool) ->
 
 def repair(archive: ArchivePath, json: AsJson = False) -> None:
     """Writes damage down as gaps of the recordings, which keep all else. Deletes nothing."""
-    done = _to_write(archive).repair()
+    done = _open_to_write(archive).repair()
     if json:
         print(output.as_json(done))
         return
@@ -250,17 +250,17 @@ def purge(
             metavar="WHICH",
         ),
     ] = None,
-    max_bytes: given.MaxBytes = None,
-    max_age: given.MaxAge = None,
+    max_bytes: arguments.MaxBytes = None,
+    max_age: arguments.MaxAge = None,
     force: Annotated[bool, typer.Option("--force", help="Also what a consumer has yet to read.")] = False,
     json: AsJson = False,
 ) -> None:
     """Deletes recordings: those that are named, or the oldest ones, until limits are kept. Recordings that a consumer has yet to read stay: status 1."""
-    opened = _to_write(archive)
+    opened = _open_to_write(archive)
     if max_bytes is None and max_age is None:
         if not which:
             raise typer.BadParameter("name recordings, or give --max-bytes or --max-age", param_hint="WHICH")
-        found = list({info.id: info for info in (opened.find(given.recording(name)) for name in which)}.values())
+        found = list({info.id: info for info in (opened.find(arguments.recording(name)) for name in which)}.values())
         for info in found:
             opened.purge(info.id, force=force)
         done = Expired(tuple(found), ())
@@ -269,13 +269,13 @@ def purge(
     for text in done.kept:
         output.note(f"warning: {text}")
     try:
-        _tell_purged(done, json)
+        _print_purged(done, json)
     finally:
-        if done.kept:  # also if nobody reads the output any more
+        if done.kept:  # also if the output's reader has closed it
             raise typer.Exit(1)
 
 
-def _tell_purged(done: Expired, json: bool) -> None:
+def _print_purged(done: Expired, json: bool) -> None:
     if json:
         print(output.as_json(done))
         return
@@ -289,13 +289,13 @@ def _tell_purged(done: Expired, json: bool) -> None:
 
 def consumers(
     archive: ArchivePath,
-    forget: Annotated[str | None, typer.Option(help="Remove this consumer: it is no longer there.")] = None,
+    forget: Annotated[str | None, typer.Option(help="Remove this consumer, which no longer exists.")] = None,
     json: AsJson = False,
 ) -> None:
     """Lists the queries that read an archive step by step. A purge keeps what they have yet to read."""
     opened = penstock.Archive(archive, create=False)
     if forget is not None:
-        given.alone("--forget", "it lists nothing", json=json)
+        arguments.alone("--forget", "it lists nothing", json=json)
         opened.forget_consumer(forget)
         output.say(f"{forget} is forgotten")
         return
@@ -322,7 +322,9 @@ def _archive() -> None:
 
 def push(
     archive: ArchivePath,
-    target: Annotated[str, typer.Argument(help="Where to: s3://BUCKET/FOLDER.", parser=given.place, metavar="TARGET")],
+    target: Annotated[
+        str, typer.Argument(help="Where to: s3://BUCKET/FOLDER.", parser=arguments.place, metavar="TARGET")
+    ],
     recording: Annotated[
         str | None, typer.Option(help="Only this one: a recording's number, or a channel: its newest one.")
     ] = None,
@@ -332,9 +334,9 @@ def push(
     json: AsJson = False,
 ) -> None:
     """Copies an archive's sealed segments onto an object storage, or what is new since the last push."""
-    which = None if recording is None else given.recording(recording)
+    which = None if recording is None else arguments.recording(recording)
     with output.steps("pushing", quiet=json) as report:
-        done = _to_write(archive).push(str(target), recording=which, replace=replace, progress=report)
+        done = _open_to_write(archive).push(str(target), recording=which, replace=replace, progress=report)
     if json:
         print(output.as_json(done))
     else:

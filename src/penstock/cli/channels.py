@@ -16,13 +16,13 @@ import penstock
 from penstock.channels.opener import subscription_options
 from penstock.channels.status import ChannelStatus
 from penstock.channels.wildcards import is_pattern
-from penstock.cli import given, many, output
+from penstock.cli import arguments, many, output
 from penstock.cli import top as live
 from penstock.cli.ending import reason
 
 
 def names(incomplete: str) -> list[str]:
-    """Names of channels that a shell offers while a user types. Never an error: nobody could read it."""
+    """Names of channels that a shell offers while a user types. Never an error: it could not be shown."""
     try:
         return [status.channel for status in penstock.list_channels() if status.channel.startswith(incomplete)]
     except Exception:
@@ -90,7 +90,7 @@ def ls(
     output.show(rows)
 
 
-def somebody(status: ChannelStatus) -> bool:
+def is_in_use(status: ChannelStatus) -> bool:
     """Whether a process has the channel open."""
     return bool(status.members)
 
@@ -113,9 +113,9 @@ def rm(
     failed: list[penstock.PenstockError] = [
         penstock.NotFound(f"no channel is {one}") for one in asked if is_pattern(one) and not found[one]
     ]
-    # A named channel need not be among them: a file that is no channel any more can be removed, too.
+    # A named channel need not be among them: a file that is not a channel any more can be removed, too.
     named = [one for one in asked if not is_pattern(one) and not (unused and one in there)]
-    chosen = [name for name, status in there.items() if not (unused and somebody(status))]
+    chosen = [name for name, status in there.items() if not (unused and is_in_use(status))]
     for name in dict.fromkeys([*named, *chosen]):
         try:
             penstock.remove(name)
@@ -150,16 +150,14 @@ def pub(
         typer.Option(help="bytes, json or msgpack, when the channel is made now; with json, lines are JSON."),
     ] = None,
     capacity: Annotated[int | None, typer.Option(help="Bytes of room, when the channel is made now.")] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until somebody subscribes before the first message.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for a subscription before the first message.")] = False,
 ) -> None:
     """Publishes one message per line of standard input, or per row of an .npz file."""
-    rate = given.positive(rate, "--rate")
+    rate = arguments.positive(rate, "--rate")
     if npz is not None:
-        given.alone("--npz", "its arrays are the messages, and their codec", file=file, codec=codec)
+        arguments.alone("--npz", "its arrays are the messages, and their codec", file=file, codec=codec)
     if realtime:
-        given.alone("--realtime", "the column `t` gives the rhythm", rate=rate)
+        arguments.alone("--realtime", "the column `t` gives the rhythm", rate=rate)
     if realtime and npz is None:
         raise penstock.Invalid("--realtime needs --npz: its column `t` gives the rhythm")
     options: dict[str, Any] = {} if capacity is None else {"capacity": capacity}
@@ -219,7 +217,7 @@ def npz_records(path: Path) -> tuple[Any, Any]:
         raise penstock.NotFound(f"there is no file {output.path(path)}") from error
     except penstock.Invalid:
         raise
-    except Exception as error:  # zip, zlib and NumPy have a dozen ways to say that a file is not one of theirs
+    except Exception as error:  # zip, zlib and NumPy raise a dozen error types for a file that is not theirs
         raise penstock.Invalid(f"{output.path(path)} is not an .npz of plain arrays: {error}") from error
     return records, arrays.get("t")
 
@@ -267,10 +265,10 @@ def sub(
     ],
     start: Annotated[str | None, typer.Option(help="newest, which is the default; earliest or a position.")] = None,
     last: Annotated[
-        int | None, typer.Option(help="Instead: so many of the newest messages that are kept come first.", min=0)
+        int | None, typer.Option(help="Instead: begin with this many of the newest messages that are kept.", min=0)
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after this many messages.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="End when nothing came for this many seconds.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="End when nothing arrived for this many seconds.")] = None,
     block: Annotated[
         bool, typer.Option("--block", help="Let writers wait for this command, so that it prints every message.")
     ] = False,
@@ -282,9 +280,9 @@ def sub(
     Of several channels each line begins with the channel's name; a pattern also takes channels that appear later. Each message of a pipe goes to one reader: what this command prints, no worker gets.
     """
     if last is not None:
-        given.alone("--last", "it says where to begin", start=start)
-    place, patience = given.start(start or "newest"), given.seconds(timeout, "--timeout")
-    given.limit(limit)
+        arguments.alone("--last", "it sets where to begin", start=start)
+    place, patience = arguments.start(start or "newest"), arguments.seconds(timeout, "--timeout")
+    arguments.limit(limit)
     for channel in channels:
         if last is not None and not is_pattern(channel) and "last" not in subscription_options(channel):
             raise penstock.Unsupported(
@@ -303,7 +301,7 @@ def sub(
     except penstock.NotFound:
         if not waited:
             raise
-        output.note(f"{channel}: nothing came for {timeout:g} seconds")
+        output.note(f"{channel}: nothing arrived for {timeout:g} seconds")
         return
     with subscription:
         if subscription.codec is None:
@@ -314,7 +312,7 @@ def sub(
             else:
                 _print(subscription, limit, patience, json)
         except TimeoutError:
-            output.note(f"{channel}: nothing came for {timeout:g} seconds")
+            output.note(f"{channel}: nothing arrived for {timeout:g} seconds")
 
 
 def nothing_yet(channel: str) -> str:

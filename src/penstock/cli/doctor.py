@@ -1,4 +1,4 @@
-"""The command doctor: finds problems of this machine with Penstock, and says what to do about them."""
+"""The command doctor: finds problems of this machine with Penstock, and suggests fixes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import penstock
 from penstock.channels import files
 from penstock.channels.discovery import survey
 from penstock.cli import output
-from penstock.cli.channels import somebody
+from penstock.cli.channels import is_in_use
 from penstock.cli.ending import reason
 from penstock.cli.machine import existing
 
@@ -41,7 +41,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False) -> None:
-    """Checks this machine and says what to do. Status 1 if something will fail."""
+    """Checks this machine and suggests fixes. Status 1 if something will fail."""
     checks: list[Callable[[], Finding]] = [
         _platform,
         _folder,
@@ -87,7 +87,7 @@ def _folder() -> Finding:
     place = files.folder()
     shown = output.path(place)
     if os.path.lexists(place):
-        survey()  # looks at owner and mode as every use does, and says what to do
+        survey()  # checks owner and mode as every use does, and suggests a fix
         return Finding("good", f"channel folder {shown}")
     if not os.access(place.parent, os.W_OK, effective_ids=True):
         return Finding(
@@ -105,7 +105,7 @@ def _strangers() -> Finding:
     shown = "; ".join(f"{stranger.path} ({stranger.why})" for stranger in strange[:5])
     return Finding(
         "note",
-        f"{output.many(len(strange), 'file')} in the channel folder {'is no channel' if len(strange) == 1 else 'are no channels'}: "
+        f"{output.many(len(strange), 'file')} in the channel folder {'is not a channel' if len(strange) == 1 else 'are not channels'}: "
         f"{shown}{'; …' if len(strange) > 5 else ''}",
         "remove them if they are not yours to keep; penstock ls leaves them out",
     )
@@ -130,7 +130,7 @@ def _memory() -> Finding:
         return Finding(
             "bad",
             what,
-            "remove channels that nobody has open (penstock rm --unused), use a smaller capacity, or enlarge it (docker run --shm-size=1g)",
+            "remove channels that no process has open (penstock rm --unused), use a smaller capacity, or enlarge it (docker run --shm-size=1g)",
         )
     return Finding(
         "note" if free < 128 << 20 else "good",
@@ -147,7 +147,7 @@ def _round_trip() -> Finding:
             if sub.recv(timeout=5) != b"ping":
                 return Finding(
                     "bad",
-                    "a message did not come back as it was sent",
+                    "a message did not arrive as it was sent",
                     "please report this with the output of doctor --json",
                 )
     finally:
@@ -157,14 +157,14 @@ def _round_trip() -> Finding:
 
 
 def _leftovers() -> Finding:
-    unused = [status for status in survey()[0] if not somebody(status)]
+    unused = [status for status in survey()[0] if not is_in_use(status)]
     if not unused:
         return Finding("good", "no leftover channels")
     total = sum(status.size for status in unused)
     names = ", ".join(status.channel for status in unused[:5]) + (" …" if len(unused) > 5 else "")
     return Finding(
         "note",
-        f"channels that nobody has open hold {output.size(total)}: {names}",
+        f"channels that no process has open hold {output.size(total)}: {names}",
         "penstock rm CHANNEL removes one with its history, penstock rm --unused all of them",
     )
 

@@ -60,7 +60,7 @@ def signals() -> Iterator[None]:
 def _main_woken() -> Iterator[None]:
     """A signal ends the wait of the main thread also where the kernel gave it to another thread, as to one of OpenBLAS.
 
-    Python runs handlers in the main thread only, and a system call there goes on when another thread takes the signal. So the number that
+    Python runs handlers in the main thread only, and a system call there continues when another thread takes the signal. So the number that
     Python's own handler writes wakes a thread, which sends the main thread SIGURG: that interrupts the call.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -95,7 +95,7 @@ def _main_woken() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _none_lost() -> Iterator[None]:
-    """A signal that came while Python ran a finalizer comes again: an exception cannot leave a finalizer."""
+    """A signal that arrived while Python ran a finalizer is raised again: an exception cannot leave a finalizer."""
     before, main = sys.unraisablehook, threading.get_ident()
 
     def again(number: int) -> None:
@@ -153,7 +153,7 @@ def noted() -> Iterator[Callable[[float], int]]:
 
 @contextlib.contextmanager
 def _written(descriptor: int) -> Iterator[None]:
-    """Signals are written to a pipe as they come. Python runs a handler only between two of its own steps: a signal that comes just
+    """Signals are written to a pipe as they arrive. Python runs a handler only between two of its own steps: a signal that arrives just
     before a system call would be handled after that call, however long it waits."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -188,7 +188,7 @@ class _Lines(logging.Handler):
         message = record.getMessage()
         quiet = logging.getLogger().level > logging.INFO
         py4js = record.name.partition(".")[0] == "py4j" or "/py4j/" in record.pathname  # some go to the root logger
-        if quiet and py4js:  # Spark's calls: their errors reach the command, which tells them
+        if quiet and py4js:  # Spark's calls: their errors reach the command, which prints them
             return
         if record.name == "py.warnings" and PANDAS in message:  # no command uses what it is about
             return
@@ -228,14 +228,14 @@ def reason(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def readable(messages: Iterator[Any], tell: Callable[[penstock.DecodeError], object]) -> Iterator[Any]:
-    """The messages that can be decoded. Each other one becomes a line on standard error, and is told."""
+def readable(messages: Iterator[Any], on_error: Callable[[penstock.DecodeError], object]) -> Iterator[Any]:
+    """The messages that can be decoded. Each other one becomes a line on standard error, and is passed to `on_error`."""
     while True:
         try:
             yield next(messages)
         except penstock.DecodeError as error:
             output.note(f"warning: {reason(error)}")
-            tell(error)
+            on_error(error)
         except StopIteration:
             return
 

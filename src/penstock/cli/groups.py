@@ -39,14 +39,14 @@ GROUPS = {
     },
     "Tables and files": {
         "pipeline": ("tables", "Build Delta tables from an archive with Spark"),
-        "sql": ("asking", "Ask the tables"),
+        "sql": ("sql", "Ask the tables"),
         "report": ("report", "Draw a page about tables"),
         "export": ("jobs", "Write messages as Parquet, Arrow, CSV, Delta or MCAP files"),
         "import": ("jobs", "Append the messages of an MCAP file to an archive"),
     },
     "Try and check": {
         "demo": ("jobs", "Run the main job end to end, on real data"),
-        "doctor": ("doctor", "Check this machine, and say what to do"),
+        "doctor": ("doctor", "Check this machine, and suggest fixes"),
         "info": ("info", "Show machine, versions, folders, limits, packages"),
         "bench": ("jobs", "Run a benchmark of the checkout in this folder"),
         "completion": ("completion", "Print a script that completes commands in your shell"),

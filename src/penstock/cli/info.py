@@ -1,4 +1,4 @@
-"""The command info: this machine, versions, folders, limits, and which packages are installed. `doctor` judges; this tells."""
+"""The command info: this machine, versions, folders, limits, and which packages are installed. `doctor` judges them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import penstock
-from penstock.cli import given, output
+from penstock.cli import arguments, output
 from penstock.util.extras import check_installed
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def export(
-    archive: given.ArchivePath,
+    archive: arguments.ArchivePath,
     out: Annotated[
         str,
         typer.Argument(
-            help="A new folder, or s3://BUCKET/FOLDER; with --mcap a new file.", parser=given.place, metavar="OUT"
+            help="A new folder, or s3://BUCKET/FOLDER; with --mcap a new file.", parser=arguments.place, metavar="OUT"
         ),
     ],
     parquet: Annotated[bool, typer.Option("--parquet", help="Parquet files. The default.")] = False,
@@ -48,8 +48,8 @@ def export(
     stream: Annotated[
         list[str] | None, typer.Option(help="Only this channel, or a pattern; may be given several times.")
     ] = None,
-    since: given.Since = None,
-    until: given.Until = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     compression: Annotated[
         str | None, typer.Option(help="Of the files: snappy, zstd, lz4, gzip, brotli, none; of MCAP: zstd, lz4, none.")
     ] = None,
@@ -79,19 +79,19 @@ def export(
     for name, value in (("--schema", schema), ("--strict", strict)):
         if value and not mcap:
             raise penstock.Invalid(
-                f"{name} is of --mcap: every other form has all of the archive, with columns of its own"
+                f"{name} is of --mcap: every other form has all of the archive, with its own columns"
             )
-    schemas = given.pairs("--schema", schema or [], "CHANNEL=NAME, as log:scan=foxglove.LaserScan")
+    schemas = arguments.pairs("--schema", schema or [], "CHANNEL=NAME, as log:scan=foxglove.LaserScan")
     run = _exporter(chosen[0] if chosen else "parquet", processes, schemas, strict)
     with output.steps("planning", quiet=json) as report:
         done = run(
             archive,
             out,
             streams=stream or None,
-            since=given.moment(since, "--since", TIME_MIN),
-            until=given.moment(until, "--until", TIME_MAX),
+            since=arguments.moment(since, "--since", TIME_MIN),
+            until=arguments.moment(until, "--until", TIME_MAX),
             compression=None if compression is None else compression.lower(),
-            left_out=lambda text: None,
+            on_skip=lambda text: None,
             progress=report,
         )
     for text in done.left_out:
@@ -126,13 +126,13 @@ def _exporter(form: str, processes: int | None, schemas: dict[str, str], strict:
 
 
 def import_(
-    archive: given.ArchivePath,
-    file: Annotated[Path, typer.Argument(help="An MCAP file.", parser=given.folder, metavar="FILE")],
+    archive: arguments.ArchivePath,
+    file: Annotated[Path, typer.Argument(help="An MCAP file.", parser=arguments.folder, metavar="FILE")],
     stream: Annotated[
         list[str] | None, typer.Option(help="Only this topic or channel, or a pattern; may be given several times.")
     ] = None,
-    since: given.Since = None,
-    until: given.Until = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     recover: Annotated[
         bool, typer.Option("--recover", help="Of a damaged file, import what is sound; the rest is counted.")
     ] = False,
@@ -154,11 +154,11 @@ def import_(
             archive,
             file,
             streams=stream or None,
-            since=given.moment(since, "--since", TIME_MIN),
-            until=given.moment(until, "--until", TIME_MAX),
+            since=arguments.moment(since, "--since", TIME_MIN),
+            until=arguments.moment(until, "--until", TIME_MAX),
             strict=strict,
             recover=recover,
-            left_out=lambda text: None,
+            on_skip=lambda text: None,
             progress=report,
         )
     for text in done.damaged:
@@ -188,7 +188,7 @@ def demo(
     out: Annotated[
         Path,
         typer.Option(
-            help="Where archive, tables and report go; made anew each time.", parser=given.folder, metavar="<path>"
+            help="Where archive, tables and report go; replaced each time.", parser=arguments.folder, metavar="<path>"
         ),
     ] = Path("out/demo"),
     channels: Annotated[
@@ -204,8 +204,8 @@ def demo(
     from penstock.cli.demo import DEMOS, run
 
     if data is not None:
-        given.alone("--data", "it has its own length", seconds=seconds)
-    seconds = given.positive(5.0 if seconds is None else seconds, "--seconds") or 5.0
+        arguments.alone("--data", "it has its own length", seconds=seconds)
+    seconds = arguments.positive(5.0 if seconds is None else seconds, "--seconds") or 5.0
     if channels not in DEMOS:
         raise penstock.Invalid(f"--channels {channels}: this version has log and udp")
     run(seconds=seconds, data=data, out=out, as_json=json, kind=channels, own=tables or [])

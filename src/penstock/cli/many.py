@@ -14,7 +14,7 @@ from penstock.channels.wildcards import is_pattern
 from penstock.cli import output
 from penstock.cli.ending import reason
 
-LOOK_SECONDS = 0.2  # between looks for channels that come, and whether the output is still read
+LOOK_SECONDS = 0.2  # between checks for new channels, and whether the output is still read
 BATCH = 100  # messages of one channel before the next has its turn
 
 
@@ -51,7 +51,7 @@ def is_awaited(channel: str) -> bool:
 
 
 class _Several:
-    """Subscriptions to named channels, and to those that patterns stand for as they come.
+    """Subscriptions to named channels, and to those that match patterns, as they appear.
 
     A channel whose messages go to one reader each is read only if it is named.
     """
@@ -64,7 +64,7 @@ class _Several:
         try:
             for channel in self._named:
                 self._add(channel, begin)
-            self.look(first=True)
+            self.discover(first=True)
         except BaseException:
             self.close()
             raise
@@ -72,8 +72,8 @@ class _Several:
     def _add(self, channel: str, begin: dict[str, Any]) -> None:
         self.open.append(penstock.subscribe(channel, **begin, **options(channel, self._block)))
 
-    def look(self, *, first: bool = False) -> None:
-        """Subscribes to the channels that came. One that came later is read from its first message on, if its kind keeps messages."""
+    def discover(self, *, first: bool = False) -> None:
+        """Subscribes to new channels. One that appears later is read from its first message on, if its kind keeps messages."""
         for channel in self._coming.new():
             if channel in self._named or takes_messages(channel):
                 continue
@@ -89,7 +89,7 @@ class _Several:
             self._add(channel, {"start": "newest"})
 
     def ready(self, seconds: float) -> list[penstock.types.Subscription]:
-        """Those that have something, after at most so many seconds."""
+        """Those that have messages, after at most `seconds`."""
         if self.open:
             return penstock.wait(self.open, seconds)
         time.sleep(seconds)
@@ -110,12 +110,12 @@ def sub(
     hz: bool,
     json: bool,
 ) -> None:
-    """Prints the messages of several channels, or counts them once a second. Ends when nothing came for `timeout` seconds."""
+    """Prints the messages of several channels, or counts them once a second. Ends when nothing arrived for `timeout` seconds."""
     several = _Several(channels, begin, block)
     try:
         (_count if hz else _print)(several, limit, timeout, json)
     except TimeoutError:
-        output.note(f"{', '.join(channels)}: nothing came for {timeout:g} seconds")
+        output.note(f"{', '.join(channels)}: nothing arrived for {timeout:g} seconds")
     finally:
         several.close()
 
@@ -128,7 +128,7 @@ def _print(several: _Several, limit: int | None, timeout: float | None, json: bo
             most = BATCH if limit is None else min(BATCH, limit - count)
             came += (printed := _print_from(subscription, most, json))
             count += printed
-        several.look()
+        several.discover()
         output.check_reader()
         quiet = _quiet(came, quiet, timeout)
 
@@ -138,7 +138,7 @@ def _patience(quiet: float, timeout: float | None) -> float:
 
 
 def _quiet(came: int, quiet: float, timeout: float | None) -> float:
-    """Since when nothing has come. TimeoutError if that is too long ago."""
+    """Since when nothing has arrived. TimeoutError if that is too long ago."""
     now = time.monotonic()
     if came:
         return now
@@ -148,7 +148,7 @@ def _quiet(came: int, quiet: float, timeout: float | None) -> float:
 
 
 def _print_from(subscription: penstock.types.Subscription, most: int, json: bool) -> int:
-    """Prints what a subscription has, at most so many messages; how many."""
+    """Prints what a subscription has, at most `most` messages; returns how many."""
     count = 0
     while count < most:
         try:
@@ -180,7 +180,7 @@ def _count(several: _Several, limit: int | None, timeout: float | None, json: bo
                 messages, size = counts.get(subscription.channel, (0, 0))
                 counts[subscription.channel] = messages + batch.num_rows, size + payload_bytes(batch)
                 total += batch.num_rows
-            several.look()
+            several.discover()
         passed = time.monotonic() - begun
         for channel, (messages, size) in sorted(counts.items()):
             if json:

@@ -1,6 +1,6 @@
 """How commands print: lines for people, JSON for programs (`plain`). The only file of the command that knows rich.
 
-Text is printed as it is: no markup, no emoji codes, whatever it holds. A style stands beside its text, never in it.
+Text is printed as it is: no markup, no emoji codes, whatever it holds. A style is separate from its text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ANY_WIDTH, NARROWEST = 100_000, 80
 
 
 class Unwritable(Exception):
-    """Standard output cannot be written. closed: nobody reads it any more, which is no error."""
+    """Standard output cannot be written. closed: its reader has closed it, which is not an error."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"cannot write to standard output: {error.strerror}")
@@ -90,7 +90,7 @@ def streams() -> Iterator[None]:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
             setattr(sys, name, cast(TextIO, _Guarded(stream, drops)))
-        for variable in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):  # rich and typer stumble over some that are no number
+        for variable in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):  # rich and typer stumble over some that are not numbers
             if not re.fullmatch("[0-9]{1,5}", os.environ.get(variable, "0"), re.ASCII):
                 del os.environ[variable]
         try:
@@ -100,7 +100,7 @@ def streams() -> Iterator[None]:
 
 
 def check_reader() -> None:
-    """Raises `Unwritable` if standard output is a pipe that nobody reads any more."""
+    """Raises `Unwritable` if standard output is a pipe whose reader has closed it."""
     try:
         number = sys.stdout.fileno()
         if not stat.S_ISFIFO(os.fstat(number).st_mode):
@@ -219,7 +219,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: None
         return
     status = console.status(_text(text))
-    try:  # around start() too: a signal may come while its thread starts
+    try:  # around start() too: a signal may arrive while its thread starts
         status.start()
         yield lambda text: status.update(_text(text))
     finally:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import given, output
-from penstock.cli.given import ArchivePath
+from penstock.cli import arguments, output
+from penstock.cli.arguments import ArchivePath
 from penstock.record import TIME_MAX, TIME_MIN
 
 REPORT_SECONDS = 0.1
@@ -37,8 +37,8 @@ def play(
         float | None, typer.Option(help="1 as it was sent, which is the default; 2 twice as fast.")
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="As fast as possible.")] = False,
-    since: given.Since = None,
-    until: given.Until = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     timeout: Annotated[
         float | None, typer.Option(help="Seconds that a message waits for room. Default: for ever.")
     ] = None,
@@ -48,7 +48,7 @@ def play(
     if onto is not None and renamed:
         raise penstock.Invalid("--onto and --map cannot both be given")
     if fast:
-        given.alone("--fast", "it is as fast as possible", speed=speed)
+        arguments.alone("--fast", "it is as fast as possible", speed=speed)
     begun = last = time.monotonic()
     with output.steps("planning", quiet=json) as bar:
 
@@ -60,11 +60,11 @@ def play(
 
         played = penstock.Archive(archive, create=False).play(
             channels or "*",
-            onto=given.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else onto,
-            speed=None if fast else given.positive(1.0 if speed is None else speed, "--speed"),
-            since=given.moment(since, "--since", TIME_MIN),
-            until=given.moment(until, "--until", TIME_MAX),
-            timeout=given.seconds(timeout, "--timeout"),
+            onto=arguments.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else onto,
+            speed=None if fast else arguments.positive(1.0 if speed is None else speed, "--speed"),
+            since=arguments.moment(since, "--since", TIME_MIN),
+            until=arguments.moment(until, "--until", TIME_MAX),
+            timeout=arguments.seconds(timeout, "--timeout"),
             progress=report,
         )
     for text in played.left_out:

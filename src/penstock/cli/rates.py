@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class MemberRate:
-    """A member and its messages and bytes per second. behind: the bytes that it has yet to read; None where nothing says so. latency:
+    """A member and its messages and bytes per second. behind: the bytes that it has yet to read; None where it is unknown. latency:
     since the look before."""
 
     member: ChannelMember
@@ -75,7 +75,7 @@ class Rates:
         self._clock = clock
         self._known: dict[tuple[str, int], _Known] = {}
 
-    def look(self, found: Iterable[ChannelStatus]) -> list[Rate]:
+    def update(self, found: Iterable[ChannelStatus]) -> list[Rate]:
         """The rates of these channels, in their order. Channels that are not among them any more are forgotten."""
         now, before = self._clock(), self._known
         self._known, rates = {}, []

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import ending, given, output
+from penstock.cli import arguments, ending, output
 
 LOOK_SECONDS = 60.0
 PORT = 9464
@@ -32,7 +32,7 @@ def metrics(
     from penstock.watch.metrics import Server, text
 
     if once:
-        given.alone("--once", "it serves nothing", port=port)
+        arguments.alone("--once", "it serves nothing", port=port)
         print(text(members=members), end="")
         return
     with ending.noted() as wait, Server(PORT if port is None else port, members=members) as server:

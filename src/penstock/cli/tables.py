@@ -1,4 +1,4 @@
-"""The command pipeline: an archive's tables, once or as messages come, and their compaction."""
+"""The command pipeline: an archive's tables, once or as messages arrive, and their compaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import penstock
-from penstock.cli import ending, given, output
+from penstock.cli import arguments, ending, output
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline import Outcome
@@ -31,24 +31,24 @@ def pipeline(
     out: Annotated[
         Path,
         typer.Option(
-            help="Where the tables go: a folder, or s3://BUCKET/FOLDER.", parser=given.place, metavar="<path>"
+            help="Where the tables go: a folder, or s3://BUCKET/FOLDER.", parser=arguments.place, metavar="<path>"
         ),
     ],
     archive: Annotated[
         Path | None,
         typer.Argument(
-            help="The archive to read: a folder, or s3://BUCKET/FOLDER.", parser=given.place, metavar="ARCHIVE"
+            help="The archive to read: a folder, or s3://BUCKET/FOLDER.", parser=arguments.place, metavar="ARCHIVE"
         ),
     ] = None,
     named: Annotated[
         Path | None,
-        typer.Option("--archive", help="The same as an option.", parser=given.place, metavar="<path>"),
+        typer.Option("--archive", help="The same as an option.", parser=arguments.place, metavar="<path>"),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Bring the tables up to date, and end. The default.")] = False,
     every: Annotated[
         str | None, typer.Option(help="Go on, and look for new messages so often, as 5s or 500ms; until Ctrl-C.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on, as fast as messages come; until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue as messages arrive, until Ctrl-C.")] = False,
     optimize: Annotated[
         bool, typer.Option("--optimize", help="Join small files of the tables instead, and delete those of no table.")
     ] = False,
@@ -70,7 +70,7 @@ def pipeline(
     """Builds Delta tables from an archive with Spark, or brings them up to date: raw, messages, stats, one per stream, and your own."""
     compression = compression.lower()
     if optimize:
-        given.alone("--optimize", "it reads no archive", window=window, tables=tables)
+        arguments.alone("--optimize", "it reads no archive", window=window, tables=tables)
     window = 1.0 if window is None else window
     from penstock.spark import definitions
     from penstock.spark import pipeline as job
@@ -82,7 +82,7 @@ def pipeline(
         raise penstock.Invalid(f"--master is {master!r}: write local[*], local[2] or spark://HOST:PORT")
     if sum([once, every is not None, follow, optimize]) > 1:
         raise penstock.Invalid("--once, --every, --follow and --optimize are four things to do: name one of them")
-    pause = 0.0 if follow else None if every is None else given.interval(every, "--every")
+    pause = 0.0 if follow else None if every is None else arguments.interval(every, "--every")
     if archive is not None and named is not None:
         raise penstock.Invalid(f"{output.path(archive)} and --archive {output.path(named)}: name one archive")
     archive = archive if named is None else named
@@ -108,7 +108,7 @@ def _bring(
         if outcome.ranges and pause is not None:
             _say(outcome, out, json)
 
-    spark = session(jvm.PIPELINE, master=master)  # which has a handler of its own for Ctrl-C
+    spark = session(jvm.PIPELINE, master=master)  # which has its own handler for Ctrl-C
     try:
         with (
             ending.noted() if pause is not None else contextlib.nullcontext() as wait,

@@ -87,7 +87,7 @@ class View:
     rates: list[Rate] = field(default_factory=list)
 
     def press(self, key: str) -> None:
-        """Does what a key stands for. Other keys do nothing."""
+        """Handles a key. Other keys do nothing."""
         names = list(SORTS)
         if key in ("q", "\x1b", "\x03", "\x04"):
             self.ended = True
@@ -266,7 +266,7 @@ def top(
         missing = sorted(named - {status.channel for status in found})
         if missing and not view.rates:
             raise penstock.NotFound(f"there is no channel {missing[0]}")
-        view.rates = rates.look(found)
+        view.rates = rates.update(found)
 
     look()
     if json:

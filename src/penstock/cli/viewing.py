@@ -13,7 +13,7 @@ from penstock.cli import ending, output
 from penstock.cli.channels import names
 from penstock.util.extras import check_installed
 
-FILES = 65_536  # more than connections can come between two looks of the view
+FILES = 65_536  # more connections than can be made between two checks
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -36,7 +36,7 @@ CHOICE = (
     "'bytes', 'json' or dict, 'msgpack', a NumPy structured dtype, array(dtype, shape), a dataclass, a msgspec.Struct type, "
     "a TypedDict, or a protobuf message class"
 )
-FOR_OTHERS = ("schema", "mcap")  # in a description: what MCAP files and Foxglove are told about the messages
+FOR_OTHERS = ("schema", "mcap")  # in a description: what MCAP files and Foxglove need to know about the messages
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
 
@@ -57,11 +57,11 @@ class Codec(Generic[Message]):
     own: Any = None
 
     def decode(self, data: Any) -> Message:
-        """The value that was encoded. `DecodeError` for bytes that are no message of this codec."""
+        """The value that was encoded. `DecodeError` for bytes that are not a message of this codec."""
         try:
             message: Message = self.parse(data)
         except Exception as error:
-            raise DecodeError(f"{len(data)} bytes are no {self.kind}: {text_of(error)}") from error
+            raise DecodeError(f"{len(data)} bytes are not {self.kind}: {text_of(error)}") from error
         return message
 
     @property
@@ -81,7 +81,7 @@ def _again(spec: dict[str, Any], own: Any) -> Codec:
 def undecodable(codec: Codec, channel: str, position: int, message: bytes, error: Exception) -> DecodeError:
     """The `DecodeError` for a message that a codec could not decode; error: the decoder's."""
     return DecodeError(
-        f"{channel}: the message at position {position} ({len(message)} bytes) is no {codec.kind}: {text_of(error)}. The next call continues behind it",
+        f"{channel}: the message at position {position} ({len(message)} bytes) is not {codec.kind}: {text_of(error)}. The next call continues behind it",
         position,
     )
 
@@ -92,13 +92,13 @@ def unsendable(channel: str, error: Invalid) -> Invalid:
 
 
 def no_message(channel: str, given: Any) -> TypeError:
-    """The error of a value that is no message of bytes, as compiled methods raise it."""
+    """The error of a value that is not bytes-like, as compiled methods raise it."""
     advice = ': encode it, or give the channel codec="json"' if isinstance(given, str) else ""
     return TypeError(f"{channel}: a message is bytes or another bytes-like object, not {type(given).__name__}{advice}")
 
 
 def several(channel: str, messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages given to `offer_many`. TypeError, with the channel's URI, for anything that is no sequence of them."""
+    """The messages given to `offer_many`. TypeError, with the channel's URI, for anything that is not a sequence of them."""
     kind = type(messages)
     if isinstance(messages, str | bytes):
         raise Invalid(f"{channel}: offer_many takes a list of messages, not one message: use offer")
@@ -132,7 +132,7 @@ def encoded(codec: Codec, channel: str, message: Any) -> bytes:
 def buffer_of(channel: str, data: Any) -> bytes | memoryview:
     """The bytes of a message in C order, copied where they are in another order; as compiled methods take them.
 
-    TypeError for what is no buffer. `Invalid` for arrays whose bytes do not say what they hold.
+    TypeError for anything that is not a buffer. `Invalid` for arrays of Python objects and masked arrays.
     """
     if type(data) is bytes:
         return data
@@ -160,7 +160,7 @@ def check_claim(codec: Codec, channel: str, length: int) -> None:
             f"{channel}: claim writes bytes as they are, and messages here are {codec.kind}: use send or offer"
         )
     if length != codec.size:
-        raise Invalid(f"{channel}: a message here has {codec.size} bytes, not {length}: claim so many")
+        raise Invalid(f"{channel}: a message here has {codec.size} bytes, not {length}: claim {codec.size}")
 
 
 def _same(value: Any) -> Any:
@@ -244,12 +244,12 @@ REFUSED = 1 << 29  # the same, of a reply: its only part is a text that says why
 
 
 def sync_parts(data: Any) -> tuple[str, str, int]:
-    """A sync queue's message: who sent it, its type, and where its body begins."""
+    """A sync queue's message: its sender, its type, and the offset of its body."""
     return pipe_parts(data)[:3]
 
 
 def pipe_parts(data: Any) -> tuple[str, str, int, int]:
-    """A recorded pipe's message: who sent it, in which role, where its body begins, and its kind."""
+    """A recorded pipe's message: its sender, the sender's role, the offset of its body, and its kind."""
     view = memoryview(data)
     sender, kind, number = SYNC_HEADER.unpack_from(view)
     begin = SYNC_HEADER.size
@@ -283,7 +283,7 @@ def split_parts(data: bytes) -> list[bytes]:
         parts.append(data[at : at + size])
         at += size
     if len(parts) != count or at != len(data):
-        raise ValueError("a message of several parts says that it is longer than it is")
+        raise ValueError("a message of several parts is shorter than its header states")
     return parts
 
 
@@ -299,7 +299,7 @@ def _sync(spec: dict[str, Any]) -> Codec:
 
 
 def _pipe(spec: dict[str, Any]) -> Codec:
-    """A pipe's message as it is recorded: who sent it, in which role, and what, by the channel's own codec."""
+    """A pipe's message as it is recorded: its sender, the sender's role, and the body in the channel's codec."""
     inner = from_spec(spec["of"])
 
     def decode(data: Any) -> dict[str, Any]:
@@ -388,7 +388,7 @@ def array(dtype: Any, shape: tuple[int, ...] | int = (-1,)) -> Codec:
     try:
         made = np.dtype(dtype)
     except TypeError as error:
-        raise Invalid(f"{dtype!r} is no NumPy dtype: give its name, as in 'float32'") from error
+        raise Invalid(f"{dtype!r} is not a NumPy dtype: give its name, as in 'float32'") from error
     _refuse_objects(made)
     return from_spec({"kind": "array", "dtype": made.str, "shape": list(sizes)})
 
@@ -412,7 +412,7 @@ def objects(cls: type[Message], form: str = "json", *, schema: str | None = None
     if form not in classes.FORMS:
         raise Invalid(f"form is {form!r}: it must be 'json' or 'msgpack'")
     if not classes.is_class(cls):
-        raise Invalid(f"{cls!r} is no dataclass, no msgspec.Struct type and no TypedDict")
+        raise Invalid(f"{cls!r} is not a dataclass, msgspec.Struct type or TypedDict")
     if schema is not None and form != "json":
         raise Invalid(
             f"schema is {schema!r}: only JSON has a schema in other tools; leave it out, or choose form='json'"
@@ -502,9 +502,9 @@ def resolve(codec: Any) -> Codec:
     try:
         dtype = np.dtype(codec)
     except TypeError as error:
-        raise Invalid(f"{codec!r} is no codec: use {CHOICE}") from error
+        raise Invalid(f"{codec!r} is not a codec: use {CHOICE}") from error
     if isinstance(codec, type) and dtype.hasobject:  # of any class NumPy makes a column of objects
-        raise Invalid(f"the class {codec.__qualname__} is no codec: use {CHOICE}")
+        raise Invalid(f"the class {codec.__qualname__} is not a codec: use {CHOICE}")
     if dtype.names is None:
         raise Invalid(f"dtype {dtype} has no fields: use penstock.array({dtype.str!r}) for plain arrays")
     if dtype.itemsize == 0:

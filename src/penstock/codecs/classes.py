@@ -1,6 +1,6 @@
 """Codecs of a program's own classes: dataclasses, `msgspec.Struct` types and TypedDicts, as JSON or MessagePack.
 
-The channel keeps the form, and the JSON Schema of JSON. Each program says with which class it reads and writes; a program that names none gets plain objects.
+The channel keeps the form, and the JSON Schema of JSON. Each program chooses the class with which it reads and writes; a program that names none gets plain objects.
 Knows msgspec; knows no channel and no other codec.
 """
 
@@ -50,10 +50,10 @@ def coders(asked: Any, form: str) -> tuple[Callable[[Any], bytes], Callable[[Any
         parse = _DECODER[form](asked).decode
         odd = _beyond(asked)
     except (TypeError, NameError, RecursionError) as error:
-        raise Invalid(f"{name} is no codec: {str(error).splitlines()[0]}") from error
+        raise Invalid(f"{name} is not a codec: {str(error).splitlines()[0]}") from error
     if odd is not None:
         raise Invalid(
-            f"{name} is no codec: it has a field of the type {odd.__module__}.{odd.__qualname__}, which {form} lacks"
+            f"{name} is not a codec: it has a field of the type {odd.__module__}.{odd.__qualname__}, which {form} lacks"
         )
 
     def checked(value: Any) -> bytes:

@@ -14,8 +14,8 @@ from typing import Any
 from penstock.errors import Invalid, Unsupported
 from penstock.util.extras import explain_missing
 
-DESCRIPTION_MAX = 1 << 22  # bytes of a description that somebody else may have written
-KNOWN = "google/protobuf/"  # files whose messages have a JSON form of their own: times, durations, wrappers
+DESCRIPTION_MAX = 1 << 22  # bytes of a description that another user may have written
+KNOWN = "google/protobuf/"  # files whose messages have a special JSON form: times, durations, wrappers
 
 
 def is_class(asked: Any) -> bool:
@@ -58,7 +58,7 @@ def coders(asked: Any) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
             raise Invalid(f"this handle carries {name}, not {type(value).__qualname__}")
         try:
             data: bytes = value.SerializeToString()
-        except Exception as error:  # a required field is missing: each implementation has an error class of its own
+        except Exception as error:  # a required field is missing: each implementation has its own error class
             raise Invalid(f"this {name} cannot be sent: {error}") from error
         return data
 
@@ -77,10 +77,10 @@ def plain_coders(about: dict[str, Any]) -> tuple[Callable[[Any], bytes], Callabl
     try:
         reader = _reader(name, about["files"])
     except Unsupported as error:  # such a channel is still listed, recorded and removed
-        told = str(error)
+        text = str(error)
 
         def reader(data: bytes) -> Any:
-            raise Unsupported(told)
+            raise Unsupported(text)
 
     def encode(value: Any) -> bytes:
         if getattr(getattr(value, "DESCRIPTOR", None), "full_name", None) != name:

@@ -108,13 +108,13 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
 
 
 def has_addresses(layout: str) -> bool:
-    """Whether a buffer of this format (PEP 3118) holds addresses: of objects, texts, functions, anything. Names of fields stand between
+    """Whether a buffer of this format (PEP 3118) holds addresses: of objects, texts, functions, anything. Names of fields are between
     colons."""
     return any(_ADDRESS.search(part) for part in layout.split(":")[::2])
 
 
 def refuse_unsendable(array: Any) -> None:
-    """`Invalid` for arrays whose bytes do not say what they hold: of Python objects, or with a mask."""
+    """`Invalid` for arrays of Python objects and masked arrays."""
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(array, masked.MaskedArray):
         raise Invalid("a masked array has no value where it is masked: send array.filled(value)")
@@ -218,7 +218,7 @@ def _compare(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
             _compare(one, np.asarray(other), field)
     elif not isinstance(given, tuple) or len(given) != len(names):
         raise Invalid(
-            f"{_short(given)} is no record{_at(field)}: send a tuple of its {len(names)} fields {', '.join(names)}"
+            f"{_short(given)} is not a record{_at(field)}: send a tuple of its {len(names)} fields {', '.join(names)}"
         )
     else:
         for name, part in zip(names, given, strict=True):
@@ -279,7 +279,7 @@ def _ends_in_nul(given: Any) -> bool:
 
 
 def _same_times(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool:
-    """Times of the same kind, texts that say them, datetimes, and whole numbers of the unit: nothing else is a time."""
+    """Times of the same kind, texts that state them, datetimes, and whole numbers of the unit: nothing else is a time."""
     import numpy as np
 
     if made.shape != found.shape:

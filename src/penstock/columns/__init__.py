@@ -1,6 +1,6 @@
 """Messages as typed Arrow columns, by their codec: the one place where payloads are decoded for tables.
 
-`decode` never raises for what a message holds: what does not decode becomes null, and the row's error says why. No value is
+`decode` never raises for what a message holds: what does not decode becomes null, and the row's error has the reason. No value is
 changed. Knows codecs and Arrow; knows no recording, no file and no Spark.
 """
 

@@ -1,4 +1,4 @@
-"""Messages that say more than a body: frames' notes, sync queues' messages, recorded pipes' messages."""
+"""Messages with more than a body: frames' notes, sync queues' messages, recorded pipes' messages."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-BARE = "bare"  # the label of a message that is no map: its column is `value`
+BARE = "bare"  # the label of a message that is not a map: its column is `value`
 FLOATS = frozenset({"int", "float"})
 WHOLE = frozenset({"int", "long"})
 LARGE = frozenset({"int", "long", "large"})

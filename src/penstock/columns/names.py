@@ -1,4 +1,4 @@
-"""Names of columns: safe everywhere, none twice, also where readers do not tell capitals from small letters."""
+"""Names of columns: safe everywhere, none twice, also where readers ignore case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clean(key: str) -> str:
 
 
 def _is_plain(one: str) -> bool:
-    """Whether a character may stand in a column's name."""
+    """Whether a character is allowed in a column's name."""
     return one.isalnum() or one == "_" if one.isascii() else unicodedata.category(one)[0] not in "CZ"
 
 

@@ -29,7 +29,7 @@ EXACT = 1 << 53  # whole numbers up to here are exact as float64
 KINDS = ("json", "msgpack", "protobuf")  # of codecs
 # MessagePack's time stamps with nanoseconds; the decoder rounds them to microseconds.
 STAMPS = re.compile(rb"\xd7\xff(?P<short>.{8})|\xc7\x0c\xff(?P<ns>.{4})(?P<s>.{8})", re.DOTALL)
-DOUBLED = "a key comes twice: only the payload has both values"
+DOUBLED = "a key is repeated: only the payload has both values"
 Errors = dict[int, str]
 
 
@@ -101,7 +101,7 @@ def _note(errors: Errors, at: int, text: str) -> None:
 
 
 def _columns(codec: dict[str, Any], keys: Keys, payload: pa.Array) -> tuple[dict[str, list[Any]], Errors]:
-    """Label → values, those of `keys` first, then in the order in which labels came; and what is wrong with which row."""
+    """Label → values, those of `keys` first, then in the order in which labels appeared; and what is wrong with which row."""
     data = payload.to_pylist()
     errors: Errors = {}
     kind, decoder = codec["kind"], from_spec(codec).parse
@@ -267,7 +267,7 @@ def _kinds(values: list[Any]) -> frozenset[str]:
         if simple is not None:
             found.add(simple)
         elif kind is int:
-            found |= _whole([value for value in values if type(value) is int])
+            found |= _kinds_of_ints([value for value in values if type(value) is int])
         elif kind is list:
             found |= _kinds_of_lists([value for value in values if type(value) is list])
         else:
@@ -279,13 +279,13 @@ ELEMENTS = {bool, str, float, int, type(None)}  # of lists that have a column of
 KIND: dict[type, str] = {bool: "bool", str: "text", bytes: "bytes", float: "float", datetime.datetime: "time"}
 
 
-def _whole(values: list[int]) -> set[str]:
+def _kinds_of_ints(values: list[int]) -> set[str]:
     if min(values) >= -EXACT and max(values) <= EXACT:
         return {"int"}
-    return set(map(_whole_kind, values))
+    return set(map(_kind_of_int, values))
 
 
-def _whole_kind(value: int) -> str:
+def _kind_of_int(value: int) -> str:
     if -(1 << 63) <= value < 1 << 63:
         return "int" if -EXACT <= value <= EXACT or int(float(value)) == value else "long"
     return "large" if abs(value) < 10**38 else "other"
@@ -341,7 +341,7 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
 def as_text(value: Any, plain: bool = False) -> str | None:
     """A value in a column of text: text as it is, times as ISO 8601, all else as JSON. ValueError if JSON cannot carry it.
 
-    plain: it came as JSON.
+    plain: it was sent as JSON.
     """
     if value is None or isinstance(value, str):
         return value

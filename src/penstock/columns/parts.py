@@ -41,7 +41,7 @@ HASHED = re.compile("_[0-9a-f]{8}$")
 def table_name(channel: str) -> str:
     """A stream's name wherever a channel cannot be written: its table's folder, its export's folder, a plain word of SQL.
 
-    `log:robot/imu` is log_robot__imu. Small letters, digits and `_` only, so engines that ignore case tell two names apart. No two
+    `log:robot/imu` is log_robot__imu. Small letters, digits and `_` only, so engines that ignore case distinguish two names. No two
     channels share a name: one that the name does not give back (capitals, `.`, `-`, a long one) ends with eight digits of its hash.
     """
     name = re.sub(r"[^a-z0-9_]", "_", channel.replace(":", "_", 1).replace("/", "__").lower())
@@ -69,7 +69,7 @@ class Part:
 
 
 class Unwritten(SystemFailure):
-    """The destination takes no more: it is full, or cannot be written. It says nothing about what was to be written."""
+    """The destination takes no more: it is full, or cannot be written. The data to be written may be sound."""
 
 
 class Writer:

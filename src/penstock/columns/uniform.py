@@ -34,7 +34,7 @@ def decode(keys: Keys, payload: pa.Array) -> list[pa.Array] | None:
                 explicit_schema=pa.schema(list(named.items())), unexpected_field_behavior="error"
             ),
         )
-    except (pa.ArrowException, UnicodeDecodeError):  # a new key, another type, a key that comes twice, no JSON at all
+    except (pa.ArrowException, UnicodeDecodeError):  # a new key, another type, a repeated key, not JSON at all
         return None
     if table.num_rows != len(payload):
         return None
@@ -58,7 +58,7 @@ def _is_plain(key: Key) -> bool:
 def _are_objects(payload: pa.Array) -> bool:
     """Whether each message begins with `{` and ends with `}`, and all are UTF-8.
 
-    Then no message can end inside another: behind a `}` that closes something in it, a line break and `{` are no JSON. So as many
+    Then no message can end inside another: behind a `}` that closes something in it, a line break and `{` are not JSON. So as many
     objects as messages means that each message is one.
     """
     if payload.null_count:

@@ -30,7 +30,7 @@ NO_TRAVERSAL_LIMIT = 2**64 - 1  # for readers of Cap'n Proto messages
 
 
 class IpcError(Exception):
-    """Something went wrong in the channel; the text says what."""
+    """Something went wrong in the channel; the text has the details."""
 
 
 class MultiplePublishersError(IpcError):
@@ -44,12 +44,12 @@ class Context:
         self.terminated = False
 
     def term(self) -> None:
-        """Ends it: no more sockets are connected with it. Those that are go on."""
+        """Ends it: no more sockets are connected with it. Connected ones continue."""
         self.terminated = True
 
 
 def _check(context: Context) -> None:
-    """TypeError and `IpcError` for what is no living context."""
+    """TypeError and `IpcError` for anything but an open context."""
     if not isinstance(context, Context):
         raise TypeError(f"the first argument is a Context, not {type(context).__name__}")
     if context.terminated:
@@ -63,7 +63,7 @@ def scoped(name: str | bytes) -> str:
 
 
 def _capacity(segment_size: int) -> int:
-    """The ring for a segment of so many bytes: it takes messages of a third of the segment, as the original does."""
+    """The ring for a segment of `wanted` bytes: it takes messages of a third of the segment, as the original does."""
     wanted = segment_size or DEFAULT_SEGMENT_SIZE
     if not 0 < wanted <= LARGEST:
         raise IpcError(f"segment_size is {segment_size}: it must be from 0 (the default) to {LARGEST} bytes")
@@ -120,7 +120,7 @@ class PubSocket:
             left = deadline - time.monotonic()
             if left <= 0:
                 channel, readers = self._connected().channel, self._connected().readers
-                why = f"{readers} readers have not read all that was sent" if readers else "nobody reads it"
+                why = f"{readers} readers have not read all that was sent" if readers else "it has no reader"
                 raise penstock.TimedOut(f"{channel}: {why} after {timeout} seconds")
             time.sleep(max(0, min(interval, left)))
 

@@ -30,7 +30,7 @@ def text(name: str | bytes) -> str:
 
 
 class _Fifo:
-    """An open FIFO; closed when nobody holds it."""
+    """An open FIFO; closed with its last reference."""
 
     def __init__(self, path: Path) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -38,7 +38,7 @@ class _Fifo:
 
 
 class Event:
-    """A flag that several processes share. `fd` is -1 where nobody made one."""
+    """A flag that several processes share. `fd` is -1 where none was made."""
 
     def __init__(self, fifo: _Fifo | None = None) -> None:
         self._fifo = fifo
@@ -108,7 +108,7 @@ class State:
         self.key = hashlib.sha256(os.fsencode(named)).hexdigest()[:32]
 
     def read(self) -> tuple[bool, str]:
-        """(enabled, token of the newest handle); (False, "") where nobody made one."""
+        """(enabled, token of the newest handle); (False, "") where none was made."""
         try:
             enabled, token = (self.folder / self.key).read_text().split()
         except FileNotFoundError:
@@ -116,7 +116,7 @@ class State:
         return enabled == "1", token
 
     def write(self, enabled: bool, token: str) -> None:
-        """Replaces the state at once, so that nobody reads half of it."""
+        """Replaces the state at once, so that no process reads half of it."""
         new = self.folder / f"{self.key}.{secrets.token_hex(8)}.new"
         new.write_text(f"{int(enabled)} {token}\n")
         new.replace(self.folder / self.key)
@@ -136,7 +136,7 @@ class State:
         return token
 
     def path(self, token: str, part: str) -> Path:
-        """Where one of the two FIFOs lies."""
+        """The path of one of the two FIFOs."""
         return self.folder / f"{self.key}.{token}.{part}"
 
     def open(self, token: str, part: str) -> _Fifo | None:
@@ -195,7 +195,7 @@ class SocketEventHandle:
 
     @property
     def recv_ready_event(self) -> Event:
-        """Raised by the test when that receive may go on."""
+        """Raised by the test when that receive may continue."""
         return self._ready
 
 
@@ -219,7 +219,7 @@ class Stepped:
         self._called.set()
         while not _readable([self._ready.fd], LOOK_AGAIN):
             if self._state.read()[1] != token:
-                return  # the handle went: nobody will step this receive
+                return  # the handle is gone: no test will step this receive
         self._ready.clear()
 
 
@@ -257,7 +257,7 @@ def delete_fake_prefix() -> None:
 def fake_event_handle(
     endpoint: str, identifier: str | bytes | None = None, override: bool = True, enable: bool = False
 ) -> SocketEventHandle:
-    """The handle on an endpoint's events; with `override` they are made again, and `enable` says whether they work at once."""
+    """The handle on an endpoint's events; with `override` they are made again, and `enable` sets whether they work immediately."""
     handle = SocketEventHandle(endpoint, get_fake_prefix() if identifier is None else identifier, override)
     if override:
         handle.enabled = enable

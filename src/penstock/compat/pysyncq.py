@@ -100,7 +100,7 @@ class PySyncQ:
         return self._queue
 
     def close(self) -> None:
-        """Leaves; unread messages count as read. The last one removes the queue, also one in which nobody ever was."""
+        """Leaves; unread messages count as read. The last one removes the queue, also one that had no member."""
         if self._queue is not None:
             self._queue.close()
             self._queue = None
@@ -169,14 +169,14 @@ def _look_for(name: str) -> None:
 
 
 def _remove_if_empty(name: str) -> None:
-    """Removes the queue if nobody is in it."""
+    """Removes the queue if it has no member."""
     with contextlib.suppress(penstock.PenstockError):
         if not penstock.inspect(f"sync:{name}").members:
             penstock.join(f"sync:{name}").close()  # the last one that leaves removes it, safely
 
 
 class _Made(dict[str, int]):
-    """The names of the queues that this process made, and when: they go with it if nobody ever came."""
+    """The names of the queues that this process made, and when: they are removed with it if they never had a member."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class _Made(dict[str, int]):
         atexit.register(self.clean)
 
     def clean(self) -> None:
-        """Removes those in which nobody is."""
+        """Removes those without a member."""
         for name, created_ns in self.items():
             with contextlib.suppress(penstock.PenstockError):
                 if os.getpid() == self.pid and penstock.inspect(f"sync:{name}").created_ns == created_ns:

@@ -20,7 +20,7 @@ from penstock.compat.msgq import scoped
 from penstock.types import Frame, FramePublication, FrameSubscription
 
 SPARE_BUFFERS = 2  # for readers that hold one while the next are filled
-LOOK_AGAIN = 0.5  # seconds after which a client that waits for a server's word looks for it by itself
+LOOK_AGAIN = 0.5  # seconds after which a client that waits for a server's word polls for it
 LIST = 0xFFFFFFFF  # no stream has this number: in the original it asks for the list
 
 
@@ -98,7 +98,7 @@ def get_endpoint_name(name: str | bytes, stream: int) -> str:
 
 
 def _number(stream: int) -> int:
-    """A stream's number. TypeError for what is no number, `Invalid` for one out of range."""
+    """A stream's number. TypeError for anything else, `Invalid` for one out of range."""
     number = operator.index(stream)
     if not 0 <= number < LIST:
         raise penstock.Invalid(f"stream is {number}: it must be from 0 to {LIST - 1}")
@@ -106,7 +106,7 @@ def _number(stream: int) -> int:
 
 
 def _listener(name: str | bytes) -> str:
-    """A channel whose publication says that the server is there."""
+    """A channel whose publication shows that the server is there."""
     return f"ring:{scoped(name)}.visionipc"
 
 
@@ -166,7 +166,7 @@ class VisionIpcClient:
     def __init__(self, name: str | bytes, stream: int, conflate: bool) -> None:
         self.name, self.stream, self.conflate = name, _number(stream), conflate
         self._subscription: FrameSubscription | None = None
-        self._made_ns = 0  # which making of the channel this client reads: a server that came back makes it again
+        self._made_ns = 0  # which making of the channel this client reads: a restarted server makes it again
         self._extra = (0, 0, 0, False)  # frame id, start and end of the exposure, validity of the frame received last
 
     def connect(self, blocking: bool) -> bool:
@@ -194,7 +194,7 @@ class VisionIpcClient:
             return True
 
     def is_connected(self) -> bool:
-        """Whether `connect` found the stream, and that server is still there. False after it came back: connect again."""
+        """Whether `connect` found the stream, and that server is still there. False after a restart: connect again."""
         if self._subscription is None:
             return False
         try:
@@ -204,7 +204,7 @@ class VisionIpcClient:
         return status.writers > 0 and status.created_ns == self._made_ns
 
     def recv(self, timeout_ms: int = 100) -> VisionBuf | None:
-        """The next frame (the newest with `conflate`), or None after so many milliseconds (below 0: never)."""
+        """The next frame (the newest with `conflate`), or None after `timeout_ms` milliseconds (below 0: never)."""
         timeout = None if timeout_ms < 0 else timeout_ms / 1000
         if self._subscription is None:
             time.sleep(timeout or 0)
@@ -290,7 +290,7 @@ def _listens(name: str | bytes) -> bool:
 
 
 def _wait_for_server(name: str | bytes) -> None:
-    """Sleeps until the server listens; it says so on its listener's channel."""
+    """Sleeps until the server listens; it publishes that on its listener's channel."""
     with penstock.subscribe(_listener(name), capacity=1 << 16) as word:
         while not _listens(name):
             with contextlib.suppress(TimeoutError):

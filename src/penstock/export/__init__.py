@@ -22,10 +22,10 @@ from penstock.columns.parts import Part, check, table_name
 from penstock.errors import Corrupt, Invalid, SystemFailure
 from penstock.export import delta, task
 from penstock.export.pool import Pool
-from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, Survey
+from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, ReadPlanner
 from penstock.util.durable import fresh_path, own_errors
-from penstock.util.moments import interval
 from penstock.util.storage import Place, reached, where
+from penstock.util.units import interval
 
 __all__ = ["FORMS", "Exported", "Outcome", "export"]
 
@@ -73,14 +73,14 @@ def export(
     compression: str | None = None,
     processes: int | None = None,
     range_bytes: int = 64 << 20,
-    left_out: Callable[[str], None] | None = None,
+    on_skip: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Writes an archive's messages into `out`, a folder for each stream, as `delta`, `parquet`, `arrow` or `csv`.
 
     out: a new or empty folder, or a URI such as s3://BUCKET/FOLDER. streams: only these channels; patterns as "robot/*" too. since, until: send
     times, both inclusive: datetimes, texts as "10m ago", or nanoseconds. processes: how many work; by default one for each core, and this one alone for less than 64 MiB. range_bytes: about how
-    much of a recording becomes one file. left_out: called with a text for each damaged part of the archive. Without it such damage
+    much of a recording becomes one file. on_skip: called with a text for each damaged part of the archive. Without it such damage
     raises `Corrupt` at the end; everything else is there then.
     """
     if form not in FORMS:
@@ -88,7 +88,7 @@ def export(
     if processes is not None:
         processes = whole(processes, "processes", 1, MOST_PROCESSES)
     range_bytes = whole(range_bytes, "range_bytes", 1)
-    callback(left_out, "left_out")
+    callback(on_skip, "on_skip")
     callback(progress, "progress")
     files = "parquet" if form == "delta" else form
     compression = DEFAULT[form] if compression is None else compression
@@ -112,9 +112,9 @@ def export(
             shutil.rmtree(work.path, ignore_errors=True)
             _name_place(error, work.path, place.path)
         raise
-    if left_out is not None:
+    if on_skip is not None:
         for text in damaged:
-            left_out(text)
+            on_skip(text)
     elif damaged:
         more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
         raise Corrupt(f"{damaged[0]}{more}; all else is in {place}")
@@ -154,7 +154,7 @@ def _target(place: Place) -> Place:
 def _planned(
     archive: Archive, streams: Sequence[str] | None, span: tuple[int, int], range_bytes: int, damaged: list[str]
 ) -> list[Range]:
-    survey = Survey(archive, None if streams is None else archive.channels(streams), damaged.append)
+    survey = ReadPlanner(archive, None if streams is None else archive.channels(streams), damaged.append)
     since, until = span
     return survey.plan(
         since=since if since > TIME_MIN else None, until=until if until < TIME_MAX else None, range_bytes=range_bytes
@@ -195,7 +195,7 @@ class _Job:
                 answers = pool.map(tasks, lambda done, count: self._progress("exporting", done, count))
                 grown = []
                 for (stream, number), answer in zip(todo, answers, strict=True):
-                    self._take(stream, number, answer)
+                    self._add_answer(stream, number, answer)
                     if "keys" in answer:
                         more = columns.keys_from_json(answer["keys"])
                         stream.keys = columns.merged(stream.codec, stream.keys, more)
@@ -214,7 +214,7 @@ class _Job:
             "compression": self._compression,
         }
 
-    def _take(self, stream: _Stream, number: int, answer: dict[str, Any]) -> None:
+    def _add_answer(self, stream: _Stream, number: int, answer: dict[str, Any]) -> None:
         parts = self._parts.setdefault(stream.folder, {})
         if "error" in answer:
             planned = stream.ranges[number]
@@ -243,7 +243,7 @@ class _Job:
 
 
 def _grouped(ranges: list[Range]) -> list[_Stream]:
-    """Ranges by channel and codec, each group with a folder of its own: the stream's table name; `.2` is that of its second codec."""
+    """Ranges by channel and codec, each group with its own folder: the stream's table name; `.2` is that of its second codec."""
     found: dict[str, _Stream] = {}
     codecs: Counter[str] = Counter()
     for one in ranges:

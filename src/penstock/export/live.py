@@ -30,15 +30,15 @@ __all__ = ["Viewed"]
 
 log = logging.getLogger("penstock")
 
-LOOK_SECONDS = 0.2  # between looks for channels that come
-WAIT_SECONDS = 0.05  # without messages, between looks for viewers that come
+CHECK_SECONDS = 0.2  # between checks for new channels
+WAIT_SECONDS = 0.05  # without messages, between checks for new viewers
 TURN_SECONDS = 0.01  # a turn moves messages of each topic that has some
 TOPIC_TURN = (
     50  # messages of one topic in a turn; a viewer's unread messages are limited, for all of its topics together
 )
 TURN = 100  # messages of all topics in a turn
 TURN_BYTES = 4 << 20  # of one topic
-BEHIND_SECONDS = 1.0  # a topic that has more to show for so long leaves out what is old
+BEHIND_SECONDS = 1.0  # a topic that is behind for this long skips old messages
 DRAIN, DRAINS = 10_000, 20  # messages that are taken at once to be left out, and how often in a turn
 QUALITY = 80  # of JPEG pictures
 JPEG = ("mono8", "rgb8")
@@ -59,7 +59,7 @@ class _Sdk:
 
 
 class Viewed:
-    """Serves the channels that patterns stand for, also later ones. A context manager; `step` moves the messages that there are.
+    """Serves the channels that match patterns, also later ones. A context manager; `step` moves the messages that there are.
 
     A viewer that subscribes to a topic gets the newest message first, however old it is. port: 0 takes a free one. Channels whose messages
     go to one reader each are left out: to look would be to take. `Unsupported` if one of them is named, `SystemFailure` if the port is taken.
@@ -118,7 +118,7 @@ class Viewed:
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many messages of each channel viewers have missed, because more came than a topic shows. Channels without any are not in it."""
+        """How many messages of each channel viewers have missed, because more arrived than a topic shows. Channels without any are not in it."""
         return {name: topic.left_out for name, topic in self._topics.items() if topic.left_out}
 
     @property
@@ -126,11 +126,11 @@ class Viewed:
         """How many bytes of each channel were overwritten before the view could read them. Channels without any are not in it."""
         return {name: lost for name, topic in self._topics.items() if (lost := topic.subscription.lost)}
 
-    def step(self, timeout: float = LOOK_SECONDS) -> int:
-        """Waits for messages up to so many seconds, and moves those that there are, of each topic its share. How many."""
+    def step(self, timeout: float = CHECK_SECONDS) -> int:
+        """Waits for messages for at most `timeout` seconds, and forwards those that there are, of each topic its share. Returns how many."""
         now = time.monotonic()
-        if now - self._looked >= LOOK_SECONDS or not self._topics:
-            self._look()
+        if now - self._looked >= CHECK_SECONDS or not self._topics:
+            self._discover()
         self._greet()
         time.sleep(min(max(self._turned + TURN_SECONDS - now, 0), TURN_SECONDS))
         shown = {topic.subscription: topic for topic in self._topics.values() if topic.advertised}
@@ -139,7 +139,7 @@ class Viewed:
             return 0
         try:
             ready = penstock.wait(list(shown), min(timeout, WAIT_SECONDS))
-        except penstock.TooSlow:  # one of them missed messages, and goes on
+        except penstock.TooSlow:  # one of them missed messages, and continues
             ready = list(shown)
         self._turned = time.monotonic()
         self._greet()
@@ -147,10 +147,10 @@ class Viewed:
         share = max(1, min(TOPIC_TURN, TURN // max(1, sum(topic.watched for topic in topics))))
         moved = sum(topic.move(share) for topic in topics)
         for topic in topics:
-            if (topic.left_out or topic.subscription.lost) and not topic.told:
-                topic.told = True
+            if (topic.left_out or topic.subscription.lost) and not topic.warned:
+                topic.warned = True
                 self._warn(
-                    f"{topic.channel}: more messages come than a view shows; it leaves out old ones, and counts them"
+                    f"{topic.channel}: more messages arrive than a view shows; it skips old ones, and counts them"
                 )
         return moved
 
@@ -158,7 +158,7 @@ class Viewed:
         log.warning("%s", text)
         self._server.publish_status(text, self._sdk.websocket.StatusLevel.Warning)
 
-    def _look(self) -> None:
+    def _discover(self) -> None:
         self._looked = time.monotonic()
         self._bound()
         fresh = self._coming.new()
@@ -196,7 +196,7 @@ class Viewed:
         return next((topic.count for topic in list(self._topics.values()) if topic.number == number), 0)
 
     def _greet(self) -> None:
-        """Gives viewers that came the newest message of the topics to which they subscribed, unless a newer one was shown meanwhile."""
+        """Gives new viewers the newest message of the topics to which they subscribed, unless a newer one was shown meanwhile."""
         while self._viewers:
             viewer, number, count = self._viewers.popleft()
             for topic in self._topics.values():
@@ -204,7 +204,7 @@ class Viewed:
                     topic.repeat(viewer)
 
     def __enter__(self) -> Viewed:
-        self._look()
+        self._discover()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -219,7 +219,7 @@ class Viewed:
 class _Topic:
     """A channel, and its topic, which is there once the channel's codec is decided.
 
-    number: the topic's, for the SDK. count: messages shown. left_out: messages that came faster than they are shown.
+    number: the topic's, for the SDK. count: messages shown. left_out: messages that arrived faster than they are shown.
     """
 
     def __init__(self, sdk: _Sdk, context: Any, channel: str) -> None:
@@ -230,7 +230,7 @@ class _Topic:
         self.subscription: Any = penstock.subscribe(channel, **chosen)
         self.number: int | None = None
         self.count = self.left_out = 0
-        self.told = False
+        self.warned = False
         self._topic: Any = None
         self._frames = False
         self._form: str | None = None  # of pictures
@@ -262,7 +262,7 @@ class _Topic:
             self._topic = kind(self.channel, context=self._context)
         else:
             if not self._frames:
-                self._drain()
+                self._poll_newest()
             self._shown = shown_as(self.channel, spec, [self._newest[0]] if self._newest is not None else [])
             name, encoding, data = self._shown.schema
             schema = self._sdk.root.Schema(name=name, encoding=encoding, data=data)
@@ -272,11 +272,11 @@ class _Topic:
         self.number = self._topic.id()
 
     def move(self, share: int) -> int:
-        """The messages that there are, onto the topic, at most so many; of frames the newest. How many."""
+        """The messages that there are, onto the topic, up to a bound; of frames the newest. Returns how many."""
         try:
             if self._frames:
                 return self._move_frame()
-            return self._move(share) if self.watched else self._drain()
+            return self._move(share) if self.watched else self._poll_newest()
         except penstock.TooSlow:  # it is counted in `lost`
             return 0
 
@@ -317,14 +317,14 @@ class _Topic:
         if now - self._behind < BEHIND_SECONDS:
             return len(rows)
         self._behind = None
-        left = self._drain()
+        left = self._poll_newest()
         if left:
             self._show(*self._newest)  # type: ignore[misc]  # there is one
             self.count += 1
             self.left_out += left - 1
         return len(rows) + left
 
-    def _drain(self) -> int:
+    def _poll_newest(self) -> int:
         """Takes what there is, and keeps the newest message. How many there were."""
         count = 0
         for _ in range(DRAINS):

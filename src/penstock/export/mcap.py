@@ -20,11 +20,11 @@ from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFai
 from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas
 from penstock.export.mcap_import import CHANNEL, CODEC, Imported, Renamed, import_mcap
 from penstock.export.mcap_schemas import Form
-from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, Survey, merged
+from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, ReadPlanner, merged
 from penstock.util.durable import fresh_path, own_errors
 from penstock.util.extras import explain_missing
-from penstock.util.moments import interval
 from penstock.util.storage import path_of
+from penstock.util.units import interval
 
 __all__ = ["COMPRESSIONS", "Imported", "Renamed", "export_mcap", "import_mcap"]
 
@@ -65,7 +65,7 @@ def export_mcap(
     compression: str | None = None,
     schemas: Mapping[str, str] | None = None,
     strict: bool = False,
-    left_out: Callable[[str], None] | None = None,
+    on_skip: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
     """Writes an archive's messages into the MCAP file `out`, in the order of their send times.
@@ -82,14 +82,14 @@ def export_mcap(
     path = path_of(out, "the MCAP file")
     if path.exists():
         raise Invalid(f"{path} exists: name a new file for the export")
-    callback(left_out, "left_out")
+    callback(on_skip, "on_skip")
     callback(progress, "progress")
     flag(strict, "strict")
     _check_names(schemas)
     span = interval(since, until)
     opened = Archive(archive, create=False)
     damaged: list[str] = []
-    survey = Survey(opened, None if streams is None else opened.channels(streams), damaged.append)
+    survey = ReadPlanner(opened, None if streams is None else opened.channels(streams), damaged.append)
     ranges = survey.plan(since=span[0], until=span[1])
     fresh = fresh_path(path)
     try:
@@ -109,8 +109,8 @@ def export_mcap(
         with contextlib.suppress(OSError):  # a folder that could not be made
             fresh.unlink()
     for text in texts:
-        (left_out or log.warning)(text)
-    if damaged and left_out is None:
+        (on_skip or log.warning)(text)
+    if damaged and on_skip is None:
         raise Corrupt(f"{'; '.join(damaged)}; all else is in {path}")
     return Outcome(tuple(found), tuple(texts), tuple(damaged))
 
@@ -128,9 +128,9 @@ class _Writing:
         self._frames: dict[tuple[str, str], int] = {}
 
     def run(
-        self, ranges: list[Range], span: tuple[int, int], progress: Progress, left_out: Callable[[str], None]
+        self, ranges: list[Range], span: tuple[int, int], progress: Progress, on_skip: Callable[[str], None]
     ) -> list[Exported]:
-        """Writes all messages of the ranges. left_out: called with a line for each piece of damage."""
+        """Writes all messages of the ranges. on_skip: called with a line for each piece of damage."""
         from penstock import __version__
 
         of_stream: dict[tuple[str, str], list[Range]] = {}
@@ -144,7 +144,7 @@ class _Writing:
             self._streams[key] = self._stream(group)
         total = sum(one.messages for one in ranges)
         readable = [one for one in ranges if self._streams[_key(one)]]
-        for done, message in enumerate(merged(readable, *span, left_out)):
+        for done, message in enumerate(merged(readable, *span, on_skip)):
             if done % REPORT == 0:
                 progress("exporting", done, total)
             self._add(message)
@@ -164,7 +164,7 @@ class _Writing:
     def _frames_texts(self) -> Iterable[tuple[str, str]]:
         for (channel, codec), count in self._frames.items():
             if json.loads(codec).get("pixels"):
-                yield channel, f"{count:,} frames, whose shape and dtype are no picture"
+                yield channel, f"{count:,} frames, whose shape and dtype are not a picture"
             else:
                 yield channel, f"{count:,} frames, recorded without their pixels"
 
@@ -230,7 +230,7 @@ class _Writing:
 
 
 def _profile(streams: list[list[Range]]) -> str:
-    """The file's profile: ROS tools read files of theirs alone. A file is one if all its topics came from such files."""
+    """The file's profile: ROS tools read only files with their profile. A file is one if all its topics came from such files."""
     found = {
         "" if (foreign := mcap_schemas.foreign_of(group[0].codec)) is None else foreign.form.message_encoding
         for group in streams
@@ -295,6 +295,6 @@ def _no_objects(group: list[Range]) -> list[bytes]:
                     text = payload if body is None else payload[codecs.pipe_parts(payload)[2] :]
                     if not mcap_schemas.is_object(text):
                         return [text]
-        except PenstockError:  # damaged: reading it will say so
+        except PenstockError:  # damaged: reading it will report that
             continue
     return []

@@ -119,7 +119,7 @@ class McapFile:
         self._file.seek(0)
         head = self._file.read(len(MAGIC))
         if head != MAGIC:
-            raise Corrupt(f"{self._path} is no MCAP file: {self._other()}")
+            raise Corrupt(f"{self._path} is not an MCAP file: {self._other()}")
         self._crc = zlib.crc32(head)
         self._summary(self._data_section(len(MAGIC)))
         self._compare()
@@ -154,7 +154,7 @@ class McapFile:
                 opcode, body = self._record(at)
                 at += HEAD.size + len(body)
                 if is_first and opcode != HEADER:
-                    raise Malformed("the first record is no Header")
+                    raise Malformed("the first record is not a Header")
                 if stretch is not None and (opcode not in IN_CHUNKS or at - stretch > STRETCH):
                     self._end_stretch(stretch, begun)
                     self._file.seek(at)
@@ -229,7 +229,7 @@ class McapFile:
             cursor.texts()
             self.metadata.append(name)
         elif opcode < DATA_END:
-            raise Malformed(f"a record with the opcode {opcode} is no part of the data section")
+            raise Malformed(f"a record with the opcode {opcode} does not belong to the data section")
         else:
             if is_checked_chunk(body):
                 raise Malformed(f"a chunk has the opcode {opcode:#04x}, which is another record's")
@@ -318,14 +318,14 @@ class McapFile:
         self.channels[number] = self._known[1][number]
 
     def _define(self, opcode: int, cursor: Cursor) -> None:
-        """A Schema or Channel record. One that comes again has to be the same."""
+        """A Schema or Channel record. A repeated one must be identical."""
         number = cursor.number(2)
         if opcode == SCHEMA:
             if number == 0:
                 raise Malformed("a schema has the number 0, which means none")
             schema = schema_of(cursor)
             if self._schemas.setdefault(number, schema) != schema:
-                raise Malformed(f"schema {number} comes again, and is another one")
+                raise Malformed(f"schema {number} is repeated with other content")
             return
         of = cursor.number(2)
         topic, encoding, metadata = cursor.text(), cursor.text(), cursor.texts()
@@ -335,7 +335,7 @@ class McapFile:
             self._schemas[of] = self._known[0][of]
         channel = Channel(topic, encoding, self._schemas[of] if of else None, metadata)
         if self.channels.setdefault(number, channel) != channel:
-            raise Malformed(f"channel {number} comes again, and is another one")
+            raise Malformed(f"channel {number} is repeated with other content")
 
     def _data_end(self, body: bytes) -> None:
         if len(body) != 4:
@@ -363,7 +363,7 @@ class McapFile:
             raise self._damage(at, f"in the summary: {error}") from error
 
     def _compare(self) -> None:
-        """Compares what was found with what the file says that it holds."""
+        """Compares the records that were found with the file's statistics."""
         for at in sorted(self._indexed - self._chunks):
             raise self._damage(at, "its chunk index has a chunk here, and there is none")
         said, found = self.statistics, sum(self.counts.values())
@@ -378,9 +378,7 @@ class McapFile:
         pairs += [(f"messages of channel {n}", count, self.counts.get(n, 0)) for n, count in said.by_channel.items()]
         for what, stated, there in pairs:
             if stated != there:
-                raise self._damage(
-                    self._size, f"its statistics say that it has {stated:,} {what}, and it has {there:,}"
-                )
+                raise self._damage(self._size, f"its statistics state {stated:,} {what}, and it has {there:,}")
 
     # ---- a recovery ----
 
@@ -389,7 +387,7 @@ class McapFile:
         self._file.seek(0)
         head = self._file.read(len(MAGIC))
         if head != MAGIC and not (self._size > len(MAGIC) and self._looks_like_one()):
-            raise Corrupt(f"{self._path} is no MCAP file: {self._other()}")
+            raise Corrupt(f"{self._path} is not an MCAP file: {self._other()}")
         if head != MAGIC:
             self._skip(0, len(MAGIC), "its first bytes are not those of an MCAP file")
         guide = self._guide()
@@ -401,7 +399,7 @@ class McapFile:
             try:
                 if place.why:
                     raise Malformed(place.why)
-                self._take(place, walk.is_chunked, is_confirmed)
+                self._add_recovered(place, walk.is_chunked, is_confirmed)
             except Malformed as error:
                 self._skip(place.begin, place.end, str(error))
         if guide.end is None and walk.summary_at is not None:
@@ -433,7 +431,7 @@ class McapFile:
         if len(self.skipped.places) < 20:
             self.skipped.places.append(f"bytes {at:,} to {until:,}: {what}")
 
-    def _take(self, place: Place, is_chunked: bool, is_confirmed: bool) -> None:
+    def _add_recovered(self, place: Place, is_chunked: bool, is_confirmed: bool) -> None:
         """A sound record of a damaged file. is_confirmed: by the checksum over the data section."""
         if place.opcode == MESSAGE:
             if is_chunked and not is_confirmed:
@@ -480,7 +478,7 @@ class McapFile:
         return Guide(indexed, start, self.statistics, set(channels))
 
     def _count_missing(self, chunks: int) -> None:
-        """Compares what was taken with what the file says that it holds."""
+        """Compares the recovered records with the file's statistics."""
         said, skipped = self.statistics, self.skipped
         skipped.chunks = max(chunks, said.chunks if said else 0) - sum(block.is_chunk for block in self._blocks)
         if said is None:

@@ -21,14 +21,14 @@ DESCRIPTION = (
 
 
 def encoding(shape: Sequence[int], dtype: str) -> str | None:
-    """Foxglove's name for pixels of this shape and dtype; None if they are no picture."""
+    """Foxglove's name for pixels of this shape and dtype; None if they are not a picture."""
     if len(shape) not in (2, 3) or dtype.startswith(">"):
         return None
     return ENCODINGS.get((dtype[1:], 1 if len(shape) == 2 else shape[2]))
 
 
 def encoding_of(codec: dict[str, Any]) -> str | None:
-    """The name of a recording's pixels; None if it has none, or if such pixels are no picture."""
+    """The name of a recording's pixels; None if it has none, or if such pixels are not a picture."""
     return encoding(codec.get("shape", ()), str(codec.get("dtype", ""))) if codec.get("pixels") else None
 
 

@@ -27,8 +27,8 @@ from penstock.export.mcap_schemas import Foreign, Form, form_of
 from penstock.record import TIME_MAX, TIME_MIN, Moment
 from penstock.util.durable import own_errors
 from penstock.util.extras import check_installed
-from penstock.util.moments import interval
 from penstock.util.storage import path_of
+from penstock.util.units import interval
 
 log = logging.getLogger("penstock")
 
@@ -72,14 +72,14 @@ def import_mcap(
     until: Moment = TIME_MAX,
     strict: bool = False,
     recover: bool = False,
-    left_out: Callable[[str], None] | None = None,
+    on_skip: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Imported:
     """Appends the messages of an MCAP file to an archive, each topic to a recording, in the order of their log times, which become the
     send times.
 
     streams: only these topics or channels; patterns too. strict: nothing is imported if the archive would not have all that the file
-    has. recover: a damaged file gives what is sound; the result says what was skipped. left_out: called with a text for each kind of
+    has. recover: a damaged file gives what is sound; the result lists what was skipped. on_skip: called with a text for each kind of
     thing that the archive will not have. Without it, a message that cannot be imported raises `Unsupported` before anything is.
 
     A topic that Penstock wrote becomes the same channel with the same codec. `/robot/imu` of another program becomes `log:robot/imu`;
@@ -90,7 +90,7 @@ def import_mcap(
     needed()
     for name, value in (("strict", strict), ("recover", recover)):
         options.flag(value, name)
-    options.callback(left_out, "left_out")
+    options.callback(on_skip, "on_skip")
     options.callback(progress, "progress")
     asked = [streams] if isinstance(streams, str) else streams
     if asked is not None and not options.texts(asked, "streams", "topics and channels"):
@@ -108,15 +108,15 @@ def import_mcap(
         lost = job.skipped() if found.skipped.bytes or found.skipped.messages else []
         if strict and (texts := [*job.left_out(), *lost]):
             raise Unsupported(f"{path} has what an archive does not keep: {'; '.join(texts)}. Nothing was imported")
-        if left_out is None and job.too_late:
+        if on_skip is None and job.too_late:
             raise Unsupported(
-                f"{job.text_of_late()}. Nothing was imported. left_out=print imports the rest, as the command does"
+                f"{job.text_of_late()}. Nothing was imported. on_skip=print imports the rest, as the command does"
             )
         opened = archive if isinstance(archive, Archive) else Archive(archive)
         done = job.run(opened, progress or (lambda what, done, count: None))
-    if left_out is not None:
+    if on_skip is not None:
         for text in done.left_out:
-            left_out(text)
+            on_skip(text)
     return done
 
 
@@ -143,7 +143,7 @@ class _Tally:
         self._since, self._until = span
         self.counts = np.zeros(
             (4, 1 << 16), np.int64
-        )  # in the span, too late, with a publish time or a sequence number of its own
+        )  # in the span, too late, with a publish time or its own sequence number
         self._counted: dict[
             int, tuple[int, int, int]
         ] = {}  # channel → its first sequence number or -1, messages, the last time
@@ -263,12 +263,12 @@ class _Importing:
         try:
             for part in self._file.parts():
                 progress("importing", done, self._counted)
-                taken = self._take(part)
+                taken = self._collect(part)
                 done, held = done + taken[0], held + taken[1]
                 full = [one for one in self._topics if held >= BATCH_BYTES or len(one.bodies) >= BATCH_MESSAGES]
-                held -= sum(self._put(archive, one) for one in full)
+                held -= sum(self._append(archive, one) for one in full)
             for topic in self._topics:
-                self._put(archive, topic)
+                self._append(archive, topic)
         except BaseException:
             if there := sum(topic.rows for topic in self._topics):
                 log.warning("%s: %d of %d messages were imported before this error", self._path, there, self._counted)
@@ -282,7 +282,7 @@ class _Importing:
         ]
         return Imported(tuple(rows), tuple(self.left_out()), tuple(self.skipped()), tuple(renamed), self._unchecked())
 
-    def _take(self, part: Part) -> tuple[int, int]:
+    def _collect(self, part: Part) -> tuple[int, int]:
         """Messages of the file, each to its topic: how many, and how many bytes."""
         owners = self._owner[part.fields["channel"]]
         owners[~self._tally.in_span(part.fields["log"])] = -1
@@ -300,7 +300,7 @@ class _Importing:
             count, size = count + len(begins), size + length
         return count, size
 
-    def _put(self, archive: Archive, topic: _Topic) -> int:
+    def _append(self, archive: Archive, topic: _Topic) -> int:
         """Appends the messages of a topic that are in memory; how many bytes."""
         if not topic.bodies:
             return 0
@@ -341,7 +341,7 @@ def _topics(channels: dict[int, Channel], tally: _Tally) -> list[_Topic]:
 
 
 def _is_usual(codec: dict[str, Any], form: Form) -> bool:
-    """Whether an export writes such a codec in this form by itself."""
+    """Whether an export writes such a codec in this form by default."""
     usual = form_of(codec)
     if usual is None or usual.message_encoding != form.message_encoding:
         return False

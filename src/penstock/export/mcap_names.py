@@ -12,7 +12,7 @@ from penstock.channels.channel import parse
 from penstock.channels.kind import LONGEST_NAME, check_name
 from penstock.errors import Invalid
 
-DIGITS = 12  # of SHA-256, in hexadecimal: the end of the name of a topic that is no channel's name
+DIGITS = 12  # of SHA-256, in hexadecimal: the end of the name of a topic that is not a channel's name
 MARKED = re.compile(rf"-[0-9a-f]{{{DIGITS}}}$")
 
 
@@ -26,7 +26,7 @@ def channel_of(topic: str) -> str:
 
 
 def marked(topic: str, form: str = "") -> str:
-    """The channel of a topic, with a mark that tells it from all others. form: tells it from the same topic in another form."""
+    """The channel of a topic, with a mark that makes it unique. form: distinguishes it from the same topic in another form."""
     mark = hashlib.sha256(f"{topic}\0{form}".encode() if form else topic.encode()).hexdigest()[:DIGITS]
     return f"{stem(topic)}{mark}"
 

@@ -23,7 +23,7 @@ TYPED = (
     MESSAGE_INDEX,
     ATTACHMENT,
     METADATA,
-)  # of the data section, with fields that say where they end
+)  # of the data section, whose fields state where they end
 HEAD = struct.Struct("<BQ")
 FIELDS = np.dtype([("channel", "<u2"), ("sequence", "<u4"), ("log", "<u8"), ("publish", "<u8")])
 
@@ -85,7 +85,7 @@ class Cursor:
         return self.data[self.at - size : self.at]
 
     def number(self, size: int) -> int:
-        """An unsigned number of so many bytes."""
+        """An unsigned number of `length` bytes."""
         return int.from_bytes(self.take(size), "little")
 
     def text(self) -> str:
@@ -112,7 +112,7 @@ class Cursor:
         return tuple(found)
 
     def array(self, size: int) -> list[bytes]:
-        """Elements of so many bytes each."""
+        """Elements of a given size in bytes."""
         inner = self.within()
         if (inner.end - inner.at) % size:
             raise Malformed(f"its array has no whole number of elements of {size} bytes")
@@ -148,10 +148,10 @@ def decompressed(chunk: ChunkFields) -> bytes:
             data = _unzstd(chunk) if chunk.compression == "zstd" else _unlz4(chunk)
         except Malformed:
             raise
-        except Exception as error:  # each library has errors of its own
+        except Exception as error:  # each library has its own errors
             raise Malformed(f"it cannot be decompressed: {error}") from error
     if len(data) != chunk.size:
-        raise Malformed(f"it has {len(data):,} bytes, and says {chunk.size:,}")
+        raise Malformed(f"it has {len(data):,} bytes, and its header states {chunk.size:,}")
     return data
 
 
@@ -159,7 +159,7 @@ def _unzstd(chunk: ChunkFields) -> bytes:
     import zstandard
 
     if zstandard.frame_content_size(chunk.data) not in (-1, chunk.size):
-        raise Malformed("its compressed data say another size")
+        raise Malformed("its compressed data state another size")
     made = zstandard.ZstdDecompressor().decompressobj()
     found: bytes = made.decompress(chunk.data)
     return found
@@ -311,6 +311,6 @@ def summary_of(
 
 
 def beginning_of(begins: bytes) -> str:
-    """The kind of a file that begins so and is no MCAP file."""
+    """The kind of a file with this beginning that is not an MCAP file."""
     found = [what for magic, what in OTHERS if begins.startswith(magic)]
     return found[0] if found else f"it begins with {begins[:8]!r}"

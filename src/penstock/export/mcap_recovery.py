@@ -63,7 +63,7 @@ class Guide:
 
 
 class Place(NamedTuple):
-    """A record, or several messages in a row. why: bytes that are no sound record; opcode is 0 then, or CHUNK."""
+    """A record, or several messages in a row. why: bytes that are not a sound record; opcode is 0 then, or CHUNK."""
 
     opcode: int
     begin: int
@@ -138,7 +138,7 @@ class Walk:
             return Place(CHUNK if is_chunk else 0, at, stop, str(error))
 
     def _other(self, at: int, limit: int, opcode: int, own: int | None) -> Place:
-        """A record that is no sound chunk. `Malformed` if it is not sound."""
+        """A record that is not a sound chunk. `Malformed` if it is not sound."""
         if own is None:
             if self._guide.end is None and limit == self._size:
                 raise Malformed("a record begins, and the file ends before it does: it was cut off, or is damaged")
@@ -157,7 +157,7 @@ class Walk:
         if opcode == CHUNK:
             raise Malformed("in a chunk: its fields do not fit, or its checksum is wrong")
         if opcode != MESSAGE and opcode <= DATA_END:
-            raise Malformed(f"a record begins with the opcode {opcode}, which is no part of the data section")
+            raise Malformed(f"a record begins with the opcode {opcode}, which does not belong to the data section")
         if opcode == MESSAGE and not self._is_message(at, own - at - HEAD.size):
             raise Malformed("a message outside of chunks has a channel or a time that the file does not have")
         if opcode > DATA_END and self._chunk(at, limit, b"", only_checked=True):

@@ -167,7 +167,7 @@ def _clean(name: str) -> str:
 
 
 def json_schema(samples: Sequence[bytes] = ()) -> bytes:
-    """The JSON Schema of messages whose class nobody declared: it requires and forbids nothing. It says that they are objects, as
+    """The JSON Schema of messages without a declared class: it requires and forbids nothing. It states that they are objects, as
     Foxglove wants it, unless one of the samples is another value."""
     made = {"type": "object", "properties": {}} if all(map(is_object, samples)) else {"properties": {}}
     return json.dumps({**made, "additionalProperties": True}).encode()

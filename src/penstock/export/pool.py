@@ -61,7 +61,7 @@ class Pool:
         if not self._children:
             found = []
             for one in tasks:
-                found.append(_whole(task.run(one)))
+                found.append(_check_answer(task.run(one)))
                 report(len(found), len(tasks))
             return found
         return self._spread(tasks, report)
@@ -82,14 +82,14 @@ class Pool:
             number, answer = done.get()
             if isinstance(answer, BaseException):
                 raise answer
-            answers[number] = _whole(answer)
+            answers[number] = _check_answer(answer)
             report(len(answers), len(tasks))
         for thread in threads:
             thread.join()
         return [answers[number] for number in range(len(tasks))]
 
 
-def _whole(answer: dict[str, Any]) -> dict[str, Any]:
+def _check_answer(answer: dict[str, Any]) -> dict[str, Any]:
     """An answer; `SystemFailure` if the task failed, and not for damage: then no other can be done."""
     if "failed" in answer:
         raise SystemFailure(*answer["failed"])

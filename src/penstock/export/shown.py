@@ -45,7 +45,7 @@ def shown_as(channel: str, spec: dict[str, Any], samples: Sequence[bytes] = ()) 
         try:
             return as_json(codec.parse(body))
         except Exception as error:  # the codec's library may raise any error: the viewer sees it
-            return msgspec.json.encode({"error": f"this is no {codec.kind}: {error}", **_bytes(body)})
+            return msgspec.json.encode({"error": f"this is not {codec.kind}: {error}", **_bytes(body)})
 
     data = json.dumps(schema).encode()
     return Shown("json", (schema_name(channel, data), "jsonschema", data), convert)

@@ -20,7 +20,7 @@ SAMPLE = 2000
 
 
 def beginning(planned: Range) -> columns.Keys:
-    """The keys of a stream's first messages, to begin with. Empty if they cannot be read: then the range's task says so."""
+    """The keys of a stream's first messages, to begin with. Empty if they cannot be read: then the range's task reports it."""
     if not columns.is_open(planned.codec):
         return ()
     try:
@@ -40,7 +40,7 @@ def schema(codec: dict[str, Any], keys: columns.Keys) -> pa.Schema:
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Writes one file. The answer: its `part`; or the `keys` of its messages, if they have more than were given, and no file; or an
     `error`. `damaged`: a line for each piece of the range that is damaged and left out. `failed`: why no
-    task goes on: the destination takes no more, a file may not be read, or descriptors are used up."""
+    task continues: the destination takes no more, a file may not be read, or descriptors are used up."""
     try:
         return _run(task)
     except (PenstockError, OSError) as error:
@@ -64,7 +64,7 @@ def _run(task: dict[str, Any]) -> dict[str, Any]:
             if keys is given:
                 made, keys = ordered.enrich(batch, at, planned.codec, keys)
                 if keys is given and (made := _between(made, task["since"], task["until"])).num_rows:
-                    writer.write(_whole(made, wanted))
+                    writer.write(_add_missing_columns(made, wanted))
             else:
                 keys = columns.learn(planned.codec, keys, batch.column("payload"))
             at += batch.num_rows
@@ -85,7 +85,7 @@ def _between(batch: pa.RecordBatch, since: int, until: int) -> pa.RecordBatch:
     return batch.filter(pc.and_(pc.greater_equal(times, since), pc.less_equal(times, until)))
 
 
-def _whole(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+def _add_missing_columns(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
     """A batch with every column of its stream."""
     there = batch.schema.names
     arrays = [

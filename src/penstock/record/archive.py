@@ -21,31 +21,31 @@ from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY
 from penstock.record.format.remote import RemoteArchive, verify_there
 from penstock.record.format.types import Recorder
-from penstock.record.keep import consumers as ledgers
-from penstock.record.keep import keeping
+from penstock.record.keep import consumers as consumer_files
+from penstock.record.keep import purge_guard
 from penstock.record.keep import push as pushing
 from penstock.record.keep import repair as repairing
 from penstock.record.keep import verify as verification
 from penstock.record.keep.consumers import Consumer
 from penstock.record.keep.push import Pushed
-from penstock.record.read.archive_reading import ArchiveReading
+from penstock.record.read.archive_reader import ArchiveReader
 from penstock.record.read.scan import FOR_EVER
 from penstock.record.write import append as appending
-from penstock.record.write import asking, retention
+from penstock.record.write import record_options, retention
 from penstock.record.write.append import RECORDING_LENGTH, Appended
-from penstock.record.write.coming import Coming, open_named
 from penstock.record.write.connector import Channels
+from penstock.record.write.opener import Wanted, WriterOpener, any_subscription
+from penstock.record.write.pattern_watch import PatternWatch, open_named
 from penstock.record.write.recorder import SEGMENT_LENGTH, ThreadRecorder
 from penstock.record.write.retention import Expired, Limits, Retention
-from penstock.record.write.track import Track, WaitingTrack, nothing_comes
-from penstock.record.write.tracks import Tracks, Wanted, any_subscription
-from penstock.util import moments
+from penstock.record.write.writer import PendingWriter, RecordingWriter, no_new_writers
+from penstock.util import units
 from penstock.util.clock import Clock
 from penstock.util.durable import own_errors
 from penstock.util.storage import where
 
 
-class Archive(ArchiveReading):
+class Archive(ArchiveReader):
     """A folder of recordings: record, list, scan, replay, follow, verify, repair.
 
     Made if it does not exist, unless `create=False`: then `NotFound`. Safe to open from several processes and threads at once.
@@ -58,7 +58,7 @@ class Archive(ArchiveReading):
         if word in (FAKE, *kind_names()) and not os.path.exists(path):
             raise Invalid(f"{path} is a channel: give an archive's folder (./{path} if it has that name)")
         super().__init__(path, connector=Channels(), create=create, clock=clock)
-        self._tracks = Tracks(self._files, self._listing, self._connector, self._clock)
+        self._opener = WriterOpener(self._files, self._lister, self._connector, self._clock)
 
     # ---- writing ----
 
@@ -79,7 +79,7 @@ class Archive(ArchiveReading):
         max_bytes: int | str | None = None,
         max_age: float | str | datetime.timedelta | None = None,
     ) -> Recorder:
-        """Records channels from `start` on until the recorder is stopped, in a thread or in a process of its own.
+        """Records channels from `start` on until the recorder is stopped, in a thread or in a child process.
 
         channels: URIs, and patterns as ``robot/*``, ``log:*`` or ``*``, which also take channels that appear later, each from its first
         message if its kind keeps messages.
@@ -96,9 +96,11 @@ class Archive(ArchiveReading):
         self._writable()
         self._files.check_writable()
         limits = _limits(max_bytes, max_age)
-        names = asking.check_names(channels)
-        start = asking.check_start(start, names)
-        asking.check_options(names, drop_after, when_slow, process=process, extend=extend, pixels=pixels, sent=sent)
+        names = record_options.check_names(channels)
+        start = record_options.check_start(start, names)
+        record_options.check_options(
+            names, drop_after, when_slow, process=process, extend=extend, pixels=pixels, sent=sent
+        )
         segment_length = whole(segment_length, "segment_length", 1 << 16, FOR_EVER)
         more_than_zero(sync_interval, "sync_interval")
         if process:
@@ -115,38 +117,42 @@ class Archive(ArchiveReading):
                 "max_age": None if limits.age_ns is None else limits.age_ns / 1e9,
             }
             return self._connector.record_in_process(self.path, names, options)
-        made: list[Track | WaitingTrack] = []
+        made: list[RecordingWriter | PendingWriter] = []
         named = [name for name in names if not is_pattern(name)]
 
-        def opened(name: str, start: str | int, wanted: Wanted = any_subscription) -> Track | WaitingTrack | None:
-            return self._tracks.open(
+        def opened(
+            name: str, start: str | int, wanted: Wanted = any_subscription
+        ) -> RecordingWriter | PendingWriter | None:
+            return self._opener.open(
                 name, start, extend, segment_length, drop_after, pixels, sent, when_slow, wanted=wanted
             )
 
         try:
-            coming, awaited = nothing_comes, open_named(named, made, lambda name: opened(name, start))
+            new_writers, awaited = no_new_writers, open_named(named, made, lambda name: opened(name, start))
             if patterns := [name for name in names if is_pattern(name) or name in awaited]:
                 there = [name for name in named if name not in awaited]
-                coming = Coming(self._connector.appearing(patterns), there, start, opened, self._connector.identity)
-                made += coming()
+                new_writers = PatternWatch(
+                    self._connector.appearing(patterns), there, start, opened, self._connector.identity
+                )
+                made += new_writers()
             return ThreadRecorder(
-                [track for track in made if isinstance(track, Track)],
+                [writer for writer in made if isinstance(writer, RecordingWriter)],
                 self.catalog,
                 sync_interval=sync_interval,
                 clock=self._clock,
-                waiting=[track for track in made if isinstance(track, WaitingTrack)],
-                coming=coming,
+                waiting=[writer for writer in made if isinstance(writer, PendingWriter)],
+                new_writers=new_writers,
                 retention=self._retention(limits),
             ).start()
         except BaseException:
-            for track in made:
-                track.release()
+            for writer in made:
+                writer.release()
             raise
 
     def _retention(self, limits: Limits) -> Retention | None:
         if limits == Limits():
             return None
-        return Retention(self._files, self._listing, self._tracks, self._clock, limits)
+        return Retention(self._files, self._lister, self._opener, self._clock, limits)
 
     @own_errors
     def append(
@@ -195,10 +201,10 @@ class Archive(ArchiveReading):
         flag(replace, "replace")
         place = where(target, "the target")
         if place.is_local:
-            raise Invalid(f"{target} is no object storage: name one such as s3://BUCKET/FOLDER")
+            raise Invalid(f"{target} is not an object storage: name one such as s3://BUCKET/FOLDER")
         self._files.identity()
         pushing.identify((self.path / IDENTITY).read_bytes(), place)
-        folders = self.folders() if recording is None else [self._listing.locate(recording)]
+        folders = self.folders() if recording is None else [self._lister.locate(recording)]
         return pushing.push(folders, place, replace=replace, progress=progress or (lambda what, done, count: None))
 
     @own_errors
@@ -210,9 +216,9 @@ class Archive(ArchiveReading):
         recording.
         """
         if isinstance(self._files, RemoteArchive):
-            folders = self.folders() if recording is None else [self._listing.locate(recording)]
+            folders = self.folders() if recording is None else [self._lister.locate(recording)]
             return [verification.Damage(*found) for folder in folders for found in verify_there(folder)]
-        return verification.verify(self._files, self._listing.number(recording))
+        return verification.verify(self._files, self._lister.number(recording))
 
     @own_errors
     def repair(self, recording: int | AnyChannel | None = None) -> builtins.list[repairing.Repair]:
@@ -223,10 +229,10 @@ class Archive(ArchiveReading):
         are no recording move into the archive's. Recordings that are being written are left alone.
         """
         self._writable()
-        number = self._listing.number(recording)
+        number = self._lister.number(recording)
         if number is not None:
-            self._listing.locate(number)
-        mended = [] if number is not None else keeping.mend(self._files)
+            self._lister.locate(number)
+        mended = [] if number is not None else purge_guard.mend(self._files)
         return [repairing.Repair(path, "written again: a checksum was wrong") for path in mended] + repairing.repair(
             self._files, number
         )
@@ -240,9 +246,9 @@ class Archive(ArchiveReading):
         self._writable()
         flag(force, "force")
         whole(position, "position", 0, FOR_EVER)
-        folder = self._listing.locate(recording)
+        folder = self._lister.locate(recording)
         if not force:
-            keeping.check_read(self.path, folder, position)
+            purge_guard.check_read(self.path, folder, position)
         return repairing.truncate(self._files, folder, position)
 
     @own_errors
@@ -250,7 +256,7 @@ class Archive(ArchiveReading):
         """Deletes a recording that is not being written. `Busy` if a consumer has yet to read a part of it, unless forced."""
         self._writable()
         flag(force, "force")
-        retention.purge(self._files, int(self._listing.locate(recording).path.name), force=force)
+        retention.purge(self._files, int(self._lister.locate(recording).path.name), force=force)
 
     @own_errors
     def expire(
@@ -261,7 +267,7 @@ class Archive(ArchiveReading):
         max_age: float | str | datetime.timedelta | None = None,
         force: bool = False,
     ) -> Expired:
-        """Deletes the oldest recordings of some channels until they hold at most so many bytes together, and those whose newest message is
+        """Deletes the oldest recordings of some channels until they hold at most `max_bytes` bytes together, and those whose newest message is
         older than `max_age`.
 
         channels: URIs and patterns. max_bytes: a number, or a text as "20GB". max_age: seconds, a timedelta, or a text as "7d". A recording
@@ -273,13 +279,13 @@ class Archive(ArchiveReading):
         if limits == Limits():
             raise Invalid("nothing would be deleted: give max_bytes or max_age")
         return retention.expire(
-            self._files, self._listing, limits, self._clock.now_ns(), wanted.__contains__, force=force
+            self._files, self._lister, limits, self._clock.now_ns(), wanted.__contains__, force=force
         )
 
     @own_errors
     def consumers(self) -> builtins.list[Consumer]:
         """The queries that read this archive step by step, and how far each is."""
-        return [] if isinstance(self._files, RemoteArchive) else ledgers.read(self.path)
+        return [] if isinstance(self._files, RemoteArchive) else consumer_files.read(self.path)
 
     @own_errors
     def note_consumer(self, consumer: Consumer) -> None:
@@ -287,17 +293,17 @@ class Archive(ArchiveReading):
         self._writable()
         if not isinstance(consumer, Consumer):
             raise Invalid(f"consumer is {consumer!r}: it must be a penstock.record.Consumer")
-        ledgers.write(self.path, consumer)
+        consumer_files.write(self.path, consumer)
 
     @own_errors
     def forget_consumer(self, name: str) -> None:
         """Removes a consumer that is no longer there, so that nothing is kept for it. `NotFound` if there is none of that name."""
         self._writable()
-        ledgers.forget(self.path, name)
+        consumer_files.forget(self.path, name)
 
 
 def _limits(max_bytes: int | str | None, max_age: float | str | datetime.timedelta | None) -> Limits:
     return Limits(
-        None if max_bytes is None else moments.size(max_bytes, "max_bytes"),
-        None if max_age is None else int(moments.seconds(max_age, "max_age") * 1e9),
+        None if max_bytes is None else units.size(max_bytes, "max_bytes"),
+        None if max_age is None else int(units.seconds(max_age, "max_age") * 1e9),
     )

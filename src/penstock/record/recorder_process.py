@@ -1,4 +1,4 @@
-"""The main function of a recorder in a process of its own. The parent's handle is `penstock.record.ProcessRecorder`.
+"""The main function of a recorder in a child process. The parent's handle is `penstock.record.ProcessRecorder`.
 
 Ends when its parent asks it to, when its parent's process ends, or by SIGTERM or SIGHUP. Each time it seals the recording.
 """
@@ -20,7 +20,7 @@ from penstock.record.archive import Archive
 from penstock.record.format.types import Recorder
 from penstock.record.write.recorder import ThreadRecorder
 
-LOOK_SECONDS = 0.5  # between looks for the parent, where the kernel does not tell of its end
+CHECK_SECONDS = 0.5  # between checks for the parent, where the kernel does not report its end
 
 
 class _Gone(Exception):
@@ -79,9 +79,9 @@ class _Watch:
         return os.getppid() != self._parent
 
     def word(self) -> str:
-        """The parent's next line; empty after `LOOK_SECONDS`, or if something else happened."""
+        """The parent's next line; empty after `CHECK_SECONDS`, or if something else happened."""
         if b"\n" not in self._heard:
-            for fd, _ in self._poller.poll(LOOK_SECONDS * 1000):
+            for fd, _ in self._poller.poll(CHECK_SECONDS * 1000):
                 if fd == 0:
                     more = os.read(0, 1 << 12)
                     if not more:
@@ -97,11 +97,11 @@ class _Watch:
 def _serve(recorder: ThreadRecorder, watch: _Watch, parent: _Parent) -> None:
     """Answers the parent until it is time to end, then ends the recording."""
 
-    def tell() -> None:
+    def watch_parent() -> None:
         recorder.join()
         watch.wake()
 
-    threading.Thread(target=tell, name="penstock-watch", daemon=True).start()
+    threading.Thread(target=watch_parent, name="penstock-watch", daemon=True).start()
     with contextlib.suppress(_Gone):
         parent.say(_rows(recorder))
         while True:
@@ -128,7 +128,7 @@ def run(job: str) -> None:
 
 def main(job: str) -> int:
     """The child's work, from a job in JSON to the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it then tells us to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it then asks us to stop
     work = json.loads(job)
     watch, parent = _Watch(work["parent"]), _Parent(work["answers"])
     recorder: ThreadRecorder | None = None

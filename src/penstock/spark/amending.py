@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.record import Lost, Range, Survey, subtract, told_by
+from penstock.record import Lost, Range, ReadPlanner, assign_losses, subtract
 from penstock.spark.ledger import Interval, Key, Ledger, Row, key_of
 
 
@@ -57,7 +57,7 @@ class Losses:
     The ledger changes in `settle` alone, so that a killed run begins again from what the files say.
     """
 
-    def __init__(self, ledger: Ledger, survey: Survey) -> None:
+    def __init__(self, ledger: Ledger, survey: ReadPlanner) -> None:
         self._ledger = ledger
         held = survey.held(ledger.intervals())
         missing: dict[Key, list[tuple[int, int, int]]] = {}
@@ -78,7 +78,7 @@ class Losses:
 
     def assign(self, ranges: list[Range]) -> list[Any]:
         """For each range the losses that its rows are to tell."""
-        return list(told_by(self.waiting, ranges))
+        return list(assign_losses(self.waiting, ranges))
 
     def tell(self, rows: list[Row]) -> None:
         """Losses that new rows tell."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.columns.parts import table_name
 from penstock.errors import Invalid
-from penstock.record import Cut, Range, RecordingInfo
+from penstock.record import Range, RecordingInfo, Truncation
 from penstock.spark.delta import Added, File, Table
 from penstock.spark.places import Place
 
@@ -164,7 +164,7 @@ class Ledger:
         """Whether there is anything to commit."""
         return bool(self._adds or self._removes or self._changed)
 
-    def forget(self, cuts: list[tuple[RecordingInfo, Cut]]) -> list[tuple[Row, int]]:
+    def forget(self, cuts: list[tuple[RecordingInfo, Truncation]]) -> list[tuple[Row, int]]:
         """Forgets what was read behind new cuts of recordings. Files of which nothing is left go; (file, position that its rows must be
         below) of the others."""
         lowest: dict[tuple[Key, int], int] = {}

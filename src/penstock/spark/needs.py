@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock import columns
-from penstock.record import Range, Survey, intervals
+from penstock.record import Range, ReadPlanner, intervals
 from penstock.spark.ledger import Interval, Key
 
 Have = dict[Key, list[Interval]]
@@ -19,7 +19,7 @@ def has_columns(codec: dict[str, object]) -> bool:
     return columns.is_open(codec) or len(columns.schema(codec)) > 0
 
 
-def plan(survey: Survey, have: Mapping[str, Have], range_bytes: int) -> list[tuple[Range, tuple[str, ...]]]:
+def plan(survey: ReadPlanner, have: Mapping[str, Have], range_bytes: int) -> list[tuple[Range, tuple[str, ...]]]:
     """(range, the tables that lack it), each position once per table. have: what each table holds; "stream" stands for the
     tables of decoded columns, which streams of plain bytes do not have."""
     have = _filled(survey, have)
@@ -48,7 +48,7 @@ def plan(survey: Survey, have: Mapping[str, Have], range_bytes: int) -> list[tup
     return [(planned, tables) for planned, tables in wanted if tables]
 
 
-def _filled(survey: Survey, have: Mapping[str, Have]) -> dict[str, Have]:
+def _filled(survey: ReadPlanner, have: Mapping[str, Have]) -> dict[str, Have]:
     """The positions that each table holds. Of streams that have no table of their own, it is what *messages* holds: so nothing lacks by itself."""
     found = {name: {key: normal(value) for key, value in held.items() if value} for name, held in have.items()}
     if "stream" in found:
@@ -61,7 +61,7 @@ def _filled(survey: Survey, have: Mapping[str, Have]) -> dict[str, Have]:
     return found
 
 
-def held_by_all(survey: Survey, have: Mapping[str, Have]) -> Have:
+def held_by_all(survey: ReadPlanner, have: Mapping[str, Have]) -> Have:
     """The positions that every table holds, as `plan` takes `have`."""
     first, *others = _filled(survey, have).values()
     for held in others:

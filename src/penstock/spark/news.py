@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock import Archive
-from penstock.record import Watch
+from penstock.record import ArchiveWatch
 from penstock.spark.offsets import positions_to_json
 from penstock.spark.workers import in_a_line
 
@@ -42,7 +42,7 @@ class NewsReader(DataSourceStreamReader):
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._watch: Watch | None = None
+        self._watch: ArchiveWatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "_watch": None}
@@ -61,7 +61,7 @@ class NewsReader(DataSourceStreamReader):
         archive = Archive(self.path, create=False)
         if self._watch is None:
             self._watch = archive.watch()
-        self._watch.look()
+        self._watch.refresh()
         cuts = sorted(cut.token for _, cut in self._watch.cuts)
         return {"archive": archive.id, "cuts": cuts, "streams": positions_to_json(self._watch.held())}
 

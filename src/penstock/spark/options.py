@@ -11,10 +11,10 @@ from typing import Any
 
 from penstock import Archive
 from penstock.errors import Invalid, NotFound
-from penstock.record import TIME_MAX, TIME_MIN, Range, Survey, Watch, intervals, nanoseconds
+from penstock.record import TIME_MAX, TIME_MIN, ArchiveWatch, Range, ReadPlanner, intervals, nanoseconds
 from penstock.spark import offsets
 from penstock.util import storage
-from penstock.util.moments import LEAST, MOST, interval
+from penstock.util.units import LEAST, MOST, interval
 
 TYPES = {
     "stream": "string",
@@ -125,7 +125,7 @@ class Request:
         archive = self.check()
         if self.starting is not None or self.starting_ns is not None or self.ending is not None:
             return self._between(archive)
-        survey = Survey(archive, None if self.channels is None else set(self.channels))
+        survey = ReadPlanner(archive, None if self.channels is None else set(self.channels))
         return survey.plan(
             since=self.since if self.since > TIME_MIN else None,
             until=self.until if self.until < TIME_MAX else None,
@@ -141,7 +141,7 @@ class Request:
         size = self.range_bytes or fair
         return max(1, min(size, total // self.min_partitions)) if self.min_partitions else size
 
-    def begin(self, watch: Watch) -> offsets.Positions:
+    def begin(self, watch: ArchiveWatch) -> offsets.Positions:
         """The positions that startingOffsets or startingTimestamp leave out."""
         if self.starting_ns is not None:
             return {one: [(0, watch.first_since(one, self.starting_ns))] for one in watch.held()}
@@ -150,7 +150,7 @@ class Request:
     def _between(self, archive: Archive) -> list[Range]:
         """The ranges between startingOffsets and endingOffsets."""
         watch = archive.watch(self.channels)
-        watch.look()
+        watch.refresh()
         held, begin = watch.held(), self.begin(watch)
         end = held if self.ending in (None, "latest") else offsets.resolve(self.ending, held, newest(watch))
         wanted = {}
@@ -164,7 +164,7 @@ class Request:
             wanted[stream] = intervals.without(inside, begin.get(stream, []))
         told = {stream: intervals.end_of(done) for stream, done in begin.items()}
         size = self.bytes_of_ranges(sum(map(intervals.total, wanted.values())))
-        ranges = watch.plan(wanted, range_bytes=size, told=told)
+        ranges = watch.plan(wanted, range_bytes=size, reported=told)
         return [one for one in ranges if one.time_max >= self.since and one.time_min <= self.until]
 
 
@@ -178,7 +178,7 @@ def path_of(options: Mapping[str, str]) -> str:
     return path
 
 
-def newest(watch: Watch) -> dict[str, int]:
+def newest(watch: ArchiveWatch) -> dict[str, int]:
     """Channel → epoch of its newest recording."""
     return {info.channel: info.epoch for info in watch.recordings}
 

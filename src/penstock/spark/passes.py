@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from penstock.record import Range, Survey
+from penstock.record import Range, ReadPlanner
 from penstock.spark import amending
 from penstock.spark.books import Books
 from penstock.spark.engine import Engine
@@ -19,7 +19,7 @@ COMMIT_RANGES = 64
 class Work:
     """One pass over an archive: tasks, and the commits of their files. gaps: gets a line for each damaged block that was left out."""
 
-    def __init__(self, books: Books, survey: Survey, engine: Engine, compression: str, gaps: list[str]) -> None:
+    def __init__(self, books: Books, survey: ReadPlanner, engine: Engine, compression: str, gaps: list[str]) -> None:
         self.books, self.survey, self.engine = books, survey, engine
         self.options, self.gaps = {"compression": compression}, gaps
 

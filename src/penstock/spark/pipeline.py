@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import Archive
 from penstock.errors import Corrupt, Invalid
-from penstock.record import Survey
+from penstock.record import ReadPlanner
 from penstock.spark import definitions, needs, own_tables, stats
 from penstock.spark.books import Books
 from penstock.spark.engine import Engine, Progress
@@ -117,7 +117,7 @@ class Pipeline:
         """One pass. `left_out` lists what is not in the tables."""
         begun, options = time.monotonic(), self.options
         self.damaged = []
-        survey = Survey(self.archive, left_out=self.damaged.append)
+        survey = ReadPlanner(self.archive, on_skip=self.damaged.append)
         removed = 0
         books, self._books = self._books, None  # after an error they say what is not there
         if books is None or books.left_out():

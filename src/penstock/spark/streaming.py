@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock import Archive
 from penstock.errors import Invalid, NotFound, PenstockError, SystemFailure, Unsupported
-from penstock.record import Consumer, Lost, Range, Watch, intervals
+from penstock.record import ArchiveWatch, Consumer, Lost, Range, intervals
 from penstock.spark.offsets import Offset, Positions, positions_to_json
 from penstock.spark.options import Request
 from penstock.spark.workers import in_a_line
@@ -52,7 +52,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, request: Request, columns: dict[str, bool]) -> None:
         self.request, self.columns = request, columns
-        self._watch: Watch | None = None
+        self._watch: ArchiveWatch | None = None
         self._opened: Archive | None = None
         self._archive = ""
         self._noted: Offset | None = None  # as the consumer's ledger has it
@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = replace(begin, done=done)
         return self._latest.to_json()
 
-    def _lost(self, watch: Watch, done: Positions) -> Positions:
+    def _lost(self, watch: ArchiveWatch, done: Positions) -> Positions:
         """Positions that went before they were read. An error, if that is what failOnDataLoss says."""
         gone = {stream: intervals.without(parts, done.get(stream, [])) for stream, parts in watch.removed().items()}
         lost = {stream: parts for stream, parts in gone.items() if parts}
@@ -197,17 +197,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in intervals.common(parts, lost.get(stream, []))
             if self.request.on_loss == "mark"
         ]
-        return watch.plan(wanted, range_bytes=size, told=told, removed=removed)
+        return watch.plan(wanted, range_bytes=size, reported=told, removed=removed)
 
     def partition(self, planned: Range, number: int) -> InputPartition:
         """The task that reads a range."""
         return RangePartition(planned, self.request.since, self.request.until)
 
-    def _look(self) -> Watch:
+    def _look(self) -> ArchiveWatch:
         if self._watch is None:
             self._opened = self.request.check()
             self._archive, self._watch = self._opened.id, self._opened.watch(self.request.channels)
-        self._watch.look()
+        self._watch.refresh()
         return self._watch
 
     def _offset(self, given: dict[str, Any]) -> Offset:

@@ -138,7 +138,7 @@ def _fill(task: Row, planned: Range, source: Row, outputs: dict[str, Output]) ->
             for output in outputs.values():
                 output.discard()
             return {**answer, "keys": columns.keys_to_json(keys)}
-        answer["told"] = [[start, end, at] for start, end, at in ordered.told]
+        answer["told"] = [[start, end, at] for start, end, at in ordered.reported]
         answer["last"] = ordered.last
     for batch in frames if "raw" in outputs else ():
         outputs["raw"].write(arranged(batch, RAW))

@@ -26,7 +26,7 @@ _LOCAL = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.ASCII 
 
 
 def is_local(host: str) -> bool:
-    """Whether a Host header names this machine. A server refuses others, or a web page could read it under a name of its own."""
+    """Whether a Host header names this machine. A server refuses others, or a web page could read it under its own name."""
     return _LOCAL.fullmatch(host) is not None
 
 
@@ -49,9 +49,9 @@ def unusable(port: int, error: OSError) -> SystemFailure:
 
 
 class Connections:
-    """The connections of a server: at most so many, and none whose client keeps the server waiting for longer than `seconds`.
+    """The connections of a server: a bounded number, and none whose client keeps the server waiting for longer than `seconds`.
 
-    Where one too many comes, the one that has waited the longest for its client ends; the new one, if all are at work. `end`
+    Where one too many connects, the one that has waited the longest for its client ends; the new one, if all are at work. `end`
     functions must not block. Any thread may call.
     """
 
@@ -75,7 +75,7 @@ class Connections:
         """A connection came. It waits for its client."""
         with self._lock:
             given_up = [] if len(self._ends) < self._most else [next(iter(self._since), one)]
-            ends = [end if each == one else self._take(each) for each in given_up]
+            ends = [end if each == one else self._pop(each) for each in given_up]
             if one not in given_up:
                 self._ends[one], self._since[one] = end, self._clock()
         for each in ends:
@@ -108,18 +108,18 @@ class Connections:
         """Ends those that have waited too long for their clients. To be called now and then."""
         due = self._clock() - self._seconds
         with self._lock:
-            ends = [self._take(one) for one in [one for one, since in self._since.items() if since <= due]]
+            ends = [self._pop(one) for one in [one for one, since in self._since.items() if since <= due]]
         for end in ends:
             end()
 
     def end_all(self) -> None:
         """Ends every one."""
         with self._lock:
-            ends = [self._take(one) for one in list(self._ends)]
+            ends = [self._pop(one) for one in list(self._ends)]
         for end in ends:
             end()
 
-    def _take(self, one: Hashable) -> Callable[[], None]:
+    def _pop(self, one: Hashable) -> Callable[[], None]:
         self._since.pop(one, None)
         return self._ends.pop(one)
 

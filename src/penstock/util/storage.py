@@ -104,7 +104,7 @@ def is_uri(text: str) -> bool:
 
 
 def _of_file_uri(text: str, what: str) -> str:
-    """The path that a `file:` URI names on this machine. `Invalid` if it names another machine, or is no such URI."""
+    """The path that a `file:` URI names on this machine. `Invalid` if it names another machine, or is not a `file:` URI."""
     rest = text[len("file:") :]
     if rest.startswith("//"):
         host, _, path = rest[2:].partition("/")
@@ -134,7 +134,7 @@ def local(given: str | os.PathLike[str], what: str) -> Path:
 
 
 def delta_options(place: Place) -> dict[str, str]:
-    """The options that deltalake needs to reach a place, beyond the environment that it reads by itself."""
+    """The options that deltalake needs to reach a place, beyond the environment, which it reads."""
     if place.is_local:
         return {}
     endpoint = _endpoint()

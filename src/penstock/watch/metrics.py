@@ -192,7 +192,7 @@ LOOK_SECONDS = 0.1  # between looks for clients that are late
 
 
 class _Request(WSGIRequestHandler):
-    """One connection, in a thread of its own: reads the whole request, makes the answer, sends it."""
+    """One connection, in its own thread: reads the whole request, makes the answer, sends it."""
 
     server: _Web
     connection: socket.socket
@@ -212,7 +212,7 @@ class _Request(WSGIRequestHandler):
         self.connection.sendall(answer)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: a scrape each second is no news."""
+        """Nothing: a scrape each second is not worth a log line."""
 
 
 class _Web(ThreadingMixIn, WSGIServer):

@@ -231,4 +231,4 @@ def test_a_bad_message_costs_its_own_decode_error_and_no_other_message(uri, way)
         assert got == [0, 1, 2, 3]
         assert [after for after, _, _ in errors] == [1, 1, 3]
         assert [position for _, position, _ in errors] == [1, 2, 5]
-        assert all(f"{uri}: the message at position {at} (" in text and "is no json" in text for _, at, text in errors)
+        assert all(f"{uri}: the message at position {at} (" in text and "is not json" in text for _, at, text in errors)

@@ -153,7 +153,7 @@ def test_what_does_not_fit_the_codec_is_passed_over(uri, caplog):
         for body in (b"1", b"{", [b"2", b"3"], b"4"):
             dealer.send(body)
         assert router.recv(WAIT) == ("d", 1)
-        with pytest.raises(penstock.DecodeError, match="is no json"):
+        with pytest.raises(penstock.DecodeError, match="is not json"):
             router.recv(WAIT)
         with pytest.raises(penstock.DecodeError, match="has 2 parts"):
             router.recv(WAIT)
@@ -164,9 +164,9 @@ def test_what_does_not_fit_the_codec_is_passed_over(uri, caplog):
         bad = ask.submit(b"{")
         assert ask.request(b"[1]", WAIT) == b"[1]"
         serving.join(WAIT)
-        with pytest.raises(penstock.ServerError, match="is no json"):
+        with pytest.raises(penstock.ServerError, match="is not json"):
             bad.result(WAIT)
-        assert "is no json" in caplog.text
+        assert "is not json" in caplog.text
 
 
 def test_a_router_says_who_sent(uri):

@@ -1,6 +1,6 @@
 """The demo: the whole job on real data. Publishing processes, subscribing processes, a recorder, Spark, a report.
 
-Knows the order of the steps. A kind's demo says what differs; `flow` runs it, `checks` compares, `cli.report` draws.
+Knows the order of the steps. A kind's demo has the differences; `flow` runs it, `checks` compares, `cli.report` draws.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEMOS: dict[str, type[Demo]] = {demo.kind: demo for demo in (Demo, Networks)}
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[None]:
-    """Channels of the demo live in a folder of their own, gone afterwards, whatever happens."""
+    """Channels of the demo are in a separate folder, which is removed in any case."""
     before = os.environ.get("PENSTOCK_DIR")
     if before:
         os.makedirs(before, mode=0o700, exist_ok=True)
@@ -183,10 +183,10 @@ def _finish(
     total, lost = sum(row["messages"] for row in rows), sum(row["lost"] for row in rows)
     readers, by_type = len(measured["subscribers"]), measured.get("by_type")
     if as_json:
-        told = {"streams": rows, "messages": total, "lost": lost, "payloads_equal": checked, "report": page}
+        summary = {"streams": rows, "messages": total, "lost": lost, "payloads_equal": checked, "report": page}
         if by_type:
-            told["senders"] = [{"sender": s, "type": t, "messages": n} for (s, t), n in sorted(by_type.items())]
-        print(output.as_json(told))
+            summary["senders"] = [{"sender": s, "type": t, "messages": n} for (s, t), n in sorted(by_type.items())]
+        print(output.as_json(summary))
     else:
         right = ("messages", "rate/s", "bytes", "latency p50", "p99", "lost")
         shown = output.table("stream", *right, right=right)

@@ -1,4 +1,4 @@
-"""The demo on logs, and the flow of every demo: channels, a recorder, processes that write and read, counts. A subclass says what differs."""
+"""The demo on logs, and the flow of every demo: channels, a recorder, processes that write and read, counts. A subclass has the differences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from penstock.cli.demo.crew import Crew, Tally
+from penstock.cli.demo.processes import ProcessGroup, Tally
 from penstock.cli.demo.sources import CODECS, TELEMETRY, drive, drive_records, drive_streams, telemetry
 
 Part = tuple[Any, ...]  # the work of one process: a method, and its arguments
@@ -96,27 +96,27 @@ def flow(demo: Demo, archive: Path) -> dict[str, Any]:
     channels = list(demo.channels)
     demo.create()
     measured: dict[str, Any] = {}
-    with penstock.Archive(archive).record(channels, process=True), Crew() as crew:
+    with penstock.Archive(archive).record(channels, process=True), ProcessGroup() as group:
         for _ in range(SUBSCRIBERS):
-            crew.start(demo.read, crew.written)
-        crew.wait(
+            group.start(demo.read, group.written)
+        group.wait(
             lambda: all(penstock.inspect(channel).readers > SUBSCRIBERS for channel in channels),
-            "the subscribers did not come",
+            "the subscribers did not start",
         )
         for part in demo.helpers:
-            crew.start(*part, crew.written)
-        writers = [crew.start(*part) for part in demo.writers]
-        crew.wait(lambda: not any(process.is_alive() for process in writers), "publishing", seconds=math.inf)
-        crew.look()
-        measured["sent"] = demo.sent(crew.tallies)
+            group.start(*part, group.written)
+        writers = [group.start(*part) for part in demo.writers]
+        group.wait(lambda: not any(process.is_alive() for process in writers), "publishing", seconds=math.inf)
+        group.collect()
+        measured["sent"] = demo.sent(group.tallies)
         demo.measure(measured)
-        crew.written.set()
-        crew.wait_for_all()
+        group.written.set()
+        group.wait_for_all()
     measured.update(
-        wrote=sum((tally.wrote for tally in crew.tallies), Counter()),
-        copies={channel: messages for tally in crew.tallies for channel, messages in tally.sent.items()},
-        subscribers=[tally.read for tally in crew.tallies if tally.read],
-        helped=[tally.seen for tally in crew.tallies if tally.seen],
+        wrote=sum((tally.wrote for tally in group.tallies), Counter()),
+        copies={channel: messages for tally in group.tallies for channel, messages in tally.sent.items()},
+        subscribers=[tally.read for tally in group.tallies if tally.read],
+        helped=[tally.seen for tally in group.tallies if tally.seen],
     )
     demo.account(measured)
     return measured

@@ -17,7 +17,7 @@ BUFFER_BYTES = 4 << 20
 
 
 def free_ports(count: int) -> list[int]:
-    """So many UDP ports of loopback that nobody uses now."""
+    """UDP ports of loopback that are not in use."""
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(_socket()) for _ in range(count)]
         for one in sockets:
@@ -26,7 +26,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def relay(links: dict[int, int], loss: float, seed: int, end: Any) -> Counter[tuple[str, str]]:
-    """Forwards what comes at each port to the port behind it, and the answers back, until `end` is set.
+    """Forwards datagrams from each port to the port behind it, and the answers back, until `end` is set.
 
     Of the datagrams of each direction it loses the share `loss`. Returns how many it passed and lost: ("to the receivers", "lost") …
     """
@@ -36,7 +36,7 @@ def relay(links: dict[int, int], loss: float, seed: int, end: Any) -> Counter[tu
             front, back = (opened.enter_context(_socket()) for _ in range(2))
             front.bind((HOST, port))
             back.connect((HOST, target))
-            client: list[Any] = []  # where the last datagram came from: answers go there
+            client: list[Any] = []  # the source of the last datagram: answers go there
             selector.register(front, selectors.EVENT_READ, _Way("to the receivers", front, back, True, client))
             selector.register(back, selectors.EVENT_READ, _Way("to the senders", back, front, False, client))
         while not end.is_set():

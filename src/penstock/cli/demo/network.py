@@ -9,8 +9,8 @@ from typing import Any
 
 import penstock
 from penstock.cli.demo import link
-from penstock.cli.demo.crew import PATIENCE_SECONDS, Tally
 from penstock.cli.demo.flow import SUBSCRIBERS, Demo
+from penstock.cli.demo.processes import PATIENCE_SECONDS, Tally
 
 LOSS, SEED = 0.05, 7
 READERS = SUBSCRIBERS + 1  # the subscribing processes, and the recorder

@@ -1,6 +1,6 @@
-"""The command monitor: a page on this machine's loopback that shows channels, recordings and tables live. It only looks.
+"""The command monitor: a page on this machine's loopback that shows channels, recordings and tables live. It only snapshots.
 
-`looks` makes one snapshot per interval for all browsers, `kept` adds archives and tables, `serving` answers requests, `assets` is the page.
+`snapshots` takes one snapshot per interval for all browsers, `stored` adds archives and tables, `serving` answers requests, `assets` is the page.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import ending, given, output
+from penstock.cli import arguments, ending, output
 
 FASTEST, SLOWEST = 0.2, 60.0
 WAIT_SECONDS = 60.0
@@ -27,16 +27,16 @@ def add_commands(app: typer.Typer) -> None:
 def monitor(
     archive: Annotated[
         list[Path] | None,
-        typer.Option(help="Show this archive's recordings too. May be given several times.", parser=given.place),
+        typer.Option(help="Show this archive's recordings too. May be given several times.", parser=arguments.place),
     ] = None,
     tables: Annotated[
         list[Path] | None,
-        typer.Option(help="Show the tables in this folder too. May be given several times.", parser=given.place),
+        typer.Option(help="Show the tables in this folder too. May be given several times.", parser=arguments.place),
     ] = None,
     port: Annotated[
         int, typer.Option(help="The port on this machine's loopback; 0 takes a free one.", min=0, max=65535)
     ] = 9465,
-    every: Annotated[float, typer.Option("--every", "-d", help="Seconds between two looks, from 0.2 to 60.")] = 1.0,
+    every: Annotated[float, typer.Option("--every", "-d", help="Seconds between two snapshots, from 0.2 to 60.")] = 1.0,
     opens: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
 ) -> None:
     """Serves a page that shows channels, members, recordings and tables live, on this machine only, until Ctrl-C."""
@@ -44,10 +44,10 @@ def monitor(
         raise penstock.Invalid(f"--every is {every}: it must be from {FASTEST:g} to {SLOWEST:g} seconds")
     for one in archive or ():
         penstock.Archive(one, create=False)  # a wrong folder is said now, and not on the page
-    from penstock.cli.monitor.looks import Looks
     from penstock.cli.monitor.serving import Server
+    from penstock.cli.monitor.snapshots import Snapshots
 
-    with ending.noted() as wait, Server(Looks(archive or (), tables or (), every=every), port) as server:
+    with ending.noted() as wait, Server(Snapshots(archive or (), tables or (), every=every), port) as server:
         output.say(f"serving {server.url} until Ctrl-C")
         if opens:
             _open(server.url)

@@ -47,7 +47,7 @@ def _module(name: str, rest: Iterable[str]) -> str:
 
 
 def is_child(command: str) -> bool:
-    """Whether a process is one that `multiprocessing` started: its command does not say what it runs."""
+    """Whether a process is one that `multiprocessing` started: its command line does not name what it runs."""
     return "multiprocessing.spawn" in command or "multiprocessing.forkserver" in command
 
 
@@ -58,7 +58,7 @@ class Programs:
         self._known: dict[tuple[int, int], dict[str, Any]] = {}
 
     def of(self, found: Iterable[ChannelStatus]) -> dict[str, dict[str, Any]]:
-        """Each member's process. A number that the system gave away again is told by when its member joined."""
+        """Each member's process. A reused process id is recognized by the time at which its member joined."""
         known, self._known = self._known, {}
         first: dict[int, int] = {}
         for status in found:

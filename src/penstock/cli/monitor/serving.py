@@ -1,4 +1,4 @@
-"""The monitor's requests: the page's files, the newest look, and looks as they come. Every one needs the token, and none writes.
+"""The monitor's requests: the page's files, the newest snapshot, and snapshots as they are taken. Every request needs the token, and none writes.
 
 Needs starlette and uvicorn: `pip install 'penstock[cli]'`.
 """
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.monitor.looks import Looks
+from penstock.cli.monitor.snapshots import Snapshots
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import LOOPBACK, Connections, is_local, listening
 
@@ -40,38 +40,38 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-WAITING = 4  # looks that wait for a slow browser; it misses others
+WAITING = 4  # snapshots that wait for a slow browser; it misses others
 END_SECONDS = 2
 
 
 class _Stream:
-    """The events of one browser. The looking thread puts looks in; the event loop takes them out."""
+    """The events of one browser. The snapshot thread puts snapshots in; the event loop takes them out."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[str | None] = asyncio.Queue()
 
-    def put(self, look: str | None) -> None:
+    def put(self, snapshot: str | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._put, look)
+            self._loop.call_soon_threadsafe(self._put, snapshot)
 
-    def _put(self, look: str | None) -> None:
-        if look is None or self._events.qsize() < WAITING:
-            self._events.put_nowait(look)
+    def _put(self, snapshot: str | None) -> None:
+        if snapshot is None or self._events.qsize() < WAITING:
+            self._events.put_nowait(snapshot)
 
-    async def events(self, looks: Looks, streams: set[_Stream]) -> AsyncIterator[str]:
+    async def events(self, snapshots: Snapshots, streams: set[_Stream]) -> AsyncIterator[str]:
         streams.add(self)
         try:
-            yield f"event: past\ndata: {looks.join(self.put)}\n\nevent: look\ndata: {looks.latest()}\n\n"
-            while (look := await self._events.get()) is not None:
-                yield f"event: look\ndata: {look}\n\n"
+            yield f"event: past\ndata: {snapshots.join(self.put)}\n\nevent: look\ndata: {snapshots.latest()}\n\n"
+            while (snapshot := await self._events.get()) is not None:
+                yield f"event: look\ndata: {snapshot}\n\n"
         finally:
-            looks.leave(self.put)
+            snapshots.leave(self.put)
             streams.discard(self)
 
 
 class _Gate:
-    """Lets requests through that name this machine and the token. It stands before everything else."""
+    """Lets requests through that name this machine and the token. It runs before everything else."""
 
     def __init__(self, app: Any, token: str) -> None:
         self._app, self._token = app, token.encode()
@@ -160,8 +160,8 @@ class Server:
     port: 0 takes a free one. `SystemFailure` if it is taken. The token is new for each server and is the first part of every path.
     """
 
-    def __init__(self, looks: Looks, port: int = 0) -> None:
-        self._looks, self._token = looks, secrets.token_urlsafe(24)
+    def __init__(self, snapshots: Snapshots, port: int = 0) -> None:
+        self._snapshots, self._token = snapshots, secrets.token_urlsafe(24)
         self._socket = listening(port)
         self._streams: set[_Stream] = set()
         files = {path.name: _asset(path) for path in sorted(ASSETS.iterdir()) if path.suffix in TYPES}
@@ -195,12 +195,12 @@ class Server:
         return f"http://{LOOPBACK}:{self._socket.getsockname()[1]}/{self._token}/"
 
     def __enter__(self) -> Server:
-        self._looks.start()
+        self._snapshots.start()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._looks.stop()
+        self._snapshots.stop()
         self._server.should_exit = True
         for stream in list(self._streams):
             stream.put(None)
@@ -214,8 +214,8 @@ class Server:
         stream = _Stream()
         if self._server.should_exit:
             stream.put(None)
-        events = stream.events(self._looks, self._streams)
+        events = stream.events(self._snapshots, self._streams)
         return StreamingResponse(events, media_type="text/event-stream", headers=HEADERS)
 
     def _look(self, request: Request) -> Response:
-        return Response(self._looks.latest(), media_type="application/json", headers=HEADERS)
+        return Response(self._snapshots.latest(), media_type="application/json", headers=HEADERS)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.cli import given, machine, output
+from penstock.cli import arguments, machine, output
 from penstock.cli.output import count, duration, size
 from penstock.cli.report.streams import Stream as Stream
 from penstock.util.extras import check_installed, explain_missing
@@ -42,7 +42,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def report(
-    out: Annotated[Path, typer.Argument(help="A folder of tables.", parser=given.folder, metavar="TABLES")],
+    out: Annotated[Path, typer.Argument(help="A folder of tables.", parser=arguments.folder, metavar="TABLES")],
     page: Annotated[
         Path | None, typer.Argument(help="The page to write. Default: report.html in that folder.", metavar="<file>")
     ] = None,
@@ -156,11 +156,11 @@ def _cards(streams: Sequence[Stream], every: Any) -> list[tuple[str, str]]:
 
 
 def _silence(streams: Sequence[Stream]) -> str:
-    told = "The longest silence of each stream, when it was, and the usual time between two messages. "
+    text = "The longest silence of each stream, when it was, and the usual time between two messages. "
     lost = [stream for stream in streams if stream.lost]
     if not lost:
-        return told + "Nothing was lost."
-    return told + "Lost: " + ", ".join(f"{stream.missing} of {stream.name}" for stream in lost) + "."
+        return text + "Nothing was lost."
+    return text + "Lost: " + ", ".join(f"{stream.missing} of {stream.name}" for stream in lost) + "."
 
 
 def _table(streams: Sequence[Stream]) -> str:

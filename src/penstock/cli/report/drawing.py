@@ -22,7 +22,7 @@ from penstock.cli.report.streams import Stream
 COLORS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#db2777", "#6b7280", "#65a30d")
 WIDE, HALF, NARROW = 11.0, 5.6, 4.6  # inches
 WINDOWS = 60
-FAR = 20  # rates that are so many times apart need a log scale
+FAR = 20  # rates that differ by this factor need a log scale
 LINE, GRID, TEXT = "#9ca3af", "#eef0f3", "#6b7280"  # page.html names these, too
 STYLE = {
     "svg.fonttype": "none",
@@ -183,7 +183,7 @@ def _durations(axes: Any, axis: Any, side: str, most: int) -> None:
 
 def _gaps(streams: list[tuple[Stream, str]], begun: int, inches: float) -> Any:
     shown = streams[::-1]
-    narrow = inches < HALF  # names and times stand over the bars, where a phone has room for them
+    narrow = inches < HALF  # names and times are above the bars, where a phone has room for them
     figure, axes = plt.subplots(figsize=(inches, 0.45 + (0.56 if narrow else 0.34) * max(len(shown), 1)))
     for place, (stream, color) in enumerate(shown):
         if len(stream.times) < 2:

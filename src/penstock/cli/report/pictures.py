@@ -33,7 +33,7 @@ UNITS = {
 }
 POINTS, ROWS, PANELS = 1500, 10, 6
 PARTS = 8  # of a vector, at most; a longer one is an array, not a few numbers
-APART = 100.0  # parts of a vector whose sizes are so many times apart are no lines of one panel
+APART = 100.0  # parts of a vector whose sizes differ by this factor are not drawn in one panel
 
 
 def sections(tables: Path, channels: Sequence[str], own: Sequence[str]) -> str:
@@ -51,7 +51,7 @@ def sections(tables: Path, channels: Sequence[str], own: Sequence[str]) -> str:
     return "".join(made)
 
 
-def _section(name: str, told: str, found: pa.Table, data: bool = False) -> str:
+def _section(name: str, caption: str, found: pa.Table, data: bool = False) -> str:
     """data: of a stream, whose table has columns of Penstock's, and is left out where nothing else can be drawn."""
     shown = found.drop_columns([name for name in OURS if data and name in found.column_names])
     time = _time(shown)
@@ -60,9 +60,7 @@ def _section(name: str, told: str, found: pa.Table, data: bool = False) -> str:
     if data and not lines:
         return ""
     body = _plot(drawn, time, lines) if time is not None and lines else _first_rows(shown)
-    return (
-        f"<section><h2>{html.escape(name)}</h2><p>{html.escape(told)}{count(found.num_rows)} rows.</p>{body}</section>"
-    )
+    return f"<section><h2>{html.escape(name)}</h2><p>{html.escape(caption)}{count(found.num_rows)} rows.</p>{body}</section>"
 
 
 def _is_number(kind: pa.DataType) -> bool:

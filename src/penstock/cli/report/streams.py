@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.cli.output import count, size
 
-FEWEST = 10  # messages that have a rate: two that happened to come together would show thousands a second
+FEWEST = 10  # messages that have a rate: two that arrive together would show thousands per second
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Stream:
 
     @property
     def rate(self) -> float | None:
-        """Messages per second, between the first and the last one. None where fewer than ten tell no rate."""
+        """Messages per second, between the first and the last one. None with fewer than ten messages."""
         seconds = (self.times[-1] - self.times[0]) / 1e9 if len(self.times) >= FEWEST else 0.0
         return (len(self.times) - 1) / seconds if seconds > 0 else None
 

@@ -32,7 +32,7 @@ from penstock.util.durable import (
 log = logging.getLogger("penstock")
 
 DIGITS = 8
-SETTLED_NS = 2_000_000_000  # a folder that changed later than this may change again without a new time
+STABLE_NS = 2_000_000_000  # a folder that changed later than this may change again without a new time
 IDENTITY = "id"
 PURGED = (
     ".purged."  # and the greatest number that was purged: a reader that still has it must not find another recording
@@ -122,7 +122,7 @@ class ArchiveFolder:
         """The folders of a channel's recordings, oldest first. Each description is read once: it never changes. One that cannot be read
         now is no channel's."""
         changed, known = os.stat(self.recordings).st_mtime_ns, self._channels
-        if changed != self._changed_ns or SystemClock().now_ns() - changed < SETTLED_NS:
+        if changed != self._changed_ns or SystemClock().now_ns() - changed < STABLE_NS:
             found: dict[str, str] = {}
             for folder in self.folders():
                 with contextlib.suppress(PenstockError, OSError):
@@ -131,8 +131,8 @@ class ArchiveFolder:
             known = found
         return [RecordingFolder(self.recordings / name) for name, of in known.items() if of == channel]
 
-    def strangers(self) -> list[Path]:
-        """Entries beside the recordings that are no recording: their name is no number, or they are no folder."""
+    def stray_entries(self) -> list[Path]:
+        """Stray entries: names that are not numbers, or files."""
         with os.scandir(self.recordings) as entries:
             return sorted(
                 self.recordings / e.name
@@ -169,27 +169,27 @@ class ArchiveFolder:
         """
         going = fresh_path(folder.path.with_name(f"{folder.path.name}.purged"))
         name = folder.path.name
-        noted = self._tried(self._note_purged, name)
-        told = self._tried(tell, name)
+        noted = self._try_note(self._note_purged, name)
+        told = self._try_note(tell, name)
         os.rename(folder.path, going)
-        forgotten = self._tried(self._forget_row, name)
+        forgotten = self._try_note(self._forget_row, name)
         shutil.rmtree(going)  # makes room, if the disk was full
         if not noted:
-            self._tried(self._note_purged, name, warn=True)
+            self._try_note(self._note_purged, name, warn=True)
         if not told:
-            self._tried(tell, name, warn=True)
+            self._try_note(tell, name, warn=True)
         if not forgotten:
-            self._tried(self._forget_row, name, warn=True)
+            self._try_note(self._forget_row, name, warn=True)
 
     def sweep(self) -> list[Path]:
         """Removes folders of recorders and purges that died half way, and returns them. The catalog's row goes before the folder."""
-        return RecordingFolder.sweep_unborn(self.recordings, self._is_forgotten)
+        return RecordingFolder.sweep_unborn(self.recordings, self._forget_purged)
 
-    def _is_forgotten(self, left: Path) -> bool:
+    def _forget_purged(self, left: Path) -> bool:
         _, number, *what = left.name.split(".")
-        return what[0] != "purged" or self._tried(self._forget_row, number, warn=True)
+        return what[0] != "purged" or self._try_note(self._forget_row, number, warn=True)
 
-    def _tried(self, note: Callable[[str], None], name: str, *, warn: bool = False) -> bool:
+    def _try_note(self, note: Callable[[str], None], name: str, *, warn: bool = False) -> bool:
         try:
             note(name)
         except (PenstockError, OSError) as error:
@@ -208,7 +208,7 @@ class ArchiveFolder:
         self.catalog.note({int(name): None}, wait=PATIENCE_SECONDS)
 
     def explains(self, number: int) -> bool:
-        """Whether a missing recording is no damage: it exists by now, or it is being purged."""
+        """Whether a missing recording is not damage: it exists by now, or it is being purged."""
         folder = self.folder(number).path
         return folder.is_dir() or any(self.recordings.glob(f".{folder.name}.purged.*"))
 

@@ -41,7 +41,7 @@ class Batches:
         return next((one for one in self.writers.get(writer, ()) if one.end <= end and one.number >= number), None)
 
     def add(self, writer: str, entry: Entry, end: int) -> None:
-        """A batch that comes next. Entries whose batch never went in are forgotten. end: where the recording ends."""
+        """Adds the next batch. Entries whose batch was never written are removed. end: where the recording ends."""
         held = [one for one in self.writers.pop(writer, []) if one.end <= end]
         self.writers[writer] = [*held, entry][-KEPT:]
         for name in list(self.writers)[:-WRITERS]:

@@ -67,7 +67,7 @@ class Catalog:
 
     def rows(self, *, wait: float = 0.0) -> dict[int, Row]:
         """Recording → row. `Busy`, `Corrupt` or `SystemFailure` if the catalog cannot be read now."""
-        with self._opened(wait) as db:
+        with self._connect(wait) as db:
             rows = _all_rows(db)
         if not all(isinstance(row.channel, str) and all(isinstance(n, int) for n in row[1:]) for row in rows.values()):
             raise Corrupt(f"the catalog {self.path} is damaged: a row of it holds other types than it should")
@@ -86,7 +86,7 @@ class Catalog:
 
     def _check(self, wait: float) -> str | None:
         try:
-            with self._opened(wait) as db:
+            with self._connect(wait) as db:
                 answer = db.execute("PRAGMA integrity_check").fetchone()[0]
             self.rows(wait=wait)  # SQLite accepts values that no row may hold
         except Corrupt as error:
@@ -117,7 +117,7 @@ class Catalog:
         """Changes the database. If another process put a new one in its place meanwhile, changes that one too."""
         for _ in range(3):
             before = self._file()
-            with self._opened(wait) as db:
+            with self._connect(wait) as db:
                 change(db)
             if self._file() == before:
                 return
@@ -137,7 +137,7 @@ class Catalog:
         def change(db: sqlite3.Connection) -> None:
             db.execute("BEGIN IMMEDIATE")
             now = _all_rows(db)
-            there = self._from_folders()  # a purge renames the folder first, and comes for its row after this change
+            there = self._from_folders()  # a purge renames the folder first, and removes its row after this change
             for number in before.keys() | wanted.keys():
                 if now.get(number) == before.get(number) != wanted.get(number):
                     _put(db, number, wanted.get(number) if number in there else None)
@@ -168,7 +168,7 @@ class Catalog:
                     db.executemany(
                         "INSERT INTO recordings VALUES (?, ?, ?, ?, ?, ?)", [(n, *row) for n, row in rows.items()]
                     )
-                for left in self._beside():  # of a database that is gone; SQLite would apply it to the new one
+                for left in self._companion_files():  # of a database that is gone; SQLite would apply it to the new one
                     left.unlink(missing_ok=True)
                 os.replace(fresh, self.path)
             finally:
@@ -185,11 +185,11 @@ class Catalog:
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(path, aside / free_name(aside, path.name))
 
-    def _beside(self) -> list[Path]:
+    def _companion_files(self) -> list[Path]:
         return [self.path.with_name(self.path.name + end) for end in ("-journal", "-wal", "-shm")]
 
     @contextlib.contextmanager
-    def _opened(self, wait: float) -> Iterator[sqlite3.Connection]:
+    def _connect(self, wait: float) -> Iterator[sqlite3.Connection]:
         if self.path.is_dir():
             raise Corrupt(f"the catalog {self.path} is a folder. It is rebuilt by repair or the next recorder")
         with _own_errors(self.path):
@@ -235,7 +235,7 @@ def _own_errors(path: Path) -> Iterator[None]:
 
 
 class Notes:
-    """Writes rows into a catalog from a thread of its own, so that a recorder never waits for SQLite or for another process's lock.
+    """Writes rows into a catalog in a separate thread, so that a recorder never waits for SQLite or for another process's lock.
 
     Newer rows replace older ones that were not written yet. A failed write is logged once and tried again.
     """

@@ -21,9 +21,9 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import Busy, Corrupt, NotFound
-from penstock.record.format import mark as marks
-from penstock.record.format.mark import Mark
+from penstock.record.format import sync_marker
 from penstock.record.format.numbers import is_number, number_of
+from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
 from penstock.util.durable import (
     concerning,
@@ -35,7 +35,7 @@ from penstock.util.durable import (
     write_atomically,
 )
 
-DESCRIPTION, LEDGER, FOLLOWING = "recording.json", "segments", "next"
+DESCRIPTION, SEGMENT_TOTALS, FOLLOWING = "recording.json", "segments", "next"
 COPY = "recording.copy"  # of the description: without one, no message of the recording can be read
 ENTRY = np.dtype(list(_native.INDEX_ENTRY))
 BLOCK, GAP, SEAL = _native.ENTRY_BLOCK, _native.ENTRY_GAP, _native.ENTRY_SEAL
@@ -98,7 +98,7 @@ def _sum(content: dict[str, Any]) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _checked(raw: bytes) -> str:
+def _parse_description(raw: bytes) -> str:
     """A description's content as JSON. ValueError if the bytes are not exactly those that were written. Cached: descriptions are read often."""
     content = json.loads(raw)
     stated = content.pop("crc32c")
@@ -111,7 +111,7 @@ def _checked(raw: bytes) -> str:
 def description_of(raw: bytes, path: Path) -> Description:
     """The description in these bytes. `Corrupt` if they are not those that were written."""
     try:
-        return Description(**json.loads(_checked(raw)))
+        return Description(**json.loads(_parse_description(raw)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(f"{path} is damaged: {error}") from error
 
@@ -120,7 +120,7 @@ _held: set[int] = set()
 LOCK_TRIES, LOCK_NAP_SECONDS = 20, 0.005
 
 
-def _let_go_in_child() -> None:
+def _close_locks_in_child() -> None:
     """A forked child must not keep a dead parent's locks."""
     for fd in _held:
         with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ def _let_go_in_child() -> None:
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
 class RecordingFolder:
@@ -148,7 +148,7 @@ class RecordingFolder:
             text = json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n"
             write_atomically(unnamed.path / DESCRIPTION, text, private=True)
             write_atomically(unnamed.path / COPY, text, private=True)
-            unnamed.write_mark(Mark(description.start_position), description.id)
+            unnamed.write_mark(SyncMarker(description.start_position), description.id)
             lock = unnamed.lock()
             try:
                 os.rename(unnamed.path, path)  # a folder never has its name without its description
@@ -221,7 +221,7 @@ class RecordingFolder:
         ]
 
     def odd_indexes(self) -> list[Path]:
-        """Entries with an index's suffix that are no index: they are no file, or their name is no position."""
+        """Entries with an index's suffix that are not indexes: folders, or names that are not positions."""
         return sorted(path for path in self.path.glob("*.idx") if not is_number(path.stem, 20) or not path.is_file())
 
     def sweep(self) -> None:
@@ -261,7 +261,7 @@ class RecordingFolder:
             return changed, -1
 
     def note_following(self, number: int) -> None:
-        """Notes the recording in which this one's recorder goes on."""
+        """Notes the recording in which this one's recorder continues."""
         write_atomically(self.path / FOLLOWING, self._following(number), private=True)
 
     def following(self) -> int | None:
@@ -281,7 +281,7 @@ class RecordingFolder:
         return f"{number} {_native.crc32c(f'{self.number} {number}'.encode()):08x}\n"
 
     def aside(self) -> Path:
-        """The folder for what is no part of the recording. A file of that name goes into it."""
+        """The folder for files that are not part of the recording. A file of that name goes into it."""
         folder = self.path / "damaged"
         if os.path.lexists(folder) and not folder.is_dir():
             stray = self.path / free_name(self.path, folder.name)
@@ -305,31 +305,31 @@ class RecordingFolder:
         except FileNotFoundError:
             return -1
 
-    def mark(self) -> Mark | None:
+    def mark(self) -> SyncMarker | None:
         """How far the recording is durable and how it ended; None if its recorder was older than that file."""
-        return marks.read(self.path, self.number)
+        return sync_marker.read(self.path, self.number)
 
-    def write_mark(self, mark: Mark, number: int = 0) -> None:
+    def write_mark(self, mark: SyncMarker, number: int = 0) -> None:
         """Writes the mark again, durably. number: of the recording, before its folder has its name."""
-        with concerning(self.path / marks.NAME):
+        with concerning(self.path / sync_marker.NAME):
             fd = self.open_mark()
             try:
-                marks.write(fd, mark, number or self.number)
-                os.ftruncate(fd, marks.LENGTH)
+                sync_marker.write(fd, mark, number or self.number)
+                os.ftruncate(fd, sync_marker.LENGTH)
                 os.fsync(fd)
             finally:
                 os.close(fd)
 
     def open_mark(self) -> int:
         """A descriptor to write the mark through."""
-        return open_private(self.path / marks.NAME, os.O_RDWR)
+        return open_private(self.path / sync_marker.NAME, os.O_RDWR)
 
     def lower_mark(self, position: int) -> None:
         """Lowers the mark before bytes beyond `position` are cut off: it no longer calls them durable, nor the recording closed."""
         with contextlib.suppress(Corrupt):  # then repair writes it
             mark = self.mark()
             if mark is not None and (mark.position > position or mark.closed):
-                self.write_mark(Mark(min(mark.position, position), appended=mark.appended))
+                self.write_mark(SyncMarker(min(mark.position, position), appended=mark.appended))
 
     def lock(self) -> int:
         """Marks this recording as being written; a descriptor for `unlock`. `Busy` if another process writes it, `NotFound` if it is gone.
@@ -346,7 +346,7 @@ class RecordingFolder:
             if not self.path.exists() or not os.path.samestat(os.stat(self.path), held):
                 raise NotFound(f"{self.path} was removed meanwhile")
         except BaseException:
-            _let_go(fd)
+            _unlock_and_close(fd)
             raise
         _held.add(fd)
         return fd
@@ -356,7 +356,7 @@ class RecordingFolder:
         """Gives a lock back, by the descriptor that `lock` returned."""
         if fd in _held:
             _held.remove(fd)
-            _let_go(fd)
+            _unlock_and_close(fd)
 
     @property
     def opener(self) -> Callable[[str], Any] | None:
@@ -378,11 +378,11 @@ class RecordingFolder:
         except BlockingIOError:
             return True
         finally:
-            _let_go(fd)
+            _unlock_and_close(fd)
         return False
 
 
-def _let_go(fd: int) -> None:
+def _unlock_and_close(fd: int) -> None:
     """Gives back a lock and closes its descriptor. Closing alone is not enough: a child forked meanwhile may hold the descriptor too."""
     with contextlib.suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_number(name: str, digits: int) -> bool:
-    """Whether a name is a number of so many digits."""
+    """Whether a name is a number of `digits` digits."""
     return len(name) == digits and name.isascii() and name.isdigit()
 
 

@@ -17,19 +17,19 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import NotFound, PenstockError, SystemFailure, Unsupported
-from penstock.record.format import mark as marks
+from penstock.record.format import sync_marker
 from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder, identified
 from penstock.record.format.catalog import Catalog, Row
-from penstock.record.format.extent import extent
+from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import DESCRIPTION, ENTRY, Description, RecordingFolder, Segment, description_of
-from penstock.record.format.mark import Mark
 from penstock.record.format.numbers import is_number
+from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
 from penstock.util.extras import explain_missing
 from penstock.util.storage import Place, is_remote, reaching, where
 
 AT_ONCE = 32  # requests for indexes
-SETTLED_NS = (
+STABLE_NS = (
     60_000_000_000  # an object older than this, by the storage's clock: a later one of its name has another time
 )
 
@@ -103,19 +103,19 @@ class ObjectReader:
 
     def __init__(self, uri: str) -> None:
         self._uri, place = uri, where(uri)
-        with self._named(), reaching():
+        with self._naming_errors(), reaching():
             self._file = place.fs.open_input_file(place.path)
 
-    def _named(self) -> Any:
-        return _Named(self._uri)
+    def _naming_errors(self) -> Any:
+        return _NamingErrors(self._uri)
 
     def size(self) -> int:
         """How many bytes there are."""
         return int(self._file.size())
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Up to so many bytes."""
-        with self._named(), reaching():
+        """Up to `length` bytes."""
+        with self._naming_errors(), reaching():
             return bytes(self._file.read_at(length, offset))
 
 
@@ -130,11 +130,11 @@ class BytesReader:
         return len(self._raw)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        """Up to so many bytes."""
+        """Up to `length` bytes."""
         return self._raw[offset : offset + length]
 
 
-class _Named:
+class _NamingErrors:
     """Errors about an object that is not there name it."""
 
     def __init__(self, uri: str) -> None:
@@ -145,7 +145,7 @@ class _Named:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if isinstance(error, FileNotFoundError) and not isinstance(error, SystemFailure):
-            raise SystemFailure(errno.ENOENT, f"{self._uri}: there is no such object") from None
+            raise SystemFailure(errno.ENOENT, f"{self._uri}: the object does not exist") from None
 
 
 class RemoteFolder(RecordingFolder):
@@ -176,7 +176,7 @@ class RemoteFolder(RecordingFolder):
         entries, now = cast(RemotePath, self.path).entries(), SystemClock().now_ns()
         found = {one.base_name[:-4]: one for one in entries if one.is_file and one.base_name.endswith(".idx")}
         self._states = {
-            stem: (one.size, one.mtime_ns, now if now - one.mtime_ns < SETTLED_NS else 0) for stem, one in found.items()
+            stem: (one.size, one.mtime_ns, now if now - one.mtime_ns < STABLE_NS else 0) for stem, one in found.items()
         }
         self._sizes = {one.base_name: one.size for one in entries if one.is_file and one.base_name.endswith(".seg")}
         stems = sorted(found)
@@ -189,14 +189,14 @@ class RemoteFolder(RecordingFolder):
             at = next((n for n, one in enumerate(self._order) if one.base == segment.base), None)
             ahead = [segment] if at is None else self._order[at : at + AT_ONCE]
             with ThreadPoolExecutor(len(ahead)) as pool:
-                raws = list(pool.map(lambda one: _fetched(one.index), ahead))
+                raws = list(pool.map(lambda one: _fetch(one.index), ahead))
             self._indexes = {one.stem: raw for one, raw in zip(ahead, raws, strict=True)}
         reader = BytesReader(self._indexes.pop(segment.stem))
         about = _native.read_index(str(segment.index), lambda _: reader, self.number)
         return np.frombuffer(about["entries"], dtype=ENTRY), about
 
     def names_and_size(self, name: str) -> tuple[int, int]:
-        """(a number that changes when an object comes, goes or is another, an object's bytes or -1)."""
+        """(a number that changes when an object is added, removed or replaced; an object's bytes or -1)."""
         found = {
             one.base_name: (one.size, one.mtime_ns) for one in cast(RemotePath, self.path).entries() if one.is_file
         }
@@ -217,14 +217,14 @@ class RemoteFolder(RecordingFolder):
         """Bytes of a segment's frames, by the last list of objects; -1 if that has none."""
         return self._sizes.get(f"{segment.stem}.seg", -1)
 
-    def mark(self) -> Mark | None:
+    def mark(self) -> SyncMarker | None:
         """How far the recording was pushed, and whether that is all of it."""
-        path = self.path / marks.NAME
+        path = self.path / sync_marker.NAME
         try:
             raw = path.read_bytes()
         except FileNotFoundError:
             return None
-        return marks.decode(raw, path, self.number)
+        return sync_marker.decode(raw, path, self.number)
 
     def is_live(self) -> bool:
         """Never: a recorder does not write here."""
@@ -240,11 +240,11 @@ class RemoteFolder(RecordingFolder):
         raise Unsupported(f"{self.path} is on an object storage, where recordings can only be read")
 
 
-def _fetched(path: Any) -> bytes:
+def _fetch(path: Any) -> bytes:
     try:
         return cast(bytes, path.read_bytes())
     except FileNotFoundError as error:
-        raise SystemFailure(errno.ENOENT, f"{path}: there is no such object") from error
+        raise SystemFailure(errno.ENOENT, f"{path}: the object does not exist") from error
 
 
 class _NoCatalog(Catalog):
@@ -301,7 +301,7 @@ def folder_at(path: str) -> RecordingFolder:
 def verify_there(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]]:
     """(path, offset, length, error) of each damage of a recording there: every byte of it is read."""
     try:
-        damage = extent(folder, folder.describe().start_position).damage
+        damage = coverage_of(folder, folder.describe().start_position).damage
     except PenstockError as error:
         damage = str(error)
     if damage:

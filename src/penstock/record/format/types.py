@@ -44,11 +44,11 @@ class Connector(Protocol):
         ...
 
     def appearing(self, patterns: Sequence[str]) -> Any:
-        """The channels that patterns stand for, as they come: the method `new` of the value gives those since the last call."""
+        """The channels that match patterns, as they appear: the method `new` of the result returns those since the last call."""
         ...
 
     def record_in_process(self, archive: Path, channels: Sequence[str], options: dict[str, Any]) -> Recorder:
-        """A recorder in a process of its own."""
+        """A recorder in a child process."""
         ...
 
 
@@ -147,7 +147,7 @@ class RecordingInfo:
 
 
 def lost_messages(codec: dict[str, Any], lost_bytes: int) -> int | None:
-    """Messages in gaps of so many bytes, where each takes the same: frames with their pixels."""
+    """Messages in gaps of `lost_bytes` bytes, where all have the same size: frames with their pixels."""
     cell = codec.get("cell", 0)
     return lost_bytes // cell if isinstance(cell, int) and cell > 0 else None if lost_bytes else 0
 

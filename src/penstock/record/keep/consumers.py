@@ -1,4 +1,4 @@
-"""The ledgers of an archive's consumers: how far each streaming query has read, one file each. Purge and truncate respect them."""
+"""How far each consumer of an archive, a streaming query, has read: one progress file each. Purge and truncate respect them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_name(name: str) -> str:
 
 
 def write(archive: Path, consumer: Consumer) -> None:
-    """Replaces a consumer's ledger, durably."""
+    """Replaces a consumer's progress file, durably."""
     folder = make_folder(archive / FOLDER)
     streams = [
         [channel, epoch, [list(part) for part in parts]] for (channel, epoch), parts in sorted(consumer.done.items())
@@ -59,12 +59,12 @@ def write(archive: Path, consumer: Consumer) -> None:
 
 
 def read(archive: Path) -> list[Consumer]:
-    """Every consumer. `Corrupt` if a ledger is damaged."""
+    """Every consumer. `Corrupt` if a progress file is damaged."""
     return [found for path in paths(archive) if (found := read_one(path)) is not None]
 
 
 def paths(archive: Path) -> list[Path]:
-    """The files of the ledgers."""
+    """The paths of the progress files."""
     try:
         names = sorted(name for name in os.listdir(archive / FOLDER) if name.endswith(".json") and name[0] != ".")
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def paths(archive: Path) -> list[Path]:
 
 
 def read_one(path: Path) -> Consumer | None:
-    """One ledger; None if it is not there. `Corrupt` if it is damaged."""
+    """One consumer; None if it has no progress file. `Corrupt` if it is damaged."""
     try:
         row = json.loads(path.read_bytes())
         if row.pop("crc32c") != _sum(row):
@@ -95,7 +95,7 @@ def read_one(path: Path) -> Consumer | None:
 
 
 def forget(archive: Path, name: str) -> None:
-    """Removes a consumer's ledger. `NotFound` names those that there are."""
+    """Removes a consumer's progress file. `NotFound` names those that there are."""
     path = archive / FOLDER / f"{check_name(name)}.json"
     try:
         path.unlink()

@@ -1,8 +1,8 @@
 """Push: copies an archive's sealed segments onto an object storage, where they can be read. Knows the folders' files; deletes nothing
-unless it is told to.
+unless `replace` is given.
 
 A segment's data go first and are read back against the index, then the index, then the mark; the description of a new recording comes
-last. So a reader sees only what is whole, and a push that was killed goes on where it was.
+last. So a reader sees only what is whole, and a push that was killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import Corrupt, Invalid, PenstockError, SystemFailure
-from penstock.record.format import cuts
-from penstock.record.format import mark as marks
+from penstock.record.format import sync_marker, truncations
 from penstock.record.format.archive_folder import IDENTITY
-from penstock.record.format.extent import unfit
+from penstock.record.format.coverage import unfit
 from penstock.record.format.folder import BLOCK, DESCRIPTION, ENTRY, RecordingFolder, Segment
-from penstock.record.format.mark import Mark
 from penstock.record.format.remote import BytesReader, ObjectReader, RemotePath
+from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.storage import Place, reaching
 
 COPY_BYTES = 16 << 20
@@ -95,15 +94,15 @@ class _Push:
         """Copies what is not there."""
         about = self.folder.describe()
         self.done = dataclasses.replace(self.done, channel=about.channel)
-        noted, state = cuts.read(self.folder.path), self._state(about.start_position)
+        noted, state = truncations.read(self.folder.path), self._state(about.start_position)
         names = self.there.names()
         self._check_same(names)
         self._follow_cuts(names, noted, state)
         for segment in state.segments:
             self._segment(segment, names)
         if state.segments or state.complete:
-            self._mark(Mark(state.end, closed=state.complete))
-            self._put(DESCRIPTION, (self.folder.path / DESCRIPTION).read_bytes())
+            self._mark(SyncMarker(state.end, closed=state.complete))
+            self._upload(DESCRIPTION, (self.folder.path / DESCRIPTION).read_bytes())
         self.done = dataclasses.replace(self.done, waiting=state.waiting)
 
     def _state(self, start: int) -> _State:
@@ -132,12 +131,12 @@ class _Push:
             DESCRIPTION in names
             and (self.there / DESCRIPTION).read_bytes() != (self.folder.path / DESCRIPTION).read_bytes()
         ):
-            raise Invalid(f"{self.there} is another recording: push this archive to a prefix of its own")
+            raise Invalid(f"{self.there} is another recording: push this archive to another prefix")
 
-    def _follow_cuts(self, names: dict[str, int | None], noted: list[cuts.Cut], state: _State) -> None:
+    def _follow_cuts(self, names: dict[str, int | None], noted: list[truncations.Truncation], state: _State) -> None:
         """Where the recording was cut back since the last push, objects there are stale: they are removed if that was asked for."""
         try:
-            before = cuts.read(self.there)  # type: ignore[arg-type]  # it has what is needed of a path
+            before = truncations.read(self.there)  # type: ignore[arg-type]  # it has what is needed of a path
         except Corrupt:
             before = []
         if before == noted:
@@ -153,9 +152,11 @@ class _Push:
                 f"recording {self.done.recording} was cut back after it was pushed: {self.there} has {len(stale)} objects that "
                 "differ from it. Push with replace (--replace) to delete them"
             )
-        self._put(cuts.NAME, (self.folder.path / cuts.NAME).read_bytes())  # first: a reader forgets too much
+        self._upload(
+            truncations.NAME, (self.folder.path / truncations.NAME).read_bytes()
+        )  # first: a reader forgets too much
         if stale:
-            self._mark(Mark(min(state.end, _lowest(stale))))
+            self._mark(SyncMarker(min(state.end, _lowest(stale))))
         for name in sorted(stale):  # an index before its data
             with reaching():
                 self.there.place.fs.delete_file((self.there / name).place.path)
@@ -185,7 +186,7 @@ class _Push:
             if wrong := self._differs(segment):
                 raise SystemFailure(0, f"{self.there / data.name} is not what was put there: {wrong}. Push again")
         raw = index.read_bytes()
-        self._put(index.name, raw)
+        self._upload(index.name, raw)
         if (self.there / index.name).read_bytes() != raw:
             raise SystemFailure(0, f"{self.there / index.name} is not what was put there. Push again")
         self.done = dataclasses.replace(
@@ -212,11 +213,11 @@ class _Push:
         problems, _ = _native.verify_segment(str(self.there / segment.data.name), str(segment.index), opened)
         return str(problems[0][3]) if problems else ""
 
-    def _mark(self, mark: Mark) -> None:
+    def _mark(self, mark: SyncMarker) -> None:
         raw = mark.encode(self.folder.number)
-        self._put(marks.NAME, raw)
+        self._upload(sync_marker.NAME, raw)
 
-    def _put(self, name: str, raw: bytes) -> None:
+    def _upload(self, name: str, raw: bytes) -> None:
         """Writes a small object, unless it is there."""
         try:
             if (self.there / name).read_bytes() == raw:

@@ -17,10 +17,10 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import Busy, Corrupt, NotFound, PenstockError
-from penstock.record.format import batches, cuts, ledger
+from penstock.record.format import batches, segment_totals, truncations
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.catalog import PATIENCE_SECONDS, Row
-from penstock.record.format.extent import Extent, extent
+from penstock.record.format.coverage import Coverage, coverage_of
 from penstock.record.format.folder import (
     COPY,
     DESCRIPTION,
@@ -28,15 +28,15 @@ from penstock.record.format.folder import (
     FOLLOWING,
     GAP,
     HOLE,
-    LEDGER,
+    SEGMENT_TOTALS,
     Description,
     Misplaced,
     RecordingFolder,
     Segment,
 )
-from penstock.record.format.mark import Mark
-from penstock.record.keep import bringing, keeping, mending
-from penstock.record.keep.mending import Mending, as_holes, index_length, length_of
+from penstock.record.format.sync_marker import SyncMarker
+from penstock.record.keep import purge_guard, restore, segment_repair
+from penstock.record.keep.segment_repair import SegmentRepair, as_holes, index_length, length_of
 from penstock.record.read.scan import FOR_EVER
 from penstock.util.durable import concerning, free_name, fsync_folder, open_private, write_atomically
 
@@ -52,7 +52,7 @@ class Repair:
 
 
 def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
-    """See `Archive.repair`. One recording that cannot be repaired (a full disk) does not stop the others: its error comes last."""
+    """See `Archive.repair`. One recording that cannot be repaired (a full disk) does not stop the others: its error is raised last."""
     done: list[Repair] = []
     failed: PenstockError | OSError | None = None
     for folder in [f for f in archive.folders() if recording in (None, int(f.path.name))]:
@@ -68,9 +68,9 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
             folder.unlock(lock)
     if recording is None:
         done += [Repair(path, "removed: its recorder or its purge died half way") for path in archive.sweep()]
-        for path in archive.strangers():
+        for path in archive.stray_entries():
             try:
-                done.append(_move_aside(archive, path, "it is no recording"))
+                done.append(_move_aside(archive, path, "it is not a recording"))
             except FileNotFoundError:
                 continue  # its owner took it away meanwhile
             except (PenstockError, OSError) as error:
@@ -97,13 +97,13 @@ def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repai
         return [_move_aside(archive, folder.path, str(error))]
     done = _repair_description(folder)
     folder.sweep()
-    done += [Repair(path, what) for path, what in bringing.bring_back(folder, about.start_position)]
-    done += [_set_aside(folder, path, "it is no segment's index") for path in folder.odd_indexes()]
+    done += [Repair(path, what) for path, what in restore.bring_back(folder, about.start_position)]
+    done += [_set_aside(folder, path, "it is not a segment's index") for path in folder.odd_indexes()]
     try:
-        cuts.read(folder.path)
+        truncations.read(folder.path)
     except Corrupt:
-        cuts.renew(folder.path)
-        done.append(Repair(folder.path / cuts.NAME, "written again"))
+        truncations.renew(folder.path)
+        done.append(Repair(folder.path / truncations.NAME, "written again"))
     try:
         batches.read(folder.path)
     except Corrupt as error:
@@ -112,13 +112,13 @@ def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repai
     done += mended
     done += [_set_aside(folder, path, "a segment without an index") for path in folder.data_without_index()]
     if seal_last(folder):
-        done.append(Repair(folder.segments()[-1].index, "sealed: its recorder did not come to it"))
+        done.append(Repair(folder.segments()[-1].index, "sealed: its recorder did not seal it"))
     done += _repair_mark(folder, about, end)
     done += _repair_following(archive, folder, about, end)
-    if ledger.wrong(folder, about.start_position):
-        done.append(_set_aside(folder, folder.path / LEDGER, "it is written again from the segments"))
+    if segment_totals.find_error(folder, about.start_position):
+        done.append(_set_aside(folder, folder.path / SEGMENT_TOTALS, "it is written again from the segments"))
     if mended or done:
-        ledger.note(folder, about.start_position)
+        segment_totals.update(folder, about.start_position)
     return done
 
 
@@ -137,7 +137,7 @@ def _repair_misplaced(archive: ArchiveFolder, folder: RecordingFolder, right: Re
 
 def _make_way(archive: ArchiveFolder, folder: RecordingFolder) -> tuple[RecordingFolder | None, int]:
     """Gives a folder that holds another recording than its number says the next free number, from which it comes to its own; its lock. A
-    later repair goes on if this process is killed."""
+    later repair continues if this process is killed."""
     try:
         folder.describe()
     except Misplaced:
@@ -194,7 +194,7 @@ def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], in
     """Writes down what is damaged or missing, as gaps: the data stay where they are, and so do all segments of this recording. An index
     is replaced at once, so that a kill leaves the old one or the new one. Returns the changes, and where the recording ends."""
     done: list[Repair] = []
-    kept: list[Mending] = []
+    kept: list[SegmentRepair] = []
     end, segments = about.start_position, folder.segments()
     without_index = [one for one in folder.lone_segments() if folder.data_length(one) > 0]
 
@@ -207,14 +207,14 @@ def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], in
             if upto > at:
                 if not kept:
                     first = folder.segment_paths(about.start_position)
-                    kept.append(Mending(first, np.zeros(0, ENTRY), 0, False, []))
+                    kept.append(SegmentRepair(first, np.zeros(0, ENTRY), 0, False, []))
                 kept[-1].miss(GAP, upto - at)
                 kept[-1].why.append(f"{upto - at} bytes behind position {at} are missing: they are a gap now")
                 at = upto
             if lone:
                 before = kept[-1].before + int(kept[-1].entries["begins"].sum()) if kept else 0
                 why = "its index is missing: its frames are a hole now, and come back with their index"
-                kept.append(Mending(lone, np.zeros(0, ENTRY), before, False, [why]))
+                kept.append(SegmentRepair(lone, np.zeros(0, ENTRY), before, False, [why]))
                 without_index.remove(lone)
                 following = next((one.base for one in without_index if one.base > at), reach)
                 at = min(at + folder.data_length(lone), following, reach)
@@ -229,12 +229,12 @@ def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], in
             continue
         if not segment.data.is_file():
             if os.path.lexists(segment.data):
-                done.append(_set_aside(folder, segment.data, "it is no file"))
+                done.append(_set_aside(folder, segment.data, "it is not a file"))
             os.close(open_private(segment.data, os.O_RDWR))
         if segment.base > end:
             end = miss(segment.base)
         problems, bad = folder.verify_segment(segment)
-        one = Mending(
+        one = SegmentRepair(
             segment,
             as_holes(entries, bad),
             facts["messages_before"],
@@ -257,11 +257,11 @@ def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], in
     return done, end
 
 
-def _mend_one(folder: RecordingFolder, about: Description, one: Mending, *, is_last: bool) -> list[Repair]:
+def _mend_one(folder: RecordingFolder, about: Description, one: SegmentRepair, *, is_last: bool) -> list[Repair]:
     done = []
     if one.why:
-        ledger.cut(folder.path, one.segment.base)
-        mending.write_index(folder, about, one)
+        segment_totals.truncate(folder.path, one.segment.base)
+        segment_repair.write_index(folder, about, one)
         done += [Repair(one.segment.index, f"written again: {why}") for why in one.why]
     if one.segment.data.stat().st_size > one.length or (not one.why and not one.sealed and _has_torn_entry(one)):
         done += _cut(folder, one.segment, one.length, index_length(len(one.entries) + (one.sealed or bool(one.why))))
@@ -270,7 +270,7 @@ def _mend_one(folder: RecordingFolder, about: Description, one: Mending, *, is_l
     return done
 
 
-def _has_torn_entry(one: Mending) -> bool:
+def _has_torn_entry(one: SegmentRepair) -> bool:
     return bool(one.segment.index.stat().st_size != index_length(len(one.entries)))
 
 
@@ -293,12 +293,12 @@ def _repair_mark(folder: RecordingFolder, about: Description, end: int) -> list[
         else:
             if (mark.position, mark.closed) != (end, closed):
                 _make_durable(folder)
-                folder.write_mark(Mark(end, closed=closed, appended=appended))
+                folder.write_mark(SyncMarker(end, closed=closed, appended=appended))
             return []
     if path.is_dir():
         os.rename(path, folder.aside() / free_name(folder.aside(), path.name))
     _make_durable(folder)
-    folder.write_mark(Mark(end, closed=closed, appended=appended))
+    folder.write_mark(SyncMarker(end, closed=closed, appended=appended))
     return [Repair(path, f"written again: {why}")]
 
 
@@ -323,7 +323,7 @@ def _cut(folder: RecordingFolder, segment: Segment, data_end: int, index_end: in
         aside = folder.aside()
         with concerning(path), open(path, "r+b") as file:
             file.seek(end)
-            mending.write_durably(aside / free_name(aside, f"{path.name}.from-{end}"), file.read())
+            segment_repair.write_durably(aside / free_name(aside, f"{path.name}.from-{end}"), file.read())
             file.truncate(end)
             file.flush()
             os.fsync(file.fileno())
@@ -376,7 +376,7 @@ def _row_by_extent(archive: ArchiveFolder, number: int, row: Row, before: Row | 
     folder = archive.folder(number)
     if folder.mark() is not None:
         return row
-    end = extent(folder, row.start_position).end_position
+    end = coverage_of(folder, row.start_position).end_position
     known = before is not None and row.start_position <= before.synced_position <= end
     return row._replace(synced_position=before.synced_position if before is not None and known else end)
 
@@ -384,7 +384,7 @@ def _row_by_extent(archive: ArchiveFolder, number: int, row: Row, before: Row | 
 def _note_listed(folder: RecordingFolder) -> None:
     """A closed recording's mark says that the catalog has its row, so that a row that is lost later shows."""
 
-    def wanted(mark: Mark | None) -> bool:
+    def wanted(mark: SyncMarker | None) -> bool:
         return mark is not None and mark.closed and not mark.listed
 
     if not wanted(folder.mark()):
@@ -401,7 +401,7 @@ def _note_listed(folder: RecordingFolder) -> None:
         folder.unlock(lock)
 
 
-def close_crashed(folder: RecordingFolder) -> Extent:
+def close_crashed(folder: RecordingFolder) -> Coverage:
     """Prepares a recording to be extended: cuts off the unpublished end that a dead recorder left. `Corrupt` if more is wrong.
 
     Needs the recording's lock. Returns how much the recording holds now.
@@ -417,7 +417,7 @@ def close_crashed(folder: RecordingFolder) -> Extent:
         entries, about = folder.index(last)
         if _has_tail(last, len(entries), about):
             _cut(folder, last, int(about["data_length"]), index_length(len(entries)))
-    found = extent(folder, start)
+    found = coverage_of(folder, start)
     if found.damage:
         raise Corrupt(f"{found.damage}. Run repair before extending this recording")
     folder.lower_mark(found.end_position)
@@ -473,17 +473,17 @@ def truncate(archive: ArchiveFolder, folder: RecordingFolder, position: int) -> 
         segments = folder.segments()
         kept = [s for s in segments if s.base < position or s.base == start]
         if segments:
-            keeping.note_cut(folder, _truncated_at(folder, kept[-1], position)[1] if kept else start)
+            purge_guard.note_cut(folder, _truncated_at(folder, kept[-1], position)[1] if kept else start)
         for segment in reversed(segments[len(kept) :]):  # from the end: so a kill leaves a prefix
             segment.index.unlink()
             segment.data.unlink()
         for segment in kept:
             end = _truncate_segment(folder, segment, position)
-        bringing.forget_pieces(folder, end)
+        restore.forget_pieces(folder, end)
         fsync_folder(folder.path)
         seal_last(folder)
         _make_durable(folder)
-        folder.write_mark(Mark(end, closed=bool(kept), appended=batches.is_in(folder.path)))
+        folder.write_mark(SyncMarker(end, closed=bool(kept), appended=batches.is_in(folder.path)))
     finally:
         folder.unlock(lock)
     _rebuild_catalog(archive, int(folder.path.name))

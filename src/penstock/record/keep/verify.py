@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import Busy, Corrupt, NotFound, PenstockError, SystemFailure
-from penstock.record.format import batches, cuts, ledger
-from penstock.record.format import mark as marks
+from penstock.record.format import batches, segment_totals, sync_marker, truncations
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.catalog import PATIENCE_SECONDS, Row
-from penstock.record.format.extent import cut_short
-from penstock.record.format.folder import COPY, DESCRIPTION, FOLLOWING, LEDGER, Description, RecordingFolder
-from penstock.record.format.mark import Mark
-from penstock.record.keep import keeping
+from penstock.record.format.coverage import cut_short
+from penstock.record.format.folder import COPY, DESCRIPTION, FOLLOWING, SEGMENT_TOTALS, Description, RecordingFolder
+from penstock.record.format.sync_marker import SyncMarker
+from penstock.record.keep import purge_guard
 from penstock.util.durable import is_refusal, is_shortage, system_failure
 
 log = logging.getLogger("penstock")
@@ -42,16 +41,16 @@ def verify(archive: ArchiveFolder, recording: int | None) -> list[Damage]:
     for folder in folders:
         found += verify_folder(folder)
     if recording is None:
-        found += [Damage(path, 0, 0, "it is no recording's folder") for path in archive.strangers()]
+        found += [Damage(path, 0, 0, "it is not a recording's folder") for path in archive.stray_entries()]
     if recording is None:
-        found += [Damage(path, 0, 0, what) for path, what in keeping.wrong(archive)]
+        found += [Damage(path, 0, 0, what) for path, what in purge_guard.wrong(archive)]
     in_catalog, rows = _rows(archive)
     if recording is not None and not folders and (rows is None or recording not in rows):
         raise NotFound(archive.no_such(recording))
     if recording is None:
         found += in_catalog
     differs = _compare(archive, folders, rows, recording)
-    if differs:  # a recorder's change between two looks is no difference
+    if differs:  # a recorder's change between two reads is not a difference
         again = _compare(archive, folders, _rows(archive)[1], recording)
         differs = [damage for damage in differs if damage in again]
     return found + differs
@@ -84,7 +83,7 @@ def _why(error: OSError) -> str:
     return str(system_failure(error).strerror)
 
 
-def _mark_of(folder: RecordingFolder) -> Mark | Corrupt | None:
+def _mark_of(folder: RecordingFolder) -> SyncMarker | Corrupt | None:
     try:
         return folder.mark()
     except Corrupt as error:
@@ -92,10 +91,10 @@ def _mark_of(folder: RecordingFolder) -> Mark | Corrupt | None:
     except OSError as error:
         if is_shortage(error):
             raise
-        return Corrupt(f"{folder.path / marks.NAME} cannot be read: {error}")
+        return Corrupt(f"{folder.path / sync_marker.NAME} cannot be read: {error}")
 
 
-def _verify_folder(folder: RecordingFolder, mark: Mark | Corrupt | None) -> list[Damage]:
+def _verify_folder(folder: RecordingFolder, mark: SyncMarker | Corrupt | None) -> list[Damage]:
     found: list[Damage] = []
     about: Description | None = None
     for name in (DESCRIPTION, COPY):
@@ -106,10 +105,10 @@ def _verify_folder(folder: RecordingFolder, mark: Mark | Corrupt | None) -> list
             about = about or described
         except (Corrupt, NotFound) as error:
             found.append(Damage(folder.path / name, 0, _size(folder.path / name), str(error)))
-    found += [Damage(path, 0, 0, "it is no segment's index") for path in folder.odd_indexes()]
+    found += [Damage(path, 0, 0, "it is not a segment's index") for path in folder.odd_indexes()]
     for name, read in (
-        (cuts.NAME, lambda: cuts.read(folder.path)),
-        (batches.NAME, lambda: batches.read(folder.path, expected=isinstance(mark, Mark) and mark.appended)),
+        (truncations.NAME, lambda: truncations.read(folder.path)),
+        (batches.NAME, lambda: batches.read(folder.path, expected=isinstance(mark, SyncMarker) and mark.appended)),
         (FOLLOWING, folder.following),
     ):
         try:
@@ -119,13 +118,13 @@ def _verify_folder(folder: RecordingFolder, mark: Mark | Corrupt | None) -> list
     damaged, end, sealed = _verify_segments(folder, None if about is None else about.start_position)
     lone = [path for path in folder.data_without_index() if _size(path) != 0]
     if (
-        isinstance(mark, Mark) and mark.appended and mark.position == end
+        isinstance(mark, SyncMarker) and mark.appended and mark.position == end
     ):  # an append was killed: the next one begins there again
         lone = [path for path in lone if path != folder.segment_paths(end).data]
     found += [Damage(path, 0, 0, "a segment without an index") for path in lone]
     found += damaged + _verify_mark(folder, mark, about, end, sealed)
-    if about is not None and (odd := ledger.wrong(folder, about.start_position)):
-        found.append(Damage(folder.path / LEDGER, odd[0], ledger.LENGTH, odd[1]))
+    if about is not None and (odd := segment_totals.find_error(folder, about.start_position)):
+        found.append(Damage(folder.path / SEGMENT_TOTALS, odd[0], segment_totals.LENGTH, odd[1]))
     return found
 
 
@@ -153,9 +152,9 @@ def _verify_segments(folder: RecordingFolder, start: int | None) -> tuple[list[D
 
 
 def _verify_mark(
-    folder: RecordingFolder, mark: Mark | Corrupt | None, about: Description | None, end: int | None, sealed: bool
+    folder: RecordingFolder, mark: SyncMarker | Corrupt | None, about: Description | None, end: int | None, sealed: bool
 ) -> list[Damage]:
-    path = folder.path / marks.NAME
+    path = folder.path / sync_marker.NAME
     if isinstance(mark, Corrupt):
         return [Damage(path, 0, _size(path), str(mark))]
     if mark is None:

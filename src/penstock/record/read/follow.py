@@ -13,7 +13,7 @@ from typing import Any
 from penstock import codecs
 from penstock.channels.channel import parse
 from penstock.errors import Busy, Closed, DecodeError, Invalid, NotFound, PenstockError, TimedOut
-from penstock.record.format.extent import extent
+from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import RecordingFolder
 from penstock.record.format.types import Connector, Recorded, RecordingInfo
 from penstock.record.read.replay import messages
@@ -24,7 +24,7 @@ from penstock.util.durable import system_failure
 log = logging.getLogger("penstock")
 
 NAP_SECONDS = 0.01
-LOOK_SECONDS = 0.1  # between looks whether the recorder is still there
+CHECK_SECONDS = 0.1  # between checks that the recorder is still there
 Find = Callable[[int], tuple[RecordingInfo, RecordingFolder]]
 
 
@@ -78,12 +78,12 @@ def _follow(
             given = {p for p in given if p >= scanner.resume}
         position = max(position, scanner.resume)
         if not live:
-            _say_how_it_ended(folder, info)
+            _log_end(folder, info)
             return folder.following()
         subscription = _join(connector, info, position)
         if subscription is not None:
             last = yield from _live(subscription, folder, clock, find, given, timeout)
-            _say_how_it_ended(last, info)
+            _log_end(last, info)
             return None
         if timeout is not None and clock.monotonic() - quiet_since > timeout:
             raise TimedOut(f"{info.channel}: nothing was recorded for {timeout} seconds")
@@ -122,7 +122,7 @@ def _live(
         looked = quiet_since = clock.monotonic()
         while True:
             try:
-                data = subscription.recv(LOOK_SECONDS if timeout is None else min(LOOK_SECONDS, timeout))
+                data = subscription.recv(CHECK_SECONDS if timeout is None else min(CHECK_SECONDS, timeout))
             except Closed:
                 return folder
             except TimedOut:
@@ -141,11 +141,11 @@ def _live(
                 if last.position not in given:
                     yield Recorded(data, last.position, last.time_ns, last.session)
                 quiet_since = clock.monotonic()
-            if clock.monotonic() - looked >= LOOK_SECONDS:
+            if clock.monotonic() - looked >= CHECK_SECONDS:
                 looked = clock.monotonic()
                 folder = _last(folder, find)
                 if not folder.is_live():
-                    yield from _rest(subscription, folder, given)
+                    yield from _remaining(subscription, folder, given)
                     return folder
 
 
@@ -159,10 +159,12 @@ def _last(folder: RecordingFolder, find: Find) -> RecordingFolder:
     return folder
 
 
-def _rest(subscription: Any, folder: RecordingFolder, given: set[int]) -> Generator[Recorded | DecodeError, None, None]:
+def _remaining(
+    subscription: Any, folder: RecordingFolder, given: set[int]
+) -> Generator[Recorded | DecodeError, None, None]:
     """The rest of the recording. The channel still keeps it, since it waits for this subscription."""
     try:
-        end = extent(folder, folder.describe().start_position).end_position
+        end = coverage_of(folder, folder.describe().start_position).end_position
     except NotFound:  # purged
         return
     while subscription.position < end:
@@ -179,9 +181,9 @@ def _rest(subscription: Any, folder: RecordingFolder, given: set[int]) -> Genera
             yield Recorded(data, last.position, last.time_ns, last.session)
 
 
-def _say_how_it_ended(folder: RecordingFolder, info: RecordingInfo) -> None:
+def _log_end(folder: RecordingFolder, info: RecordingInfo) -> None:
     try:
-        sealed = extent(folder, folder.describe().start_position).sealed
+        sealed = coverage_of(folder, folder.describe().start_position).sealed
     except (NotFound, OSError):
         return
     if not sealed and not folder.is_live():

@@ -31,11 +31,11 @@ def merged(
     ranges: Iterable[Range],
     since: int = TIME_MIN,
     until: int = TIME_MAX,
-    left_out: Callable[[str], None] = lambda text: None,
+    on_skip: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Merged]:
     """The messages of all ranges that were sent from `since` to `until`, in the order of their send times.
 
-    A stream is opened when its first message may be due, so that only those that overlap in time are open at once. left_out: called with a
+    A stream is opened when its first message may be due, so that only those that overlap in time are open at once. on_skip: called with a
     line for each piece of damage, which is not there.
     """
     streams = _streams(ranges)
@@ -47,7 +47,7 @@ def merged(
     while waiting:
         due, number, message = heapq.heappop(waiting)
         if message is None:
-            rows[number] = _rows(streams[number], since, until, left_out)
+            rows[number] = _rows(streams[number], since, until, on_skip)
         else:
             yield message
         following = next(rows[number], None)
@@ -65,7 +65,7 @@ def _streams(ranges: Iterable[Range]) -> list[list[Range]]:
     return [sorted(stream, key=lambda one: one.start) for stream in found.values()]
 
 
-def _rows(stream: Sequence[Range], since: int, until: int, left_out: Callable[[str], None]) -> Iterator[Merged]:
+def _rows(stream: Sequence[Range], since: int, until: int, on_skip: Callable[[str], None]) -> Iterator[Merged]:
     told: set[str] = set()  # two ranges may meet at a piece of damage
     for one in stream:
         scanner = one.scan(COLUMNS, since=since, until=until, batch_rows=BATCH_ROWS, batch_bytes=BATCH_BYTES)
@@ -76,4 +76,4 @@ def _rows(stream: Sequence[Range], since: int, until: int, left_out: Callable[[s
         for damage in scanner.left_out:
             if not damage.in_index and damage.what not in told:
                 told.add(damage.what)
-                left_out(f"{one.channel}: {described(damage)}")
+                on_skip(f"{one.channel}: {described(damage)}")

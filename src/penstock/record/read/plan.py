@@ -15,18 +15,18 @@ from typing import Protocol
 import numpy as np
 
 from penstock.channels.options import whole
-from penstock.record.format import cuts, intervals
-from penstock.record.format.cuts import Cut
+from penstock.record.format import intervals, truncations
 from penstock.record.format.folder import RecordingFolder
 from penstock.record.format.intervals import Interval
 from penstock.record.format.layout import Layout, summed
 from penstock.record.format.remote import folder_at
+from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
-from penstock.record.read.listing import generations
+from penstock.record.read.lister import generations
 from penstock.record.read.ranges import Range
 from penstock.record.read.scan import FOR_EVER
 from penstock.util.durable import own_errors
-from penstock.util.moments import nanoseconds
+from penstock.util.units import nanoseconds
 
 log = logging.getLogger("penstock")
 
@@ -44,14 +44,14 @@ class Lost:
     noted_ns: int
 
 
-class Listed(Protocol):
+class RecordingSource(Protocol):
     """An archive, as far as planning needs one."""
 
     def folders(self) -> list[RecordingFolder]:
         """Its recordings' folders."""
         ...
 
-    def _laid_out(self, channels: Collection[str] | None) -> Iterable[tuple[RecordingInfo, Layout]]:
+    def _layouts(self, channels: Collection[str] | None) -> Iterable[tuple[RecordingInfo, Layout]]:
         """Its recordings, oldest first, and where the blocks of each are. channels: only of these, if they are known."""
         ...
 
@@ -73,7 +73,7 @@ def subtract(interval: Interval, taken: list[Interval]) -> list[Interval]:
 
 
 @dataclass
-class Surveyed:
+class PlannedRecording:
     """A recording, and where its blocks and gaps are."""
 
     info: RecordingInfo
@@ -81,40 +81,40 @@ class Surveyed:
 
 
 @dataclass
-class Survey:
+class ReadPlanner:
     """The content of an archive's indexes, read once: recordings to plan, their cuts, and what no recording has.
 
-    channels: only these. left_out: called with a text for each damaged recording: what is damaged in it is no part of the plan.
+    channels: only these. on_skip: called with a message for each damaged recording; the plan leaves the damaged part out.
     """
 
-    archive: Listed
+    archive: RecordingSource
     channels: set[str] | None = None
-    left_out: Callable[[str], None] = log.warning
-    recordings: list[Surveyed] = field(default_factory=list, init=False)
-    cuts: list[tuple[RecordingInfo, Cut]] = field(default_factory=list, init=False)
-    _streams: dict[Stream, list[Surveyed]] = field(default_factory=dict, init=False, repr=False)
+    on_skip: Callable[[str], None] = log.warning
+    recordings: list[PlannedRecording] = field(default_factory=list, init=False)
+    cuts: list[tuple[RecordingInfo, Truncation]] = field(default_factory=list, init=False)
+    _streams: dict[Stream, list[PlannedRecording]] = field(default_factory=dict, init=False, repr=False)
 
     @own_errors
     def __post_init__(self) -> None:
         # Before the indexes: a reader that looks too early forgets too much, and reads it again.
-        noted = {folder.path: cuts.known(folder.path) for folder in self.archive.folders()}
-        for info, layout in self.archive._laid_out(self.channels):
+        noted = {folder.path: truncations.known(folder.path) for folder in self.archive.folders()}
+        for info, layout in self.archive._layouts(self.channels):
             if self.channels is not None and info.channel and info.channel not in self.channels:
                 continue  # a damaged one, by the catalog
             found, wrong = noted.get(info.path, ([], ""))
             damage = info.damage or wrong
             if damage and info.path.is_dir():  # and was not purged meanwhile
-                self.left_out(damage_of(info, damage, bool(layout.stretches)))
+                self.on_skip(damage_of(info, damage, bool(layout.stretches)))
             if not info.channel:  # unknown: its description is damaged
                 continue
             self.cuts += [(info, cut) for cut in found]
-            self.recordings.append(Surveyed(info, layout))
+            self.recordings.append(PlannedRecording(info, layout))
 
     @classmethod
-    def of(cls, recordings: list[Surveyed]) -> Survey:
+    def of(cls, recordings: list[PlannedRecording]) -> ReadPlanner:
         """A survey of recordings whose indexes were read already."""
         made = cls.__new__(cls)
-        made.channels, made.left_out = None, log.warning
+        made.channels, made.on_skip = None, log.warning
         made.recordings, made.cuts, made._streams = recordings, [], {}
         return made
 
@@ -144,7 +144,7 @@ class Survey:
         return held
 
     def of_consumer(self, done: dict[Stream, list[Interval]]) -> dict[Stream, list[Interval]]:
-        """The same positions as ledgers of consumers name them: a recording that counts by itself is another stream after each cut."""
+        """The same positions under the names that consumers use: a recording with its own positions is another stream after each truncation."""
         found = dict(done)
         for one in self.recordings:
             info = one.info
@@ -171,7 +171,7 @@ class Survey:
         missed = [gap for gap in self.lost() if gap.end >= start and gap.start < end]
         return [
             replace(one, lost=lost) if lost else one
-            for one, lost in zip(ranges, told_by(missed, ranges), strict=True)
+            for one, lost in zip(ranges, assign_losses(missed, ranges), strict=True)
             if _in_time(one, since, until)
         ]
 
@@ -197,8 +197,8 @@ class Survey:
             taken[key] = intervals.union(covered, fresh)
         return ranges
 
-    def _cut(self, one: Surveyed, number: int, part: Interval, range_bytes: int) -> list[Range]:
-        """Cuts an interval of a stretch into ranges at block boundaries, all about as large: a small rest would cost a task of its own."""
+    def _cut(self, one: PlannedRecording, number: int, part: Interval, range_bytes: int) -> list[Range]:
+        """Cuts an interval of a stretch into ranges at block boundaries, of about equal size: a small rest would cost a separate task."""
         (low, high), info, layout = part, one.info, one.layout
         begins = layout.stretches[number][0]
         touched = layout.touched(number, low, high)
@@ -242,7 +242,7 @@ class Survey:
             )
         return ranges
 
-    def _before(self, one: Surveyed, begins: int, start: int) -> tuple[str, int] | None:
+    def _before(self, one: PlannedRecording, begins: int, start: int) -> tuple[str, int] | None:
         """Where the message before a range is: in the same stretch, or in one of another recording that reaches as far."""
         if begins < start:
             return str(one.info.path), begins
@@ -253,7 +253,7 @@ class Survey:
                 return str(other.info.path), stretches[at][0]
         return None
 
-    def _of_stream(self, info: RecordingInfo) -> list[Surveyed]:
+    def _of_stream(self, info: RecordingInfo) -> list[PlannedRecording]:
         if not self._streams:
             for one in self.recordings:
                 self._streams.setdefault((one.info.channel, one.info.epoch), []).append(one)
@@ -261,7 +261,7 @@ class Survey:
 
 
 def plan(
-    archive: Listed,
+    archive: RecordingSource,
     *,
     channels: set[str] | None = None,
     since: int | None = None,
@@ -270,20 +270,20 @@ def plan(
     end: int = FOR_EVER,
     done: dict[Stream, list[Interval]] | None = None,
     range_bytes: int = 64 << 20,
-    left_out: Callable[[str], None] = log.warning,
+    on_skip: Callable[[str], None] = log.warning,
 ) -> list[Range]:
     """Ranges that together hold each message of an archive once.
 
     channels: only these. since, until: ranges without any message sent in between are left out. start, end: positions.
-    done: (channel, epoch) → intervals of positions to leave out. range_bytes: about how large a range is. left_out: called with a
+    done: (channel, epoch) → intervals of positions to leave out. range_bytes: about how large a range is. on_skip: called with a
     text for each damaged recording: what is damaged in it is not planned.
     """
-    survey = Survey(archive, channels, left_out)
+    survey = ReadPlanner(archive, channels, on_skip)
     return survey.plan(since=since, until=until, start=start, end=end, done=done, range_bytes=range_bytes)
 
 
-def told_by(missed: list[Lost], ranges: list[Range]) -> list[tuple[tuple[int, int], ...]]:
-    """For each range the losses that its rows tell, as (first position behind it, bytes): the first message behind a loss tells it."""
+def assign_losses(missed: list[Lost], ranges: list[Range]) -> list[tuple[tuple[int, int], ...]]:
+    """For each range the losses that its rows report, as (first position behind it, bytes): the first message behind a loss reports it."""
     of_stream: dict[Stream, list[tuple[int, int]]] = {}
     for number, one in enumerate(ranges):
         if one.messages:

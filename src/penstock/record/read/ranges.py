@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.channels.options import whole
 from penstock.errors import PenstockError
 from penstock.record.format.remote import folder_at
-from penstock.record.read.reading import changes, first_needed, paths
+from penstock.record.read.needed_segments import changes, first_needed, paths
 from penstock.record.read.scan import TIME_MAX, TIME_MIN, Scanner
 from penstock.util.durable import own_errors
-from penstock.util.moments import Moment
+from penstock.util.units import Moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ class Range:
 
     path: the recording's folder. segments: the positions at which those of its segments begin that hold the range. before: the folder
     and the beginning of a run of positions without a gap that reaches up to the range, if there is one. lost: what no recording of the
-    channel has, as (first position behind it, bytes), told by the first message there. open_end: it ends where a recorder is still
+    channel has, as (first position behind it, bytes), reported by the first message there. open_end: it ends where a recorder is still
     writing.
     """
 
@@ -132,7 +132,7 @@ def _last(batch: pa.RecordBatch) -> tuple[int, int]:
 
 
 def _with_lost(batch: pa.RecordBatch, todo: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
-    """A batch with the column `lost` made from `todo`, from which told ones go."""
+    """A batch with the column `lost` made from `todo`, from which reported ones are removed."""
     import numpy as np
     import pyarrow as pa
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """The recording that messages come from, as far as publishing them needs it."""
+    """The fields of a recording that publishing its messages needs."""
 
     id: int
     channel: str
@@ -91,7 +91,7 @@ def check_target(channel: str) -> None:
 def publish(
     connector: Connector, channel: str, info: RecordingInfo, found: Iterator[Recorded], timeout: float | None
 ) -> int:
-    """Publishes messages of a recording onto a channel, encoded as they were. Returns how many. Frames must come decoded."""
+    """Publishes messages of a recording onto a channel, encoded as they were. Returns how many. Frames must be decoded."""
     check_target(channel)
     source, frames, count = Source(info.id, info.channel, info.codec), holds_frames(channel), 0
     with connector.publish(channel, **as_recorded(source, frames)) as publication:

@@ -82,8 +82,8 @@ def holes(scanner: Scanner, planned: Range) -> list[int]:
 
 
 class Ordered:
-    """The messages of a range in the order of their positions: a message in fragments comes out of a scan after others that began
-    behind it. Finds the time since the message before each, and who tells which loss."""
+    """The messages of a range in the order of their positions: a scan returns a message in fragments after others that began
+    behind it. Finds the time since the message before each, and which row reports which loss."""
 
     def __init__(self, batches: list[pa.RecordBatch], planned: Range, damage: list[LeftOut]) -> None:
         empty = np.zeros(0, np.int64)
@@ -98,12 +98,12 @@ class Ordered:
         if len(times) and before is None:
             self._alone[order[0]] = True
         self._lost = np.zeros(len(times), np.int64)
-        self.told: list[tuple[int, int, int]] = []  # (start, end, position of the row that tells it)
+        self.reported: list[tuple[int, int, int]] = []  # (start, end, position of the row that reports it)
         for end, missing in planned.lost:
             at = int(np.searchsorted(positions, end))
             if at < len(positions):
                 self._lost[order[at]] += missing
-                self.told.append((end - missing, end, int(positions[at])))
+                self.reported.append((end - missing, end, int(positions[at])))
         for one in damage:
             at = int(np.searchsorted(positions, one.end))
             if at < len(positions):
@@ -133,7 +133,7 @@ def with_columns(
 ) -> tuple[pa.RecordBatch, columns.Keys]:
     found = columns.decode(codec, keys, batch.column("payload"))
     made = {**made, "decode_error": found.errors}
-    if codec.get("pixels"):  # they have a column of their own
+    if codec.get("pixels"):  # they have their own column
         made["payload"] = pc.if_else(pc.is_null(found.errors), pa.scalar(None, pa.binary()), batch.column("payload"))
     names = [*MESSAGE_COLUMNS[:6], "interval_ns", "lost", "bytes", "payload", "decode_error"]
     arrays = [made[name] if name in made else batch.column(name) for name in names]

@@ -13,7 +13,7 @@ from penstock._native import core as _native
 from penstock.channels.options import flag, texts, whole
 from penstock.errors import Invalid, NotFound, PenstockError
 from penstock.util.extras import explain_missing
-from penstock.util.moments import Moment, interval
+from penstock.util.units import Moment, interval
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,10 +48,10 @@ class Scanner:
     at a time.
 
     segments: (data path, index path) in order. Where one does not begin where the one before it ended, the part between is a gap.
-    start, end: positions, as `span` gives them. open: how a path is opened where it is no file; see `RecordingFolder.opener`. later: gives
+    start, end: positions, as `span` gives them. open: how a path is opened where it is not a file; see `RecordingFolder.opener`. later: gives
     segments behind those; asked only if a message needs them. recording: whose segments they are. begins: where the first one must
     begin. expects: up to where messages were there when the scan was made. meanwhile: called where messages are missing, with the position
-    that was reached; gives an error if somebody took them away. damage: of the recording, found before. said: texts that were logged.
+    that was reached; returns an error if they were removed meanwhile. damage: of the recording, found before. logged: texts that were logged.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Scanner:
         expects: int = 0,
         meanwhile: Callable[[int], PenstockError | None] | None = None,
         damage: Sequence[LeftOut] = (),
-        said: set[str] | None = None,
+        logged: set[str] | None = None,
     ) -> None:
         columns = texts(columns, "columns", "names of columns")
         unknown = set(columns) - set(COLUMNS)
@@ -83,7 +83,7 @@ class Scanner:
         since, until = interval(since, until)
         self.left_out: list[LeftOut] = []
         self._expects, self._meanwhile = expects, meanwhile
-        self._before, self._said = damage, set[str]() if said is None else said
+        self._before, self._logged = damage, set[str]() if logged is None else logged
         self._error: PenstockError | None = None
         self._taken, self._ended = 0, False
         self._columns = sum(COLUMNS[name] for name in set(columns))
@@ -138,7 +138,7 @@ class Scanner:
         return None
 
     def _look(self, ended: bool) -> None:
-        """Takes note of what the scan left out. If somebody took it away, that is an error, after the messages that were read."""
+        """Records the parts that the scan left out. If they were removed meanwhile, that is an error, after the messages that were read."""
         found = [LeftOut(*one) for one in self._scan.left_out(self._taken)]
         self._taken += len(found)
         gone = self._scan.gone
@@ -153,8 +153,8 @@ class Scanner:
         if gone:
             self._error = NotFound(f"{gone} is not there any more: it was removed while it was read. Run verify")
         for one in found:
-            if len(self.left_out) < LOGGED and one.what not in self._said:
-                self._said.add(one.what)
+            if len(self.left_out) < LOGGED and one.what not in self._logged:
+                self._logged.add(one.what)
                 log.warning("%s", described(one))
             elif len(self.left_out) == LOGGED:
                 log.warning("more damage follows. Run verify, which names all of it")

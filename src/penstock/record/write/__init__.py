@@ -1,1 +1,1 @@
-"""Recorders: from channels into recordings, in threads and processes of their own."""
+"""Recorders: from channels into recordings, in threads and child processes."""

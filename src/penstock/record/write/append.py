@@ -20,13 +20,13 @@ from penstock._native import core as _native
 from penstock.channels.channel import parse
 from penstock.channels.options import whole
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
-from penstock.record.format import batches as ledgers
-from penstock.record.format import cuts, ledger
+from penstock.record.format import batches as batch_files
+from penstock.record.format import segment_totals, truncations
 from penstock.record.format.archive_folder import ArchiveFolder, row_of
 from penstock.record.format.batches import Batches, Entry
-from penstock.record.format.extent import Extent, extent
+from penstock.record.format.coverage import Coverage, coverage_of
 from penstock.record.format.folder import FORMAT, Description, RecordingFolder, Segment
-from penstock.record.format.mark import Mark
+from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.format.types import Connector
 from penstock.record.write.spool import Spool
 from penstock.util.clock import Clock, ManualClock
@@ -63,12 +63,12 @@ class Messages:
 
 
 @dataclass
-class _Place:
-    """A recording to append to, with how much it holds and its ledger."""
+class _Target:
+    """A recording to append to, with how much it holds and its file `batches`."""
 
     folder: RecordingFolder
     about: Description
-    holds: Extent
+    holds: Coverage
     batches: Batches
 
 
@@ -81,15 +81,15 @@ def append(
     recording_length: int,
 ) -> Appended:
     """See `Archive.append`."""
-    _check(messages)
-    if (found := _appended(_places(files, messages.channel), batch)) is not None:
+    _check_channel(messages)
+    if (found := _find_appended(_find_targets(files, messages.channel), batch)) is not None:
         return found
     # The caller's code runs before anything is locked: it may be slow, or append itself.
     with Spool(files.path, messages.bodies, messages.times_ns, clock, messages.channel) as spool, _exclusive(files):
-        places = _places(files, messages.channel)
-        if (found := _appended(places, batch)) is not None:
+        targets = _find_targets(files, messages.channel)
+        if (found := _find_appended(targets, batch)) is not None:
             return found
-        return _Appending(files, connector, clock).put(messages, spool, batch, places, recording_length)
+        return _Appender(files, connector, clock).put(messages, spool, batch, targets, recording_length)
 
 
 def check_batch(batch: Any) -> tuple[str, int] | None:
@@ -101,18 +101,18 @@ def check_batch(batch: Any) -> tuple[str, int] | None:
     return batch[0], whole(batch[1], "the number of the batch")
 
 
-def _appended(places: list[_Place], batch: tuple[str, int] | None) -> Appended | None:
+def _find_appended(targets: list[_Target], batch: tuple[str, int] | None) -> Appended | None:
     """Where a batch is that was appended before."""
     if batch is None:
         return None
-    for place in reversed(places):
-        found = place.batches.find(*batch, place.holds.end_position)
+    for target in reversed(targets):
+        found = target.batches.find(*batch, target.holds.end_position)
         if found is not None:
-            return Appended(place.about.id, found.start, found.end, found.messages, is_new=False)
+            return Appended(target.about.id, found.start, found.end, found.messages, is_new=False)
     return None
 
 
-def _check(messages: Messages) -> None:
+def _check_channel(messages: Messages) -> None:
     """`Invalid` unless recordings of such a channel hold its messages as they are, at positions of the channel."""
     kind, about = parse(messages.channel).kind, {"codec": messages.codec.spec}
     if not kind.in_process or kind.own_positions or kind.by_reference or kind.recorded_as(about) != about:
@@ -134,16 +134,18 @@ def _exclusive(files: ArchiveFolder) -> Iterator[None]:
         os.close(fd)
 
 
-def _places(files: ArchiveFolder, channel: str) -> list[_Place]:
+def _find_targets(files: ArchiveFolder, channel: str) -> list[_Target]:
     """The recordings of a channel that programs append to, oldest first."""
     found = []
     for folder in files.of_channel(channel):
         with contextlib.suppress(NotFound, FileNotFoundError):  # purged meanwhile
             expected = _is_appended(folder)
-            if expected or ledgers.is_in(folder.path):
+            if expected or batch_files.is_in(folder.path):
                 about = folder.describe()
-                holds = ledger.brief(folder, about.start_position) or extent(folder, about.start_position)
-                found.append(_Place(folder, about, holds, ledgers.read(folder.path, expected=expected)))
+                holds = segment_totals.summarize(folder, about.start_position) or coverage_of(
+                    folder, about.start_position
+                )
+                found.append(_Target(folder, about, holds, batch_files.read(folder.path, expected=expected)))
     return found
 
 
@@ -156,7 +158,7 @@ def _is_appended(folder: RecordingFolder) -> bool:
     return mark is not None and mark.appended
 
 
-class _Appending:
+class _Appender:
     """Appends one batch."""
 
     def __init__(self, files: ArchiveFolder, connector: Connector, clock: Clock) -> None:
@@ -167,37 +169,37 @@ class _Appending:
         messages: Messages,
         spool: Spool,
         batch: tuple[str, int] | None,
-        places: list[_Place],
+        targets: list[_Target],
         recording_length: int,
     ) -> Appended:
         """Appends to the newest recording, or begins another if that one was cut back, is full, or has another codec."""
-        last = places[-1] if places else None
+        last = targets[-1] if targets else None
         if last is not None and last.holds.damage:
             raise Corrupt(f"{last.holds.damage}. Run repair before appending to this recording")
-        goes_on = last is not None and self._continues(last, messages, recording_length)
-        place, lock = (last, last.folder.lock()) if last is not None and goes_on else self._begin(last, messages)
+        extends = last is not None and self._continues(last, messages, recording_length)
+        target, lock = (last, last.folder.lock()) if last is not None and extends else self._begin(last, messages)
         try:
-            return self._append(place, spool, batch)
+            return self._append(target, spool, batch)
         except BaseException:
-            if not goes_on:  # the new recording holds nothing
+            if not extends:  # the new recording holds nothing
                 with contextlib.suppress(PenstockError, OSError):
-                    self._files.purge(place.folder, tell=lambda _: None)
+                    self._files.purge(target.folder, tell=lambda _: None)
             raise
         finally:
-            place.folder.unlock(lock)
+            target.folder.unlock(lock)
 
-    def _continues(self, last: _Place, messages: Messages, recording_length: int) -> bool:
+    def _continues(self, last: _Target, messages: Messages, recording_length: int) -> bool:
         """Whether a recording takes more. One that was cut back does not: others have read other messages at these positions."""
         return (
-            not cuts.known(last.folder.path)[0]
+            not truncations.known(last.folder.path)[0]
             and last.about.codec == messages.codec.spec
             and last.holds.bytes < recording_length
         )
 
-    def _begin(self, last: _Place | None, messages: Messages) -> tuple[_Place, int]:
-        """A new recording. It goes on where the last one ends, unless that one was cut back."""
+    def _begin(self, last: _Target | None, messages: Messages) -> tuple[_Target, int]:
+        """A new recording. It continues where the last one ends, unless that one was truncated."""
         start, epoch, held = 0, secrets.randbits(63), Batches()
-        if last is not None and not cuts.known(last.folder.path)[0]:
+        if last is not None and not truncations.known(last.folder.path)[0]:
             start, epoch, held = last.holds.end_position, last.about.epoch, last.batches
             held.forget_beyond(start)
         about = Description(
@@ -214,19 +216,19 @@ class _Appending:
         )
         folder, about, lock = self._files.begin(about)
         try:
-            ledgers.write(folder.path, held)
+            batch_files.write(folder.path, held)
         except BaseException:
             folder.unlock(lock)
             raise
-        return _Place(folder, about, Extent(start), held), lock
+        return _Target(folder, about, Coverage(start), held), lock
 
-    def _append(self, place: _Place, spool: Spool, batch: tuple[str, int] | None) -> Appended:
-        """The segment, then the ledger's entry, then the segment's name, which is the moment at which all of it is there."""
-        folder, base, before = place.folder, place.holds.end_position, place.holds.messages
-        folder.write_mark(Mark(base, appended=True))  # closed at most up to here
-        paths, segment = self._segment(place)
+    def _append(self, target: _Target, spool: Spool, batch: tuple[str, int] | None) -> Appended:
+        """The segment, then the entry in `batches`, then the segment's name, which is the moment at which all of it is there."""
+        folder, base, before = target.folder, target.holds.end_position, target.holds.messages
+        folder.write_mark(SyncMarker(base, appended=True))  # closed at most up to here
+        paths, segment = self._segment(target)
         try:
-            with self._frames(place.about, base, spool) as turn:
+            with self._frames(target.about, base, spool) as turn:
                 while turn(segment):
                     pass
             end, count = segment.position, segment.messages - before
@@ -237,7 +239,7 @@ class _Appending:
             del segment
             for path in (paths.data, paths.unnamed_index):
                 path.unlink(missing_ok=True)
-            folder.write_mark(Mark(base, closed=bool(folder.segments()), appended=True))
+            folder.write_mark(SyncMarker(base, closed=bool(folder.segments()), appended=True))
             raise
         del segment
         if end == base:
@@ -245,20 +247,20 @@ class _Appending:
                 path.unlink()
         else:
             if batch is not None:
-                place.batches.add(batch[0], Entry(batch[1], base, end, count), base)
-                ledgers.write(folder.path, place.batches)
+                target.batches.add(batch[0], Entry(batch[1], base, end, count), base)
+                batch_files.write(folder.path, target.batches)
             os.replace(paths.unnamed_index, paths.index)
             fsync_folder(folder.path)
-            ledger.note(folder, place.about.start_position)
-        folder.write_mark(Mark(end, closed=end > place.about.start_position, appended=True))
-        if base == place.about.start_position:
+            segment_totals.update(folder, target.about.start_position)
+        folder.write_mark(SyncMarker(end, closed=end > target.about.start_position, appended=True))
+        if base == target.about.start_position:
             with contextlib.suppress(PenstockError):  # a cache: it may be locked, and no one waits for it
-                self._files.catalog.note({place.about.id: row_of(folder)})
-        return Appended(place.about.id, base, end, count)
+                self._files.catalog.note({target.about.id: row_of(folder)})
+        return Appended(target.about.id, base, end, count)
 
-    def _segment(self, place: _Place) -> tuple[Segment, _native.RecordingSegment]:
+    def _segment(self, target: _Target) -> tuple[Segment, _native.RecordingSegment]:
         """The files of the next segment. They replace the rest of one that a killed program left."""
-        paths, about = place.folder.segment_paths(place.holds.end_position), place.about
+        paths, about = target.folder.segment_paths(target.holds.end_position), target.about
         data = open_private(paths.data, os.O_RDWR | os.O_TRUNC)
         try:
             index = open_private(paths.unnamed_index, os.O_RDWR | os.O_TRUNC)
@@ -271,12 +273,12 @@ class _Appending:
                 data_path=str(paths.data),
                 index_fd=index,
                 index_path=str(paths.index),
-                base=place.holds.end_position,
+                base=target.holds.end_position,
                 term_length=about.term_length,
                 initial_term_id=about.initial_term_id,
                 stream_id=about.stream_id,
                 recording=about.id,
-                messages_before=place.holds.messages,
+                messages_before=target.holds.messages,
                 entries=0,
                 data_length=0,
             )
@@ -295,11 +297,11 @@ class _Appending:
                 publication.offer(bytes(room - FRAME))
             subscription = self._connector.subscribe(channel, start=base)
             try:
-                sending = _Sending(publication, clock, spool)
+                sending = _LogFiller(publication, clock, spool)
                 yield lambda segment: sending.turn(subscription, segment)
             finally:
                 subscription.close()
-        except PenstockError as error:  # nobody has made that channel
+        except PenstockError as error:  # the user does not know that channel's name
             error.args = tuple(
                 part.replace(channel, about.channel) if isinstance(part, str) else part for part in error.args
             )
@@ -309,7 +311,7 @@ class _Appending:
             self._connector.remove(channel)
 
 
-class _Sending:
+class _LogFiller:
     """Sends a batch into the log within the process, as far as there is room, and moves the frames into the segment."""
 
     def __init__(self, publication: Any, clock: ManualClock, spool: Spool) -> None:
@@ -321,7 +323,7 @@ class _Sending:
         """One turn; False once all messages are in the segment."""
         offer, largest = self._publication.offer, self._publication.max_payload
         while True:
-            if self._next is None and not self._take():
+            if self._next is None and not self._fetch_next():
                 break
             if self._next is not None and len(self._next) > largest:
                 self._send_large(self._next, subscription, segment)
@@ -332,7 +334,7 @@ class _Sending:
             pass
         return not self._ended
 
-    def _take(self) -> bool:
+    def _fetch_next(self) -> bool:
         """The next message and its time."""
         found = next(self._messages, None)
         self._ended = found is None

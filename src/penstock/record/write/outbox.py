@@ -1,7 +1,7 @@
 """Publishes batches of messages that lie in files, each batch once, also if this process is killed in the middle of one.
 
-A ledger in the batches' folder says which piece of a batch goes out next, and from which position of the channel on. After a crash
-the channel's own past says how many messages of that piece went out. Joins workshops; knows no Spark.
+The file `state.json` in the batches' folder says which piece of a batch goes out next, and from which position of the channel on. After a crash
+the channel's own past says how many messages of that piece went out. Knows no Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.util.clock import SystemClock
 from penstock.util.durable import make_folder, open_private, own_errors, write_atomically
 from penstock.util.strict import Strict
 
-LEDGER, LOCK = "ledger.json", ".lock"
+STATE, LOCK = "state.json", ".lock"
 PIECE_BYTES = 1 << 20  # at most; and no more than a quarter of the room that the channel has
 PATIENCE = 60.0  # seconds in which the claims of a dead publication must be repaired
 POLICIES = ("fail", "resend", "skip")
@@ -34,8 +34,8 @@ Bodies = Callable[[str], Iterator[bytes]]
 
 
 @dataclass(frozen=True)
-class Going:
-    """A batch that is on its way. sent: messages that are out for sure; until: messages up to the end of the piece that was begun.
+class PendingBatch:
+    """A batch that was begun and is not finished. sent: messages that are out for sure; until: messages up to the end of the piece that was begun.
 
     position, session, channel_ns: where the channel's stream ended when the piece was begun, the publication that sent it, and when
     the channel was made.
@@ -51,16 +51,16 @@ class Going:
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """done: the last batch that is out. going: the one that comes next, if it was begun."""
+class OutboxState:
+    """done: the last batch that was sent. pending: the next one, if it was begun."""
 
     channel: str
     done: int = -1
-    going: Going | None = None
+    pending: PendingBatch | None = None
 
 
 class Outbox(Strict):
-    """Batches for one channel, in a folder of their own. Several processes may use it; they take turns.
+    """Batches for one channel, in a folder. Several processes may use it; they take turns.
 
     codec: of the channel, if it has none yet; the messages are encoded already. timeout: seconds that a message waits for room.
     when_unknown: what to do if a process was killed while it published, and the channel cannot say any more how far it came: `fail`,
@@ -93,13 +93,13 @@ class Outbox(Strict):
         was begun by a process that was killed goes on with the files that it was begun with.
         """
         with self._exclusive():
-            ledger = self._read()
-            if ledger.going is not None and ledger.going.batch < batch:
-                ledger = self._publish(ledger, ledger.going, bodies)  # a batch that was begun is never left half out
-            going = ledger.going
-            is_new = batch > ledger.done and (going is None or going.batch == batch)
+            state = self._read()
+            if state.pending is not None and state.pending.batch < batch:
+                state = self._publish(state, state.pending, bodies)  # a batch that was begun is never left half out
+            pending = state.pending
+            is_new = batch > state.done and (pending is None or pending.batch == batch)
             if is_new:
-                ledger = self._publish(ledger, going or Going(batch, tuple(parts)), bodies)
+                state = self._publish(state, pending or PendingBatch(batch, tuple(parts)), bodies)
             for name in parts:
                 (self.folder / name).unlink(missing_ok=True)
             return is_new
@@ -108,7 +108,7 @@ class Outbox(Strict):
         """The number of the last batch that is out; -1 if there is none."""
         return self._read().done
 
-    # ---- the ledger ----
+    # ---- the state ----
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
@@ -124,81 +124,81 @@ class Outbox(Strict):
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
-    def _read(self) -> Ledger:
-        path = self.folder / LEDGER
+    def _read(self) -> OutboxState:
+        path = self.folder / STATE
         try:
             row = json.loads(path.read_bytes())
             if row.pop("crc32c") != _sum(row):
                 raise ValueError("its checksum is wrong")
-            going = row["going"] and Going(**{**row["going"], "parts": tuple(row["going"]["parts"])})
-            found = Ledger(row["channel"], row["done"], going)
+            pending = row["pending"] and PendingBatch(**{**row["pending"], "parts": tuple(row["pending"]["parts"])})
+            found = OutboxState(row["channel"], row["done"], pending)
         except FileNotFoundError:
-            return Ledger(self.channel)
+            return OutboxState(self.channel)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupt(
                 f"{path} is damaged: {error}. Nothing says any more which batches are on {self.channel}: begin with a new folder"
             ) from error
         if found.channel != self.channel:
             raise Invalid(
-                f"{path} is about {found.channel}, not {self.channel}: give each channel a folder, or a checkpoint, of its own"
+                f"{path} is about {found.channel}, not {self.channel}: give each channel its own folder or checkpoint"
             )
         return found
 
-    def _write(self, ledger: Ledger) -> Ledger:
-        row = asdict(ledger)
-        write_atomically(self.folder / LEDGER, json.dumps({**row, "crc32c": _sum(row)}) + "\n", private=True)
-        return ledger
+    def _write(self, state: OutboxState) -> OutboxState:
+        row = asdict(state)
+        write_atomically(self.folder / STATE, json.dumps({**row, "crc32c": _sum(row)}) + "\n", private=True)
+        return state
 
     # ---- publishing ----
 
-    def _publish(self, ledger: Ledger, going: Going, bodies: Bodies) -> Ledger:
+    def _publish(self, state: OutboxState, pending: PendingBatch, bodies: Bodies) -> OutboxState:
         """Publishes the rest of a batch, piece by piece. Each piece is noted before it goes out."""
         options = {} if self._codec is None else {"codec": self._codec}
         with open_handle("publish", self.channel, options) as publication:
             about = publication.statistics()
-            going = self._settled(going, publication)
-            messages = itertools.chain.from_iterable(bodies(str(self.folder / name)) for name in going.parts)
-            rest = itertools.islice(messages, going.sent, None)
+            pending = self._count_sent(pending, publication)
+            messages = itertools.chain.from_iterable(bodies(str(self.folder / name)) for name in pending.parts)
+            rest = itertools.islice(messages, pending.sent, None)
             for piece in _pieces(rest, min(PIECE_BYTES, max(about.capacity // 4, 1))):
-                going = replace(
-                    going,
-                    until=going.sent + len(piece),
+                pending = replace(
+                    pending,
+                    until=pending.sent + len(piece),
                     position=publication.position,
                     session=_session(publication),
                     channel_ns=about.created_ns,
                 )
-                self._write(replace(ledger, going=going))
+                self._write(replace(state, pending=pending))
                 for body in piece:
                     send_encoded(publication, body, self._timeout)
-                going = replace(going, sent=going.until)
-        done = self._write(Ledger(self.channel, going.batch))
-        for name in going.parts:
+                pending = replace(pending, sent=pending.until)
+        done = self._write(OutboxState(self.channel, pending.batch))
+        for name in pending.parts:
             (self.folder / name).unlink(missing_ok=True)
         return done
 
-    def _settled(self, going: Going, publication: Publication[Any]) -> Going:
+    def _count_sent(self, pending: PendingBatch, publication: Publication[Any]) -> PendingBatch:
         """A batch with the count of the messages that are out: the piece that was begun last may be out in part."""
-        if going.until == going.sent:
-            return going
-        count = self._published(going, publication)
+        if pending.until == pending.sent:
+            return pending
+        count = self._count_published(pending, publication)
         if count is None:
-            return self._unknown(going)
-        return replace(going, sent=min(going.sent + count, going.until))
+            return self._resolve_unknown(pending)
+        return replace(pending, sent=min(pending.sent + count, pending.until))
 
-    def _published(self, going: Going, publication: Publication[Any]) -> int | None:
+    def _count_published(self, pending: PendingBatch, publication: Publication[Any]) -> int | None:
         """How many messages of a piece are on the channel. None if its past does not say."""
         kind, about = parse(self.channel).kind, publication.statistics()
-        if about.created_ns != going.channel_ns or not (kind.keeps or kind.lossy):
+        if about.created_ns != pending.channel_ns or not (kind.keeps or kind.lossy):
             return None
         end, count, clock = publication.position, 0, SystemClock()
-        if end == going.position:
+        if end == pending.position:
             return 0
         try:
-            with open_handle("subscribe", self.channel, {"start": going.position}) as past:
+            with open_handle("subscribe", self.channel, {"start": pending.position}) as past:
                 limit = clock.monotonic() + PATIENCE
                 while past.position < end:
                     batch = past.poll_arrow()
-                    count += batch.column("session").to_pylist().count(going.session)
+                    count += batch.column("session").to_pylist().count(pending.session)
                     if (
                         not batch.num_rows
                         and past.position < end
@@ -206,7 +206,7 @@ class Outbox(Strict):
                         and clock.monotonic() > limit
                     ):
                         raise TimedOut(
-                            f"{self.channel}: nothing came behind position {past.position}, which batch {going.batch} waits for: "
+                            f"{self.channel}: nothing came behind position {past.position}, which batch {pending.batch} waits for: "
                             "a publication that was stopped holds a claim"
                         )
                 return count if not past.lost else None
@@ -215,14 +215,14 @@ class Outbox(Strict):
         except PenstockError:  # the channel does not have that position any more
             return None
 
-    def _unknown(self, going: Going) -> Going:
+    def _resolve_unknown(self, pending: PendingBatch) -> PendingBatch:
         if self._when_unknown == "resend":
-            return replace(going, until=going.sent)
+            return replace(pending, until=pending.sent)
         if self._when_unknown == "skip":
-            return replace(going, sent=going.until)
+            return replace(pending, sent=pending.until)
         raise NotFound(
-            f"{self.channel}: a process was killed while it published messages {going.sent} to {going.until - 1} of batch {going.batch}, "
-            f"and the channel does not have its past from position {going.position} on any more. Say what to do: resend (some may come "
+            f"{self.channel}: a process was killed while it published messages {pending.sent} to {pending.until - 1} of batch {pending.batch}, "
+            f"and the channel does not have its past from position {pending.position} on any more. Choose with when_unknown: resend (some may come "
             "twice) or skip (some may be lost)"
         )
 
@@ -249,7 +249,7 @@ def _session(publication: Publication[Any]) -> int:
 
 
 def _pieces(messages: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
-    """Messages in lists of about so many bytes, at least one in each."""
+    """Messages in lists of about `size` bytes, at least one in each."""
     piece, left = list[bytes](), size
     for body in messages:
         piece.append(body)

@@ -1,4 +1,4 @@
-"""The parent's handle on a recorder in a process of its own; the child is `penstock.record.recorder_process`.
+"""The parent's handle on a recorder in a child process; the child is `penstock.record.recorder_process`.
 
 They exchange lines of JSON over two pipes. The end of a pipe does not tell that the other side has ended, since a process forked
 meanwhile may hold it open. The parent asks the kernel about its child; the child watches its parent's process.
@@ -23,13 +23,13 @@ from typing import Any
 from penstock import errors
 from penstock.record.format.types import Progress, Recorder
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 _all: weakref.WeakSet[ProcessRecorder] = weakref.WeakSet()
 
 
 class ProcessRecorder(Recorder):
-    """A recorder in a process of its own.
+    """A recorder in a child process.
 
     `error` says at once that it failed or died, and `progress` and `stop` raise it then. A child forked later can neither ask nor
     stop it.
@@ -43,13 +43,13 @@ class ProcessRecorder(Recorder):
         self._calls = 0  # more than one: a signal's handler calls within a call
         self._read = b""
         try:
-            self._child, self._answers = _started(job)
+            self._child, self._answers = _start_child(job)
         except OSError as error:
             raise errors.SystemFailure(error.errno or 0, f"cannot start a recorder's process: {error}") from error
         _all.add(self)
         self._progress: list[Progress] = []
         with self._call():
-            self._progress = self._answer()
+            self._progress = self._await_answer()
 
     @property
     def pid(self) -> int:
@@ -61,7 +61,7 @@ class ProcessRecorder(Recorder):
         """The error that ended the recording before `stop`: an error in the recorder, or the death of its process. None while all is well."""
         with self._call():
             if self._error is None and not self._stopped and self._owner == os.getpid():
-                self._look()
+                self._check_child()
             return self._error
 
     @contextlib.contextmanager
@@ -79,17 +79,17 @@ class ProcessRecorder(Recorder):
                         if pipe is not None:
                             pipe.close()
 
-    def _look(self) -> None:
+    def _check_child(self) -> None:
         """Looks for the child's end. The child sends a line unasked only when it ends, and it may die without one."""
         gone = self._child.poll() is not None
-        line = self._line(0)
+        line = self._read_line(0)
         if line:
-            self._take(line)
+            self._handle_line(line)
         elif gone and not self._stopped:
-            self._died()
+            self._report_death()
 
-    def _line(self, timeout: float) -> bytes:
-        """A line from the child; empty if none came within `timeout` seconds, or if none can come any more."""
+    def _read_line(self, timeout: float) -> bytes:
+        """A line from the child; empty if none arrived within `timeout` seconds, or if the child has closed the pipe."""
         fd = self._answers.fileno()
         while b"\n" not in self._read:
             poller = select.poll()
@@ -103,22 +103,22 @@ class ProcessRecorder(Recorder):
         line, _, self._read = self._read.partition(b"\n")
         return line
 
-    def _answer(self) -> list[Progress]:
+    def _await_answer(self) -> list[Progress]:
         """Waits for the child's next line, as long as there is a child."""
         while not self._stopped:  # by a signal's handler, meanwhile
             gone = self._child.poll() is not None  # before looking, so that the child's last line is read
-            line = self._line(0 if gone else LOOK_SECONDS)
+            line = self._read_line(0 if gone else POLL_SECONDS)
             if line:
-                self._take(line)
+                self._handle_line(line)
             elif gone and not self._stopped:
-                self._died()
+                self._report_death()
             if self._error is not None:
                 raise self._error
             if line:
                 break
         return self._progress
 
-    def _take(self, line: bytes) -> None:
+    def _handle_line(self, line: bytes) -> None:
         try:
             answer = json.loads(line)
         except ValueError:
@@ -126,7 +126,7 @@ class ProcessRecorder(Recorder):
                 return
             self._error = errors.SystemFailure(f"the recorder's process {self.pid} answered {line[:200]!r}")
             self._child.kill()
-            self._end()
+            self._reap_child()
             return
         if self._last:
             return
@@ -136,30 +136,30 @@ class ProcessRecorder(Recorder):
         if "error" in answer:
             kind = getattr(errors, answer["error"], errors.PenstockError)
             self._error = kind(answer["what"])
-            self._end()
+            self._reap_child()
 
-    def _died(self) -> None:
+    def _report_death(self) -> None:
         code = self._child.poll()
         if code == 0 and self._calls > 1:  # the interrupted call has its last line
-            self._end()
+            self._reap_child()
             return
         how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
         what = f"the recorder's process {self.pid} ended with {how}; what it had synced is readable"
         self._error = errors.SystemFailure(what)
-        self._end()
+        self._reap_child()
 
-    def _end(self) -> None:
+    def _reap_child(self) -> None:
         """Waits for the child, which has ended."""
         self._stopped = True
         self._child.wait()
 
-    def _ask(self, what: bytes) -> list[Progress]:
+    def _request(self, what: bytes) -> list[Progress]:
         assert self._child.stdin is not None
         with contextlib.suppress(OSError):  # it has ended: its last line, or its status, says why
             os.write(self._child.stdin.fileno(), what)
-        return self._answer()
+        return self._await_answer()
 
-    def _mine(self) -> None:
+    def _check_owner(self) -> None:
         if self._owner != os.getpid():
             raise errors.Invalid(
                 f"this recorder belongs to process {self._owner}: only that process can ask or stop it"
@@ -167,11 +167,11 @@ class ProcessRecorder(Recorder):
 
     def progress(self) -> list[Progress]:
         """How far each channel is now; after `stop`, how far it came. Raises `error` if the recorder has failed."""
-        self._mine()
+        self._check_owner()
         with self._call():
             if self.error is not None:
                 raise self.error
-            return self._progress if self._stopped else self._ask(b"progress\n")
+            return self._progress if self._stopped else self._request(b"progress\n")
 
     @property
     def recordings(self) -> dict[str, int]:
@@ -180,15 +180,15 @@ class ProcessRecorder(Recorder):
 
     def stop(self) -> list[Progress]:
         """Records the messages that are published already, seals, syncs, ends. Safe to call twice: the second call returns, or raises, the same."""
-        self._mine()
+        self._check_owner()
         with self._call():
             if self.error is not None:
                 raise self.error
             if not self._stopped:
-                self._ask(b"stop\n")
+                self._request(b"stop\n")
                 while not (self._last or self._stopped):  # that was the answer to a call which this one interrupts
-                    self._answer()
-                self._end()
+                    self._await_answer()
+                self._reap_child()
             return self._progress
 
     def __exit__(self, kind: object, *more: object) -> None:
@@ -196,11 +196,11 @@ class ProcessRecorder(Recorder):
             super().__exit__(kind, *more)
 
 
-def _started(job: dict[str, Any]) -> tuple[subprocess.Popen[bytes], io.FileIO]:
+def _start_child(job: dict[str, Any]) -> tuple[subprocess.Popen[bytes], io.FileIO]:
     """Starts the child; the child and the stream of its answers. The child imports from where this process does, and not from its working
     directory.
 
-    Answers have a pipe of their own, since any module that the child imports may print.
+    Answers have a separate pipe, since any module that the child imports may print.
     """
     path = [entry for entry in sys.path if isinstance(entry, str)]
     main = f"import sys; sys.path[:] = {path!r}; from penstock.record.recorder_process import run; run(sys.argv[1])"

@@ -1,4 +1,4 @@
-"""The recorder: copies the messages of channels into segments, in a thread of its own.
+"""The recorder: copies the messages of channels into segments, in its own thread.
 
 Its duty cycle reads what every channel has, syncs when it is time, and sleeps when there was nothing. It is given open
 subscriptions; it knows folders and the catalog.
@@ -17,7 +17,7 @@ from penstock.errors import Invalid, PenstockError, SystemFailure
 from penstock.record.format.catalog import Catalog, Notes
 from penstock.record.format.types import Progress, Recorder
 from penstock.record.write.retention import Retention
-from penstock.record.write.track import Track, WaitingTrack, nothing_comes
+from penstock.record.write.writer import PendingWriter, RecordingWriter, no_new_writers
 from penstock.util.clock import Clock, SystemClock
 from penstock.util.durable import system_failure
 
@@ -34,19 +34,19 @@ class ThreadRecorder(Recorder):
 
     def __init__(
         self,
-        tracks: Sequence[Track],
+        writers: Sequence[RecordingWriter],
         catalog: Catalog,
         *,
         sync_interval: float,
         clock: Clock | None = None,
-        waiting: Sequence[WaitingTrack] = (),
-        coming: Callable[[], list[Track | WaitingTrack]] = nothing_comes,
+        waiting: Sequence[PendingWriter] = (),
+        new_writers: Callable[[], list[RecordingWriter | PendingWriter]] = no_new_writers,
         retention: Retention | None = None,
     ) -> None:
-        if not tracks and not waiting and coming is nothing_comes:
+        if not writers and not waiting and new_writers is no_new_writers:
             raise Invalid("record at least one channel")
-        self._tracks, self._waiting, self._interval = list(tracks), list(waiting), sync_interval
-        self._coming, self._retention = coming, retention
+        self._writers, self._waiting, self._interval = list(writers), list(waiting), sync_interval
+        self._new_writers, self._retention = new_writers, retention
         self._notes = Notes(catalog)
         self._clock = clock or SystemClock()
         self._stop = _native.Waker()
@@ -74,75 +74,75 @@ class ThreadRecorder(Recorder):
                 self.cycle()
                 now = self._clock.monotonic()
                 if now >= next_sync:
-                    for track in self._tracks:
-                        track.sync()
+                    for writer in self._writers:
+                        writer.sync()
                     self._note()
                     next_sync = now + self._interval
-            self._drain()
-            self._finish()
+            self._record_rest()
+            self._seal_all()
         except BaseException as error:  # any error: no caller would see it
-            self._error = _own(error)
-            self._let_go()
+            self._error = _as_own_error(error)
+            self._release_all()
             log.error("the recorder stopped: %s", error, exc_info=error)
 
     def _note(self) -> None:
-        self._notes.put({track.description.id: track.row for track in self._tracks})
+        self._notes.put({writer.description.id: writer.row for writer in self._writers})
 
     @property
-    def _all(self) -> list[Track | WaitingTrack]:
-        return [*self._tracks, *self._waiting]
+    def _all_writers(self) -> list[RecordingWriter | PendingWriter]:
+        return [*self._writers, *self._waiting]
 
-    def _begin(self) -> None:
+    def _begin_new(self) -> None:
         """Begins the recordings of channels that came, and of those that have had their first publication by now."""
-        came = self._coming()
-        self._waiting += [one for one in came if isinstance(one, WaitingTrack)]
-        self._tracks = [*self._tracks, *(one for one in came if isinstance(one, Track))]
+        came = self._new_writers()
+        self._waiting += [one for one in came if isinstance(one, PendingWriter)]
+        self._writers = [*self._writers, *(one for one in came if isinstance(one, RecordingWriter))]
         for waiting in list(self._waiting):
-            tracks = waiting.begin()
-            if tracks:
-                self._tracks = [*self._tracks, *tracks]  # `progress` may be looking at the list that was
+            writers = waiting.begin()
+            if writers:
+                self._writers = [*self._writers, *writers]  # `progress` may be looking at the list that was
                 if not waiting.lasting:
                     self._waiting.remove(waiting)
 
-    def _finish(self) -> None:
-        """Seals every recording. The catalog is written first, so that a recording that says it is listed has its row."""
+    def _seal_all(self) -> None:
+        """Seals every recording. The catalog is written first, so that a recording marked as listed has its row."""
         for waiting in self._waiting:
             waiting.release()
-        for track in self._tracks:
-            track.stop_reading()
+        for writer in self._writers:
+            writer.stop_reading()
         self._note()
         listed = self._notes.close()
-        for track in self._tracks:
-            track.seal(listed=listed)
+        for writer in self._writers:
+            writer.seal(listed=listed)
 
-    def _let_go(self) -> None:
+    def _release_all(self) -> None:
         """Closes every subscription and gives back every lock, even after errors."""
-        for track in self._all:
+        for writer in self._all_writers:
             try:
-                track.release()
+                writer.release()
             except BaseException as error:
-                log.error("the recorder could not let go of %s: %s", track.subscription.channel, error)
+                log.error("the recorder could not release %s: %s", writer.subscription.channel, error)
         self._notes.close(0)
 
     def cycle(self) -> None:
-        """One turn over all channels, and a rest if there was little to do."""
-        self._begin()
+        """One turn over all channels, and a pause if there was little to do."""
+        self._begin_new()
         if self._retention is not None:
-            self._tracks = self._retention(self._tracks)
-        moved = sum(track.turn() for track in self._tracks)
+            self._writers = self._retention(self._writers)
+        moved = sum(writer.turn() for writer in self._writers)
         if moved >= BUSY_BYTES:
             return
         if moved > 0:
             _native.wait_any_frames([], NAP_SECONDS, self._stop)  # let a block gather: fewer, larger index entries
             return
-        waits = [one.subscription for one in self._all if isinstance(one.subscription, _native.StreamHandle)]
+        waits = [one.subscription for one in self._all_writers if isinstance(one.subscription, _native.StreamHandle)]
         _native.wait_any_frames(waits, IDLE_SECONDS, self._stop)
 
-    def _drain(self) -> None:
+    def _record_rest(self) -> None:
         """Records all messages that were published before `stop`."""
-        self._begin()
-        for track in self._tracks:
-            track.drain()
+        self._begin_new()
+        for writer in self._writers:
+            writer.drain()
 
     def stop(self) -> list[Progress]:
         """Records the messages that are published already, seals, syncs, ends. Returns how far each recording came. Safe to call twice."""
@@ -160,9 +160,9 @@ class ThreadRecorder(Recorder):
 
     def progress(self) -> list[Progress]:
         """How far each channel is now. A channel without a first publication has no recording yet. With limits, recordings that ended
-        and are still there come first."""
+        and still exist come first."""
         ended = [] if self._retention is None else self._retention.ended
-        return [*ended, *(track.progress for track in self._tracks)]
+        return [*ended, *(writer.progress for writer in self._writers)]
 
     @property
     def recordings(self) -> dict[str, int]:
@@ -170,7 +170,7 @@ class ThreadRecorder(Recorder):
         return {row.channel: row.recording for row in self.progress()}
 
 
-def _own(error: BaseException) -> BaseException:
+def _as_own_error(error: BaseException) -> BaseException:
     """A system call's error as this library's; any other as it is."""
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
         return system_failure(error)

@@ -1,7 +1,7 @@
 """How much of an archive is kept: by bytes, and by age. The oldest recordings go first, whole, and none that a consumer has yet to read.
 
 A recorder with limits ends its recordings now and then and begins others, so that there is always an old one to delete. Knows recordings,
-listings and ledgers.
+the list of recordings, and consumers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from penstock.errors import Busy, NotFound, PenstockError
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.types import RecordingInfo
-from penstock.record.keep import keeping
-from penstock.record.read.listing import Listing
-from penstock.record.write.track import Track
-from penstock.record.write.tracks import Tracks
+from penstock.record.keep import purge_guard
+from penstock.record.read.lister import Lister
+from penstock.record.write.opener import WriterOpener
+from penstock.record.write.writer import RecordingWriter
 from penstock.util.clock import Clock
 from penstock.util.durable import own_errors
 
 log = logging.getLogger("penstock")
 
 PARTS = 8  # recordings that the limits divide a channel's messages into, about
-LOOK_SECONDS = 10.0
+CHECK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Expired:
 
 
 def expire(
-    files: ArchiveFolder, listing: Listing, limits: Limits, now_ns: int, wanted: Callable[[str], bool], *, force: bool
+    files: ArchiveFolder, lister: Lister, limits: Limits, now_ns: int, wanted: Callable[[str], bool], *, force: bool
 ) -> Expired:
     """Purges what is beyond the limits, the oldest first. Recordings that are being written or damaged stay, and count."""
-    found = [info for info in listing.all() if info.channel and wanted(info.channel)]
+    found = [info for info in lister.all() if info.channel and wanted(info.channel)]
     total = sum(info.bytes for info in found)
     purged, kept = [], []
     for info in sorted(found, key=lambda info: (_newest(info), info.id)):
@@ -63,7 +63,7 @@ def expire(
         try:
             purge(files, info.id, force=force)
         except NotFound:
-            pass  # somebody else was faster
+            pass  # another process was faster
         except (Busy, PenstockError, OSError) as error:
             kept.append(f"recording {info.id} of {info.channel} is kept: {error}")
             continue
@@ -81,8 +81,8 @@ def purge(files: ArchiveFolder, number: int, *, force: bool) -> None:
     lock = folder.lock()
     try:
         if not force:
-            keeping.check_read(files.path, folder)
-        files.purge(folder, keeping.teller(folder))
+            purge_guard.check_read(files.path, folder)
+        files.purge(folder, purge_guard.removal_noter(folder))
     finally:
         folder.unlock(lock)
 
@@ -95,46 +95,51 @@ def _newest(info: RecordingInfo) -> int:
 class Retention:
     """Keeps a recorder within limits. Called in the recorder's thread, before each turn over its channels."""
 
-    def __init__(self, files: ArchiveFolder, listing: Listing, tracks: Tracks, clock: Clock, limits: Limits) -> None:
-        self._files, self._listing, self._tracks, self._clock, self._limits = files, listing, tracks, clock, limits
+    def __init__(
+        self, files: ArchiveFolder, lister: Lister, opener: WriterOpener, clock: Clock, limits: Limits
+    ) -> None:
+        self._files, self._lister, self._opener, self._clock, self._limits = files, lister, opener, clock, limits
         self._channels: set[str] = set()
         self._said: set[str] = set()
         self._next = 0.0
         self.ended: list[Any] = []  # progress of recordings that were followed by another one, and are still there
 
-    def __call__(self, running: list[Track]) -> list[Track]:
-        """The tracks that go on: those of recordings that are long or old enough are followed by others."""
-        self._channels.update(track.description.channel for track in running)
-        found = [self._followed(track) for track in running]
+    def __call__(self, running: list[RecordingWriter]) -> list[RecordingWriter]:
+        """The writers to use from now on: a recording that is long or old enough is continued in a new one."""
+        self._channels.update(writer.description.channel for writer in running)
+        found = [self._rotate(writer) for writer in running]
         if self._limits.bytes is not None:
-            for track in found:
-                track.most = self._limits.bytes // PARTS // len(found)
+            for writer in found:
+                writer.bytes_max = self._limits.bytes // PARTS // len(found)
         if found != running or self._clock.monotonic() >= self._next:
-            self._next = self._clock.monotonic() + LOOK_SECONDS
+            self._next = self._clock.monotonic() + CHECK_SECONDS
             self._expire()
         return found
 
-    def _followed(self, track: Track) -> Track:
-        if not self._is_due(track):
-            return track
-        track.sync()
-        if keeping.is_amid_a_message(track.folder):
-            return track
-        following = self._tracks.follow(track)
-        self.ended.append(track.progress)
+    def _rotate(self, writer: RecordingWriter) -> RecordingWriter:
+        if not self._is_due(writer):
+            return writer
+        writer.sync()
+        if purge_guard.is_amid_a_message(writer.folder):
+            return writer
+        following = self._opener.follow(writer)
+        self.ended.append(writer.progress)
         return following
 
-    def _is_due(self, track: Track) -> bool:
-        if track.segment.messages == track.messages_before:
+    def _is_due(self, writer: RecordingWriter) -> bool:
+        if writer.segment.messages == writer.messages_before:
             return False
-        if track.most is not None and track.segment.position - track.description.start_position >= track.most:
+        if (
+            writer.bytes_max is not None
+            and writer.segment.position - writer.description.start_position >= writer.bytes_max
+        ):
             return True
         limit = self._limits.age_ns
-        return limit is not None and self._clock.now_ns() - track.description.created_ns >= limit / PARTS
+        return limit is not None and self._clock.now_ns() - writer.description.created_ns >= limit / PARTS
 
     def _expire(self) -> None:
         now = self._clock.now_ns()
-        done = expire(self._files, self._listing, self._limits, now, self._channels.__contains__, force=False)
+        done = expire(self._files, self._lister, self._limits, now, self._channels.__contains__, force=False)
         gone = {info.id for info in done.purged}
         self.ended = [one for one in self.ended if one.recording not in gone]
         for text in done.kept:

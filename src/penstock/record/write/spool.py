@@ -15,14 +15,14 @@ from typing import Self
 from penstock.channels.options import whole
 from penstock.errors import Invalid, SystemFailure
 from penstock.util.clock import Clock
-from penstock.util.moments import LEAST, MOST
+from penstock.util.units import LEAST, MOST
 
 MEMORY_BYTES = 16 << 20
 _HEAD = struct.Struct("<qQ")  # a message's time, and its length
 
 
 def _time(given: object, channel: str) -> int:
-    """A send time that is no plain `int`: NumPy has others. `Invalid` for what is no whole number of 64 bits."""
+    """A send time of a type other than `int`, such as NumPy's. `Invalid` unless it is an integer of 64 bits."""
     try:
         return whole(given, "a time in times_ns", LEAST, MOST)
     except Invalid as error:

@@ -11,29 +11,29 @@ from typing import Any
 from penstock.channels.channel import parse
 from penstock.channels.value import AnyChannel, uri_of
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
-from penstock.record.format import ledger
+from penstock.record.format import segment_totals
 from penstock.record.format.archive_folder import ArchiveFolder
-from penstock.record.format.cuts import Cut
-from penstock.record.format.extent import Extent, Indexed, Known, extent
+from penstock.record.format.coverage import Coverage, CoverageCache, Indexed, coverage_of
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.layout import Layout
+from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
 from penstock.util.durable import is_shortage
 
 
-class Listing:
+class Lister:
     """Looks into an archive's folders. A `recording` is an id, or a channel's URI, which means its newest recording."""
 
     def __init__(self, files: ArchiveFolder) -> None:
         self._files = files
-        self._known: dict[Path, Known] = {}  # kept from plan to plan
+        self._caches: dict[Path, CoverageCache] = {}  # kept from plan to plan
 
     def all(self) -> list[RecordingInfo]:
         """Every recording, oldest first. A damaged one is among them and hides no other."""
-        found = (self._described(folder) for folder in self._files.folders())
+        found = (self._describe(folder) for folder in self._files.folders())
         return [info for info in found if info is not None]
 
-    def laid_out(self, channels: Collection[str] | None = None) -> Iterator[tuple[RecordingInfo, Layout]]:
+    def layouts(self, channels: Collection[str] | None = None) -> Iterator[tuple[RecordingInfo, Layout]]:
         """Every recording, oldest first, and where its blocks are; nothing of a damaged one's. Remembers what it read: the next
         call reads what was added since.
 
@@ -41,32 +41,32 @@ class Listing:
         """
         folders = self._files.folders()
         there = {folder.path for folder in folders}
-        for path in [path for path in self._known if path not in there]:
-            self._known.pop(path, None)
+        for path in [path for path in self._caches if path not in there]:
+            self._caches.pop(path, None)
         for folder in folders:
             if channels is not None and (channel := _channel_of(folder)) and channel not in channels:
                 continue
-            looked = self._look(folder, self._remembered)
+            looked = self._read_folder(folder, self._cached_coverage)
             if looked is not None:
                 yield looked[0], looked[1].layout or Layout()
 
     def find(self, recording: int | AnyChannel) -> RecordingInfo:
         """One recording. `NotFound` names the recordings that there are."""
         folder = self.locate(recording)
-        info = self._described(folder)
+        info = self._describe(folder)
         if info is None:
             raise NotFound(f"{folder.path} was purged meanwhile")
         return info
 
-    def _described(self, folder: RecordingFolder) -> RecordingInfo | None:
-        """A recording as it is now: a long one by its ledger, else by its indexes. None if it was purged meanwhile."""
-        with contextlib.suppress(PenstockError, OSError):  # then `look` says what is wrong
+    def _describe(self, folder: RecordingFolder) -> RecordingInfo | None:
+        """A recording as it is now: a long one by its file `segments`, else by its indexes. None if it was purged meanwhile."""
+        with contextlib.suppress(PenstockError, OSError):  # then `_read_folder` reports the damage
             about = folder.describe()
-            holds = ledger.brief(folder, about.start_position)
+            holds = segment_totals.summarize(folder, about.start_position)
             if holds is not None and not holds.damage:
                 state = "live" if folder.is_live() else folder.ended(holds.sealed)
-                return _described(folder, about, holds, state, self._synced(folder, about))
-        looked = self._look(folder, extent)
+                return _to_info(folder, about, holds, state, self._synced(folder, about))
+        looked = self._read_folder(folder, coverage_of)
         return None if looked is None else looked[0]
 
     def locate(self, recording: int | AnyChannel) -> RecordingFolder:
@@ -94,14 +94,14 @@ class Listing:
         number = _as_number(recording)
         return int(self.locate(recording).path.name) if number is None else number
 
-    def look(self, folder: RecordingFolder) -> tuple[RecordingInfo, list[Indexed]] | None:
+    def read_folder(self, folder: RecordingFolder) -> tuple[RecordingInfo, list[Indexed]] | None:
         """A recording as it is now, and its indexes; None if it was purged meanwhile."""
-        looked = self._look(folder, lambda folder, start: extent(folder, start, indexes=True))
+        looked = self._read_folder(folder, lambda folder, start: coverage_of(folder, start, indexes=True))
         return None if looked is None else (looked[0], looked[1].indexes or [])
 
-    def _look(
-        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Extent]
-    ) -> tuple[RecordingInfo, Extent] | None:
+    def _read_folder(
+        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Coverage]
+    ) -> tuple[RecordingInfo, Coverage] | None:
         """A recording as it is now, and how much it holds; None if it was purged meanwhile. read: says how much, from the position where it
         begins."""
         damage = ""
@@ -116,26 +116,26 @@ class Listing:
                     raise
                 damage = str(error)
         info = self._damaged(folder, damage)
-        return info, Extent(info.start_position, damage=damage)
+        return info, Coverage(info.start_position, damage=damage)
 
     def _info(
-        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Extent]
-    ) -> tuple[RecordingInfo, Extent]:
+        self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Coverage]
+    ) -> tuple[RecordingInfo, Coverage]:
         about = folder.describe()
         holds = read(folder, about.start_position)
         if holds.damage:
             holds = read(folder, about.start_position)  # a repair, or a recorder that begins again, may have been at it
         live = folder.is_live()
         state = "damaged" if holds.damage else "live" if live else folder.ended(holds.sealed)
-        return _described(folder, about, holds, state, self._synced(folder, about)), holds
+        return _to_info(folder, about, holds, state, self._synced(folder, about)), holds
 
-    def _remembered(self, folder: RecordingFolder, start: int) -> Extent:
+    def _cached_coverage(self, folder: RecordingFolder, start: int) -> Coverage:
         """How much a recording holds, and where its blocks are. Reads what was added since the last call."""
-        # Two threads may look at once: each takes what is known for itself.
-        known = self._known.pop(folder.path, None) or Known(start, layout=True)
-        holds = known.look(folder)
+        # Two threads may get here at once: each takes the cache out while it uses it.
+        known = self._caches.pop(folder.path, None) or CoverageCache(start, layout=True)
+        holds = known.refresh(folder)
         if not holds.damage:
-            self._known[folder.path] = known
+            self._caches[folder.path] = known
         return holds
 
     def _synced(self, folder: RecordingFolder, about: Description) -> int:
@@ -159,8 +159,8 @@ class Listing:
             about = Description(number, "", 0, 0, 0, 0, 0, 0)
             if row is not None:
                 about = Description(number, row.channel, row.epoch, row.start_position, 0, 0, 0, row.created_ns)
-        holds = Extent(about.start_position, damage=damage)
-        return _described(folder, about, holds, "damaged", about.start_position)
+        holds = Coverage(about.start_position, damage=damage)
+        return _to_info(folder, about, holds, "damaged", about.start_position)
 
 
 def _as_number(recording: object) -> int | None:
@@ -179,7 +179,7 @@ def _channel_of(folder: RecordingFolder) -> str | None:
     except (PenstockError, OSError) as error:
         if is_shortage(error):
             raise
-        return None  # damage to one recording is no reason to lose sight of the others
+        return None  # damage to one recording must not hide the others
 
 
 def position_epoch(about: Description) -> int:
@@ -190,14 +190,14 @@ def position_epoch(about: Description) -> int:
 
 
 def has_own_positions(channel: str, codec: dict[str, Any]) -> bool:
-    """Whether a recording of a channel counts its positions by itself, so that after a cut others come at the same positions."""
+    """Whether a recording of a channel has its own positions, so that after a truncation other messages get the same positions."""
     try:
         return bool(codec.get("pixels")) or parse(channel).kind.own_positions
     except PenstockError:  # a kind that this version does not have
         return False
 
 
-def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[Cut]) -> list[tuple[int, int]]:
+def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[Truncation]) -> list[tuple[int, int]]:
     """The epochs of a recording's positions, one for each time that it was cut back: (epoch, up to where it is the one before).
 
     Positions that are the channel's mean the same messages after a cut: there is one.
@@ -209,7 +209,7 @@ def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[C
     return found
 
 
-def _described(folder: RecordingFolder, about: Description, holds: Extent, state: str, synced: int) -> RecordingInfo:
+def _to_info(folder: RecordingFolder, about: Description, holds: Coverage, state: str, synced: int) -> RecordingInfo:
     return RecordingInfo(
         id=int(folder.path.name),
         channel=about.channel,

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 MOST = 500  # recordings that the page lists: the newest
 
 
-class Archived:
+class ArchiveView:
     """An archive, opened once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._opened: penstock.Archive | None = None
 
-    def look(self) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
         """Its recordings and queries now."""
         row: dict[str, Any] = {"path": str(self._path), "error": None, "total": 0, "recordings": [], "queries": []}
         try:
@@ -75,15 +75,15 @@ def _query(consumer: Consumer, found: Sequence[RecordingInfo]) -> dict[str, Any]
     return {"name": consumer.name, "updated_ms": consumer.updated_ns // 1_000_000, "recorded": recorded, "read": read}
 
 
-class Tabled:
+class TablesView:
     """A folder of tables. A table's files are counted again only after a commit."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[str, tuple[Any, dict[str, Any]]] = {}
 
-    def look(self) -> dict[str, Any]:
-        """Its tables now. writer: the process that writes them, where the system says so."""
+    def read(self) -> dict[str, Any]:
+        """Its tables now. writer: the process that writes them, where the system knows it."""
         row: dict[str, Any] = {"path": str(self._path), "error": None, "writer": None, "tables": []}
         try:
             from penstock.spark import tables

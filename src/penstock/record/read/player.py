@@ -43,7 +43,7 @@ class _Way:
 
 
 def chosen(there: Collection[str], asked: Collection[str]) -> set[str]:
-    """The channels to play: those that are named, and those that patterns stand for, without those of one reader each."""
+    """The channels to play: those that are named, and those that match patterns, except channels with one reader per message."""
     return {channel for channel in there if channel in asked or not parse(channel).kind.one_reader}
 
 
@@ -78,7 +78,7 @@ def check_onto(onto: str | Mapping[str, str] | None, channels: Collection[str]) 
         sources[target] = channel
 
 
-class Playing:
+class Player:
     """One call of `Archive.play`."""
 
     def __init__(self, connector: Connector, clock: Clock, timeout: float | None) -> None:
@@ -114,7 +114,7 @@ class Playing:
         return Played({name: count for name, count in counts.items() if count}, tuple(self._left_out))
 
     def _find(self, one: Range, onto: str | Mapping[str, str] | None) -> None:
-        """Opens the channel that a recording goes onto."""
+        """Opens the channel that a recording is played onto."""
         if one.recording in self._ways:
             return
         target = renamed(one.channel, onto)
@@ -133,7 +133,7 @@ class Playing:
             self._publications[target] = self._open.enter_context(self._connector.publish(target, **options))
             self._carries[target] = carries
         elif self._carries[target] != carries:
-            self._leave_out(one, "has another codec than those before it: play it by itself, onto another channel")
+            self._leave_out(one, "has another codec than those before it: play it separately, onto another channel")
             return
         decode = codecs.from_spec(one.codec).parse if frames else None
         self._ways[one.recording] = _Way(self._publications[target], source, frames, decode)

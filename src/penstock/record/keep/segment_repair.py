@@ -23,7 +23,7 @@ _HEADER = struct.Struct("<QIIqiiQQ12x")  # of an index: docs/design/recording.md
 
 
 @dataclass
-class Mending:
+class SegmentRepair:
     """A segment, its entries without the seal, and why its index is written again. before: messages in earlier segments."""
 
     segment: Segment
@@ -60,7 +60,7 @@ def as_holes(entries: np.ndarray[Any, Any], bad: list[int]) -> np.ndarray[Any, A
     return without_seal
 
 
-def write_index(folder: RecordingFolder, about: Description, one: Mending) -> None:
+def write_index(folder: RecordingFolder, about: Description, one: SegmentRepair) -> None:
     """Replaces a segment's index, sealed and durable. The old one is kept in `damaged`."""
     seal = np.zeros(1, ENTRY)
     seal["position"], seal["kind"], seal["recorded_ns"] = one.segment.base + one.length, SEAL, SystemClock().now_ns()

@@ -1,4 +1,4 @@
-"""A recording that is looked at again and again: each look reads only what its recorder added to the indexes since.
+"""The index of one recording, kept in memory: each refresh reads only the entries that its recorder added since.
 
 Knows one recording's folder. Anything that is not plain growth is read whole, by the function that it is given.
 """
@@ -15,19 +15,19 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import PenstockError
-from penstock.record.format import cuts
-from penstock.record.format.cuts import Cut
-from penstock.record.format.extent import Indexed
+from penstock.record.format import truncations
+from penstock.record.format.coverage import Indexed
 from penstock.record.format.folder import BLOCK, ENTRY, GAP, HOLE, SEAL, RecordingFolder, Segment
 from penstock.record.format.intervals import Interval
+from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
 from penstock.util.clock import Clock
 
 Looked = tuple[RecordingInfo, list[Indexed]]
 State = tuple[int, int, tuple[int, int, int]]
-NONE = (-1, -1, -1)
+NO_INDEX = (-1, -1, -1)
 HEADER = _native.INDEX_HEADER_LENGTH
-SETTLED_NS = 2_000_000_000  # a folder that changed later than this may change again without a new time
+STABLE_NS = 2_000_000_000  # a folder that changed later than this may change again without a new time
 
 
 class Blocks:
@@ -67,28 +67,28 @@ class Blocks:
         return found[1:] if len(found) and int(found[0]["position"]) + int(found[0]["length"]) <= low else found
 
 
-class Tracked:
-    """One recording, as it was at the last look. stretches: runs of positions without a gap, as (start, blocks); gaps: (start, end, when
+class IncrementalIndex:
+    """One recording, as of the last refresh. stretches: runs of positions without a gap, as (start, blocks); gaps: (start, end, when
     it was noted)."""
 
     def __init__(self, folder: RecordingFolder, read: Callable[[RecordingFolder], Looked | None], clock: Clock) -> None:
         self.folder, self._read, self._clock = folder, read, clock
         self.info: RecordingInfo | None = None
         self.damage = ""
-        self.said: set[str] = set()  # damage that was logged
-        self.cuts: list[Cut] = []
+        self.logged: set[str] = set()  # damage that was logged
+        self.cuts: list[Truncation] = []
         self.stretches: list[tuple[int, Blocks]] = []
         self.gaps: list[tuple[int, int, int]] = []
         self.segments: list[Segment] = []
         self.bases: list[int] = []
         self.lengths: list[int] = []  # bytes of each segment's frames
-        self._sealed = self._open = False  # open: the last stretch may go on
-        self._seen: State = (-1, -1, NONE)
-        self._looks = 1
+        self._sealed = self._stretch_open = False  # open: the last stretch may continue
+        self._seen: State = (-1, -1, NO_INDEX)
+        self._refreshes = 1
         self._entries = 0  # of the last segment, read so far
         self._end = 0
 
-    def look(self) -> bool | None:
+    def refresh(self) -> bool | None:
         """Reads what is new. Whether there is anything new; None if the recording is gone."""
         try:
             state = self._state()
@@ -98,12 +98,12 @@ class Tracked:
             if state[0] == self._seen[0] and self._sealed and state[2] == self._seen[2]:
                 return False
             before = (self.info.end_position, self.info.state)
-            if self._grow(state):
+            if self._read_appended(state):
                 self._seen = state if not self._sealed else (state[0], state[1], self._index_state())
                 return before != (self.info.end_position, self.info.state)
         elif self.damage and state == self._seen:
             return False
-        return self._whole(state)
+        return self._reload(state)
 
     def intervals(self) -> list[Interval]:
         """The positions that it has."""
@@ -112,39 +112,39 @@ class Tracked:
     def _state(self) -> State:
         """(when the folder's names changed, bytes of its cuts, the last index: its number, when it changed, its bytes)."""
         if self.folder.opener is not None:  # an object storage: sealed segments only, so that an index never changes
-            return *self.folder.names_and_size(cuts.NAME), NONE
-        changed, cut = self.folder.names_and_size(cuts.NAME)
-        if self._clock.now_ns() - changed < SETTLED_NS:
-            self._looks += 1
-            changed = -self._looks  # never the same twice
+            return *self.folder.names_and_size(truncations.NAME), NO_INDEX
+        changed, cut = self.folder.names_and_size(truncations.NAME)
+        if self._clock.now_ns() - changed < STABLE_NS:
+            self._refreshes += 1
+            changed = -self._refreshes  # never the same twice
         return changed, cut, self._index_state()
 
     def _index_state(self) -> tuple[int, int, int]:
-        return _stated(self._last_index()) if self.folder.opener is None else NONE
+        return _stat(self._last_index()) if self.folder.opener is None else NO_INDEX
 
     def _last_index(self) -> str:
         return f"{self.segments[-1].folder}/{self.segments[-1].stem}.idx" if self.segments else ""
 
-    def _whole(self, state: State) -> bool | None:
+    def _reload(self, state: State) -> bool | None:
         """Reads the recording from its beginning."""
         # Before the indexes: a reader that looks too early forgets too much, and reads it again.
-        found, damage = cuts.known(self.folder.path)
+        found, damage = truncations.known(self.folder.path)
         looked = self._read(self.folder)
         if looked is None:
             return None
         self.info, indexes = looked
         self.cuts, self.damage = found, damage or self.info.damage
-        self.stretches, self.gaps, self._open = [], [], False
+        self.stretches, self.gaps, self._stretch_open = [], [], False
         self.segments, self.bases, self.lengths = [], [], []
         self._sealed, self._end, self._entries = False, self.info.start_position, 0
         for segment, entries in indexes:
-            self._take(segment, entries)
+            self._add_entries(segment, entries)
         if self.damage and self._end < self.info.end_position:
-            self._miss(self.info.end_position, 0)
+            self._add_gap(self.info.end_position, 0)
         self._seen = state[0], state[1], self._index_state()
         return True
 
-    def _grow(self, state: State) -> bool:
+    def _read_appended(self, state: State) -> bool:
         """Reads what was appended. False if there is anything else."""
         assert self.info is not None
         live = self.folder.is_live()  # before the indexes: what a recorder wrote that ended by now is in them
@@ -158,7 +158,7 @@ class Tracked:
                 added = self._tail()
                 if added is None:
                     return False
-                messages += self._take(None, added)
+                messages += self._add_entries(None, added)
             if state[0] != self._seen[0] or self._sealed:
                 known = self.segments[-1].base if self.segments else -1
                 for segment in self.folder.segments():
@@ -167,7 +167,7 @@ class Tracked:
                     entries, about = self.folder.index(segment)
                     if about["problems"] or about["base"] != segment.base or segment.base != self._end:
                         return False
-                    messages += self._take(segment, entries)
+                    messages += self._add_entries(segment, entries)
         except (PenstockError, OSError):
             return False
         if self.folder.opener is not None:
@@ -196,7 +196,7 @@ class Tracked:
             at += int(entry["length"]) if int(entry["kind"]) == BLOCK else 0
         return entries
 
-    def _take(self, segment: Segment | None, entries: np.ndarray[Any, Any]) -> int:
+    def _add_entries(self, segment: Segment | None, entries: np.ndarray[Any, Any]) -> int:
         """Adds entries of the last segment, or of a new one. How many messages begin in them."""
         if segment is not None:
             self.segments.append(segment)
@@ -204,37 +204,37 @@ class Tracked:
             self.lengths.append(0)
             self._entries, self._sealed = 0, False
             if segment.base > self._end:
-                self._miss(segment.base, 0)
+                self._add_gap(segment.base, 0)
         self._entries += len(entries)
         kinds, first = entries["kind"], 0
         for number in np.flatnonzero((kinds == GAP) | (kinds == HOLE)).tolist():
-            self._run(entries[first:number])
+            self._add_blocks(entries[first:number])
             if int(kinds[number]) == HOLE:
                 self.lengths[-1] += int(entries["time_min"][number])
-            self._miss(self._end + int(entries["time_min"][number]), int(entries["recorded_ns"][number]))
+            self._add_gap(self._end + int(entries["time_min"][number]), int(entries["recorded_ns"][number]))
             first = number + 1
-        self._run(entries[first:])
+        self._add_blocks(entries[first:])
         self._sealed = bool(len(entries)) and int(entries["kind"][-1]) == SEAL if len(entries) else self._sealed
         return int(entries["begins"][kinds == BLOCK].sum())
 
-    def _run(self, entries: np.ndarray[Any, Any]) -> None:
+    def _add_blocks(self, entries: np.ndarray[Any, Any]) -> None:
         blocks = entries[entries["kind"] == BLOCK]
         if len(blocks):
-            if not self._open:
+            if not self._stretch_open:
                 self.stretches.append((int(blocks["position"][0]), Blocks()))
-                self._open = True
+                self._stretch_open = True
             self.stretches[-1][1].add(blocks)
             self._end = self.stretches[-1][1].end
             self.lengths[-1] += int(blocks["length"].sum())
 
-    def _miss(self, end: int, noted_ns: int) -> None:
+    def _add_gap(self, end: int, noted_ns: int) -> None:
         self.gaps.append((self._end, end, noted_ns))
-        self._end, self._open = end, False
+        self._end, self._stretch_open = end, False
 
 
-def _stated(path: str) -> tuple[int, int, int]:
+def _stat(path: str) -> tuple[int, int, int]:
     try:
         found = os.stat(path) if path else None
     except FileNotFoundError:
         found = None
-    return NONE if found is None else (found.st_ino, found.st_mtime_ns, found.st_size)
+    return NO_INDEX if found is None else (found.st_ino, found.st_mtime_ns, found.st_size)

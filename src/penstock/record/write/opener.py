@@ -1,4 +1,4 @@
-"""How a recording begins: a track for each channel, in a new recording or at the end of one that ended.
+"""How a recording begins: a writer for each channel, in a new recording or at the end of one that ended.
 
 Gets its subscriptions from a `Connector`; knows folders.
 """
@@ -16,8 +16,8 @@ from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import FORMAT, Description
 from penstock.record.format.types import Connector, RecordingInfo
 from penstock.record.keep import repair
-from penstock.record.read.listing import Listing
-from penstock.record.write.track import StreamsTrack, Track, WaitingTrack
+from penstock.record.read.lister import Lister
+from penstock.record.write.writer import PendingStreams, PendingWriter, RecordingWriter
 from penstock.util.clock import Clock
 
 Wanted = Callable[[Any], bool]
@@ -28,11 +28,11 @@ def any_subscription(_: Any) -> bool:
     return True
 
 
-class Tracks:
-    """Opens tracks in an archive's folder."""
+class WriterOpener:
+    """Opens writers in an archive's folder."""
 
-    def __init__(self, files: ArchiveFolder, listing: Listing, connector: Connector, clock: Clock) -> None:
-        self._files, self._listing, self._connector, self._clock = files, listing, connector, clock
+    def __init__(self, files: ArchiveFolder, lister: Lister, connector: Connector, clock: Clock) -> None:
+        self._files, self._lister, self._connector, self._clock = files, lister, connector, clock
 
     def open(
         self,
@@ -45,17 +45,17 @@ class Tracks:
         sent: bool = False,
         when_slow: str | None = None,
         wanted: Wanted = any_subscription,
-    ) -> Track | WaitingTrack | None:
-        """A channel's track; a waiting one if the channel has had no publication yet. Arguments as in `Archive.record`.
+    ) -> RecordingWriter | PendingWriter | None:
+        """A channel's writer; a waiting one if the channel has had no publication yet. Arguments as in `Archive.record`.
 
-        wanted: says whether the subscription that was opened is to be recorded; None if not.
+        wanted: called with the opened subscription; if it returns False, nothing is recorded and the result is None.
         """
         kind = parse(channel).kind
         pixels = pixels and kind.by_reference
         found = self._extendable(channel, pixels) if extend and kind.sent_tap is None else None
-        track = None if found is None else self._extension(found, segment_length, drop_after, pixels, when_slow)
-        if track is not None:
-            return track
+        writer = None if found is None else self._extension(found, segment_length, drop_after, pixels, when_slow)
+        if writer is not None:
+            return writer
         if pixels and start != "newest":
             raise Unsupported(
                 f"{channel}: start is {start!r}, and a recording of frames begins with the next one: leave start out"
@@ -71,11 +71,11 @@ class Tracks:
             subscription.close()
             return None
         if hasattr(subscription, "streams"):
-            return StreamsTrack(
+            return PendingStreams(
                 subscription, lambda stream, about: self._new(channel, stream, segment_length, about=about)
             )
         if not _native.decided(subscription):
-            return WaitingTrack(subscription, lambda: self._new(channel, subscription, segment_length, pixels))
+            return PendingWriter(subscription, lambda: self._new(channel, subscription, segment_length, pixels))
         return self._new(channel, subscription, segment_length, pixels)
 
     def _new(
@@ -85,9 +85,9 @@ class Tracks:
         segment_length: int,
         pixels: bool = False,
         about: dict[str, Any] | None = None,
-    ) -> Track:
-        """A recording that begins where the subscription stands. about: what it keeps of the channel; None: asks the
-        subscription, as the channel's name may be gone or another's by now. An earlier `start_position` in it makes the recording begin
+    ) -> RecordingWriter:
+        """A recording that begins at the subscription's position. about: the channel's description; None: taken from the
+        subscription, because the channel may have been removed or replaced meanwhile. An earlier `start_position` in it makes the recording begin
         with a gap."""
         try:
             if about is None:
@@ -100,18 +100,18 @@ class Tracks:
         except BaseException:
             subscription.close()
             raise
-        return Track(folder, description, subscription, segment_length, description.start_position, 0, lock)
+        return RecordingWriter(folder, description, subscription, segment_length, description.start_position, 0, lock)
 
-    def follow(self, track: Track) -> Track:
-        """Ends a track's recording, and goes on in another one that begins where it ends. The other one is there before the first ends."""
-        position, now = track.segment.position, self._clock.now_ns()
+    def follow(self, writer: RecordingWriter) -> RecordingWriter:
+        """Ends a writer's recording, and continues in another one that begins where it ends. The new one exists before the first ends."""
+        position, now = writer.segment.position, self._clock.now_ns()
         folder, description, lock = self._files.begin(
-            replace(track.description, id=0, start_position=position, created_ns=now)
+            replace(writer.description, id=0, start_position=position, created_ns=now)
         )
-        following = Track(folder, description, track.subscription, track.segment_length, position, 0, lock)
+        following = RecordingWriter(folder, description, writer.subscription, writer.segment_length, position, 0, lock)
         try:
-            track.folder.note_following(description.id)
-            track.hand_over()
+            writer.folder.note_following(description.id)
+            writer.hand_over()
         except BaseException:
             following.release()
             raise
@@ -119,7 +119,7 @@ class Tracks:
 
     def _extension(
         self, info: RecordingInfo, segment_length: int, drop_after: float | None, pixels: bool, when_slow: str | None
-    ) -> Track | None:
+    ) -> RecordingWriter | None:
         """Continues a recording. It takes the lock before it touches anything: another recorder may be writing it. None if the channel
         was removed and made again meanwhile."""
         folder = self._files.folder(info.id)
@@ -128,7 +128,9 @@ class Tracks:
             holds = repair.close_crashed(folder)
             subscription = self._rejoin(info.channel, holds.end_position, drop_after, pixels, when_slow)
             if self._is_of(subscription, described, pixels):
-                return Track(folder, described, subscription, segment_length, holds.end_position, holds.messages, lock)
+                return RecordingWriter(
+                    folder, described, subscription, segment_length, holds.end_position, holds.messages, lock
+                )
         except BaseException:
             if subscription is not None:
                 subscription.close()
@@ -148,7 +150,7 @@ class Tracks:
     def _rejoin(
         self, channel: str, position: int, drop_after: float | None, pixels: bool, when_slow: str | None
     ) -> Any:
-        """A subscription for a recorder that goes on. A channel that no longer keeps the position is joined at the oldest one that it
+        """A subscription for a recorder that continues. A channel that no longer keeps the position is joined at the oldest one that it
         has, or, if it keeps none, at its newest end: the recorder finds the gap."""
         options = _options(channel, drop_after, pixels, when_slow)
         oldest = "newest" if parse(channel).kind.lossy else "earliest"
@@ -160,10 +162,10 @@ class Tracks:
 
     def _extendable(self, channel: str, pixels: bool) -> RecordingInfo | None:
         try:
-            found, about = self._listing.find(channel), self._connector.describe(channel, pixels=pixels)
+            found, about = self._lister.find(channel), self._connector.describe(channel, pixels=pixels)
         except NotFound:
             return None
-        described = self._listing.locate(found.id).describe()
+        described = self._lister.locate(found.id).describe()
         return found if (described.epoch, found.codec) == (about["epoch"], about["codec"]) else None
 
 

@@ -1,7 +1,7 @@
-"""Looks at an archive again and again, for readers that follow it: what it holds, what is new, and ranges of that.
+"""An incremental view of an archive, for readers that follow it: what it holds, what is new, and ranges of that.
 
-A look costs what recorders added, not what the archive holds. Reads no message but near the end of what is new, to leave out those that
-are not complete.
+The cost of a refresh is proportional to the new data. It reads no messages except near the end of the new data, to leave out
+incomplete ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 
 from penstock.record.format import intervals, removed
 from penstock.record.format.archive_folder import ArchiveFolder
-from penstock.record.format.cuts import Cut
 from penstock.record.format.intervals import Interval
 from penstock.record.format.layout import Layout, grains_of
+from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import RecordingInfo
-from penstock.record.read.listing import Listing, generations
-from penstock.record.read.plan import Lost, Stream, Survey, Surveyed, damage_of, told_by
+from penstock.record.read.incremental_index import IncrementalIndex
+from penstock.record.read.lister import Lister, generations
+from penstock.record.read.needed_segments import first_needed, paths
+from penstock.record.read.plan import Lost, PlannedRecording, ReadPlanner, Stream, assign_losses, damage_of
 from penstock.record.read.ranges import Range
-from penstock.record.read.reading import first_needed, paths
 from penstock.record.read.scan import FOR_EVER, Scanner
-from penstock.record.read.tracked import Tracked
 from penstock.util.clock import Clock
 from penstock.util.durable import own_errors
 from penstock.util.strict import Strict
@@ -40,67 +40,67 @@ LOOK_BACK = 64 << 20  # bytes at the end of what is new in which incomplete mess
 PATIENCE = 8  # a message that does not become complete is looked for at most this share of the time
 
 
-class Watch(Strict):
+class ArchiveWatch(Strict):
     """The content of an archive by stream: a channel and the epoch that its positions belong to. Made by `Archive.watch`. One thread
     at a time.
 
-    A recording that counts its positions by itself, as of a pipe, is a stream of its own, and another one after each cut.
+    A recording with its own positions, as of a pipe, is a separate stream, and a new one after each truncation.
 
     channels: only these. Damage in a recording is a gap of it, with a warning.
     """
 
     def __init__(
-        self, files: ArchiveFolder, listing: Listing, clock: Clock, channels: Collection[str] | None = None
+        self, files: ArchiveFolder, lister: Lister, clock: Clock, channels: Collection[str] | None = None
     ) -> None:
-        self._files, self._listing, self._clock = files, listing, clock
+        self._files, self._lister, self._clock = files, lister, clock
         self._channels = None if channels is None else set(channels)
-        self._tracked: dict[str, Tracked] = {}
-        self._streams: dict[Stream, list[Tracked]] = {}
+        self._indexes: dict[str, IncrementalIndex] = {}
+        self._streams: dict[Stream, list[IncrementalIndex]] = {}
         self._held: Positions = {}
         self._removed: Positions = {}
         self._removed_at = (0, 0, 0)
-        self._waits: dict[tuple[Stream, int], tuple[int, float]] = {}
+        self._incomplete: dict[tuple[Stream, int], tuple[int, float]] = {}
 
-    # ---- looking ----
+    # ---- refreshing ----
 
     @own_errors
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Reads what is new in the indexes. Whether there was anything."""
         folders = {folder.path.name: folder for folder in self._files.folders()}
         changed: set[Stream] = set()
-        anew = False
-        for name in self._tracked.keys() - folders.keys():
-            del self._tracked[name]
-            anew = True
+        regroup = False
+        for name in self._indexes.keys() - folders.keys():
+            del self._indexes[name]
+            regroup = True
         for name, folder in folders.items():
-            one = self._tracked.get(name) or Tracked(folder, self._listing.look, self._clock)
+            one = self._indexes.get(name) or IncrementalIndex(folder, self._lister.read_folder, self._clock)
             known, warned = one.info is not None and not one.damage, one.damage
-            found = one.look()
+            found = one.refresh()
             if found is None:
-                anew |= self._tracked.pop(name, None) is not None
+                regroup |= self._indexes.pop(name, None) is not None
                 continue
-            self._tracked[name] = one
-            if one.damage and one.damage != warned and self._wanted(one):
+            self._indexes[name] = one
+            if one.damage and one.damage != warned and self._is_selected(one):
                 log.warning("%s", damage_of(_info(one), one.damage, bool(one.stretches)))
             if found:
                 changed.add(_stream(one))
-                anew |= not known or bool(one.damage)
-        if anew:
-            self._arrange()
-        for stream in changed if not anew else self._streams:
+                regroup |= not known or bool(one.damage)
+        if regroup:
+            self._group_by_stream()
+        for stream in changed if not regroup else self._streams:
             if stream in self._streams:
                 self._held[stream] = intervals.union(*(one.intervals() for one in self._streams[stream]))
-        return anew or bool(changed)
+        return regroup or bool(changed)
 
-    def _wanted(self, one: Tracked) -> bool:
+    def _is_selected(self, one: IncrementalIndex) -> bool:
         channel = _info(one).channel
         return self._channels is None or not channel or channel in self._channels
 
-    def _arrange(self) -> None:
+    def _group_by_stream(self) -> None:
         self._streams, self._held = {}, {}
-        for name in sorted(self._tracked):
-            one = self._tracked[name]
-            if _info(one).channel and (one.stretches or not one.damage) and self._wanted(one):
+        for name in sorted(self._indexes):
+            one = self._indexes[name]
+            if _info(one).channel and (one.stretches or not one.damage) and self._is_selected(one):
                 self._streams.setdefault(_stream(one), []).append(one)
 
     # ---- what there is ----
@@ -112,12 +112,12 @@ class Watch(Strict):
     @property
     def recordings(self) -> list[RecordingInfo]:
         """The recordings that can be read, oldest first."""
-        return sorted((_info(one) for tracked in self._streams.values() for one in tracked), key=lambda info: info.id)
+        return sorted((_info(one) for members in self._streams.values() for one in members), key=lambda info: info.id)
 
     @property
-    def cuts(self) -> list[tuple[RecordingInfo, Cut]]:
+    def cuts(self) -> list[tuple[RecordingInfo, Truncation]]:
         """Where repair or truncate cut recordings back, oldest first."""
-        return [(_info(one), cut) for tracked in self._streams.values() for one in tracked for cut in one.cuts]
+        return [(_info(one), cut) for members in self._streams.values() for one in members for cut in one.cuts]
 
     @own_errors
     def removed(self) -> Positions:
@@ -136,10 +136,10 @@ class Watch(Strict):
         return _info(self._streams[stream][-1]).codec
 
     def carried(self, done: Positions) -> Positions:
-        """The same, with recordings that were cut back since: positions before the cut are done, those that come behind it are not."""
+        """The same, with recordings that were cut back since: positions before the truncation are done, later ones are not."""
         found = dict(done)
-        for tracked in self._streams.values():
-            for one in tracked:
+        for members in self._streams.values():
+            for one in members:
                 info = _info(one)
                 epochs = generations(info.channel, info.epoch, info.codec, one.cuts)
                 for (before, _), (after, position) in itertools.pairwise(epochs):
@@ -185,34 +185,34 @@ class Watch(Strict):
         limited = max_bytes is not None or max_messages is not None
         found: Positions = {}
         for number, stream in enumerate(
-            sorted(outstanding, key=lambda s: self._age(s, outstanding[s]) if limited else 0)
+            sorted(outstanding, key=lambda s: self._oldest_ns(s, outstanding[s]) if limited else 0)
         ):
             rest = {one: left for one, left in outstanding.items() if one not in found}
             size = count = None
             if max_bytes is not None:
                 size = _share(max_bytes, intervals.total(rest[stream]), sum(map(intervals.total, rest.values())))
             if max_messages is not None:
-                most = {one: self._at_most(one, left) for one, left in rest.items()}
+                most = {one: self._messages_max(one, left) for one, left in rest.items()}
                 count = _share(max_messages, most[stream], sum(most.values()))
-            found[stream] = self._limited(stream, rest[stream], size, count, first=number == 0)
+            found[stream] = self._limit(stream, rest[stream], size, count, first=number == 0)
             if max_bytes is not None:
                 max_bytes = max(max_bytes - intervals.total(found[stream]), 0)
             if max_messages is not None:
-                max_messages = max(max_messages - self._counted(stream, found[stream]), 0)
+                max_messages = max(max_messages - self._count_messages(stream, found[stream]), 0)
         return {stream: parts for stream, parts in found.items() if parts}
 
-    def _age(self, stream: Stream, left: list[Interval]) -> int:
+    def _oldest_ns(self, stream: Stream, left: list[Interval]) -> int:
         """When the first message of what is left was recorded: a stream that waits longest goes first."""
         one, _, part = self._sources(stream, left[:1], in_order=True)[0]
         return int(_touching(one, *part)[0]["recorded_ns"])
 
-    def _counted(self, stream: Stream, parts: list[Interval]) -> int:
-        return sum(len(_begun(one, *part)) for one, _, part in self._sources(stream, parts))
+    def _count_messages(self, stream: Stream, parts: list[Interval]) -> int:
+        return sum(len(_message_starts(one, *part)) for one, _, part in self._sources(stream, parts))
 
-    def _at_most(self, stream: Stream, left: list[Interval]) -> int:
+    def _messages_max(self, stream: Stream, left: list[Interval]) -> int:
         return sum(int(_touching(one, *part)["begins"].sum()) for one, _, part in self._sources(stream, left))
 
-    def _limited(
+    def _limit(
         self, stream: Stream, left: list[Interval], size: int | None, count: int | None, *, first: bool
     ) -> list[Interval]:
         """The first of these positions, as long as they are whole messages, within limits. first: one message at least."""
@@ -226,8 +226,8 @@ class Watch(Strict):
             chosen, pieces = part, []
             for grown in itertools.count():
                 if size is not None or count is not None:
-                    chosen = _first(one, part, size and size << grown, count and count << grown)
-                pieces = self._complete(stream, one, chosen)
+                    chosen = _first_messages(one, part, size and size << grown, count and count << grown)
+                pieces = self._complete_parts(stream, one, chosen)
                 if (last or not first) and size is not None and chosen[1] - chosen[0] > size:
                     return intervals.union(found[:last])
                 if chosen == part or any(has_messages for _, has_messages in pieces):
@@ -236,20 +236,20 @@ class Watch(Strict):
                 found.append(piece)
                 last = len(found) if has_messages else last
                 size = size - (piece[1] - piece[0]) if size is not None and has_messages else size
-                count = count - len(_begun(one, *piece)) if count is not None and has_messages else count
+                count = count - len(_message_starts(one, *piece)) if count is not None and has_messages else count
             if chosen != part or (size is not None and size <= 0) or (count is not None and count <= 0):
                 break
         return intervals.union(found[:last])
 
-    def _complete(self, stream: Stream, one: Tracked, part: Interval) -> list[tuple[Interval, bool]]:
+    def _complete_parts(self, stream: Stream, one: IncrementalIndex, part: Interval) -> list[tuple[Interval, bool]]:
         """A part without the messages in it that are not complete yet: (piece, whether messages begin in it)."""
         (low, high), end = part, _info(one).end_position
-        looked, not_before = self._waits.get((stream, low), (-1, 0.0))
+        checked_end, not_before = self._incomplete.get((stream, low), (-1, 0.0))
         begun = self._clock.monotonic()
-        if looked == end or begun < not_before:
+        if checked_end == end or begun < not_before:
             low += FRAME_STEP  # it was not complete a moment ago
         found: list[tuple[Interval, bool]] = []
-        at = _looked_from(one, low, high)
+        at = _scan_start(one, low, high)
         if at > low:
             found.append(((low, at), True))
         while at < high:
@@ -259,15 +259,18 @@ class Watch(Strict):
             if hole > at:
                 found.append(((at, hole), any(bool((positions < hole).any()) for positions in starts)))
             if hole < high:
-                self._waits[stream, hole] = end, self._clock.monotonic() + PATIENCE * (self._clock.monotonic() - begun)
+                self._incomplete[stream, hole] = (
+                    end,
+                    self._clock.monotonic() + PATIENCE * (self._clock.monotonic() - begun),
+                )
             at = hole + FRAME_STEP
         return found
 
     def _sources(
         self, stream: Stream, wanted: list[Interval], *, in_order: bool = False
-    ) -> list[tuple[Tracked, int, Interval]]:
+    ) -> list[tuple[IncrementalIndex, int, Interval]]:
         """(recording, number of its stretch, part): which recording has which of these positions; each position once."""
-        found: list[tuple[Tracked, int, Interval]] = []
+        found: list[tuple[IncrementalIndex, int, Interval]] = []
         left = wanted
         for one in self._streams.get(stream, []):
             if not left:
@@ -285,26 +288,26 @@ class Watch(Strict):
 
     @own_errors
     def plan(
-        self, wanted: Positions, *, range_bytes: int, told: dict[Stream, int], removed: Sequence[Lost] = ()
+        self, wanted: Positions, *, range_bytes: int, reported: dict[Stream, int], removed: Sequence[Lost] = ()
     ) -> list[Range]:
-        """Ranges of these positions; each once. told: the position of a stream up to which losses were told. removed: losses besides those
+        """Ranges of these positions; each once. reported: the position of a stream up to which losses were reported. removed: losses besides those
         of recorders."""
         found: list[Range] = []
         for stream, positions in wanted.items():
-            survey = Survey.of([self._narrowed(one, positions) for one in self._streams.get(stream, [])])
+            planner = ReadPlanner.of([self._narrow(one, positions) for one in self._streams.get(stream, [])])
             outside = intervals.without([(0, FOR_EVER)], positions)
-            keys = {(one.info.channel, one.info.epoch) for one in survey.recordings}
-            ranges = survey.ranges(done=dict.fromkeys(keys, outside), range_bytes=range_bytes)
-            missed = [gap for gap in survey.lost() if gap.end >= told.get(stream, 0)]
+            keys = {(one.info.channel, one.info.epoch) for one in planner.recordings}
+            ranges = planner.ranges(done=dict.fromkeys(keys, outside), range_bytes=range_bytes)
+            missed = [gap for gap in planner.lost() if gap.end >= reported.get(stream, 0)]
             missed += [gap for gap in removed if (gap.channel, gap.epoch) == stream]
-            found += [replace(one, lost=lost) for one, lost in zip(ranges, told_by(missed, ranges), strict=True)]
+            found += [replace(one, lost=lost) for one, lost in zip(ranges, assign_losses(missed, ranges), strict=True)]
         return found
 
-    def _narrowed(self, one: Tracked, wanted: list[Interval]) -> Surveyed:
+    def _narrow(self, one: IncrementalIndex, wanted: list[Interval]) -> PlannedRecording:
         """A recording with the blocks only that hold these positions."""
         low, high = (wanted[0][0], wanted[-1][1]) if wanted else (0, 0)
         stretches = [(start, blocks.end, grains_of(blocks.touching(low, high))) for start, blocks in one.stretches]
-        return Surveyed(_info(one), Layout(one.bases, one.lengths, stretches, one.gaps))
+        return PlannedRecording(_info(one), Layout(one.bases, one.lengths, stretches, one.gaps))
 
     def first_since(self, stream: Stream, moment: int) -> int:
         """The position of a stream's first message that was sent at or after a moment; its end if there is none."""
@@ -319,29 +322,29 @@ class Watch(Strict):
         return intervals.end_of(self._held[stream])
 
 
-def _info(one: Tracked) -> RecordingInfo:
+def _info(one: IncrementalIndex) -> RecordingInfo:
     assert one.info is not None
     return one.info
 
 
-def _stream(one: Tracked) -> Stream:
+def _stream(one: IncrementalIndex) -> Stream:
     info = _info(one)
     return info.channel, generations(info.channel, info.epoch, info.codec, one.cuts)[-1][0]
 
 
-def _touching(one: Tracked, low: int, high: int) -> np.ndarray[Any, Any]:
+def _touching(one: IncrementalIndex, low: int, high: int) -> np.ndarray[Any, Any]:
     """Index entries of the blocks with these positions, which are in one stretch."""
     number = bisect.bisect_right(one.stretches, low, key=lambda stretch: stretch[0]) - 1
     return one.stretches[number][1].touching(low, high)
 
 
-def _scanner(one: Tracked, start: int, end: int, columns: list[str], **options: Any) -> Scanner:
+def _scanner(one: IncrementalIndex, start: int, end: int, columns: list[str], **options: Any) -> Scanner:
     segments = paths(one.segments[first_needed(one.segments, start) :])
-    about: Any = {**options, "open": one.folder.opener, "said": one.said}
+    about: Any = {**options, "open": one.folder.opener, "logged": one.logged}
     return Scanner(segments, _info(one).channel, columns, start=start, end=end, **about)
 
 
-def _begun(one: Tracked, low: int, high: int) -> list[int]:
+def _message_starts(one: IncrementalIndex, low: int, high: int) -> list[int]:
     """Where messages begin, whether they are complete or not."""
     found: list[int] = []
     for batch in _scanner(one, low, high, ["position", "flags"], frames=True):
@@ -350,16 +353,16 @@ def _begun(one: Tracked, low: int, high: int) -> list[int]:
     return found
 
 
-def _looked_from(one: Tracked, low: int, high: int) -> int:
-    """From where incomplete messages of a part are looked for: no message that goes on behind there began before."""
+def _scan_start(one: IncrementalIndex, low: int, high: int) -> int:
+    """Where to start the scan for incomplete messages of a part: no message that continues behind there began earlier."""
     back = LOOK_BACK
     while (at := max(low, high - back)) > low and _is_within(one, at, high):
         back *= 2
     return at
 
 
-def _is_within(one: Tracked, low: int, high: int) -> bool:
-    """Whether a message that began before may go on through all of a part: one does, or no frame begins there."""
+def _is_within(one: IncrementalIndex, low: int, high: int) -> bool:
+    """Whether a message that began earlier may continue through all of a part: one does, or no frame begins there."""
     going_on: set[int] = set()
     over: set[int] = (
         set()
@@ -372,7 +375,7 @@ def _is_within(one: Tracked, low: int, high: int) -> bool:
     return bool(going_on - over) or not over
 
 
-def _first(one: Tracked, part: Interval, size: int | None, count: int | None) -> Interval:
+def _first_messages(one: IncrementalIndex, part: Interval, size: int | None, count: int | None) -> Interval:
     """The first messages of a part: no more bytes or messages than these, but one message at least."""
     low, high = part
     limit = high if size is None else min(low + size, high)
@@ -382,7 +385,7 @@ def _first(one: Tracked, part: Interval, size: int | None, count: int | None) ->
         if low <= at and end <= limit and (count is None or taken + int(block["begins"]) <= count):
             taken, fits = taken + int(block["begins"]), end
             continue
-        for position in _begun(one, max(at, low), end):
+        for position in _message_starts(one, max(at, low), end):
             if taken and position > limit:
                 return low, fits if fits > low else position
             if taken and count is not None and taken >= count:

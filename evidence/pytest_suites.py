@@ -1,4 +1,4 @@
-"""Rooms that are pytest suites: each runs alone, counts what it tried through the `tally` fixture, and hunts bugs planted into Python."""
+"""Suites made of pytest tests: each runs alone, counts what it tried through the `tally` fixture, and hunts bugs planted into Python."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.build import ROOT
-from evidence.room import Row
+from evidence.report import Row
 
 
 @dataclass(frozen=True)
-class Suite:
-    """A room made of tests. `tests`: what pytest is given. A tally without a name of its own counts as tests."""
+class PytestSuite:
+    """A suite made of tests. `tests`: what pytest is given. A tally without a name of its own counts as tests."""
 
     name: str
     tests: tuple[str, ...]
 
 
-SUITES: tuple[Suite, ...] = (
-    Suite("conformance", ("tests/conformance",)),
-    Suite("decoder", ("tests/decoder", "tests/codecs/test_values.py")),
-    Suite("peers", ("tests/peers",)),
-    Suite("asyncio", ("tests/aio",)),
-    Suite("zeromq", ("tests/kinds/zmq",)),
-    Suite("command", ("tests/cli/test_any_arguments.py", "tests/cli/test_ends.py", "tests/cli/test_odd_archives.py")),
-    Suite(
+PYTEST_SUITES: tuple[PytestSuite, ...] = (
+    PytestSuite("conformance", ("tests/conformance",)),
+    PytestSuite("decoder", ("tests/decoder", "tests/codecs/test_values.py")),
+    PytestSuite("peers", ("tests/peers",)),
+    PytestSuite("asyncio", ("tests/aio",)),
+    PytestSuite("zeromq", ("tests/kinds/zmq",)),
+    PytestSuite(
+        "command", ("tests/cli/test_any_arguments.py", "tests/cli/test_ends.py", "tests/cli/test_odd_archives.py")
+    ),
+    PytestSuite(
         "archives",
         ("tests/record/test_archives.py", "tests/record/test_archive_calls.py", "tests/record/test_record_process.py"),
     ),
-    Suite("catalog", ("tests/record/test_catalog.py",)),
-    Suite("deaths", ("tests/crash/test_kill_archives.py",)),
-    Suite("fork", ("tests/fork",)),
-    Suite("exit", ("tests/exit",)),
-    Suite("threads", ("tests/threads", "tests/columns/test_decoding.py")),
-    Suite("order", ("tests/channels/test_start_order.py", "tests/channels/test_open_channels.py")),
+    PytestSuite("catalog", ("tests/record/test_catalog.py",)),
+    PytestSuite("deaths", ("tests/crash/test_kill_archives.py",)),
+    PytestSuite("fork", ("tests/fork",)),
+    PytestSuite("exit", ("tests/exit",)),
+    PytestSuite("threads", ("tests/threads", "tests/columns/test_decoding.py")),
+    PytestSuite("order", ("tests/channels/test_start_order.py", "tests/channels/test_open_channels.py")),
 )
 
 
@@ -72,7 +74,7 @@ def pytest(
     )
 
 
-def run(suite: Suite, *, long: bool, seed: int) -> list[Row]:
+def run(suite: PytestSuite, *, long: bool, seed: int) -> list[Row]:
     """A row for each thing that the suite counted."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -12,9 +12,7 @@ from penstock.record.format.folder import BLOCK, GAP, HOLE, RecordingFolder, Seg
 from penstock.record.format.layout import Layout
 from penstock.util.clock import SystemClock
 
-SETTLED_NS = (
-    2_000_000_000  # a folder changed this long ago: a later change has another time, whatever the clock's steps
-)
+STABLE_NS = 2_000_000_000  # a folder changed this long ago: a later change has another time, whatever the clock's steps
 
 
 class Indexed(NamedTuple):
@@ -25,7 +23,7 @@ class Indexed(NamedTuple):
 
 
 @dataclass
-class Extent:
+class Coverage:
     """How much a recording holds. Positions in bytes, times in nanoseconds since the epoch. damage: the first thing wrong.
 
     layout: where its blocks are; indexes: of its segments, as they were read. Each if it was asked for.
@@ -91,46 +89,48 @@ class Extent:
             self.layout.gap(self.end_position, end, 0)
         self.end_position = end
 
-    def copy(self) -> Extent:
+    def copy(self) -> Coverage:
         """Another one that begins with the same."""
         layout = None if self.layout is None else self.layout.copy()
         return replace(self, layout=layout, indexes=None if self.indexes is None else [*self.indexes])
 
 
-def extent(folder: RecordingFolder, start_position: int, *, layout: bool = False, indexes: bool = False) -> Extent:
-    """How much a recording holds, by its indexes. layout, indexes: see `Extent`."""
-    return Known(start_position, layout=layout, indexes=indexes).look(folder)
+def coverage_of(
+    folder: RecordingFolder, start_position: int, *, layout: bool = False, indexes: bool = False
+) -> Coverage:
+    """How much a recording holds, by its indexes. layout, indexes: see `Coverage`."""
+    return CoverageCache(start_position, layout=layout, indexes=indexes).refresh(folder)
 
 
-class Known:
-    """All that a process knows of a recording, so that a later look reads only what was added. layout, indexes: see `Extent`.
+class CoverageCache:
+    """A recording's coverage, kept in memory: a refresh reads only the entries that were added. layout, indexes: see `Coverage`.
 
     Segments that have another one behind them are read again only if the folder's entries changed, and they themselves did.
     """
 
     def __init__(self, start_position: int, *, layout: bool = False, indexes: bool = False) -> None:
         self._start, self._layout, self._indexes = start_position, layout, indexes
-        self._changed_ns = self._looked_ns = 0
+        self._changed_ns = self._refreshed_ns = 0
         self._segments: list[Segment] = []
         self._forget()
 
     def _forget(self) -> None:
         self._done: list[tuple[str, tuple[int, ...]]] = []  # segments in `_before`, and the state of their files
-        self._before = Extent(
+        self._before = Coverage(
             self._start, layout=Layout() if self._layout else None, indexes=[] if self._indexes else None
         )
-        self._last: tuple[tuple[int, ...], Extent] | None = None
+        self._last: tuple[tuple[int, ...], Coverage] | None = None
 
-    def look(self, folder: RecordingFolder) -> Extent:
+    def refresh(self, folder: RecordingFolder) -> Coverage:
         """How much the recording holds now."""
         durable = _durable(folder)  # first: so a recorder's additions meanwhile do no harm
         looked, changed = SystemClock().now_ns(), folder.changed_ns()
-        if changed != self._changed_ns or self._looked_ns - changed < SETTLED_NS:
+        if changed != self._changed_ns or self._refreshed_ns - changed < STABLE_NS:
             self._segments = folder.segments()
             known = self._segments[: len(self._done)]
             if self._done != [(segment.stem, _state(folder, segment)) for segment in known]:
                 self._forget()
-        self._changed_ns, self._looked_ns = changed, looked
+        self._changed_ns, self._refreshed_ns = changed, looked
         found = self._read(folder).copy()
         if short := cut_short(folder, durable, found.end_position):
             found.damage = found.damage or short
@@ -139,7 +139,7 @@ class Known:
             found.layout.close()
         return found
 
-    def _read(self, folder: RecordingFolder) -> Extent:
+    def _read(self, folder: RecordingFolder) -> Coverage:
         if not self._segments:
             return self._before
         *others, last = self._segments

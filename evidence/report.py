@@ -1,4 +1,4 @@
-"""A room's report, and the table of all rooms."""
+"""A suite's report, and the table of all suites."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-WORKERS = max(2, len(os.sched_getaffinity(0)))  # for rooms that run at the same time
-WHOLE = (0, 1)  # the part of a room that is all of it
+WORKERS = max(2, len(os.sched_getaffinity(0)))  # for suites that run at the same time
+WHOLE = (0, 1)  # the part of a suite that is all of it
 
 Thing = TypeVar("Thing")
 
@@ -25,7 +25,7 @@ def sliced(things: Sequence[Thing], part: tuple[int, int]) -> list[Thing]:
 class Row:
     """One line of the table. `count` says how many of what; `failure` reproduces the first failure."""
 
-    room: str
+    suite: str
     what: str
     count: int
     failures: int = 0
@@ -37,16 +37,16 @@ class Row:
 
 def show(rows: list[Row]) -> None:
     """Prints the table."""
-    print(f"\n{'room':10} {'what':52} {'count':>15} {'failures':>8} {'seconds':>8}")
+    print(f"\n{'suite':10} {'what':52} {'count':>15} {'failures':>8} {'seconds':>8}")
     for row in rows:
         if row.skipped:
-            print(f"{row.room:10} {row.what:52} {'skipped':>15} {'':8} {'':8}  {row.skipped}")
+            print(f"{row.suite:10} {row.what:52} {'skipped':>15} {'':8} {'':8}  {row.skipped}")
             continue
-        print(f"{row.room:10} {row.what:52} {row.count:15,} {row.failures:8,} {row.seconds:8.1f}")
+        print(f"{row.suite:10} {row.what:52} {row.count:15,} {row.failures:8,} {row.seconds:8.1f}")
         if row.failure:
             print(f"{'':10} reproduce: {row.failure}")
     total = sum(row.failures for row in rows)
-    print(f"{'':10} {'all rooms':52} {'':15} {total:8,} {sum(row.seconds for row in rows):8.1f}")
+    print(f"{'':10} {'all suites':52} {'':15} {total:8,} {sum(row.seconds for row in rows):8.1f}")
 
 
 def save(rows: list[Row], path: Path) -> None:

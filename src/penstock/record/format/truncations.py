@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock._native import core as _native
 from penstock.errors import Corrupt
-from penstock.record.format import ledger
+from penstock.record.format import segment_totals
 from penstock.record.format.numbers import number_of, seal
 from penstock.util.durable import concerning, fsync_folder, open_private
 
@@ -24,7 +24,7 @@ LENGTH = _FIELDS.size + _CRC.size
 
 
 @dataclass(frozen=True)
-class Cut:
+class Truncation:
     """Nothing at or behind `position` that was read before is in the recording any more. token: of this cut alone."""
 
     position: int
@@ -35,10 +35,10 @@ def note(folder: Path, position: int) -> None:
     """Notes a cut, durably. Call it before bytes are cut off: a reader that forgets too much reads it again."""
     _append(folder, position)
     fsync_folder(folder)
-    ledger.cut(folder, position)
+    segment_totals.truncate(folder, position)
 
 
-def read(folder: Path) -> list[Cut]:
+def read(folder: Path) -> list[Truncation]:
     """A recording's cuts, the oldest first. `Corrupt` if a checksum is wrong. A cut that is not written whole is left out."""
     path = folder / NAME
     try:
@@ -53,11 +53,11 @@ def read(folder: Path) -> list[Cut]:
                 f"{path} is damaged at byte {at}: a checksum is wrong, or it is another recording's. "
                 "Run repair, which writes it again"
             )
-        found.append(Cut(*_FIELDS.unpack(fields)))
+        found.append(Truncation(*_FIELDS.unpack(fields)))
     return found
 
 
-def known(folder: Path) -> tuple[list[Cut], str]:
+def known(folder: Path) -> tuple[list[Truncation], str]:
     """The cuts as far as they can be read, and the damage. In place of a damaged one there is a cut at the beginning: a reader that
     forgets too much reads it again."""
     try:
@@ -65,9 +65,9 @@ def known(folder: Path) -> tuple[list[Cut], str]:
     except Corrupt as error:
         raw = (folder / NAME).read_bytes()
         pieces = [raw[at : at + LENGTH] for at in range(0, len(raw) - LENGTH + 1, LENGTH)]
-        return [Cut(*_FIELDS.unpack(piece[: _FIELDS.size])) for piece in (_intact(one, folder) for one in pieces)], str(
-            error
-        )
+        return [
+            Truncation(*_FIELDS.unpack(piece[: _FIELDS.size])) for piece in (_intact(one, folder) for one in pieces)
+        ], str(error)
 
 
 def _crc(fields: bytes, folder: Path) -> bytes:

@@ -105,7 +105,7 @@ def interval(text: str, option: str) -> float:
 
 
 def moment(text: str | None, option: str, default: int) -> int:
-    """A time as nanoseconds since the epoch; see `penstock.util.moments`."""
+    """A time as nanoseconds since the epoch; see `penstock.util.units`."""
     if text is None:
         return default
     found = nanoseconds(text, option)

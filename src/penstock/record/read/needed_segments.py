@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import Corrupt, NotFound, PenstockError
-from penstock.record.format import cuts
-from penstock.record.format.extent import cut_short
+from penstock.record.format import truncations
+from penstock.record.format.coverage import cut_short
 from penstock.record.format.folder import RecordingFolder, Segment
 from penstock.record.format.numbers import is_number
 from penstock.record.read.scan import LeftOut
@@ -76,14 +76,14 @@ def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockEr
     position. None where nothing is ever taken away."""
     if folder.opener is not None:
         return None
-    before = cuts.known(folder.path)[0]
+    before = truncations.known(folder.path)[0]
 
     def meanwhile(position: int) -> PenstockError | None:
         if not folder.path.is_dir():
             return NotFound(
                 f"recording {folder.number} of {channel} was purged while it was read, up to position {position}. {_left(folder, channel)}"
             )
-        after = cuts.known(folder.path)[0]
+        after = truncations.known(folder.path)[0]
         if after == before:
             return None
         cut = min(one.position for one in after[len(before) :] or after)

@@ -1,4 +1,4 @@
-"""Before messages go: notes which, and looks whether a consumer has yet to read them. Knows recordings' folders and ledgers."""
+"""Before a purge: notes which messages it removes, and checks whether a consumer has yet to read them. Knows recordings and consumers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import Busy, Corrupt, PenstockError
-from penstock.record.format import cuts, intervals, removed
+from penstock.record.format import intervals, removed, truncations
 from penstock.record.format.archive_folder import IDENTITY, ArchiveFolder
-from penstock.record.format.extent import extent
+from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.intervals import Interval
 from penstock.record.keep import consumers
-from penstock.record.read.listing import generations, position_epoch
-from penstock.record.read.reading import first_needed, paths
+from penstock.record.read.lister import generations, position_epoch
+from penstock.record.read.needed_segments import first_needed, paths
 from penstock.record.read.scan import FOR_EVER, Scanner
 
 log = logging.getLogger("penstock")
@@ -26,7 +26,7 @@ FRAME_STEP = 32
 
 def _epoch(folder: RecordingFolder, about: Description) -> int:
     try:
-        noted = cuts.read(folder.path)
+        noted = truncations.read(folder.path)
     except Corrupt:
         noted = []
     return generations(about.channel, position_epoch(about), about.codec, noted)[-1][0]
@@ -35,7 +35,7 @@ def _epoch(folder: RecordingFolder, about: Description) -> int:
 def parts_of(folder: RecordingFolder, start: int = 0) -> list[Interval]:
     """The positions from `start` on that a recording has, without messages at its end that are not complete."""
     about = folder.describe()
-    found = extent(folder, about.start_position, layout=True)
+    found = coverage_of(folder, about.start_position, layout=True)
     parts = intervals.common(found.layout.intervals() if found.layout else [], [(start, FOR_EVER)])
     if found.damage or not parts:
         return parts
@@ -56,7 +56,7 @@ def parts_of(folder: RecordingFolder, start: int = 0) -> list[Interval]:
 def is_amid_a_message(folder: RecordingFolder) -> bool:
     """Whether a recording ends in the middle of a message."""
     about = folder.describe()
-    found = extent(folder, about.start_position, layout=True)
+    found = coverage_of(folder, about.start_position, layout=True)
     parts = found.layout.intervals() if found.layout else []
     if found.damage or not parts:
         return False
@@ -68,7 +68,7 @@ def is_amid_a_message(folder: RecordingFolder) -> bool:
 
 
 def note_cut(folder: RecordingFolder, position: int) -> None:
-    """Notes durably that a recording is cut back, before it is. See `cuts.note`."""
+    """Notes durably that a recording is cut back, before it is. See `truncations.note`."""
     try:
         about, parts = folder.describe(), parts_of(folder, position)
         epoch = _epoch(folder, about)
@@ -76,10 +76,10 @@ def note_cut(folder: RecordingFolder, position: int) -> None:
         log.warning("it is not known what goes with the end of %s: %s", folder.path, error)
     else:
         removed.note(folder.path.parent.parent, about.channel, epoch, parts)
-    cuts.note(folder.path, position)
+    truncations.note(folder.path, position)
 
 
-def teller(folder: RecordingFolder) -> Callable[[str], None]:
+def removal_noter(folder: RecordingFolder) -> Callable[[str], None]:
     """Looks now, while the recording is there, which positions it has. The function notes durably that they are gone."""
     try:
         about, parts = folder.describe(), parts_of(folder)
@@ -107,7 +107,7 @@ def check_read(archive: Path, folder: RecordingFolder, start: int = 0) -> None:
 
 
 def wrong(archive: ArchiveFolder) -> list[tuple[Path, str]]:
-    """The damage of the files beside the recordings: `id`, `removed` and the ledgers."""
+    """The damage of the files beside the recordings: `id`, `removed` and the progress files of consumers."""
     found = []
     if wrong_identity := archive.wrong_identity():
         found.append((archive.path / IDENTITY, wrong_identity))

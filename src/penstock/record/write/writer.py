@@ -1,6 +1,6 @@
-"""Tracks: how one channel gets into its recording's segments, and the channels that have no recording yet.
+"""Writers of recordings: each copies one channel into its recording's segments, or waits for the channel's first publication.
 
-A track copies what its open subscription has; it knows its folder. The recorder gives it its turns.
+A writer copies what its open subscription has; it knows its folder. The recorder gives it its turns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Any
 from penstock._native import core as _native
 from penstock.channels.channel import parse
 from penstock.errors import Invalid, TooSlow
-from penstock.record.format import ledger
-from penstock.record.format import mark as marks
+from penstock.record.format import segment_totals, sync_marker
 from penstock.record.format.catalog import Row
 from penstock.record.format.folder import Description, RecordingFolder
-from penstock.record.format.mark import Mark
+from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.format.types import Progress, lost_messages
 from penstock.util.durable import concerning, fsync_folder, open_private
 
@@ -26,11 +25,11 @@ log = logging.getLogger("penstock")
 TURN_BYTES = 16 << 20
 
 
-class Track:
+class RecordingWriter:
     """Copies one channel into its recording's segments, from position `base` on. `messages`: how many the recording holds before that.
 
-    Owns the subscription and the folder's lock, and gives both back if it cannot begin. If the subscription stands
-    further on, the first turn notes the gap.
+    Owns the subscription and the folder's lock, and gives both back if it cannot begin. If the subscription is
+    further on, the first turn records the gap.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Track:
         self.folder, self.description, self.subscription = folder, description, subscription
         self.segment_length = segment_length
         self.synced, self.messages_before = base, messages
-        self.most: int | None = None  # bytes, after which another recording follows
+        self.bytes_max: int | None = None  # bytes, after which another recording follows
         self.moved = 0
         self.lost = 0
         self.unsynced = False
@@ -54,10 +53,10 @@ class Track:
         self._ended: Progress | None = None
         try:
             self._mark = folder.open_mark()
-            self._write_mark(Mark(base))  # it was closed at most up to here; now it is open again
+            self._write_mark(SyncMarker(base))  # it was closed at most up to here; now it is open again
             self.segment = self._new_segment(base, messages)
         except BaseException:
-            self._give_back()
+            self._release()
             raise
 
     def _new_segment(self, base: int, messages: int) -> _native.RecordingSegment:
@@ -92,8 +91,8 @@ class Track:
     def turn(self) -> int:
         """Records the messages that are there, up to a bound. Returns how many bytes."""
         room = self.segment_length - self.segment.length
-        if self.most is not None:
-            room = min(room, self.description.start_position + self.most - self.segment.position)
+        if self.bytes_max is not None:
+            room = min(room, self.description.start_position + self.bytes_max - self.segment.position)
         try:
             moved = self.segment.record(self.subscription, min(TURN_BYTES, max(room, 1)))
         except (TooSlow, Invalid) as error:
@@ -124,11 +123,11 @@ class Track:
         self.segment.seal()
         self.segment.sync()
         self.segment = self._new_segment(base, messages)
-        ledger.note(self.folder, self.description.start_position)
+        segment_totals.update(self.folder, self.description.start_position)
 
     def drain(self) -> None:
         """Records the messages that were published before this call."""
-        self.most = None
+        self.bytes_max = None
         target = self.subscription.position + self.subscription.lag  # a gap may lie before it
         while self.segment.position < target and self.turn() > 0:
             pass
@@ -139,11 +138,11 @@ class Track:
             self.segment.sync()
             self.unsynced = False
             self.synced = self.segment.position
-            self._write_mark(Mark(self.synced))
+            self._write_mark(SyncMarker(self.synced))
 
-    def _write_mark(self, mark: Mark) -> None:
-        with concerning(self.folder.path / marks.NAME):
-            marks.write(self._mark, mark, self.description.id)
+    def _write_mark(self, mark: SyncMarker) -> None:
+        with concerning(self.folder.path / sync_marker.NAME):
+            sync_marker.write(self._mark, mark, self.description.id)
 
     def finish(self) -> None:
         """Ends the recording: closes the subscription, so that writers no longer wait for it, makes everything durable, seals."""
@@ -156,7 +155,7 @@ class Track:
         self.sync()
 
     def hand_over(self) -> None:
-        """Makes everything durable and seals the recording. The subscription stays open: another track has it."""
+        """Makes everything durable and seals the recording. The subscription stays open: another writer has it."""
         self._is_handed_over = True
         self.sync()
         self.seal(listed=False)
@@ -166,8 +165,8 @@ class Track:
         self.segment.seal()
         self.segment.sync()
         self.synced = self.segment.position
-        ledger.note(self.folder, self.description.start_position)
-        self._write_mark(Mark(self.synced, closed=True, listed=listed))
+        segment_totals.update(self.folder, self.description.start_position)
+        self._write_mark(SyncMarker(self.synced, closed=True, listed=listed))
         os.fsync(self._mark)
         self.release()
 
@@ -176,9 +175,9 @@ class Track:
         if self._ended is None:
             self._ended = self.progress
             del self.segment  # and with it its descriptors
-        self._give_back()
+        self._release()
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         try:
             if not self._is_handed_over:
                 self.subscription.close()
@@ -213,19 +212,19 @@ class Track:
         )
 
 
-class WaitingTrack:
+class PendingWriter:
     """A channel that has had no publication yet: its recording is made once `begin` finds one.
 
-    Owns the subscription until then. `make` opens the track, in the recorder's thread.
+    Owns the subscription until then. `make` opens the writer, in the recorder's thread.
     """
 
-    def __init__(self, subscription: Any, make: Callable[[], Track]) -> None:
+    def __init__(self, subscription: Any, make: Callable[[], RecordingWriter]) -> None:
         self.subscription, self._make = subscription, make
 
-    lasting = False  # whether more tracks may come after the first
+    lasting = False  # whether more writers may follow the first
 
-    def begin(self) -> list[Track]:
-        """The track; none while the channel is open."""
+    def begin(self) -> list[RecordingWriter]:
+        """The writer; none while the channel is open."""
         return [self._make()] if _native.decided(self.subscription) else []
 
     def release(self) -> None:
@@ -233,22 +232,22 @@ class WaitingTrack:
         self.subscription.close()
 
 
-def nothing_comes() -> list[Track | WaitingTrack]:
-    """Of a recorder that was given all its channels."""
+def no_new_writers() -> list[RecordingWriter | PendingWriter]:
+    """For a recorder without patterns."""
     return []
 
 
-class StreamsTrack(WaitingTrack):
-    """A channel of several streams, which come and go: each gets a recording of its own.
+class PendingStreams(PendingWriter):
+    """A channel of several streams, which begin and end: each gets its own recording.
 
-    Owns the tap that knows the streams. `make` opens the track of one of them, which the tap gives with its description.
+    Owns the tap that knows the streams. `make` opens the writer of one of them, which the tap gives with its description.
     """
 
     lasting = True
 
-    def __init__(self, tap: Any, make: Callable[[Any, dict[str, Any]], Track]) -> None:
+    def __init__(self, tap: Any, make: Callable[[Any, dict[str, Any]], RecordingWriter]) -> None:
         self.subscription, self._open = tap, make
 
-    def begin(self) -> list[Track]:
-        """The tracks of the streams that came since the last call."""
+    def begin(self) -> list[RecordingWriter]:
+        """The writers of the streams that appeared since the last call."""
         return [self._open(stream, about) for stream, about in self.subscription.streams()]

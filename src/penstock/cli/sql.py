@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.cli import given, output
+from penstock.cli import arguments, output
 from penstock.cli.plain import text
 from penstock.util.extras import check_installed
 
@@ -26,7 +26,8 @@ def add_commands(app: typer.Typer) -> None:
 
 def sql(
     out: Annotated[
-        Path, typer.Argument(help="The folder of tables, or s3://BUCKET/FOLDER.", parser=given.place, metavar="TABLES")
+        Path,
+        typer.Argument(help="The folder of tables, or s3://BUCKET/FOLDER.", parser=arguments.place, metavar="TABLES"),
     ],
     query: Annotated[str, typer.Argument(help="One query, as select * from messages limit 10.")],
     engine: Annotated[
@@ -53,7 +54,7 @@ def sql(
         raise penstock.Invalid(
             f"--master is {master!r}: write local[*], local[2] or spark://HOST:PORT, for --engine spark"
         )
-    most = given.limit(SHOWN if limit is None and not (json or csv) else limit) or None
+    most = arguments.limit(SHOWN if limit is None and not (json or csv) else limit) or None
     most = None if most is not None and most >= SPARK_LIMIT else most
     with output.working(f"asking {'DuckDB' if engine == 'duckdb' else 'Spark'}"):
         found = _answer(out, query, engine, master, most if json or csv or most is None else most + 1)

@@ -1,6 +1,6 @@
-"""Channels that patterns stand for: a track for each that is there when a recorder begins, and for each that comes later.
+"""Opens a writer for each channel that matches a pattern: those that exist when a recorder begins, and those that appear later.
 
-Knows no folder and no channel: it is told which channels come, and how a track is opened.
+Knows no folder and no channel: it gets the channels' names and a function that opens a writer.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import Any, Protocol
 
 from penstock.channels.channel import parse
 from penstock.errors import NotFound, PenstockError
-from penstock.record.write.track import Track, WaitingTrack
+from penstock.record.write.writer import PendingWriter, RecordingWriter
 
 log = logging.getLogger("penstock")
 
 
-class Appearing(Protocol):
-    """Tells of channels as they come."""
+class ChannelSource(Protocol):
+    """Reports channels as they appear."""
 
     def new(self) -> list[str]:
-        """Those that came since the last call."""
+        """The channels that appeared since the last call."""
         ...
 
 
 def open_named(
     named: Collection[str],
-    made: list[Track | WaitingTrack],
-    open: Callable[[str], Track | WaitingTrack | None],
+    made: list[RecordingWriter | PendingWriter],
+    open: Callable[[str], RecordingWriter | PendingWriter | None],
 ) -> list[str]:
-    """Adds the tracks of channels that are named to `made`. Returns the channels to wait for: of frames nothing is known before their
-    publication comes."""
+    """Adds the writers of channels that are named to `made`. Returns the channels to wait for: a frames channel is unknown until
+    its publication exists."""
     awaited = []
     for channel in named:
         try:
@@ -42,25 +42,25 @@ def open_named(
     return awaited
 
 
-class Coming:
-    """Opens tracks of channels as they come. One that cannot be recorded is left out, with a warning in the log."""
+class PatternWatch:
+    """Opens writers of channels as they appear. A channel that cannot be recorded is skipped, with a warning in the log."""
 
     def __init__(
         self,
-        appearing: Appearing,
+        appearing: ChannelSource,
         named: Collection[str],
         start: str | int,
-        open: Callable[[str, str | int, Callable[[Any], bool]], Track | WaitingTrack | None],
+        open: Callable[[str, str | int, Callable[[Any], bool]], RecordingWriter | PendingWriter | None],
         identity: Callable[[Any], object],
     ) -> None:
         self._appearing, self._named, self._open, self._identity = appearing, set(named), open, identity
         self._joined: set[object] = set()  # the files of its subscriptions
         self._start: str | int | None = start  # of the channels that are there at first
 
-    def __call__(self) -> list[Track | WaitingTrack]:
-        """Tracks of the channels that came since the last call. One that comes later is recorded from its first message on, if its kind
-        keeps messages."""
-        made: list[Track | WaitingTrack] = []
+    def __call__(self) -> list[RecordingWriter | PendingWriter]:
+        """Writers of the channels that appeared since the last call. A channel that appears after the start is recorded from its first
+        message on, if its kind keeps messages."""
+        made: list[RecordingWriter | PendingWriter] = []
         for channel in self._appearing.new():
             if channel in self._named:
                 continue
@@ -68,12 +68,12 @@ class Coming:
             wanted = "earliest" if self._start is None else self._start
             start = "newest" if wanted == "earliest" and not keeps else wanted
             try:
-                track = self._open(channel, start, self._joins)
+                writer = self._open(channel, start, self._joins)
             except PenstockError as error:
                 log.warning("%s is not recorded: %s", channel, error)
                 continue
-            if track is not None:
-                made.append(track)
+            if writer is not None:
+                made.append(writer)
         self._start = None
         return made
 

@@ -22,7 +22,7 @@ LENGTH = _FIELDS.size + _CRC.size
 
 
 @dataclass(frozen=True)
-class Mark:
+class SyncMarker:
     """position: everything below it is durable. closed: the recorder sealed the recording. listed: the catalog has the recording's row.
     appended: programs append to it, so that it has a file `batches`."""
 
@@ -38,12 +38,12 @@ class Mark:
         return fields + _CRC.pack(_native.crc32c(seal(fields, recording)))
 
 
-def write(fd: int, mark: Mark, recording: int) -> None:
+def write(fd: int, mark: SyncMarker, recording: int) -> None:
     """Writes a recording's mark in one call. Call it only once everything below its position is durable."""
     os.pwrite(fd, mark.encode(recording), 0)
 
 
-def read(folder: Path, recording: int) -> Mark | None:
+def read(folder: Path, recording: int) -> SyncMarker | None:
     """A recording's mark, or None if it has none. `Corrupt` if its checksum is wrong, or it is another recording's."""
     path = f"{folder}/{NAME}"
     for _ in range(3):  # a read beside a write may see some of each
@@ -57,7 +57,7 @@ def read(folder: Path, recording: int) -> Mark | None:
     raise _wrong(path)
 
 
-def decode(raw: bytes, path: object, recording: int) -> Mark:
+def decode(raw: bytes, path: object, recording: int) -> SyncMarker:
     """A recording's mark in these bytes. `Corrupt` if their checksum is wrong. path: for the error."""
     found = _decoded(raw, recording)
     if found is None:
@@ -65,13 +65,13 @@ def decode(raw: bytes, path: object, recording: int) -> Mark:
     return found
 
 
-def _decoded(raw: bytes, recording: int) -> Mark | None:
+def _decoded(raw: bytes, recording: int) -> SyncMarker | None:
     if len(raw) != LENGTH or _CRC.pack(_native.crc32c(seal(raw[: _FIELDS.size], recording))) != raw[_FIELDS.size :]:
         return None
     position, flags = _FIELDS.unpack_from(raw)
     if flags > CLOSED | LISTED | APPENDED:
         return None
-    return Mark(position, bool(flags & CLOSED), bool(flags & LISTED), bool(flags & APPENDED))
+    return SyncMarker(position, bool(flags & CLOSED), bool(flags & LISTED), bool(flags & APPENDED))
 
 
 def _wrong(path: object) -> Corrupt:

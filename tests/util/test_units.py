@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.errors import Invalid
-from penstock.util import moments
+from penstock.util import units
 from penstock.util.clock import SystemClock
 
 NOW = 1_769_860_800_123_456_789  # 2026-01-31T12:00:00.123456789Z
@@ -26,7 +26,7 @@ def zone(request, monkeypatch):
 
 
 def of(text):
-    return moments.nanoseconds(text, "since", lambda: NOW)
+    return units.nanoseconds(text, "since", lambda: NOW)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_a_day_of_a_clock_change_begins_at_its_midnight(monkeypatch):
     time.tzset()
     try:
         noon = of("2026-03-08T16:00:00Z")  # the clocks went forward in the night
-        assert moments.nanoseconds("today", "since", lambda: noon) == of("2026-03-08T05:00:00Z")
-        assert moments.nanoseconds("yesterday", "since", lambda: noon) == of("2026-03-07T05:00:00Z")
+        assert units.nanoseconds("today", "since", lambda: noon) == of("2026-03-08T05:00:00Z")
+        assert units.nanoseconds("yesterday", "since", lambda: noon) == of("2026-03-07T05:00:00Z")
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -101,13 +101,13 @@ def test_a_day_of_a_clock_change_begins_at_its_midnight(monkeypatch):
 )
 def test_any_other_text_says_what_to_write(wrong):
     with pytest.raises(Invalid, match=r"^until is .*: it must be a time such as '2026-01-31T12:00:00Z'.*'10m ago'"):
-        moments.nanoseconds(wrong, "until")
+        units.nanoseconds(wrong, "until")
 
 
 @given(st.text(max_size=40) | st.integers() | st.floats() | st.none() | st.booleans() | st.datetimes())
 def test_anything_is_a_moment_or_invalid(anything):
     try:
-        found = moments.nanoseconds(anything, "since")
+        found = units.nanoseconds(anything, "since")
     except Invalid:
         return
     assert -(1 << 63) <= found < 1 << 63
@@ -115,7 +115,7 @@ def test_anything_is_a_moment_or_invalid(anything):
 
 @given(st.integers(-(10**18) * 9, 9 * 10**18))
 def test_what_is_shown_is_read_again(ns):
-    assert moments.nanoseconds(moments.shown(ns), "since") == ns // SECOND * SECOND
+    assert units.nanoseconds(units.shown(ns), "since") == ns // SECOND * SECOND
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_what_is_shown_is_read_again(ns):
     ],
 )
 def test_a_span_is_seconds(text, seconds):
-    assert moments.seconds(text, "max_age") == seconds
+    assert units.seconds(text, "max_age") == seconds
 
 
 @pytest.mark.parametrize("wrong", ["", "10 parsecs", 0, -1, "0s", "inf", float("nan"), None, True, "-5m"])
 def test_any_other_span_is_invalid(wrong):
     with pytest.raises(Invalid, match=r"^max_age is"):
-        moments.seconds(wrong, "max_age")
+        units.seconds(wrong, "max_age")
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_any_other_span_is_invalid(wrong):
     [(5, 5), ("5", 5), ("500MB", 500_000_000), ("1.5 GB", 1_500_000_000), ("8MiB", 8 << 20), ("2tb", 2 * 10**12)],
 )
 def test_a_size_is_bytes(text, size):
-    assert moments.size(text, "max_bytes") == size
+    assert units.size(text, "max_bytes") == size
 
 
 @pytest.mark.parametrize("wrong", ["", "0", 0, -5, 1.5, "5 m", "MB", "1e9", None, True, "9" * 18 + "TB"])
 def test_any_other_size_is_invalid(wrong):
     with pytest.raises(Invalid, match=r"^max_bytes is"):
-        moments.size(wrong, "max_bytes")
+        units.size(wrong, "max_bytes")
 
 
 class Later(SystemClock):

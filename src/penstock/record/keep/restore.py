@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.record.format import ledger
+from penstock.record.format import segment_totals
 from penstock.record.format.folder import SEAL, RecordingFolder, Segment
-from penstock.record.keep import mending
+from penstock.record.keep import segment_repair
 from penstock.util.durable import concerning, fsync_folder
 
 PIECE = re.compile(r"(?P<stem>\d{20})\.(?P<kind>idx|seg)(\.from-(?P<at>\d+))?(\.\d+)?", re.ASCII)
@@ -77,14 +77,14 @@ def _join_end(folder: RecordingFolder, found: re.Match[str], path: Path, pieces:
     ]
     if (
         about["problems"]
-        or int(found["at"]) != mending.index_length(len(entries))
+        or int(found["at"]) != segment_repair.index_length(len(entries))
         or len(data) != 1
         or not data[0].is_file()
     ):
         return None
-    raw = target.index.read_bytes()[: mending.index_length(len(entries))] + path.read_bytes()
+    raw = target.index.read_bytes()[: segment_repair.index_length(len(entries))] + path.read_bytes()
     joined = path.with_name(target.index.name + ".joined")
-    mending.write_durably(joined, raw)
+    segment_repair.write_durably(joined, raw)
     try:
         about = _native.read_index(str(joined), recording=folder.number)
         end = target.base + int(about["data_length"])
@@ -95,7 +95,7 @@ def _join_end(folder: RecordingFolder, found: re.Match[str], path: Path, pieces:
             shutil.copyfileobj(piece, file)
             file.flush()
             os.fsync(file.fileno())
-        ledger.cut(folder.path, target.base)
+        segment_totals.truncate(folder.path, target.base)
         os.rename(joined, target.index)
         fsync_folder(folder.path)
     finally:
@@ -106,7 +106,7 @@ def _join_end(folder: RecordingFolder, found: re.Match[str], path: Path, pieces:
 
 
 def forget_pieces(folder: RecordingFolder, end: int) -> None:
-    """Deletes what repairs moved into `damaged` from behind a position: it does not come back after a truncation."""
+    """Deletes what repairs moved into `damaged` from behind a position: a truncation must not bring it back."""
     aside = folder.path / "damaged"
     for path in aside.iterdir() if aside.is_dir() else ():
         found = PIECE.fullmatch(path.name)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from penstock._native import core as _native
 from penstock.errors import Corrupt, PenstockError
-from penstock.record.format.extent import Extent, cut_short, unfit
-from penstock.record.format.folder import BLOCK, GAP, HOLE, LEDGER, RecordingFolder, Segment
+from penstock.record.format.coverage import Coverage, cut_short, unfit
+from penstock.record.format.folder import BLOCK, GAP, HOLE, SEGMENT_TOTALS, RecordingFolder, Segment
 from penstock.record.format.numbers import number_of, seal
 from penstock.util.durable import open_private
 
@@ -78,15 +78,15 @@ class Totals:
         return made, bool(about["sealed"]), unfit(segment, about, self.end)
 
 
-def note(folder: RecordingFolder, start: int) -> None:
-    """Adds the sealed segments that are not in it. start: where the recording begins. Never fails: a ledger that cannot be written says
-    less."""
+def update(folder: RecordingFolder, start: int) -> None:
+    """Adds the sealed segments that are not in it. start: where the recording begins. Never fails: a file that cannot be written has
+    fewer records."""
     with contextlib.suppress(OSError, PenstockError):
-        fd = open_private(folder.path / LEDGER, os.O_RDWR)
+        fd = open_private(folder.path / SEGMENT_TOTALS, os.O_RDWR)
         try:
             count = os.fstat(fd).st_size // LENGTH
             raw = os.pread(fd, LENGTH, (count - 1) * LENGTH) if count else b""
-            last = Totals.decode(raw, folder.number) if count else _nothing(start)
+            last = Totals.decode(raw, folder.number) if count else _empty(start)
             while last is not None:
                 segment = folder.segment_paths(last.end)
                 if not segment.index.exists():
@@ -100,9 +100,9 @@ def note(folder: RecordingFolder, start: int) -> None:
             os.close(fd)
 
 
-def cut(folder: Path, position: int) -> None:
+def truncate(folder: Path, position: int) -> None:
     """Removes what it says about positions from `position` on. Call it before bytes are cut off."""
-    with contextlib.suppress(FileNotFoundError), open(folder / LEDGER, "r+b", buffering=0) as file:
+    with contextlib.suppress(FileNotFoundError), open(folder / SEGMENT_TOTALS, "r+b", buffering=0) as file:
         count = os.fstat(file.fileno()).st_size // LENGTH
         while count:
             last = Totals.decode(os.pread(file.fileno(), LENGTH, (count - 1) * LENGTH), number_of(folder))
@@ -113,15 +113,15 @@ def cut(folder: Path, position: int) -> None:
         os.fsync(file.fileno())
 
 
-def brief(folder: RecordingFolder, start: int) -> Extent | None:
-    """How much a long recording holds, by its ledger and the indexes of the segments behind it. None if the ledger does not say: then
-    all indexes do."""
+def summarize(folder: RecordingFolder, start: int) -> Coverage | None:
+    """How much a long recording holds, by this file and the indexes of later segments. None if the file
+    cannot be used: then read all indexes."""
     try:
         durable = None if (mark := folder.mark()) is None else mark.position  # first: a recorder may be adding
     except Corrupt:
         durable = None
     try:
-        with open(f"{folder.path}/{LEDGER}", "rb", buffering=0) as file:
+        with open(f"{folder.path}/{SEGMENT_TOTALS}", "rb", buffering=0) as file:
             count = os.fstat(file.fileno()).st_size // LENGTH
             if count < LONG:
                 return None
@@ -139,7 +139,7 @@ def brief(folder: RecordingFolder, start: int) -> Extent | None:
         if totals.end == at:
             break
         at = totals.end
-    return Extent(
+    return Coverage(
         end_position=totals.end,
         messages=totals.messages,
         bytes=totals.size,
@@ -153,13 +153,13 @@ def brief(folder: RecordingFolder, start: int) -> Extent | None:
     )
 
 
-def wrong(folder: RecordingFolder, start: int) -> tuple[int, str] | None:
+def find_error(folder: RecordingFolder, start: int) -> tuple[int, str] | None:
     """(byte, what) of the first record that does not say what the segments say; None if it is right. It may say less."""
     try:
-        raw = (folder.path / LEDGER).read_bytes()
+        raw = (folder.path / SEGMENT_TOTALS).read_bytes()
     except FileNotFoundError:
         return None
-    right, segments = _nothing(start), folder.segments()
+    right, segments = _empty(start), folder.segments()
     for number, at in enumerate(range(0, len(raw), LENGTH)):
         found = Totals.decode(raw[at : at + LENGTH], folder.number)
         if found is None:  # a killed recorder may have left a part of the last one
@@ -172,5 +172,5 @@ def wrong(folder: RecordingFolder, start: int) -> tuple[int, str] | None:
     return None
 
 
-def _nothing(start: int) -> Totals:
+def _empty(start: int) -> Totals:
     return Totals(start, start, 0, 0, 0, 0, 0, 0, 0, start, 0)

@@ -24,21 +24,21 @@ from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.layout import Layout
 from penstock.record.format.remote import RemoteArchive
 from penstock.record.format.types import Connector, Recorded, RecordingInfo, Recordings
-from penstock.record.read import playing
+from penstock.record.read import player
 from penstock.record.read import replay as replaying
+from penstock.record.read.archive_watch import ArchiveWatch
 from penstock.record.read.follow import follow
-from penstock.record.read.listing import Listing
-from penstock.record.read.plan import Survey
-from penstock.record.read.playing import Played
-from penstock.record.read.reading import changes, segments_for
+from penstock.record.read.lister import Lister
+from penstock.record.read.needed_segments import changes, segments_for
+from penstock.record.read.plan import ReadPlanner
+from penstock.record.read.player import Played
 from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
-from penstock.record.read.watch import Watch
 from penstock.util.clock import Clock, SystemClock
 from penstock.util.durable import own_errors
 from penstock.util.extras import explain_missing
-from penstock.util.moments import Moment, interval
 from penstock.util.storage import is_uri, where
 from penstock.util.strict import Strict, checks_names
+from penstock.util.units import Moment, interval
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ COLUMNS_READ = ("position", "timestamp_ns", "session", "payload")
 COLUMNS_REPLAYED = (*COLUMNS_READ, "lost")
 
 
-class ArchiveReading(Strict):
+class ArchiveReader(Strict):
     """Looks into an archive, reads it, and publishes it again."""
 
     def __init__(
@@ -65,7 +65,7 @@ class ArchiveReading(Strict):
             if place.is_local
             else RemoteArchive(place)
         )
-        self._listing = Listing(self._files)
+        self._lister = Lister(self._files)
 
     @property
     def path(self) -> Path:
@@ -94,16 +94,16 @@ class ArchiveReading(Strict):
     @own_errors
     def list(self) -> Recordings:
         """All recordings, oldest first. One that is damaged is among them and hides no other."""
-        return Recordings(self._listing.all())
+        return Recordings(self._lister.all())
 
     def _repr_html_(self) -> str:
         return self.list()._repr_html_(f"Archive {self.path}")
 
     @own_errors
     def channels(self, patterns: AnyChannels = "*") -> set[str]:
-        """The channels that there are recordings of, and that one of the patterns stands for. `NotFound` for a pattern without any."""
-        there = {info.channel for info in self._listing.all() if info.channel}
-        asked = _asked(patterns)
+        """The recorded channels that match one of the patterns. `NotFound` for a pattern that matches none."""
+        there = {info.channel for info in self._lister.all() if info.channel}
+        asked = _check_patterns(patterns)
         for pattern in asked:
             if pattern != "*" and not any(matches(pattern, channel) for channel in there):
                 raise NotFound(
@@ -118,23 +118,23 @@ class ArchiveReading(Strict):
         return self._files.identity()
 
     @own_errors
-    def watch(self, channels: Collection[str] | None = None) -> Watch:
+    def watch(self, channels: Collection[str] | None = None) -> ArchiveWatch:
         """Looks at the archive again and again, at the cost of what is new, for readers that follow it. channels: only these."""
         wanted = None if channels is None else texts(channels, "channels", "channels")
-        return Watch(self._files, self._listing, self._clock, wanted)
+        return ArchiveWatch(self._files, self._lister, self._clock, wanted)
 
-    def _laid_out(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
+    def _layouts(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
         """The recordings of some channels, with where each one's blocks are, for planning. A second call reads only what was added."""
-        return self._listing.laid_out(channels)
+        return self._lister.layouts(channels)
 
     @own_errors
     def find(self, recording: int | AnyChannel) -> RecordingInfo:
         """One recording by id, or a channel's newest. `NotFound` names the recordings that there are."""
-        return self._listing.find(recording)
+        return self._lister.find(recording)
 
     @own_errors
     def _about(self, recording: int | AnyChannel) -> Description:
-        return self._listing.locate(recording).describe()
+        return self._lister.locate(recording).describe()
 
     # ---- reading ----
 
@@ -172,12 +172,12 @@ class ArchiveReading(Strict):
         until: Moment = TIME_MAX,
         batch_rows: int = 4096,
         frames: bool = False,
-        said: set[str] | None = None,
+        logged: set[str] | None = None,
     ) -> Scanner:
-        """said: damage that was logged."""
+        """logged: damage that was logged."""
         start, end = span(start, end)
         since, until = interval(since, until, self._clock.now_ns)
-        folder = self._listing.locate(recording)
+        folder = self._lister.locate(recording)
         about = folder.describe()
         meanwhile = changes(folder, about.channel)
         needed = segments_for(folder, about.start_position, start, end)
@@ -194,7 +194,7 @@ class ArchiveReading(Strict):
             open=folder.opener,
             recording=folder.number,
             meanwhile=meanwhile,
-            said=said,
+            logged=logged,
             **needed.options(),
         )
 
@@ -223,9 +223,9 @@ class ArchiveReading(Strict):
         asked = columns
         if flag(decode, "decode"):
             columns = texts(columns, "columns", "names of columns")
-            from penstock.record.read import decoded
+            from penstock.record.read import typed_columns
 
-            decoded.check(columns, frames)
+            typed_columns.check(columns, frames)
             asked = [*columns, *({"payload"} - set(columns))]
         scanner = self.scan(
             recording,
@@ -239,7 +239,7 @@ class ArchiveReading(Strict):
         )
         if decode:
             batches = list(scanner) or [scanner.empty()]
-            return decoded.table(batches, columns, self._about(recording).codec)
+            return typed_columns.table(batches, columns, self._about(recording).codec)
         batches = list(scanner)
         return pa.Table.from_batches(batches, schema=None if batches else scanner.empty().schema)
 
@@ -255,7 +255,7 @@ class ArchiveReading(Strict):
         speed: float | None = None,
         decode: bool = True,
     ) -> Iterator[Recorded]:
-        """Messages in their recorded order, decoded by the channel's codec unless told not to.
+        """Messages in their recorded order, decoded by the channel's codec unless `decode` is False.
 
         speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. since, until: as in `scan`. A message that
         does not decode raises `DecodeError`; the next call of `next` continues behind it. Bytes that are missing in front of a message, also where
@@ -324,7 +324,7 @@ class ArchiveReading(Strict):
         """Publishes all recordings again on one clock, in the order of send times: the archive's whole past, in its own rhythm.
 
         channels: URIs and patterns; a pattern leaves out channels whose messages go to one reader each. onto: a prefix for the names
-        ("again/": log:imu goes onto log:again/imu), or a mapping of channels to channels; without it each channel is played onto
+        ("again/": log:imu is published onto log:again/imu), or a mapping of channels to channels; without it each channel is played onto
         itself. speed: 1.0 as they were sent, 2.0 twice as fast, None as fast as possible. since, until: as in `scan`. timeout: seconds that a
         message waits for room. progress: called with (what, messages done, messages in all).
 
@@ -333,14 +333,14 @@ class ArchiveReading(Strict):
         """
         if speed is not None:
             more_than_zero(speed, "speed")
-        asked = _asked(channels)
+        asked = _check_patterns(channels)
         callback(progress, "progress")
         limit_of(timeout)
         span = interval(since, until, self._clock.now_ns)
-        found = playing.chosen(self.channels(asked), asked)
-        playing.check_onto(onto, found)
-        ranges = Survey(self, found).plan(since=span[0], until=span[1])
-        one = playing.Playing(self._connector, self._clock, timeout)
+        found = player.chosen(self.channels(asked), asked)
+        player.check_onto(onto, found)
+        ranges = ReadPlanner(self, found).plan(since=span[0], until=span[1])
+        one = player.Player(self._connector, self._clock, timeout)
         return one.run(ranges, onto, speed, span, progress or (lambda what, done, count: None))
 
     @checks_names
@@ -360,18 +360,18 @@ class ArchiveReading(Strict):
             whole(start, "start", 0, FOR_EVER)
 
         def find(number: int) -> tuple[RecordingInfo, RecordingFolder]:
-            return self._listing.find(number), self._files.folder(number)
+            return self._lister.find(number), self._files.folder(number)
 
-        said: set[str] = set()
+        logged: set[str] = set()
 
         def scan(number: int, position: int) -> Scanner:
-            return self._scan(number, COLUMNS_REPLAYED, position, said=said)
+            return self._scan(number, COLUMNS_REPLAYED, position, logged=logged)
 
         how = (scan, self._connector, self._clock, find, info.id, start, limit_of(timeout, info.channel))
         return replaying.PassingOver(follow(*how))
 
 
-def _asked(channels: AnyChannels) -> builtins.list[str]:
+def _check_patterns(channels: AnyChannels) -> builtins.list[str]:
     """Channels and patterns, as one text or several."""
     named = uris_of(channels)
     asked = [named] if isinstance(named, str) else texts(named, "channels", "channels and patterns")

@@ -48,7 +48,7 @@ def _work(results: Any, work: Callable[..., Tally | None], *arguments: Any) -> N
         results.put(tally)
 
 
-class Crew:
+class ProcessGroup:
     """Processes that a demo starts and watches. None of them is left when it ends."""
 
     def __init__(self) -> None:
@@ -70,19 +70,19 @@ class Crew:
     def wait(self, until: Callable[[], bool], what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
         """Until that holds. Raises if a process failed meanwhile, or if it takes longer."""
         deadline = time.monotonic() + seconds
-        self.look()
+        self.collect()
         while not until():
             if time.monotonic() > deadline:
                 raise penstock.TimedOut(f"{what}: not within {seconds:g} seconds")
             time.sleep(0.002)
-            self.look()
+            self.collect()
 
     def wait_for_all(self) -> None:
-        """Until every process has ended by itself."""
+        """Waits until every process has ended."""
         self.wait(lambda: not any(p.is_alive() for p in self._processes), "reading", seconds=math.inf)
-        self.look()
+        self.collect()
 
-    def look(self) -> None:
+    def collect(self) -> None:
         """Takes the tallies that are there. Raises if a process failed."""
         while not self._results.empty():  # a process ends only when its tally was taken
             self.tallies.append(self._results.get())

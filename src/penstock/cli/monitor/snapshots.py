@@ -1,4 +1,4 @@
-"""One look at everything per interval, by one thread, for all browsers: a snapshot as JSON, and what came before it.
+"""One snapshot per interval as JSON, taken by one thread for all browsers, and the snapshots before it.
 
 Knows channels, rates, archives and tables; knows no request.
 """
@@ -15,20 +15,20 @@ from typing import Any
 from penstock import __version__
 from penstock.channels import files
 from penstock.channels.discovery import survey
-from penstock.cli.monitor.kept import Archived, Tabled
 from penstock.cli.monitor.programs import Programs
+from penstock.cli.monitor.stored import ArchiveView, TablesView
 from penstock.cli.output import as_json
 from penstock.cli.rates import HISTORY, Rate, Rates, as_row
 from penstock.errors import PenstockError
 
-KEPT_EVERY = 2.0  # seconds between two looks at archives and tables: a look lists files
+KEPT_EVERY = 2.0  # seconds between two reads of archives and tables: a read lists files
 DIGITS = 1  # of rates in the history: a chart shows no more
 
 
-class Looks:
-    """Looks again and again from `start` to `stop`, and calls each listener with the event. Listeners are called by the looking thread.
+class Snapshots:
+    """Takes snapshots from `start` to `stop`, and calls each listener with them, in the thread that takes them.
 
-    survey: gives channels and the files that are none, as `survey`.
+    survey: returns the channels and the stray files, as `survey` does.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Looks:
         self.every = every
         self._survey = survey
         self._rates, self._programs = Rates(time.monotonic), Programs()
-        self._archives = [Archived(path) for path in archives]
-        self._tables = [Tabled(path) for path in tables]
+        self._archives = [ArchiveView(path) for path in archives]
+        self._tables = [TablesView(path) for path in tables]
         self._kept: dict[str, Any] = {"archives": [], "tables": []}
         self._kept_at = -KEPT_EVERY
         self._times: deque[int] = deque(maxlen=HISTORY)
@@ -56,8 +56,8 @@ class Looks:
         self.number = 0
 
     def start(self) -> None:
-        """Begins to look. The first look is done when it returns."""
-        self.look()
+        """Starts the thread. The first snapshot exists when it returns."""
+        self.take()
         self._thread.start()
 
     def stop(self) -> None:
@@ -66,7 +66,7 @@ class Looks:
         self._thread.join()
 
     def join(self, listener: Callable[[str], None]) -> str:
-        """Calls a listener with each look from now on. The value: all that came before, and the newest look."""
+        """Calls a listener with each snapshot from now on. Returns all earlier snapshots, and the newest one."""
         with self._lock:
             self._listeners.append(listener)
             return self._past()
@@ -77,11 +77,11 @@ class Looks:
             self._listeners.remove(listener)
 
     def latest(self) -> str:
-        """The newest look as JSON."""
+        """The newest snapshot as JSON."""
         return self._latest
 
-    def look(self) -> None:
-        """Looks once, and tells the listeners."""
+    def take(self) -> None:
+        """Takes a snapshot, and passes it to the listeners."""
         made = as_json(self._snapshot())
         with self._lock:
             self._latest = made
@@ -92,10 +92,10 @@ class Looks:
     def _run(self) -> None:
         due = time.monotonic()
         while True:
-            due = max(due + self.every, time.monotonic())  # a look that took too long is not made up for
+            due = max(due + self.every, time.monotonic())  # a snapshot that took too long is not made up for
             if self._ended.wait(due - time.monotonic()):
                 return
-            self.look()
+            self.take()
 
     def _snapshot(self) -> dict[str, Any]:
         error = None
@@ -104,13 +104,13 @@ class Looks:
         except (PenstockError, OSError) as trouble:
             found, strange, error = [], [], str(trouble)
         with self._lock:
-            self._now = self._rates.look(found)
+            self._now = self._rates.update(found)
             self._times.append(time.time_ns() // 1_000_000)
             self.number += 1
         if time.monotonic() - self._kept_at >= KEPT_EVERY:
             self._kept = {
-                "archives": [one.look() for one in self._archives],
-                "tables": [one.look() for one in self._tables],
+                "archives": [one.read() for one in self._archives],
+                "tables": [one.read() for one in self._tables],
             }
             self._kept_at = time.monotonic()
         usage = files.usage()

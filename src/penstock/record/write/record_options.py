@@ -15,7 +15,7 @@ from penstock.errors import Invalid, Unsupported
 
 
 def check_names(channels: AnyChannels) -> list[str]:
-    """The channels and patterns to record. `Invalid` for none, for what is no text, and for one that is named twice."""
+    """The channels and patterns to record. `Invalid` for none, for one that is not text, and for one that is named twice."""
     named = uris_of(channels)
     names = [named] if isinstance(named, str) else texts(named, "channels", "channels such as 'log:imu'")
     if not names:
