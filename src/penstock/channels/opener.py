@@ -17,7 +17,7 @@ from penstock.channels.kind import Kind
 from penstock.channels.registry import kind_names, kinds
 from penstock.errors import Invalid, Unsupported
 from penstock.util import strict
-from penstock.util.moments import size
+from penstock.util.units import size
 
 FAKE_VARIABLE = "PENSTOCK_FAKE"
 SIZES = ("capacity", "term_length")  # options in bytes, which may be texts as "8MiB"

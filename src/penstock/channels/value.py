@@ -14,7 +14,7 @@ from penstock import codecs
 from penstock.channels.channel import FAKE
 from penstock.channels.opener import SIZES, open_handle, parse
 from penstock.errors import Invalid
-from penstock.util.moments import size
+from penstock.util.units import size
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
