@@ -46,9 +46,7 @@ def test_a_value_equals_another_of_the_same_call(value):
     assert again == value
     assert hash(again) == hash(value)
     assert pickle.loads(pickle.dumps(value)) == value
-    assert value != dataclasses.replace(
-        value, name=value.name + "b" if "//" not in value.name else value.name[:-1] + "9"
-    )
+    assert value != dataclasses.replace(value, name=value.name[:-1] + "9")
 
 
 def test_a_value_cannot_change(value):
@@ -69,7 +67,7 @@ def test_a_size_may_be_a_text():
     [
         (lambda: penstock.Log("a b"), "'log:a b': 'a b' is no channel name"),
         (lambda: penstock.Log("a", capacity=7), "log:a: .*capacity"),
-        (lambda: penstock.Log("a", codec=object), "log:a: the class object is no codec"),
+        (lambda: penstock.Log("a", codec="yaml"), "log:a: .*yaml"),
         (lambda: penstock.Frames("a", dict), "frames:a: frames have no codec"),
         (lambda: penstock.Frames("a", shape=(0,)), "shape"),
         (lambda: penstock.Zmq("127.0.0.1:1"), "zmq"),
@@ -135,7 +133,7 @@ def test_roles_are_those_of_the_value():
 
 
 def test_options_of_tests_come_by_a_channel_of_tests():
-    late = channel(penstock.Log("a", bytes), start_position=1 << 20, clock=ManualClock(5))
+    late = channel(penstock.Log("a", bytes, capacity="1MiB"), start_position=1 << 20, clock=ManualClock(5))
     with penstock.publish(late) as pub, penstock.subscribe(late) as sub:
         pub.send(b"x")
         assert sub.recv(timeout=20) == b"x"

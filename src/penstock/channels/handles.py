@@ -7,7 +7,7 @@ no second base: these classes are registered as the `Publication` and the `Subsc
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -34,9 +34,15 @@ if TYPE_CHECKING:
 
     Message = TypeVar("Message", default=Any)
 
-    class _WritingHandle(_native.Publication, Publication[Message]): ...  # type: ignore[misc]
+    class _WritingHandle(_native.Publication, Publication[Message]):
+        def send(self, data: Message, timeout: float | None = None) -> int: ...  # type: ignore[override]
+        def offer(self, data: Message) -> int | None: ...  # type: ignore[override]
+        def offer_many(self, messages: Sequence[Message]) -> int: ...  # type: ignore[override]
 
-    class _ReadingHandle(_native.Subscription, Subscription[Message]): ...  # type: ignore[misc]
+    class _ReadingHandle(_native.Subscription, Subscription[Message]):
+        def recv(self, timeout: float | None = None) -> Message: ...  # type: ignore[override]
+        def try_recv(self) -> Message | None: ...  # type: ignore[override]
+        def __iter__(self) -> Iterator[Message]: ...  # type: ignore[override]
 else:  # a compiled class takes no parameter, and can have no second base that does
     from typing import TypeVar
 
@@ -209,7 +215,8 @@ class EncodingPublication(NativePublication[Message]):
 
     def offer_many(self, messages: Any) -> int:
         """Encodes and offers objects; see `Publication.offer_many`."""
-        return super().offer_many(codecs.encoded_all(self._origin.codec, self.channel, messages))
+        encoded: list[Any] = codecs.encoded_all(self._origin.codec, self.channel, messages)
+        return super().offer_many(encoded)
 
     def claim(self, length: int, timeout: float | None = None) -> _native.Claim:
         """Room to write the bytes of one message in place; see `Publication.claim`.
@@ -312,11 +319,12 @@ class DecodingSubscription(NativeSubscription[Message]):
 
     def recv(self, timeout: float | None = None) -> Any:
         """The next message, decoded; see `Subscription.recv`."""
-        return self._decoded(super().recv(timeout))
+        message: Any = super().recv(timeout)
+        return self._decoded(message)
 
     def try_recv(self) -> Any:
         """The next message, decoded, or None; see `Subscription.try_recv`."""
-        message = super().try_recv()
+        message: Any = super().try_recv()
         return None if message is None else self._decoded(message)
 
     def poll(self, limit: int = 1000) -> list[Any]:
