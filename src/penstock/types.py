@@ -6,7 +6,6 @@ class, which every kind that has the role implements.
 
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.latency import Latency
-from penstock.channels.options import FrameOptions, LogOptions, PipeOptions, RingOptions, SyncOptions
 from penstock.channels.patterns import Routed
 from penstock.channels.publication import Claim, Publication
 from penstock.channels.roles import Dealer, Member, Pair, Pending, Puller, Pusher, Replier, Request, Requester, Router
@@ -16,11 +15,16 @@ from penstock.channels.value import ChannelValue
 from penstock.codecs import Codec
 from penstock.kinds.frames.frame import Frame, OpenFrame
 from penstock.kinds.frames.opener import FramePublication, FrameSubscription
+from penstock.kinds.frames.options import FrameOptions
+from penstock.kinds.log import LogOptions
 from penstock.kinds.pipe.opener import PipePuller, PipePusher
+from penstock.kinds.pipe.options import PipeOptions
 from penstock.kinds.pipe.requests import PipePending, PipeReplier, PipeRequest, PipeRequester
 from penstock.kinds.pipe.sockets import PipeDealer, PipePair, PipeRouter
+from penstock.kinds.ring import RingOptions
 from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import BorrowedMessage, Change, SyncMessage
+from penstock.kinds.sync.options import SyncOptions
 from penstock.kinds.udp.handle import Session, UdpPublication, UdpSubscription
 from penstock.kinds.udp.options import UdpOptions, UdpReaderOptions
 from penstock.kinds.zmq.options import ZmqOptions

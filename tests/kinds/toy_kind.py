@@ -19,8 +19,8 @@ import pyarrow as pa
 from penstock import codecs
 from penstock.channels import loops
 from penstock.channels.channel import Channel
+from penstock.channels.checks import counted, flag, limit_of, seconds, whole
 from penstock.channels.kind import Kind
-from penstock.channels.options import counted, flag, limit_of, seconds, whole
 from penstock.channels.publication import Claim, Publication
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals
 from penstock.channels.subscription import Received, Subscription

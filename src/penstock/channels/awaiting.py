@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from penstock._native import core as _native
+from penstock.channels.checks import HasChannel, limit_of
 from penstock.channels.loops import patiently, readable
-from penstock.channels.options import HasChannel, limit_of
 from penstock.errors import TimedOut
 
 T = TypeVar("T")

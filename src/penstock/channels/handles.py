@@ -16,11 +16,11 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import awaiting, files, loops
 from penstock.channels.channel import Channel
+from penstock.channels.checks import counted, deadline_of, limit_of
 from penstock.channels.iteration import until_closed_async
 from penstock.channels.kind import nothing_beside
 from penstock.channels.loops import readable as readable
 from penstock.channels.opening import Kind, identity_opened, inspect_opened
-from penstock.channels.options import counted, deadline_of, limit_of
 from penstock.channels.publication import Publication
 from penstock.channels.status import ChannelStatus
 from penstock.channels.subscription import Received, Subscription

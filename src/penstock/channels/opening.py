@@ -16,8 +16,8 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import files, memory
 from penstock.channels.channel import Channel
+from penstock.channels.checks import flag, whole
 from penstock.channels.kind import Kind as Kind
-from penstock.channels.options import flag, whole
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, Mismatch, NotFound, SystemFailure, Unsupported

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import Archive, columns
-from penstock.channels.options import callback, whole
+from penstock.channels.checks import callback, whole
 from penstock.codecs import bare
 from penstock.columns.parts import Part, check, table_name
 from penstock.errors import Corrupt, Invalid, SystemFailure

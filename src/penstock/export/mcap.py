@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 from penstock import Archive, codecs
-from penstock.channels.options import callback, flag
+from penstock.channels.checks import callback, flag
 from penstock.channels.wildcards import matches
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas

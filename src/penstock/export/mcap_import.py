@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from penstock import Archive, codecs
-from penstock.channels import options
 from penstock.channels.wildcards import is_pattern, matches
 from penstock.codecs import protobufs
 from penstock.errors import Invalid, NotFound, PenstockError, Unsupported
@@ -89,11 +88,11 @@ def import_mcap(
     """
     needed()
     for name, value in (("strict", strict), ("recover", recover)):
-        options.flag(value, name)
-    options.callback(on_skip, "on_skip")
-    options.callback(progress, "progress")
+        checks.flag(value, name)
+    checks.callback(on_skip, "on_skip")
+    checks.callback(progress, "progress")
     asked = [streams] if isinstance(streams, str) else streams
-    if asked is not None and not options.texts(asked, "streams", "topics and channels"):
+    if asked is not None and not checks.texts(asked, "streams", "topics and channels"):
         raise Invalid("streams is empty: name a topic or a channel, or leave it out for all")
     span, path = interval(since, until), path_of(path, "the MCAP file")
     try:

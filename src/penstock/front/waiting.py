@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.channels import handles, loops
+from penstock.channels.checks import limit_of
 from penstock.channels.handles import NativeSubscription
 from penstock.channels.opener import parse as parse
-from penstock.channels.options import limit_of
 from penstock.errors import Invalid
 
 

@@ -10,12 +10,72 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import files, handles, opening
 from penstock.channels.channel import Channel
+from penstock.channels.checks import (
+    MIB,
+    TERM_LENGTH_MAX,
+    TERM_LENGTH_MIN,
+    check_whole,
+    flag,
+    manual_clock,
+    patience,
+    seconds,
+    within,
+)
 from penstock.channels.handles import NativePublication, NativeSubscription, Origin
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.options import LogOptions, flag, manual_clock, patience, seconds
 from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
-from penstock.errors import Unsupported
+from penstock.errors import Invalid, Unsupported
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """How a log is made. The first publication decides; `Mismatch` if a later one asks for something else.
+
+    capacity: bytes by which writers may be ahead of the slowest subscription, from half a term to a term; a whole term unless given.
+    term_length: bytes of one of the three terms, a power of two from 64 KiB to 1 GiB; unless given, the smallest that `capacity`
+    fits in, or 8 MiB. The channel takes three times this in shared memory; the longest message that `offer` and `claim` take is a
+    quarter of it.
+    max_members: how many publications and subscriptions may exist at once, 2 to 1024.
+    initial_term_id, start_position: where counting begins; for tests at the edges.
+    """
+
+    capacity: int | None = None
+    term_length: int | None = None
+    max_members: int = 64
+    stream_id: int = 1
+    initial_term_id: int = 0
+    start_position: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole(self, "term_bytes", "room", "max_members", "stream_id", "initial_term_id", "start_position")
+        for name in ("stream_id", "initial_term_id"):
+            if not -(1 << 31) <= getattr(self, name) < 1 << 31:
+                raise Invalid(f"{name} is {getattr(self, name)}: it must fit in 32 bits with a sign")
+        if self.term_length is None and self.room > TERM_LENGTH_MAX:
+            raise Invalid(f"capacity is {self.room}: it must be at most {TERM_LENGTH_MAX}")
+        within(self, 32, "room", "term_bytes", "max_members")
+        within(self, 63, "start_position")
+        _native.check_log_options(self.term_bytes, self.room, self.max_members, self.start_position)
+
+    @property
+    def term_bytes(self) -> int:
+        """`term_length`, or what it is unless given."""
+        if self.term_length is not None:
+            return self.term_length
+        if not isinstance(self.capacity, int):
+            return 8 * MIB
+        return max(TERM_LENGTH_MIN, 1 << max(self.capacity - 1, 0).bit_length())
+
+    @property
+    def room(self) -> int:
+        """`capacity`, or what it is unless given."""
+        return self.term_bytes if self.capacity is None else self.capacity
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of shared memory that the channel takes."""
+        return _native.log_file_size(self.max_members, self.term_bytes)
 
 
 def _format(options: LogOptions, codec: Codec, fd: int, hold: _native.OpenHold | None = None) -> None:

@@ -10,11 +10,39 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import files, handles, opening
 from penstock.channels.channel import Channel
+from penstock.channels.checks import MIB, check_whole, flag, manual_clock, seconds, within
 from penstock.channels.handles import NativePublication, NativeSubscription, Origin
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.options import RingOptions, flag, manual_clock, seconds
 from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingOptions:
+    """How a ring is made. The first publication decides; `Mismatch` if a later one asks for something else.
+
+    capacity: bytes of the ring, a power of two from 64 KiB to 1 GiB: how far a reader may fall behind before it is lapped.
+    The longest message is a quarter of it. All of it is allocated now, so that no later write can fail.
+    max_members: how many subscriptions may exist at once, 1 to 1024.
+    start_position, start_sequence: where counting begins; for tests at the edges.
+    """
+
+    capacity: int = 8 * MIB
+    max_members: int = 64
+    start_position: int = 0
+    start_sequence: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole(self, "capacity", "max_members", "start_position", "start_sequence")
+        within(self, 32, "capacity", "max_members")
+        within(self, 63, "start_position")
+        within(self, 64, "start_sequence")
+        _native.check_ring_options(self.capacity, self.max_members, self.start_position)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of shared memory that the channel takes."""
+        return _native.ring_file_size(self.max_members, self.capacity)
 
 
 def _format(options: RingOptions, codec: Codec, fd: int, hold: _native.OpenHold | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock import codecs
 from penstock.channels.channel import FAKE
-from penstock.channels.options import callback, flag, more_than_zero, whole
+from penstock.channels.checks import callback, flag, more_than_zero, whole
 from penstock.channels.registry import kind_names
 from penstock.channels.value import AnyChannel, AnyChannels
 from penstock.channels.wildcards import is_pattern

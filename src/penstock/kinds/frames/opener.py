@@ -22,13 +22,14 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import awaiting, files, handles, opening
 from penstock.channels.channel import Channel
+from penstock.channels.checks import counted, flag, manual_clock, seconds
 from penstock.channels.handles import NativePublication, NativeSubscription, Origin
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.options import FrameOptions, counted, flag, frame_dtype_name, frame_shape, manual_clock, seconds
 from penstock.channels.value import ChannelValue
 from penstock.codecs import Codec, values
 from penstock.errors import Closed, EndOfStream, Invalid, NotFound, TimedOut, Unsupported
 from penstock.kinds.frames.frame import Frame, FrameKind, OpenFrame
+from penstock.kinds.frames.options import FrameOptions, frame_dtype_name, frame_shape
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import files, opening, roles
 from penstock.channels.channel import Channel
+from penstock.channels.checks import flag, manual_clock, seconds, text_bytes
 from penstock.channels.handles import (
     DecodingSubscription,
     EarlySubscription,
@@ -24,9 +25,9 @@ from penstock.channels.handles import (
     Origin,
 )
 from penstock.channels.kind import Layout
-from penstock.channels.options import PipeOptions, flag, manual_clock, seconds, text_bytes
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, Unsupported
+from penstock.kinds.pipe.options import PipeOptions
 
 if TYPE_CHECKING:
     from penstock.channels.handles import NativePublication as _Publication

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import loops, roles
-from penstock.channels.options import deadline_of, limit_of
+from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.patterns import Body, awaitable_of, decoded, failed, refusal, wrong_result
 from penstock.errors import (
     Closed,

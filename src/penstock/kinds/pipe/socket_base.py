@@ -12,8 +12,8 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import awaiting, handles, loops, memory
 from penstock.channels.channel import Channel
+from penstock.channels.checks import seconds
 from penstock.channels.handles import NativeSubscription, Origin
-from penstock.channels.options import seconds
 from penstock.channels.patterns import Body, Made, Receiving, decode, decoded
 from penstock.channels.status import ChannelStatus
 from penstock.channels.subscription import Received

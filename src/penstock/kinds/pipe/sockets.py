@@ -10,12 +10,12 @@ from penstock._native import core as _native
 from penstock.channels import roles
 from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind
-from penstock.channels.options import PipeOptions
 from penstock.channels.patterns import Body, Routed, decoded
 from penstock.channels.publication import Claim
 from penstock.channels.value import ChannelValue, Message
 from penstock.errors import Disconnected, Invalid, Unsupported
 from penstock.kinds.pipe import opener as pipe
+from penstock.kinds.pipe.options import PipeOptions
 from penstock.kinds.pipe.requests import PipePending, PipeReplier, PipeRequest, PipeRequester
 from penstock.kinds.pipe.socket_base import Found, ReceivingSocket, Socket
 

@@ -13,9 +13,9 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import awaiting, handles, loops, opening, roles
 from penstock.channels.channel import Channel
+from penstock.channels.checks import counted, limit_of
 from penstock.channels.handles import NativePublication
 from penstock.channels.iteration import until_closed_async
-from penstock.channels.options import counted, limit_of
 from penstock.channels.publication import Publication
 from penstock.channels.status import ChannelMember, ChannelStatus
 from penstock.channels.subscription import Received, Subscription

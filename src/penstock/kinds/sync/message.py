@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock._native import core as _native
+from penstock.channels.checks import text_bytes
 from penstock.channels.handles import DecodingSubscription, EarlySubscription, NativeSubscription
-from penstock.channels.options import text_bytes
 from penstock.channels.subscription import Received
 from penstock.codecs import Codec
 

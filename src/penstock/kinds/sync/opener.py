@@ -16,9 +16,9 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels import files, handles, memory, opening
 from penstock.channels.channel import Channel
+from penstock.channels.checks import flag, manual_clock, patience, seconds, whole
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.options import SyncOptions, flag, manual_clock, patience, seconds, whole
 from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, SystemFailure
@@ -32,6 +32,7 @@ from penstock.kinds.sync.message import (
     SyncSubscription,
     bytes_of,
 )
+from penstock.kinds.sync.options import SyncOptions
 
 SPILL_LIMIT = 64 << 20
 

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock.channels.options import LogOptions, flag, seconds, whole
+from penstock.channels.checks import flag, seconds, whole
 from penstock.errors import Invalid
+from penstock.kinds.log import LogOptions
 from penstock.kinds.udp.address import Endpoint, endpoint
 
 FlowControl = Literal["max", "min"] | Mapping[str, int]

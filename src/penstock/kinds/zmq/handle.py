@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.channels import loops
 from penstock.channels.channel import Channel
-from penstock.channels.options import limit_of, seconds
+from penstock.channels.checks import limit_of, seconds
 from penstock.channels.status import ChannelStatus
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, SystemFailure, TimedOut, Unsupported

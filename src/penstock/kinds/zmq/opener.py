@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock import codecs
 from penstock.channels.channel import Channel
-from penstock.channels.options import flag, text_bytes
+from penstock.channels.checks import flag, text_bytes
 from penstock.errors import Invalid, Unsupported
 from penstock.kinds.zmq.options import LINGER_PATTERN, LINGER_PUBLICATION, MAX_MESSAGES, ZmqOptions
 from penstock.kinds.zmq.publication import ZmqPublication

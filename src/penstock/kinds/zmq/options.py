@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.channels.options import seconds, whole
+from penstock.channels.checks import seconds, whole
 from penstock.errors import Invalid
 
 KEY_LENGTH = 40  # of a CURVE key as text: 32 bytes in Z85

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from penstock.channels import roles
 from penstock.channels.channel import Channel
-from penstock.channels.options import counted, text_bytes
+from penstock.channels.checks import counted, text_bytes
 from penstock.channels.patterns import Body, Routed, encoded
 from penstock.codecs import Codec
 from penstock.errors import Busy, Invalid, TimedOut, Unsupported

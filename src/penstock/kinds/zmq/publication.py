@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.channels.channel import Channel
-from penstock.channels.options import counted, seconds, text_bytes
+from penstock.channels.checks import counted, seconds, text_bytes
 from penstock.channels.publication import Publication
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, TimedOut, Unsupported

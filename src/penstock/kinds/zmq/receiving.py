@@ -12,8 +12,8 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from penstock import codecs
+from penstock.channels.checks import counted, seconds
 from penstock.channels.iteration import until_closed_async
-from penstock.channels.options import counted, seconds
 from penstock.channels.patterns import decoded
 from penstock.channels.subscription import Received
 from penstock.errors import Closed, DecodeError, Invalid, PenstockError, TimedOut, Unsupported

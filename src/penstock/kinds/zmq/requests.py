@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.channels import loops, roles
-from penstock.channels.options import deadline_of, limit_of
+from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.patterns import Body, awaitable_of, failed, refusal, wrong_result
 from penstock.errors import (
     Closed,

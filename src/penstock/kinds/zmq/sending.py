@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock import codecs
-from penstock.channels.options import counted, seconds
+from penstock.channels.checks import counted, seconds
 from penstock.channels.patterns import decoded
 from penstock.errors import Closed, Disconnected, Invalid, SystemFailure, TimedOut, TooLarge
 from penstock.kinds.zmq.handle import ZmqHandle

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock import codecs
 from penstock.channels.channel import Channel
-from penstock.channels.options import flag, text_bytes
+from penstock.channels.checks import flag, text_bytes
 from penstock.errors import Invalid
 from penstock.kinds.zmq.options import LINGER_PATTERN, MAX_MESSAGES, ZmqOptions
 from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter, ZmqSocket

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import codecs
-from penstock.channels.options import callback, flag, limit_of, more_than_zero, texts, whole
+from penstock.channels.checks import callback, flag, limit_of, more_than_zero, texts, whole
 from penstock.channels.value import AnyChannel, AnyChannels, uris_of
 from penstock.channels.wildcards import matches, matches_any
 from penstock.errors import DecodeError, Invalid, NotFound, Unsupported

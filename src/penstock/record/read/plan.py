@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from penstock.channels.options import whole
+from penstock.channels.checks import whole
 from penstock.record.format import intervals, truncations
 from penstock.record.format.folder import RecordingFolder
 from penstock.record.format.intervals import Interval

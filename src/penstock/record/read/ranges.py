@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.channels.options import whole
+from penstock.channels.checks import whole
 from penstock.errors import PenstockError
 from penstock.record.format.remote import folder_at
 from penstock.record.read.needed_segments import changes, first_needed, paths

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._native import core as _native
-from penstock.channels.options import flag, texts, whole
+from penstock.channels.checks import flag, texts, whole
 from penstock.errors import Invalid, NotFound, PenstockError
 from penstock.util.extras import explain_missing
 from penstock.util.units import Moment, interval

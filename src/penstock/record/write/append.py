@@ -18,7 +18,7 @@ from typing import Any
 from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels.channel import parse
-from penstock.channels.options import whole
+from penstock.channels.checks import whole
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record.format import batches as batch_files
 from penstock.record.format import segment_totals, truncations

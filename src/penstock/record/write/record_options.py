@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.channels.channel import parse
+from penstock.channels.checks import flag, seconds, texts, whole
 from penstock.channels.kind import Kind
-from penstock.channels.options import flag, seconds, texts, whole
 from penstock.channels.registry import kind_of, kinds
 from penstock.channels.value import AnyChannels, uris_of
 from penstock.channels.wildcards import STAR, is_pattern

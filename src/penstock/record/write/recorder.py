@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from penstock._native import core as _native
-from penstock.channels.options import limit_of
+from penstock.channels.checks import limit_of
 from penstock.errors import Invalid, PenstockError, SystemFailure
 from penstock.record.format.catalog import Catalog, Notes
 from penstock.record.format.types import Progress, Recorder

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.channels.options import whole
+from penstock.channels.checks import whole
 from penstock.errors import Invalid, SystemFailure
 from penstock.util.clock import Clock
 from penstock.util.units import LEAST, MOST

@@ -1,0 +1,99 @@
+"""How a frames channel is made. Knows numbers, shapes and dtypes; opens nothing."""
+
+from __future__ import annotations
+
+import errno
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from penstock._native import core as _native
+from penstock.channels.checks import check_whole, plain_json, within
+from penstock.codecs.values import sizes_of
+from penstock.errors import Invalid, NotFound
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameOptions:
+    """How a frames channel is made. The first publication decides; `Mismatch` if a later one asks for something else.
+
+    shape, dtype: of every frame; plain numbers, every dimension fixed. dtype is "u1" unless chosen.
+    buffers: frames that exist at once, 2 to 1024: one is filled, one is the newest, the rest may be leased by readers. All
+    of them are allocated now, so that no later write can fail.
+    max_members: how many subscriptions may exist at once, 1 to 1024.
+    attributes: what else is to be known of the stream, plain JSON; kept in the channel.
+    start_position, start_sequence: where counting begins; for tests at the edges.
+    """
+
+    shape: tuple[int, ...] | None = None
+    dtype: str = "|u1"
+    buffers: int = 8
+    max_members: int = 64
+    attributes: dict[str, Any] | None = None
+    start_position: int = 0
+    start_sequence: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole(self, "buffers", "max_members", "start_position", "start_sequence")
+        within(self, 32, "max_members")
+        if not 2 <= self.buffers <= 1024:
+            raise Invalid(f"buffers is {self.buffers}: it must be from 2 to 1024")
+        within(self, 63, "start_position")
+        within(self, 64, "start_sequence")
+        plain_json(self.attributes, "attributes")
+        if self.shape is not None:
+            _ = self.file_size
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        import numpy as np
+
+        if self.shape is None:
+            raise NotFound(
+                errno.ENOENT,
+                "to publish a new one, give shape=(HEIGHT, WIDTH, ...); to wait for it, subscribe with connect_timeout=SECONDS",
+            )
+        size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        if size >= 1 << 63:
+            raise Invalid(f"shape is {self.shape}: a frame of {size} bytes is larger than any memory")
+        return size
+
+    @property
+    def notes_capacity(self) -> int:
+        """Bytes of the ring that carries what is said of the frames: twice as many as there are buffers, 4 KiB for each."""
+        return max(64 * 1024, 1 << (2 * self.buffers * 4096 - 1).bit_length())
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of shared memory that the channel takes."""
+        return _native.frames_file_size(
+            capacity=self.notes_capacity,
+            slots=self.max_members,
+            buffers=self.buffers,
+            frame_bytes=self.frame_bytes,
+            start_position=self.start_position,
+        )
+
+
+def frame_dtype_name(dtype: Any) -> str:
+    """How a frames channel keeps a dtype. `Invalid` for what is no plain number."""
+    import numpy as np
+
+    try:
+        found = np.dtype(dtype)
+    except TypeError as error:
+        raise Invalid(f"{dtype!r} is no dtype") from error
+    if found.hasobject or found.names or found.subdtype or found.itemsize == 0:
+        raise Invalid(f"dtype {found} cannot be shared: frames are arrays of plain numbers")
+    return str(found.str)
+
+
+def frame_shape(shape: Any) -> tuple[int, ...]:
+    """A shape of fixed sizes from 1 on; `Invalid` for anything else."""
+    if isinstance(shape, (bytearray, memoryview)):
+        raise Invalid(f"shape is {shape!r}: give the size of every dimension, whole numbers from 1 on")
+    sizes = sizes_of(shape)
+    if not sizes or len(sizes) > 32 or min(sizes) < 1:
+        raise Invalid(f"shape is {shape!r}: give the size of every dimension, whole numbers from 1 on")
+    return sizes
