@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from penstock import Archive, codecs
+from penstock.channels import checks
 from penstock.channels.wildcards import is_pattern, matches
 from penstock.codecs import protobufs
 from penstock.errors import Invalid, NotFound, PenstockError, Unsupported
