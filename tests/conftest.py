@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.channels import files, memory
+from penstock.channels import discovery, files
 
 with (
     warnings.catch_warnings(),
@@ -85,7 +85,7 @@ def channel_folder(monkeypatch: pytest.MonkeyPatch):
     folder = tempfile.mkdtemp(prefix="penstock-test-", dir=parent)
     monkeypatch.setenv("PENSTOCK_DIR", folder)
     yield Path(folder)
-    for left in memory.listing():
+    for left in discovery.in_process():
         files.unlink(left)
     shutil.rmtree(folder, ignore_errors=True)
 

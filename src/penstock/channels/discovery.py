@@ -13,6 +13,7 @@ from typing import Any
 from penstock.channels import files, memory, opening
 from penstock.channels.channel import FAKE, Channel
 from penstock.channels.opener import faked, parse
+from penstock.channels.registry import kind_named
 from penstock.channels.status import Channels, ChannelStatus
 from penstock.channels.value import AnyChannel
 from penstock.channels.wildcards import check_patterns, matches_any
@@ -25,6 +26,11 @@ _warned: set[files.Stranger] = set()
 SETTLED_NS = 50_000_000  # a folder changed this long ago: a later change has another time
 
 
+def in_process() -> list[Channel]:
+    """The channels of this process."""
+    return [Channel(kind_named(kind), name, fake=True) for kind, name in memory.listing()]
+
+
 def listing(patterns: Sequence[str]) -> tuple[list[Channel], list[files.Stranger]]:
     """This user's channels that one of the patterns stands for, and files that look like a channel's and are none.
 
@@ -34,7 +40,7 @@ def listing(patterns: Sequence[str]) -> tuple[list[Channel], list[files.Stranger
     names, strange = files.listing()
     found = [one for one in names if not faked(one.kind) and matches_any(patterns, str(one))]
     own = [pattern for pattern in patterns if pattern.startswith(f"{FAKE}:")]
-    for one in memory.listing():
+    for one in in_process():
         told = replace(one, uri=f"{FAKE}:{one}")
         if matches_any(own, str(told)):
             found.append(told)

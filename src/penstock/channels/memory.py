@@ -9,11 +9,22 @@ import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from penstock._native import core as _native
-from penstock.channels.channel import Channel
-from penstock.channels.registry import kind_named
 from penstock.errors import NotFound
+
+
+class Channel(Protocol):
+    """A channel of this process."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def kind(self) -> Any:
+        """Its kind, which has a name too."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +90,9 @@ def names(channel: Channel, fd: int) -> bool:
     return place is not None and os.path.sameopenfile(place.fd, fd)
 
 
-def listing() -> list[Channel]:
-    """The channels of this process, sorted."""
-    return sorted(
-        (Channel(kind_named(kind), name, fake=True) for kind, name in _places),
-        key=lambda channel: (channel.name, channel.kind.name),
-    )
+def listing() -> list[tuple[str, str]]:
+    """The channels of this process: the names of their kinds, and their own, sorted by these."""
+    return sorted(_places, key=lambda place: (place[1], place[0]))
 
 
 def gate(channel: Channel) -> _native.Gate:
