@@ -260,23 +260,23 @@ def _part(harm: str, which: str) -> str:
 BUGS: dict[str, Planted] = {
     "archives keep a relative path": Planted(
         _archives_keep_a_relative_path,
-        (f"{CALLS}::test_a_recorder_goes_on_when_the_process_changes_its_directory",),
+        (f"{CALLS}::test_a_recorder_continues_after_chdir",),
     ),
     "a lock goes by closing only": Planted(
         _a_lock_goes_by_closing_only,
-        (f"{CALLS}::test_a_child_forked_while_a_folder_is_locked_holds_nothing_up",),
+        (f"{CALLS}::test_a_child_forked_under_a_folder_lock_blocks_nothing",),
     ),
     "a repair writes every row of the catalog": Planted(
         _repair_writes_every_row,
-        (f"{CALLS}::test_a_repair_does_not_undo_the_row_of_a_recorder_that_ends_meanwhile",),
+        (f"{CALLS}::test_a_repair_keeps_the_row_of_a_recorder_ending_meanwhile",),
     ),
     "a truncation cuts before the catalog promises less": Planted(
         _truncate_promises_as_before,
-        (f"{CALLS}::test_a_truncation_that_is_killed_anywhere_leaves_an_archive_that_verifies",),
+        (f"{CALLS}::test_a_killed_truncation_leaves_an_archive_that_verifies",),
     ),
     "extend touches a recording before it has the lock": Planted(
         _extend_touches_before_it_locks,
-        (f"{ARCHIVES}::test_extending_beside_a_live_recorder_is_refused_before_anything_is_touched",),
+        (f"{ARCHIVES}::test_extending_beside_a_live_recorder_is_refused_first",),
     ),
     "extend touches a recording before it has the lock, simulated": Planted(_extend_touches_before_it_locks),
     "a recorder that cannot begin keeps its subscription": Planted(
@@ -298,7 +298,7 @@ BUGS: dict[str, Planted] = {
     ),
     "an append reads its messages under the lock": Planted(
         _an_append_reads_its_messages_under_the_lock,
-        (f"{DAMAGE}::test_an_append_reads_the_callers_messages_before_it_locks_anything",),
+        (f"{DAMAGE}::test_an_append_reads_its_messages_before_it_locks",),
     ),
     "the list trusts the indexes": Planted(_list_trusts_the_indexes, (_part("all entries", "middle"),)),
     "the recorder waits for the catalog": Planted(
@@ -309,11 +309,11 @@ BUGS: dict[str, Planted] = {
     ),
     "an unusable catalog stays": Planted(
         _an_unusable_catalog_stays,
-        (f"{CATALOG}::test_the_next_recorder_rebuilds_an_unusable_catalog_and_says_so[garbage]",),
+        (f"{CATALOG}::test_the_next_recorder_rebuilds_an_unusable_catalog[garbage]",),
     ),
     "verify leaves the catalog out": Planted(
         _verify_leaves_the_catalog_out,
-        (f"{CATALOG}::test_verify_names_each_difference_between_catalog_and_folders",),
+        (f"{CATALOG}::test_verify_names_each_difference_of_catalog_and_folders",),
     ),
     "verify trusts a missing folder": Planted(
         _verify_trusts_a_missing_folder, (f"{ARCHIVES}::test_verify_names_what_is_gone",)
@@ -336,7 +336,7 @@ BUGS: dict[str, Planted] = {
     ),
     "an error in the recorder leaves its subscription open": Planted(
         _an_error_leaves_the_subscription_open,
-        (f"{ARCHIVES}::test_any_error_in_the_recorders_thread_is_told_and_lets_writers_go_on",),
+        (f"{ARCHIVES}::test_a_recorder_threads_error_is_reported_and_frees_writers",),
     ),
     "following does not look for the recorder": Planted(
         _following_does_not_look_for_the_recorder,
@@ -344,7 +344,7 @@ BUGS: dict[str, Planted] = {
     ),
     "a recorder believes that its parent lives": Planted(
         _a_recorder_believes_that_its_parent_lives,
-        (f"{PROCESS}::test_the_recorder_ends_with_its_parent_though_a_child_of_that_lives[9]",),
+        (f"{PROCESS}::test_the_recorder_ends_with_its_parent_despite_a_child[9]",),
     ),
     "a parent does not notice that its recorder died": Planted(
         _a_dead_recorder_is_not_noticed, (f"{PROCESS}::test_the_parent_learns_at_once_that_its_recorder_was_killed",)

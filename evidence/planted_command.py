@@ -149,18 +149,18 @@ def _an_iterator_ends_at_what_does_not_decode() -> None:
 BUGS: dict[str, Planted] = {
     "the pipeline leaves a damaged recording out and says all is well": Planted(
         _a_damaged_recording_is_only_logged,
-        (f"{ODD}::test_a_damaged_recording_ends_the_pipeline_with_an_error_after_all_others_were_done",),
+        (f"{ODD}::test_a_damaged_recording_fails_the_pipeline_after_all_others",),
     ),
     "a codec raises its library's own errors": Planted(
         _a_decoders_own_error_gets_out, (f"{DECODING}::test_a_codec_raises_this_librarys_error",)
     ),
     "a replay ends at a message that does not decode": Planted(
         _an_iterator_ends_at_what_does_not_decode,
-        (f"{DECODING}::test_a_recording_goes_on_behind_a_message_that_does_not_decode[replay]",),
+        (f"{DECODING}::test_a_recording_continues_behind_an_undecodable_message[replay]",),
     ),
     "the command reads markup and emoji out of text": Planted(_text_is_read_as_markup, (ANY,)),
     "the command lets a ValueError out": Planted(
-        _an_uncaught_value_error, (f"{ENDS}::test_what_cannot_be_is_one_line",)
+        _an_uncaught_value_error, (f"{ENDS}::test_an_impossible_command_is_one_line",)
     ),
     "the command prints NaN as JSON": Planted(
         _nan_in_json, (f"{ENDS}::test_messages_that_are_no_json_are_printed_as_json",)

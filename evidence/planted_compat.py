@@ -228,7 +228,7 @@ BUGS: dict[str, Planted] = {
         _screens_stay_behind, (f"{PYSYNCQ}test_screens_travel_to_children",)
     ),
     "looking for a queue makes one": Planted(
-        _looking_makes_a_queue, (f"{PYSYNCQ}test_a_queue_that_vanished_is_not_made_by_who_only_looks_for_it",)
+        _looking_makes_a_queue, (f"{PYSYNCQ}test_looking_for_a_removed_queue_does_not_make_it",)
     ),
     "a bad start method is taken": Planted(_any_start_will_do, (f"{PYSYNCQ}test_arguments_that_make_no_sense",)),
     "a hung rival is waited for": Planted(

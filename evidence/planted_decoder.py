@@ -198,7 +198,7 @@ BUGS: dict[str, Planted] = {
         _a_table_that_came_later_is_not_filled, (f"{TABLES}::test_tables_may_be_asked_for_later",)
     ),
     "what is not complete is done": Planted(
-        _what_is_not_complete_is_done, (f"{TABLES}::test_a_message_in_progress_where_a_recording_ends_is_not_lost",)
+        _what_is_not_complete_is_done, (f"{TABLES}::test_a_message_in_progress_at_a_recordings_end_is_kept",)
     ),
     "one failed stream stops all": Planted(
         _one_failed_stream_stops_all, (f"{TABLES}::test_a_stream_whose_task_fails_stops_no_other",)

@@ -51,7 +51,7 @@ def _a_failing_server_keeps_silent() -> None:
 BUGS: dict[str, Planted] = {
     "a message of a dealer that is gone has no sender": Planted(
         _a_sender_is_looked_up_by_its_place,
-        (f"{NAMES}::test_a_message_keeps_its_senders_name_when_another_has_the_place",),
+        (f"{NAMES}::test_a_message_keeps_its_senders_name_in_a_reused_slot",),
     ),
     "a pair waits for a peer that is gone": Planted(
         _a_pair_waits_for_a_peer_that_is_gone,

@@ -146,7 +146,7 @@ BUGS: dict[str, Planted] = {
     ),
     "topics count as readers": Planted(_topics_count_as_readers, (f"{TOPICS}::test_readers_are_peers_and_not_topics",)),
     "close drops what was pushed without a word": Planted(
-        _close_drops_without_a_word, (f"{LIFE}::test_what_nobody_took_within_the_linger_is_an_error",)
+        _close_drops_without_a_word, (f"{LIFE}::test_messages_left_after_the_linger_are_an_error",)
     ),
     "close leaves what peers have not read": Planted(
         _close_leaves_what_peers_have_not_read, (f"{LIFE}::test_close_waits_until_a_full_peer_has_read[ipc]",)
@@ -156,20 +156,20 @@ BUGS: dict[str, Planted] = {
     ),
     "a fork goes on with its parent's socket": Planted(
         _a_fork_goes_on_with_its_parents_socket,
-        (f"{LIFE}::test_an_inherited_end_that_binds_says_at_once_whose_the_address_is",),
+        (f"{LIFE}::test_an_inherited_binding_end_names_the_addresss_owner",),
     ),
     "a fork keeps its parent's connections": Planted(
         _a_fork_keeps_its_parents_connections,
-        (f"{LIFE}::test_a_forked_child_that_lives_on_keeps_no_address_and_no_connection[tcp]",),
+        (f"{LIFE}::test_a_forked_child_keeps_no_address_or_connection[tcp]",),
     ),
     "keys are not used": Planted(
-        _keys_are_not_used, (f"{LIFE}::test_curve_encrypts_and_refuses_who_has_no_key_or_a_wrong_one[tcp]",)
+        _keys_are_not_used, (f"{LIFE}::test_curve_encrypts_and_refuses_missing_or_wrong_keys[tcp]",)
     ),
     "a publication that should wait drops": Planted(
         _a_publication_that_should_wait_drops, (f"{PROMISES}::test_when_full_wait_loses_nothing[ipc]",)
     ),
     "what ZeroMQ does not say is said to be nothing": Planted(
-        _what_is_unknown_is_said_to_be_nothing, (f"{PROMISES}::test_what_is_not_known_is_not_said[ipc]",)
+        _what_is_unknown_is_said_to_be_nothing, (f"{PROMISES}::test_unknown_values_are_not_shown[ipc]",)
     ),
     "a claim over ZeroMQ is sent while it is in use": Planted(
         _a_claim_is_sent_while_it_is_in_use, (f"{PROMISES}::test_a_claim_is_sent_once_or_not_at_all[ipc]",)
@@ -180,6 +180,6 @@ BUGS: dict[str, Planted] = {
     ),
     "replies over ZeroMQ are not decoded": Planted(_replies_are_not_decoded, (f"{ROLES}::test_codecs_on_every_role",)),
     "a bad request ends its server": Planted(
-        _a_bad_request_ends_its_server, (f"{ROLES}::test_what_does_not_fit_the_codec_is_passed_over",)
+        _a_bad_request_ends_its_server, (f"{ROLES}::test_messages_outside_the_codec_are_skipped",)
     ),
 }

@@ -110,7 +110,7 @@ def test_a_star_stands_for_any_text(pattern, channel, fits):
         ("udp://[::1]:4000/7", False),
     ],
 )
-def test_what_a_pattern_is(text, several):
+def test_pattern_syntax(text, several):
     assert wildcards.is_pattern(text) is several
 
 

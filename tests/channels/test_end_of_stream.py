@@ -63,7 +63,7 @@ def kind(request):
             penstock.remove(f"{request.param}:end")
 
 
-def test_a_loop_ends_when_all_was_read_and_the_last_publication_has_closed(kind):
+def test_a_loop_ends_after_the_last_publication_and_message(kind):
     with kind.subscribe() as sub:
         with kind.publish() as pub:
             for n in range(5):
@@ -78,7 +78,7 @@ def test_a_loop_ends_when_all_was_read_and_the_last_publication_has_closed(kind)
         assert list(sub) == []
 
 
-def test_it_waits_while_nothing_was_ever_published_and_while_a_publication_lives(kind):
+def test_it_waits_before_the_first_and_during_a_publication(kind):
     with kind.subscribe() as sub:
         assert sub.try_recv() is None
         with pytest.raises(penstock.TimedOut):
@@ -107,7 +107,7 @@ def test_only_who_asks_for_the_end_is_told(kind):
         assert handles.wait([sub], 0) == []
 
 
-def test_a_publication_that_comes_before_the_end_was_told_goes_on(kind):
+def test_a_publication_before_the_end_is_reported_continues(kind):
     with kind.subscribe() as sub:
         with kind.publish() as pub:
             kind.send(pub, 1)
@@ -121,7 +121,7 @@ def test_a_publication_that_comes_before_the_end_was_told_goes_on(kind):
             assert kind.number(sub.recv(HANG)) == 3
 
 
-def test_a_thread_that_waits_is_told_when_the_last_publication_closes(kind):
+def test_a_waiting_thread_wakes_when_the_last_publication_closes(kind):
     with kind.publish() as pub, kind.subscribe() as sub:
         got = []
         reader = threading.Thread(target=lambda: got.extend(kind.number(message) for message in sub))
@@ -272,7 +272,7 @@ def _writes_and_waits_to_be_killed(kind, count, ready):
 
 @forks
 @between_processes
-def test_a_reader_of_the_killed_has_all_that_was_sent_and_then_the_end(kind):
+def test_a_reader_of_a_killed_writer_gets_all_then_the_end(kind):
     """kill -9 of the last of two writers; no writer closes."""
     with kind.subscribe() as sub:
         children, due = [], []

@@ -74,7 +74,7 @@ def test_messages_come_when_the_test_says_so(fake):
     assert sub.recv(timeout=1) == b"4"
 
 
-def test_what_is_allowed_ahead_comes_when_it_is_sent(fake):
+def test_deliveries_allowed_ahead_arrive_when_sent(fake):
     pub, sub, step = fake
     step.deliver(2)
     for i in range(3):
@@ -287,7 +287,7 @@ def test_a_forked_child_is_another_process():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_channel_removed_before_the_fork_is_closed_in_the_child():
+def test_a_child_closes_a_channel_removed_before_the_fork():
     with penstock.publish("fake:log:gone") as pub:
         penstock.remove("fake:log:gone")
         pub.send(b"here")

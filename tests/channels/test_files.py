@@ -155,7 +155,7 @@ def test_files_of_a_wrong_length(channel_folder, length):
         penstock.subscribe("log:a")
 
 
-def test_garbage_under_readers_and_writers_is_an_error_and_never_a_crash(channel_folder, rng):
+def test_garbage_under_readers_and_writers_never_crashes(channel_folder, rng):
     """Random words all over the mapped file while handles work. Right data or a typed error; never a hang or a crash."""
     for round_number in range(60):
         name = f"log:g{round_number}"
@@ -428,7 +428,7 @@ def test_too_few_descriptors_are_no_strange_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_what_cannot_be_removed_is_an_error_of_ours(channel_folder):
+def test_a_failed_removal_is_an_error_of_ours(channel_folder):
     os.mkdir(channel_folder / "folder.log")
     with pytest.raises(penstock.SystemFailure, match=r"cannot remove log:folder .*folder\.log"):
         penstock.remove("log:folder")

@@ -85,7 +85,7 @@ def test_a_fake_channel_is_of_its_kind_and_in_no_folder(kind):
 
 
 @pytest.mark.parametrize("kind", NOT_FAKED, ids=lambda kind: kind.name)
-def test_a_kind_that_leaves_the_process_is_never_faked_in_silence(kind, monkeypatch):
+def test_a_kind_of_other_processes_is_never_faked_silently(kind, monkeypatch):
     with pytest.raises(penstock.Unsupported, match="within one process"):
         penstock.publish(f"fake:{uri(kind)}")
     monkeypatch.setenv("PENSTOCK_FAKE", "1")
@@ -151,7 +151,7 @@ def test_a_slow_readers_options_are_one_for_log_and_sync():
         penstock.subscribe("log:slow", when_slow="fail")
 
 
-def test_what_cannot_be_joined_says_what_can():
+def test_joining_a_log_suggests_kinds_that_can_be_joined():
     with pytest.raises(penstock.Unsupported, match=r"log:a: there is nothing to join.*sync:NAME, pipe:NAME"):
         penstock.join("log:a")
 

@@ -105,7 +105,7 @@ def test_addresses_with_a_slash_too_many():
             penstock.publish(wrong)
 
 
-def test_a_name_that_can_only_be_read_is_not_suggested_for_setting():
+def test_a_read_only_name_is_not_suggested_for_setting():
     """The error says that it can only be read."""
     with (
         penstock.publish("log:s") as pub,

@@ -56,7 +56,7 @@ def test_a_file_that_may_not_be_read_is_no_damage(held, tmp_path, pattern):
     assert held.verify() == []
 
 
-def test_an_export_of_what_may_not_be_read_is_refused_and_calls_nothing_damaged(held, tmp_path):
+def test_an_unreadable_export_is_refused_and_not_called_damaged(held, tmp_path):
     (file,) = (held.path / "recordings" / "00000002").glob("*.seg")
     file.chmod(0)
     status, said = without_rights("export", held.path, tmp_path / "out", "--csv")
@@ -67,7 +67,7 @@ def test_an_export_of_what_may_not_be_read_is_refused_and_calls_nothing_damaged(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_channel_whose_recording_may_not_be_read_is_not_said_to_be_missing(held):
+def test_an_unreadable_recording_is_not_reported_missing(held):
     folder = held.path / "recordings" / "00000002"
     folder.chmod(0)
     status, said = without_rights("replay", held.path, "log:b")
@@ -87,7 +87,7 @@ def test_a_recorder_says_at_once_that_it_may_not_write(held):
     assert "waiting" not in said
 
 
-def test_a_recorder_says_at_once_that_it_may_not_make_the_archive(tmp_path):
+def test_a_recorder_reports_at_once_an_archive_it_cannot_make(tmp_path):
     (tmp_path / "others").mkdir(mode=0o500)
     status, said = without_rights("record", tmp_path / "others" / "new", "log:never")
     assert status == 1

@@ -46,7 +46,7 @@ def test_a_slow_reader_in_this_namespace_is_named():
         reader.stdin.close()
 
 
-def test_a_slow_reader_in_another_namespace_is_not_taken_for_ours():
+def test_a_slow_reader_of_another_namespace_is_not_ours():
     """Its number is another process's here, whose command is not in the error."""
     unshare = shutil.which("unshare")
     words = [unshare or "unshare", "--map-root-user", "--pid", "--fork"]

@@ -57,7 +57,7 @@ def test_a_handle_of_another_folder_says_so(tmp_path, monkeypatch):
             pickle.loads(pickled)
 
 
-def test_an_inherited_subscription_goes_on_at_its_parents_position():
+def test_an_inherited_subscription_resumes_at_the_same_position():
     pub, sub = penstock.publish("log:f", term_length=1 << 16), penstock.subscribe("log:f")
     for i in range(10):
         pub.send(b"%d" % i)

@@ -130,7 +130,7 @@ def test_the_process_ends_while_threads_wait():
         assert (status, out.strip(), err) == (0, "ends", "")
 
 
-def test_what_cannot_be_had_for_lack_of_memory_is_an_error_of_this_library():
+def test_lack_of_memory_is_an_error_of_this_library():
     program = """
         import resource, penstock
         penstock.publish("log:m", term_length=1 << 16).close()  # loads what the library loads when it is first used

@@ -228,7 +228,7 @@ def test_ctrl_c_ends_a_subscriber_quietly():
     assert (child.returncode, err.replace("Aborted.", "").strip()) == (130, "")
 
 
-def test_ctrl_c_ends_a_command_quietly_while_its_modules_are_imported():
+def test_ctrl_c_ends_a_command_quietly_during_its_imports():
     code = """
 import os, signal, sys
 class Interrupting:

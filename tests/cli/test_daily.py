@@ -98,7 +98,7 @@ def test_channels_commands_and_options_are_completed():
 # ---- waiting ----
 
 
-def test_sub_says_that_it_waits_and_which_channel_is_written_almost_so(tmp_path):
+def test_sub_says_that_it_waits_and_suggests_a_near_channel(tmp_path):
     with penstock.publish("log:camera") as pub:
         pub.send(b"x")
         done = here("sub", "log:camrea", "--timeout", "0.01", folder=tmp_path)
@@ -157,7 +157,7 @@ def test_that_is_the_truth(tmp_path):
 # ---- help ----
 
 
-def test_the_help_shows_every_command_in_a_group_on_a_line_of_80_columns():
+def test_the_help_lists_every_command_in_80_columns():
     text = command("--help", COLUMNS="80", TERM="dumb").stdout
     assert max(map(len, text.splitlines())) <= 80
     groups = [line.rstrip(":") for line in text.splitlines() if re.match(r"[A-Z].*:$", line)]

@@ -85,7 +85,7 @@ def refused(done, said, status=1):
         (["verify", "a\nb[/x]:camera:"], r"no archive at a\nb[/x]:camera:"),
     ],
 )
-def test_what_cannot_be_is_one_line(run, arguments, said, tmp_path):
+def test_an_impossible_command_is_one_line(run, arguments, said, tmp_path):
     refused(run(*arguments, folder=tmp_path), said)
     assert [p for p in os.listdir(tmp_path) if p != "a"] == []
 
@@ -258,7 +258,7 @@ def test_every_value_has_one_form_in_json(value, json_value):
     assert json.loads(as_json({"v": value}), parse_constant=refuse) == {"v": json_value}
 
 
-def test_what_is_long_or_deep_is_json_too():
+def test_long_and_deep_values_are_json_too():
     deep = msgspec.json.decode(b"[" * 300 + b"]" * 300)
     assert json.loads(as_json(deep)) == deep
     assert json.loads(as_json(10**5000)) == hex(10**5000)
@@ -352,7 +352,7 @@ def test_a_signal_in_a_finalizer_is_not_lost(number):
 
 
 @pytest.mark.parametrize(("first", "status"), [(KeyboardInterrupt(), 130), (ending.Signalled(15), 143)])
-def test_a_signal_is_the_status_also_where_a_library_stumbles_over_it(first, status, capsys):
+def test_a_signal_is_the_status_even_if_a_library_stumbles(first, status, capsys):
     """As py4j does, which finds half an answer in its connection when Spark is stopped."""
     with pytest.raises(KeyError) as caught:
         try:

@@ -63,7 +63,7 @@ def test_archives_and_tables_may_be_file_uris(run, mixed, tmp_path):
 
 
 @pytest.mark.spark
-def test_a_damaged_recording_ends_the_pipeline_with_an_error_after_all_others_were_done(run, mixed, tmp_path, tally):
+def test_a_damaged_recording_fails_the_pipeline_after_all_others(run, mixed, tmp_path, tally):
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
     archive = penstock.Archive(tmp_path / "a")
     for name in ("log:k", "log:l", "log:m"):
@@ -102,7 +102,7 @@ def test_a_table_can_be_read_on_a_narrow_terminal(run, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [("record", "log:x"), ("repair",), ("purge", "1")])
-def test_an_object_storage_is_not_asked_for_what_only_a_folder_takes(run, command):
+def test_an_object_store_is_asked_for_no_folders_feature(run, command):
     name, *others = command
     done = run(name, "s3://no-such-bucket-anywhere/x", *others)
     assert (done.status, done.err) == (

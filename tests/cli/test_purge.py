@@ -45,7 +45,7 @@ def test_the_oldest_are_deleted_by_limits(filled):
     assert ids(filled) == [3]
 
 
-def test_what_a_consumer_wants_stays_unless_forced(filled):
+def test_a_consumers_messages_stay_unless_forced(filled):
     filled.note_consumer(Consumer("slow", None, 0, {}))
     assert "the consumer slow has yet to read" in run("purge", filled.path, "1").stderr
     done = run("purge", filled.path, "--max-bytes", "1")

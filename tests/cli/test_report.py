@@ -117,7 +117,7 @@ def test_an_axis_of_durations_has_a_few_round_ticks(low, high):
     assert low <= min(ticks) < max(ticks) <= high
 
 
-def test_a_short_recording_is_told_in_milliseconds_and_large_rates_without_an_exponent(tmp_path):
+def test_short_recordings_and_large_rates_are_readable(tmp_path):
     times = np.arange(2000) * 1000
     stream = report.Stream(NAME, times=times, latencies=times % 900 + 3_000_000, bytes=1, messages=2000)
     with drawing.styled():

@@ -108,7 +108,7 @@ def is_in_read(pid):
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGTERM), (signal.SIGHUP, signal.SIGINT)])
-def test_a_signal_that_another_thread_takes_ends_a_system_call_of_the_main_thread(numbers):
+def test_a_signal_in_another_thread_ends_the_main_threads_call(numbers):
     """Of two signals at once the kernel often gives one to another thread, which takes both."""
     for _ in range(15):
         child = subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -59,7 +59,7 @@ def test_a_subscriber_learns_the_codec_from_the_channel():
 
 
 @pytest.mark.parametrize("wrong", ["pickle", "yaml", object, np.dtype("f8"), {"kind": "nope"}, {"kind": "struct"}, 7])
-def test_what_is_no_codec(wrong):
+def test_objects_that_are_no_codec(wrong):
     with pytest.raises(penstock.Invalid):
         penstock.publish("log:c", codec=wrong)
     assert penstock.list_channels() == []

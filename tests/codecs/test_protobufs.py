@@ -82,7 +82,7 @@ def test_a_damaged_description(files):
         codecs.from_spec(protobufs.spec(Pose) | {"message": "robot.Nose"})
 
 
-def test_without_the_package_a_channel_is_listed_and_recorded_and_reading_says_what_to_install(tmp_path):
+def test_without_the_package_reading_says_what_to_install(tmp_path):
     """In a process of its own, which has never imported protobuf."""
     code = """
 import sys

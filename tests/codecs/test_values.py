@@ -48,7 +48,7 @@ def test_a_frames_meta_has_no_such_numbers():
 
 
 @pytest.mark.parametrize("codec", ["json", "msgpack"])
-def test_what_cannot_be_encoded_is_refused_by_name(codec):
+def test_unencodable_values_are_refused_by_name(codec):
     deep = []
     for _ in range(100_000):
         deep = [deep]
@@ -95,7 +95,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("dtype", "value"), REFUSED, ids=lambda part: repr(part)[:40])
-def test_what_does_not_fit_a_dtype_is_refused(dtype, value):
+def test_values_outside_a_dtype_are_refused(dtype, value):
     with (
         penstock.publish("log:a", codec=penstock.array(dtype)) as pub,
         pytest.raises(penstock.Invalid, match=r"^log:a: .*(fit|NUL)"),
@@ -132,7 +132,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("dtype", "value"), TAKEN, ids=lambda part: repr(part)[:40])
-def test_what_fits_is_sent_as_it_is(dtype, value):
+def test_fitting_values_are_sent_unchanged(dtype, value):
     expected = np.array(value, dtype)
     with penstock.publish("log:a", codec=penstock.array(dtype)) as pub, penstock.subscribe("log:a") as sub:
         pub.send(value)

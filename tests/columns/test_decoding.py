@@ -78,7 +78,7 @@ def test_the_error_says_where_and_is_seen_by_whoever_waits(kind):
             sub.recv(timeout=0)
 
 
-def test_a_thread_that_waits_hears_of_an_error_that_another_call_kept():
+def test_a_waiting_thread_gets_an_error_kept_by_another_call():
     pub, sub = mixed("log", 1, (1,))
     with pub, sub:
         heard = []
@@ -96,7 +96,7 @@ def test_a_thread_that_waits_hears_of_an_error_that_another_call_kept():
         assert len(heard) == 1
 
 
-def test_on_a_pipe_it_does_not_count_as_done_before_somebody_was_told():
+def test_a_pipe_message_is_not_done_before_it_is_reported():
     pub, first = mixed("pipe", 3, (2,))
     with pub, penstock.subscribe("pipe:x") as second:
         assert first.poll() == [0, 1]  # and has the bad one, which it has not said
@@ -191,7 +191,7 @@ def test_an_array_of_a_claim_cannot_change_what_was_sent(open_pair):
     assert [sub.recv(timeout=60), sub.recv(timeout=60)] == [bytes([3]) * 64, b"after"]
 
 
-def test_what_was_made_from_a_claim_lies_over_nothing_until_it_is_gone(open_pair):
+def test_views_of_a_claim_lie_over_nothing_else(open_pair):
     """However much is sent meanwhile, and also if the block raised or the publication was closed in it."""
     pub, sub = open_pair
     with pytest.raises(ZeroDivisionError), pub.claim(64) as view:
@@ -213,7 +213,7 @@ def test_what_was_made_from_a_claim_lies_over_nothing_until_it_is_gone(open_pair
     assert sub.recv(timeout=60) == b"goes on"
 
 
-def test_a_publication_closed_in_a_claims_block_leaves_when_its_arrays_are_gone(open_pair):
+def test_a_publication_closed_in_a_claim_leaves_with_its_arrays(open_pair):
     pub, _ = open_pair
     with pytest.raises(penstock.Closed), pub.claim(64) as view:
         array = np.frombuffer(view, "u1")
@@ -402,7 +402,7 @@ def everything(found):
 
 
 @pytest.mark.parametrize("way", ["replay", "follow", "follow while it is recorded"])
-def test_a_recording_goes_on_behind_a_message_that_does_not_decode(archive, way):
+def test_a_recording_continues_behind_an_undecodable_message(archive, way):
     with penstock.publish("log:x", codec="json", term_length=1 << 20) as pub:
         recorder = archive.record("log:x")
         bad = []

@@ -140,7 +140,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("name", ["gs:/a/b", "gs://a/b", "file:a", "s3:b/c", "log:x"])
-def test_the_advice_for_a_folder_of_that_name_works_in_each_command(name, archive, tmp_path, monkeypatch, capsys):
+def test_the_advice_for_a_folder_works_in_each_command(name, archive, tmp_path, monkeypatch, capsys):
     """As the error prints it."""
     monkeypatch.chdir(tmp_path)
     archive.append("log:a", [b"x"])

@@ -87,7 +87,7 @@ def test_writers_and_readers_die_and_the_living_go_on(rng):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_a_killed_recorder_reported_as_synced_is_there(archive, rng):
+def test_synced_messages_of_a_killed_recorder_are_there(archive, rng):
     for round_number in range(ROUNDS // 3 + 1):
         name = f"log:rec{round_number}"
         pub = penstock.publish(name, term_length=T)

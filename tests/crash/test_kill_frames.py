@@ -70,7 +70,7 @@ def read_for_ever(name, seed):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_publications_and_readers_die_and_the_living_keep_their_frames(rng):
+def test_the_living_keep_their_frames_when_others_die(rng):
     name = "frames:crash"
     penstock.publish(
         penstock.testing.channel(name, start_sequence=(1 << 63) - 9), shape=(SIZE,), dtype="<u8", buffers=BUFFERS

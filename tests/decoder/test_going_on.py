@@ -149,7 +149,7 @@ def test_a_damaged_list_of_cuts_is_found_and_written_again(archive, tmp_path):
 
 
 @pytest.mark.parametrize("size", [1 << 30, 1 << 16, 1 << 14, 256])
-def test_the_time_since_the_message_before_does_not_depend_on_ranges(archive, tmp_path, size):
+def test_message_intervals_do_not_depend_on_ranges(archive, tmp_path, size):
     clocks = penstock.testing.ManualClock(10**18), penstock.testing.ManualClock(10**18)
     pubs = [penstock.publish(penstock.testing.channel("log:l", clock=clock), term_length=1 << 20) for clock in clocks]
     recorder = track(archive, "log:l")
@@ -170,7 +170,7 @@ def test_the_time_since_the_message_before_does_not_depend_on_ranges(archive, tm
     assert found["interval_ns"].to_pylist() == [None, *np.diff(times).tolist()]
 
 
-def test_a_message_that_is_completed_later_comes_between_its_neighbours(archive, tmp_path):
+def test_a_late_completed_message_keeps_its_place_in_order(archive, tmp_path):
     out = tmp_path / "t"
     with penstock.publish("log:l", term_length=1 << 16) as slow, penstock.publish("log:l") as fast:
         recorder = track(archive, "log:l")
@@ -213,7 +213,7 @@ def burst(pub, sent, count=300):
 
 
 @pytest.mark.parametrize("steps", [False, True])
-def test_what_another_recording_has_is_not_lost(archive, tmp_path, steps):
+def test_messages_in_another_recording_are_not_lost(archive, tmp_path, steps):
     out = tmp_path / "t"
     pub, recorders = ring(archive, some=1, all=1)
     sent = 0

@@ -160,7 +160,7 @@ def test_a_codec_may_change_and_columns_hold_both(archive, tmp_path):
     assert rows["z"].to_pylist() == [None, 7]
 
 
-def test_a_message_in_progress_where_a_recording_ends_is_not_lost(tmp_path):
+def test_a_message_in_progress_at_a_recordings_end_is_kept(tmp_path):
     for attempt in range(20):  # until the recorder stops in the middle of the message, however fast the two are
         archive, out = penstock.Archive(tmp_path / f"archive{attempt}"), tmp_path / f"t{attempt}"
         if stopped_in_a_message(archive, out, f"log:l{attempt}"):

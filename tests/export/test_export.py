@@ -318,7 +318,7 @@ def test_a_process_of_the_pool_that_dies_is_an_error(sent, archive, tmp_path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
-def test_streams_whose_names_clean_to_one_have_folders_of_their_own(archive, tmp_path):
+def test_streams_with_names_that_clean_alike_have_own_folders(archive, tmp_path):
     for channel in ("log:a.b", "log:a-b", "log:A.b"):
         send(archive, channel, "bytes", [channel.encode()])
     done = export(archive.path, tmp_path / "o")

@@ -100,7 +100,7 @@ def test_damage_of_the_source_is_still_left_out(held, tmp_path):
     assert outcome.rows >= 400
 
 
-def test_an_append_of_more_than_there_is_room_for_names_the_archive(disk):
+def test_an_append_without_room_names_the_archive(disk):
     archive = penstock.Archive(disk / "a")
     with pytest.raises(errors.SystemFailure, match=f"{disk}/a.*No space left"):
         archive.append("log:big", [bytes(1000)] * 40_000)  # its spool is a file

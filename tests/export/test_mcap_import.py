@@ -171,7 +171,7 @@ def test_a_topic_in_two_forms_is_two_channels(tmp_path):
     assert read(tmp_path / "b.mcap") == read(path)
 
 
-def test_what_is_left_out_is_listed_and_counted(tmp_path, capfd):
+def test_omissions_are_listed_and_counted(tmp_path, capfd):
     def finish(writer):
         writer.add_attachment(1, 2, "calib.yaml", "text/plain", b"x" * 1234)
         writer.add_attachment(1, 2, "map.png", "image/png", b"y")

@@ -175,7 +175,7 @@ KINDS = ["log", "ring", "frames", "sync", "pipe", "fake:log", "udp", "zmq", *ROL
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_child_forked_in_the_middle_of_a_wait_leaves_nothing_behind(kind, rng, tally, channel_folder):
+def test_a_child_forked_during_a_wait_leaves_nothing_behind(kind, rng, tally, channel_folder):
     if kind.startswith("zmq"):
         pytest.importorskip("zmq")
     play = Play(kind, channel_folder)
@@ -295,7 +295,7 @@ def test_a_signal_handler_may_fork_in_the_middle_of_a_wait():
             signal.signal(signal.SIGUSR1, before)
 
 
-def test_the_last_member_of_a_queue_removes_it_also_in_a_forked_child(channel_folder):
+def test_the_last_member_removes_the_queue_even_in_a_fork(channel_folder):
     """Without a name of its own the child is another member. A name belongs to one living member: with it the child is `Busy`."""
     named = penstock.join("sync:last", name="a", capacity=SMALL)
     queue = penstock.join("sync:last", capacity=SMALL)

@@ -11,7 +11,7 @@ from penstock.testing import gate
 
 
 @pytest.mark.parametrize("channel", ["sync:q", "log:q", "ring:q", "pipe:q"])
-def test_a_channel_is_made_with_nobody_in_it_and_keeps_its_first_options(channel):
+def test_an_empty_channel_keeps_its_first_options(channel):
     discovery.make(channel, capacity=1 << 16)
     first = penstock.inspect(channel)
     assert (first.members, first.capacity) == ((), 1 << 16)
@@ -25,7 +25,7 @@ def test_a_channel_that_is_not_in_shared_memory_is_not_made():
         discovery.make("zmq+ipc:///tmp/penstock-none")
 
 
-def test_a_folder_beside_the_channels_is_the_users_alone_and_no_channel():
+def test_a_folder_beside_the_channels_is_private_and_no_channel():
     path = files.private_folder(".mine")
     assert not path.exists()
     assert files.private_folder(".mine", create=True) == path

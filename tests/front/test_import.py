@@ -19,7 +19,7 @@ def test_a_bare_import_loads_nothing_heavy():
     assert loaded("import penstock; penstock.Busy, dir(penstock)", ("dataclasses", "inspect", "re", "typing")) == []
 
 
-def test_a_program_that_sends_and_receives_loads_neither_numpy_nor_an_event_loop():
+def test_sending_and_receiving_loads_no_numpy_or_event_loop():
     program = """
 import penstock
 with penstock.publish("fake:log:a") as pub, penstock.subscribe("fake:log:a") as sub:

@@ -34,7 +34,7 @@ def test_the_steps_of_the_release_are_make_targets():
 
 
 @pytest.mark.parametrize("uv", [None, "fails", "works"])
-def test_packages_are_installed_with_uv_without_it_and_where_it_fails(tmp_path, uv):
+def test_packages_are_installed_with_and_without_uv(tmp_path, uv):
     """The programs are stand-ins that tell how they were called; the recipe is the Makefile's own."""
     recipe = re.search(r"^install = (.*)$", MAKEFILE, re.M)[1]
     says = "#!/bin/sh\necho $(basename $0) >>{}\nexit {}\n"

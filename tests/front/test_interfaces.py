@@ -71,7 +71,7 @@ def test_a_handle_has_every_method_and_property(cls, interface):
 
 
 @pytest.mark.parametrize("channel", ["log:i", "ring:i", "frames:i", "pipe:i", "fake:log:i", "fake:ring:i"])
-def test_what_is_opened_is_an_instance(channel):
+def test_opened_handles_are_instances_of_their_interface(channel):
     options = {"shape": (4,)} if "frames" in channel else {}
     with penstock.publish(channel, **options) as pub, penstock.subscribe(channel) as sub:
         assert isinstance(pub, penstock.types.Publication)

@@ -104,7 +104,7 @@ def test_a_value_that_differs_from_its_channel_is_a_mismatch():
         penstock.subscribe(penstock.Frames("a", shape=(3, 2)))
 
 
-def test_what_shapes_a_channel_belongs_to_the_value():
+def test_shaping_options_belong_to_the_value():
     imu = penstock.Log("a", Imu)
     for option in ({"capacity": 1 << 16}, {"codec": "json"}, {"max_members": 3}):
         with pytest.raises(TypeError, match=r"log:a: \w+ shapes the channel, which was given as a value"):

@@ -54,7 +54,7 @@ def test_a_frame_arrives_with_what_is_said_of_it(cam):
     assert "Frame 0 id=77" in repr(got)
 
 
-def test_what_is_received_is_read_only_and_shares_memory(cam):
+def test_received_arrays_are_read_only_and_share_memory(cam):
     pub, sub = cam
     publish(pub, 1)
     frame = sub.recv(timeout=1)
@@ -66,7 +66,7 @@ def test_what_is_received_is_read_only_and_shares_memory(cam):
     assert np.array(frame, dtype="f4").dtype == np.float32
 
 
-def test_what_was_filled_cannot_be_written_after_it_was_published(cam):
+def test_a_published_frame_cannot_be_written(cam):
     pub, sub = cam
     with pub.acquire() as frame:
         array = frame.array
@@ -78,7 +78,7 @@ def test_what_was_filled_cannot_be_written_after_it_was_published(cam):
     assert sub.recv(timeout=1).array.max() == 3
 
 
-def test_a_block_that_raises_publishes_nothing_and_keeps_the_buffer(cam):
+def test_a_raising_block_publishes_nothing_and_frees_the_buffer(cam):
     pub, sub = cam
     for _ in range(10):
         with pytest.raises(KeyError), pub.acquire(timeout=0) as frame:
@@ -93,7 +93,7 @@ def test_a_block_that_raises_publishes_nothing_and_keeps_the_buffer(cam):
 @pytest.mark.parametrize(
     ("what", "value"), [("meta", {"a": {1, 2, object()}}), ("id", "seven"), ("start_ns", 1.5), ("end_ns", 2**70)]
 )
-def test_what_cannot_be_said_is_an_error_and_the_buffer_returns(cam, what, value):
+def test_unencodable_fields_are_an_error_and_free_the_buffer(cam, what, value):
     pub, sub = cam
     for _ in range(5):
         with pytest.raises(penstock.Invalid, match=f"^{pub.channel}: .* cannot be sent"):

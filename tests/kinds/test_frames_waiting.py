@@ -37,7 +37,7 @@ def fill(pub):
     return count
 
 
-def test_what_is_not_received_yet_is_not_overwritten(batches):
+def test_unreceived_frames_are_not_overwritten(batches):
     pub, sub = batches
     assert fill(pub) == 3
     assert pub.try_acquire() is None
@@ -48,7 +48,7 @@ def test_what_is_not_received_yet_is_not_overwritten(batches):
     assert sub.lost_messages == 0 == sub.conflated
 
 
-def test_a_frame_that_is_held_and_those_to_come_are_room_that_is_missing(batches):
+def test_held_and_unread_frames_take_room(batches):
     pub, sub = batches
     assert fill(pub) == 3
     held = sub.recv(timeout=0)
@@ -100,7 +100,7 @@ def test_room_wakes_a_sender_and_an_event_loop(batches):
     assert fill(pub) == 3  # the cancelled call kept no buffer
 
 
-def test_a_closed_subscription_makes_nobody_wait_though_its_frames_live(batches):
+def test_a_closed_subscription_with_held_frames_blocks_no_writer(batches):
     pub, sub = batches
     assert fill(pub) == 3
     kept = sub.recv(timeout=0).array
@@ -150,7 +150,7 @@ def test_a_dead_subscription_holds_nobody_up(batches, hold):
     assert penstock.inspect("frames:batches").totals.reaped == 1
 
 
-def test_a_new_publication_overwrites_nothing_that_is_still_to_come(batches):
+def test_a_new_publication_overwrites_nothing_unread(batches):
     pub, sub = batches
     assert fill(pub) == 3
     pub.close()
@@ -161,7 +161,7 @@ def test_a_new_publication_overwrites_nothing_that_is_still_to_come(batches):
     assert sub.lost_messages == 0
 
 
-def test_late_subscriptions_begin_at_the_end_and_miss_nothing_from_there(batches):
+def test_late_subscriptions_miss_nothing_from_the_end_on(batches):
     pub, sub = batches
     pub.send(frame(0), timeout=0)
     with penstock.subscribe("frames:batches", when_slow="wait") as late:

@@ -288,7 +288,7 @@ def test_a_slow_subscription_may_be_dropped_and_is_told():
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("arrow", [False, True])
-def test_what_was_read_before_a_drop_is_given_out(arrow):
+def test_messages_read_before_a_drop_are_delivered(arrow):
     """A subscription that another process's writer lets go in the middle of a batch: every byte is got or counted as lost."""
     with penstock.publish("log:d", term_length=T) as pub, penstock.subscribe("log:d", drop_after=1e-9) as sub:
         child = os.fork()

@@ -57,7 +57,7 @@ def test_every_size_that_fits(ring, size):
     assert sub.lost == 0
 
 
-def test_a_message_that_cannot_fit_is_an_error_and_changes_nothing(ring):
+def test_a_message_too_large_to_fit_changes_nothing(ring):
     pub, sub = ring
     assert pub.max_payload == C // 4 - 32
     for call in (pub.send, pub.offer, lambda data: pub.offer_many([b"ok", data]), lambda data: pub.claim(len(data))):
@@ -111,7 +111,7 @@ def test_conflate_reads_only_the_newest(ring):
         assert numbers(latest.poll()) == [50_009]
 
 
-def test_batches_become_visible_in_order_and_may_be_longer_than_the_ring(ring):
+def test_batches_longer_than_the_ring_become_visible_in_order(ring):
     pub, sub = ring
     assert pub.offer_many([number(i) for i in range(500)]) == 500
     assert numbers(sub.poll(1000)) == list(range(500))

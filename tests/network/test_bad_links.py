@@ -73,7 +73,7 @@ def test_a_clean_relay_changes_nothing(rng):
     ],
     ids=lambda given: "-".join(given),
 )
-def test_what_is_lost_doubled_or_late_comes_once_and_in_order(rng, conditions):
+def test_a_bad_link_delivers_once_and_in_order(rng, conditions):
     sent, received, _ = through(rng, 2_000, [9, 64, 1000, 5000], **conditions)
     if conditions.get("loss"):
         assert sent["retransmitted"] > 0
@@ -158,7 +158,7 @@ with penstock.subscribe(sys.argv[1], until_end=True, window=2 << 20) as sub:
 
 
 @pytest.mark.skipif(not LONG, reason="40 million messages take long: long mode")
-def test_forty_million_messages_with_30_percent_lost_and_50_percent_doubled(rng):
+def test_forty_million_messages_over_a_bad_link(rng):
     count, target = int(os.environ.get("PENSTOCK_MESSAGES", "40000000")), free_port()
     reader = subprocess.Popen([sys.executable, "-c", READER, uri(target)], stdout=subprocess.PIPE, text=True)
     assert reader.stdout is not None

@@ -55,7 +55,7 @@ def test_ctrl_c_ends_the_wait_at_the_end_of_a_process(uri):
         process.communicate(timeout=PATIENCE)
 
 
-def test_what_a_closed_publication_could_not_send_is_told(uri):
+def test_a_closed_publication_reports_unsent_messages(uri):
     with run(ENDS, uri, 0.1) as process:
         _, said = process.communicate(timeout=PATIENCE)
     assert said == f"{uri}: a publication has closed, and 160 bytes of its stream found no receiver\n"
@@ -67,7 +67,7 @@ def test_without_linger_nothing_is_told(uri):
 
 
 @pytest.mark.skipif(not LONG, reason="reads slowly for 12 s: long mode")
-def test_a_slow_reader_gets_everything_from_a_publication_that_has_closed(uri):
+def test_a_slow_reader_gets_everything_of_a_closed_publication(uri):
     """It needs longer than the publication lingers, and more than the window is waiting."""
     count, pause = 600, threading.Event()
     with penstock.subscribe(uri, until_end=True, window=1 << 16) as sub, run(NUMBERS, uri, count) as process:
@@ -79,7 +79,7 @@ def test_a_slow_reader_gets_everything_from_a_publication_that_has_closed(uri):
 
 
 @pytest.mark.skipif(not LONG, reason="a publication is stopped for 12 s: long mode")
-def test_a_publication_that_was_stopped_for_long_goes_on_where_it_was(uri):
+def test_a_publication_stopped_for_long_resumes_where_it_was(uri):
     """Its session has ended for the receiver meanwhile. The receiver asks for the messages that come before it hears the session again."""
     count = 1_500
     with penstock.subscribe(uri) as sub, run(NUMBERS, uri, count) as process:
@@ -98,7 +98,7 @@ def test_a_publication_that_was_stopped_for_long_goes_on_where_it_was(uri):
 
 
 @pytest.mark.skipif(not LONG, reason="a session is silent for 12 s: long mode")
-def test_bytes_dropped_before_a_silent_session_is_heard_again_are_lost_to_readers_and_recordings(uri, tmp_path):
+def test_bytes_of_a_silent_session_are_lost_to_everybody(uri, tmp_path):
     """A peer of the test's own goes on 99 terms further. A subscription, and a recorder, count all that lies between."""
     length, port = 1 << 16, int(uri.rpartition(":")[2].partition("/")[0])
     archive = penstock.Archive(tmp_path)

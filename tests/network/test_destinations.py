@@ -49,7 +49,7 @@ for number in range(int(sys.argv[3]), 1 << 60):
 """
 
 
-def test_a_publication_with_a_number_that_was_killed_starts_again_at_its_address():
+def test_a_killed_numbered_publication_restarts_at_its_address():
     """A receiver knows it from the one before, though session, address and positions are the same: nothing is taken for a duplicate."""
     control = f"127.0.0.1:{free_port()}"
     with penstock.subscribe(uri(free_port()), control=control) as sub:
@@ -66,7 +66,7 @@ def test_a_publication_with_a_number_that_was_killed_starts_again_at_its_address
         assert sub.statistics().details["duplicates"] == 0
 
 
-def test_receivers_may_come_before_and_after_the_publication_and_lose_nothing_over_bad_links(rng):
+def test_receivers_in_any_order_lose_nothing_over_bad_links(rng):
     control = free_port()
     with relay(control, rng.randrange(1 << 30), loss=0.05) as between:
         early = penstock.subscribe(uri(free_port()), control=f"127.0.0.1:{between.port}", until_end=True)
@@ -135,7 +135,7 @@ def test_min_waits_for_the_slowest_of_all():
         pub.send(bytes(1000), timeout=PATIENCE)
 
 
-def test_an_address_that_has_not_proved_itself_draws_no_more_than_three_times_what_it_sent():
+def test_an_unproved_address_draws_at_most_three_times_its_bytes():
     control = free_port()
     with (
         penstock.publish(uri(control), control=f"127.0.0.1:{control}", codec="json") as pub,
@@ -164,7 +164,7 @@ def test_an_address_that_has_not_proved_itself_draws_no_more_than_three_times_wh
                 assert stranger.recv(1 << 16)[6:8] == frames.SETUP.to_bytes(2, "little")
 
 
-def test_what_makes_no_sense_says_so():
+def test_wrong_arguments_are_refused_with_a_reason():
     at = uri(free_port())
     with pytest.raises(penstock.Invalid, match="exclude each other"):
         penstock.publish(at, control="127.0.0.1:1", destinations=["127.0.0.1:2"])

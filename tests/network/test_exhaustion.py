@@ -42,7 +42,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for record in caplog.records if "cannot be received" in (text := record.getMessage())]
 
 
-def test_a_session_without_room_for_its_image_leaves_the_others_alone_and_comes_when_there_is_room(uri, caplog):
+def test_a_session_waits_for_room_for_its_image(uri, caplog):
     with (
         caplog.at_level(logging.WARNING, "penstock"),
         penstock.publish(uri, term_length=1 << 16) as small,

@@ -66,7 +66,7 @@ def at() -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("verb", ["subscribe", "record"])
-def test_a_subscription_without_its_port_leaves_nothing_and_decides_nothing(at, verb, tmp_path):
+def test_a_subscription_without_a_port_leaves_nothing_behind(at, verb, tmp_path):
     uri = f"udp://{at[0]}:{at[1]}/7"
     options = {"archive": str(tmp_path)} if verb == "record" else {"window": 1 << 16}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
@@ -98,7 +98,7 @@ def test_no_opening_that_fails_leaves_anything(at, verb, name, options):
 
 
 @pytest.mark.parametrize("verb", ["subscribe", "publish"])
-def test_an_opening_without_descriptors_leaves_nothing_whichever_was_missing(at, verb, channel_folder):
+def test_an_opening_without_descriptors_leaves_nothing(at, verb, channel_folder):
     """Each number of free descriptors, from none up to those that are enough."""
     uri = f"udp://{at[0]}:{at[1]}/7"
     opener = penstock.subscribe if verb == "subscribe" else penstock.publish
@@ -221,7 +221,7 @@ def test_a_number_is_free_at_once_without_linger(at):
         penstock.publish(f"udp://{at[0]}:{at[1]}/7", session=5, linger=0).close()
 
 
-def test_a_new_endpoint_leaves_files_alone_that_a_publication_makes(at, channel_folder):
+def test_a_new_endpoint_leaves_a_publications_files_alone(at, channel_folder):
     uri = f"udp://{at[0]}:{at[1]}/7"
     making = [f"{at[0]}:{at[1]}@7.udp.00000005.{what}.new" for what in ("log", "counts")]
     left = f"{at[0]}:{at[1]}@7.udp.3.image"

@@ -82,7 +82,7 @@ def test_a_stranger_floods_a_receiver(rng, tally):
         tally("forged datagrams into a receiver", forged[0])
 
 
-def test_what_comes_back_to_a_publication_is_changed(rng, tally):
+def test_changed_feedback_to_a_publication_is_survived(rng, tally):
     """Status messages and NAKs with changed bytes come from the right address. The publication goes on, and sends what is asked for."""
     port, count = free_port(), 20_000 if LONG else 1_500
     with (
@@ -109,7 +109,7 @@ def test_what_comes_back_to_a_publication_is_changed(rng, tally):
         tally("changed datagrams to a publication", between.stats()["back"]["changed"])
 
 
-def test_changed_data_from_the_right_address_ends_in_order_or_in_counted_loss(rng, tally):
+def test_forged_data_ends_in_order_or_in_counted_loss(rng, tally):
     """Bytes that only a man in the middle can change may be believed, since nothing is authenticated. But nothing breaks."""
     port, count = free_port(), 20_000 if LONG else 1_500
     with penstock.subscribe(f"udp://127.0.0.1:{port}/{STREAM}") as sub, relay(port, rng.randrange(1 << 30)) as between:

@@ -65,7 +65,7 @@ def test_the_first_subscription_decides_the_interface():
             penstock.subscribe(uri, interface=other)
 
 
-def test_an_address_that_is_no_group_has_no_interface_to_differ_in():
+def test_a_unicast_address_has_no_interface_to_differ_in():
     uri = f"udp://127.0.0.1:{free_port()}/7"
     with penstock.subscribe(uri, interface="lo"), penstock.subscribe(uri):
         pass

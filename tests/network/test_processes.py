@@ -66,7 +66,7 @@ def test_a_subscription_that_spins_looks_at_its_socket():
 
 
 @pytest.mark.parametrize("used", [False, True], ids=["fresh", "the parent has published"])
-def test_a_child_of_multiprocessing_sends_what_it_has_before_it_ends(uri, used):
+def test_a_multiprocessing_child_flushes_before_it_ends(uri, used):
     """Such a child ends without atexit."""
     with penstock.subscribe(uri) as sub:
         if used:
@@ -136,7 +136,7 @@ with penstock.subscribe(sys.argv[1], until_end=True) as sub:
 
 
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
-def test_the_process_with_the_socket_is_killed_or_stopped_under_load(uri, rng, way):
+def test_the_socket_owner_is_killed_or_stopped_under_load(uri, rng, way):
     """The other subscriptions miss nothing. One that is stopped goes on where it was."""
     count, moments = 8_000, sorted(rng.sample(range(8_000), 2))
     readers = [

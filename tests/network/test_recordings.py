@@ -14,7 +14,7 @@ COUNT = 3_000
 
 
 @pytest.mark.parametrize("lengths", [[64], [64, 1000, 5000]], ids=["whole", "fragments"])
-def test_what_an_unreliable_subscription_loses_is_recorded_as_gaps(rng, archive, lengths):
+def test_losses_of_unreliable_subscriptions_are_recorded_gaps(rng, archive, lengths):
     target = free_port()
     with (
         penstock.subscribe(uri(target), reliable=False, until_end=True) as sub,

@@ -48,7 +48,7 @@ def command(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["subscribe", "publish", "record"])), ids="-".join)
-def test_every_order_of_a_publication_a_subscription_and_a_recorder(uri, archive, order):
+def test_every_order_of_publication_subscription_and_recorder(uri, archive, order):
     pub = sub = None
     with contextlib.ExitStack() as stack:
         for step in order:
@@ -125,7 +125,7 @@ def test_the_command_lists_the_channel_and_pub_says_what_it_sent(uri):
         assert [(one["channel"], one["kind"]) for one in listed] == [(uri, "udp")]
 
 
-def test_sub_names_a_channel_that_is_almost_the_same_and_never_its_own(uri):
+def test_sub_suggests_a_near_channel_and_never_its_own(uri):
     """It has just subscribed there, so the channel is on the list; by an Aeron URI under its other name."""
     at, _, stream = uri[6:].partition("/")
     aeron = f"aeron:udp?endpoint={at}|stream-id={stream}"
@@ -159,7 +159,7 @@ with penstock.subscribe(sys.argv[1], until_end=True) as sub:
 
 
 @pytest.mark.parametrize("victim", ["publisher", "holder", "reader"])
-def test_a_process_that_is_stopped_for_a_while_goes_on_where_it_was(uri, victim):
+def test_a_process_stopped_for_a_while_resumes_where_it_was(uri, victim):
     """The others wait for it as for any slow one. Nothing is lost."""
     count = 3_000
     run = [sys.executable, "-c"]

@@ -47,7 +47,7 @@ def test_waiting_for_readers_is_in_seconds(msgq, endpoint):
     assert subs
 
 
-def test_a_reader_is_counted_once_it_reads_and_misses_nothing_from_then(msgq, endpoint):
+def test_a_counted_reader_misses_nothing(msgq, endpoint):
     """Making an endpoint is no reading: a publisher that waited for readers may send at once."""
     for number in range(20):
         name, got = f"{endpoint}-{number}", []

@@ -35,7 +35,7 @@ def test_or_with_the_process_that_made_it(channel_folder):
     assert list(channel_folder.iterdir()) == []
 
 
-def test_a_queue_that_vanished_is_not_made_by_who_only_looks_for_it(endpoint):
+def test_looking_for_a_removed_queue_does_not_make_it(endpoint):
     made, looking = PySyncQ(endpoint), PySyncQ(endpoint, create=False)
     made.close()
     with pytest.raises(penstock.NotFound, match="create=True"):

@@ -169,7 +169,7 @@ def test_the_table_has_every_name_of_the_original(peer):
     assert sorted(names - set(table) - left_out - builtin) == []
 
 
-def test_what_counts_as_a_difference():
+def test_differences_between_channels():
     """The comparison itself: a missing name, another order, another default, a parameter too many."""
     from penstock.compat import msgq
 

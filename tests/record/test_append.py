@@ -108,7 +108,7 @@ def test_another_codec_and_a_cut_begin_another_recording(archive):
     assert first.epoch == second.epoch != third.epoch  # a reader of the second's positions takes these for others
 
 
-def test_what_cannot_be_appended(archive):
+def test_appends_that_are_refused(archive):
     for channel in ("pipe:x", "sync:x", "frames:x", "zmq+tcp://h:1", "udp://h:1/1"):
         with pytest.raises(penstock.Invalid, match="name the recording as of a log"):
             archive.append(channel, [b"x"])

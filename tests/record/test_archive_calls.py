@@ -184,7 +184,7 @@ def test_numpys_numbers_are_numbers(archive, pub):
 # ---- the working directory ----
 
 
-def test_a_recorder_goes_on_when_the_process_changes_its_directory(tmp_path, pub, monkeypatch):
+def test_a_recorder_continues_after_chdir(tmp_path, pub, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     archive = penstock.Archive("relative")
@@ -232,9 +232,7 @@ def dies_after(left, call):
     return dying
 
 
-def test_a_truncation_that_is_killed_anywhere_leaves_an_archive_that_verifies(
-    archive, pub, tmp_path, monkeypatch, tally
-):
+def test_a_killed_truncation_leaves_an_archive_that_verifies(archive, pub, tmp_path, monkeypatch, tally):
     for start in (0, 1000):
         with archive.record("log:a", extend=start > 0, segment_length=T):
             for i in range(start, start + 1000):
@@ -291,7 +289,7 @@ def test_truncating_inside_a_gap_cuts_the_gap_off(archive):
 # ---- the catalog beside repairs ----
 
 
-def test_a_repair_does_not_undo_the_row_of_a_recorder_that_ends_meanwhile(archive, pub, monkeypatch):
+def test_a_repair_keeps_the_row_of_a_recorder_ending_meanwhile(archive, pub, monkeypatch):
     rows = ArchiveFolder.rows
     for harm in (lambda: None, archive.catalog.path.unlink):
         recorder = archive.record("log:a", sync_interval=60)  # its row is written as it begins and as it ends
@@ -346,7 +344,7 @@ def test_repairs_beside_recorders_leave_an_archive_that_verifies(archive, tally)
 
 
 @pytest.mark.parametrize("kind", [fcntl.LOCK_SH, fcntl.LOCK_EX])
-def test_a_child_forked_while_a_folder_is_locked_holds_nothing_up(archive, pub, monkeypatch, kind):
+def test_a_child_forked_under_a_folder_lock_blocks_nothing(archive, pub, monkeypatch, kind):
     """A thread that forks at any moment: its child has the descriptor through which another thread held the lock."""
     record(archive, pub, 10)
     folder = archive.folders()[0]
@@ -402,7 +400,7 @@ assert 0 < failed < 12, failed
 """
 
 
-def test_following_with_few_descriptors_raises_this_librarys_errors(archive, pub, tally):
+def test_following_with_few_descriptors_raises_our_errors(archive, pub, tally):
     record(archive, pub, 10)
     done = subprocess.run([sys.executable, "-c", FEW, archive.path], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -410,7 +408,7 @@ def test_following_with_few_descriptors_raises_this_librarys_errors(archive, pub
 
 
 @pytest.mark.parametrize("which", ["penstock-recorder", "penstock-catalog"])
-def test_a_thread_that_cannot_start_stops_no_recording_and_leaks_nothing(archive, pub, monkeypatch, which):
+def test_a_thread_that_cannot_start_leaks_nothing(archive, pub, monkeypatch, which):
     record(archive, pub, 10)
     start = threading.Thread.start
 

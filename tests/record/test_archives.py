@@ -44,7 +44,7 @@ def copy_of(archive, tmp_path, name):
 # ---- two recorders ----
 
 
-def test_extending_beside_a_live_recorder_is_refused_before_anything_is_touched(archive, pub, tally):
+def test_extending_beside_a_live_recorder_is_refused_first(archive, pub, tally):
     """A supervisor that restarts with `extend` while the old recorder still runs must not harm it."""
     tries = 40
     with archive.record("log:a", sync_interval=0.01, segment_length=T) as recorder:
@@ -88,7 +88,7 @@ def test_a_track_that_cannot_begin_gives_everything_back(archive, pub, monkeypat
     record(archive, pub, 10, extend=True)
 
 
-def test_any_error_in_the_recorders_thread_is_told_and_lets_writers_go_on(archive, pub, monkeypatch):
+def test_a_recorder_threads_error_is_reported_and_frees_writers(archive, pub, monkeypatch):
     for error in (MemoryError("no memory"), RuntimeError("odd"), penstock.Corrupt("bytes"), OSError(5, "I/O error")):
         with monkeypatch.context() as patch:
 
@@ -415,7 +415,7 @@ def test_an_archive_is_its_owners_alone_whatever_the_umask(tmp_path, pub):
     assert not wrong
 
 
-def test_repair_on_a_full_disk_is_this_librarys_error_and_loses_nothing(tmp_path, pub):
+def test_repair_on_a_full_disk_fails_and_loses_nothing(tmp_path, pub):
     place = tmp_path / "small"
     place.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], capture_output=True).returncode != 0:

@@ -291,7 +291,7 @@ def test_a_catalog_that_hangs_holds_up_no_recorder(archive, monkeypatch):
 
 
 @pytest.mark.parametrize("harm", ["garbage", "empty", "another_table", "missing"])
-def test_the_next_recorder_rebuilds_an_unusable_catalog_and_says_so(archive, harm, caplog):
+def test_the_next_recorder_rebuilds_an_unusable_catalog(archive, harm, caplog):
     with penstock.publish("log:c", term_length=T) as pub:
         for _ in range(3):
             archive.record("log:c").stop()
@@ -303,7 +303,7 @@ def test_the_next_recorder_rebuilds_an_unusable_catalog_and_says_so(archive, har
     assert ("damaged" in caplog.text) == (harm != "missing")
 
 
-def test_verify_names_each_difference_between_catalog_and_folders(archive, tmp_path):
+def test_verify_names_each_difference_of_catalog_and_folders(archive, tmp_path):
     with penstock.publish("log:c", term_length=T) as pub, archive.record("log:c"):
         pub.send(b"1")
     changes = {

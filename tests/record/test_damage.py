@@ -142,7 +142,7 @@ def test_following_passes_damage_and_says_it_once(made, before, caplog):
     assert len([r for r in caplog.records if "checksum" in r.message]) == 1
 
 
-def test_an_archive_that_an_earlier_version_repaired_gets_everything_back(made, before, tmp_path):
+def test_an_archive_of_an_earlier_repair_is_fully_restored(made, before, tmp_path):
     """It moved each segment behind the damage aside, and cut the damaged one."""
     folder = made._files.folder(1)
     segments = folder.segments()
@@ -175,7 +175,7 @@ def test_an_archive_that_an_earlier_version_repaired_gets_everything_back(made, 
     assert made.repair() == []
 
 
-def test_what_came_later_is_not_replaced_by_what_comes_back(made, before):
+def test_restored_segments_do_not_replace_later_ones(made, before):
     """The recording was extended after the repair: the positions are taken."""
     folder = made._files.folder(1)
     segments = folder.segments()
@@ -427,7 +427,7 @@ def test_advice_about_a_missing_file_is_right(made):
     assert any("missing" in one.what or "without an index" in one.what for one in made.verify(1))
 
 
-def test_an_append_reads_the_callers_messages_before_it_locks_anything(archive, tmp_path):
+def test_an_append_reads_its_messages_before_it_locks(archive, tmp_path):
     """So they may come from code that appends itself, and from more messages than memory should hold."""
 
     def nested():

@@ -73,7 +73,7 @@ def test_recordings_with_each_others_numbers_get_their_own(archive, order):
     assert [m.data for n in (1, 2, 3) for m in archive.replay(n)] == [b"log:a", b"log:b", b"log:c"]
 
 
-def test_a_file_where_the_folder_for_damaged_files_belongs_is_kept(made, before):
+def test_a_file_in_place_of_the_damaged_folder_is_kept(made, before):
     folder = made._files.folder(1)
     (folder.path / "damaged").write_text("mine")
     flip(folder.segments()[1].index, 100, 3)

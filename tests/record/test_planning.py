@@ -120,7 +120,7 @@ def simulated(path, recordings, segments, monkeypatch):
     return penstock.Archive(path)
 
 
-def test_a_large_archive_is_planned_with_little_memory_and_again_at_once(tmp_path, monkeypatch, tally):
+def test_a_large_archive_is_planned_cheaply_and_again_at_once(tmp_path, monkeypatch, tally):
     recordings, segments = (10, 7500) if LONG else (3, 500)  # 10 TB
     archive = simulated(tmp_path / "large", recordings, segments, monkeypatch)
     tracemalloc.start()

@@ -34,7 +34,7 @@ def numbers(archive, **options):
     return [m.data["i"] for m in archive.replay("log:r", **options)]
 
 
-def test_what_flowed_is_there(archive, pub):
+def test_all_messages_are_there(archive, pub):
     recorder = record(archive, pub, 5000)
     (info,) = archive.list()
     assert (info.channel, info.state, info.messages, info.gaps) == ("log:r", "closed", 5000, 0)
@@ -141,7 +141,7 @@ def test_replay_onto_refuses_a_limit_that_is_no_count(archive, pub, limit):
         archive.replay_onto("log:r", "log:copy", limit=limit)
 
 
-def test_follow_goes_from_the_recording_to_live_without_gap_or_duplicate(archive, pub):
+def test_follow_joins_recording_and_live_without_gap(archive, pub):
     got = []
     with archive.record("log:r", sync_interval=0.01, segment_length=1 << 17):
         for i in range(3000):
@@ -163,7 +163,7 @@ def test_follow_goes_from_the_recording_to_live_without_gap_or_duplicate(archive
     assert got == list(range(9000))
 
 
-def test_following_a_closed_recording_of_a_channel_that_is_gone_ends(archive, pub):
+def test_following_a_closed_recording_of_a_removed_channel_ends(archive, pub):
     record(archive, pub, 100)
     penstock.remove("log:r")
     assert [m.data["i"] for m in archive.follow("log:r")] == list(range(100))
@@ -239,7 +239,7 @@ def test_plan_covers_everything_once_and_leaves_out_what_is_done(archive, pub):
     assert plan(archive, channels={"log:other"}) == []
 
 
-def test_planning_reads_each_index_once_and_names_the_segments_of_each_range(archive, pub, monkeypatch):
+def test_planning_reads_each_index_once(archive, pub, monkeypatch):
     for _ in range(3):
         record(archive, pub, 3000, segment_length=1 << 16)
     segments = sum(info.segments for info in archive.list())
@@ -418,7 +418,7 @@ def test_a_recording_without_its_description_is_set_aside_whole(recorded):
     assert recorded.verify() == []
 
 
-def test_a_full_disk_ends_the_recording_and_keeps_what_was_synced(tmp_path, pub):
+def test_a_full_disk_ends_the_recording_at_the_last_sync(tmp_path, pub):
     import subprocess
 
     place = tmp_path / "small"
@@ -458,7 +458,7 @@ def test_a_description_is_checked_to_the_byte(recorded):
     folder.describe()
 
 
-def test_a_message_is_read_whole_though_it_ends_segments_behind_the_span(archive):
+def test_a_message_ending_behind_the_span_is_read_whole(archive):
     body = bytes(range(256)) * 800
     with penstock.publish("log:big", term_length=T) as big, archive.record("log:big", segment_length=1 << 16):
         big.send(body, timeout=60)

@@ -48,7 +48,7 @@ def test_a_channel_that_was_seen_twice_is_recorded_once(archive, monkeypatch):
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("kind", ["log", "ring", "sync", "pipe"])
-def test_a_channel_that_lost_its_name_after_it_was_joined_is_recorded(archive, monkeypatch, kind, again):
+def test_a_channel_removed_after_joining_is_recorded(archive, monkeypatch, kind, again):
     """The recording is made of the channel that was joined, though it has no name any more, or another has it."""
     uri, others = f"{kind}:a", []
     plain = archive._connector.subscribe

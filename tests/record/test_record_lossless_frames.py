@@ -86,7 +86,7 @@ def test_a_recording_without_pixels_is_whole_too(archive):
 
 
 @pytest.mark.parametrize("options", [{"conflate": False}, {"when_slow": "wait"}])
-def test_a_publication_that_waits_waits_for_all_that_read_every_frame(options):
+def test_a_waiting_publication_waits_for_all_full_readers(options):
     with opened(when_slow="wait") as pub, penstock.subscribe("frames:r", **options) as sub:
         with penstock.subscribe("frames:r"), penstock.subscribe("frames:r", conflate=False, when_slow="skip"):
             while pub.offer(filled(pub.position % 256)) is not None:

@@ -70,7 +70,7 @@ def test_a_position_that_is_kept_begins_the_recording(archive, opened, kind):
     assert (info.start_position, info.messages, info.gaps) == (position, 7, 0)
 
 
-def test_a_position_of_a_channel_without_a_publication_is_refused(archive):
+def test_a_position_without_a_publication_is_refused(archive):
     with pytest.raises(errors.Invalid, match="position 64 is not kept"):
         archive.record("log:none", start=64)
     assert nothing_recorded(archive)
@@ -84,7 +84,7 @@ def test_a_position_is_of_one_channel_and_of_no_pattern(archive):
     assert nothing_recorded(archive)
 
 
-def test_a_recorder_that_goes_on_still_begins_at_the_oldest_with_a_gap(archive):
+def test_a_continuing_recorder_begins_at_the_oldest_with_a_gap(archive):
     with penstock.publish("log:o", term_length=1 << 16) as pub:
         with archive.record("log:o"):
             pub.send(b"before")
@@ -158,7 +158,7 @@ def test_an_option_that_makes_no_sense_is_named(archive, case):
     assert nothing_recorded(archive)
 
 
-def test_extend_of_udp_starts_a_new_recording_also_of_what_is_sent(archive):
+def test_extend_of_udp_starts_a_new_recording_of_sent_messages(archive):
     uri = "udp://127.0.0.1:45971/7"
     with penstock.publish(uri, linger=0) as pub:
         for _ in range(2):

@@ -22,7 +22,7 @@ def drain(writer):
         pass
 
 
-def test_what_is_pushed_is_recorded_and_still_done(archive):
+def test_pushed_messages_are_recorded_and_still_done(archive):
     with (
         penstock.publish("pipe:jobs", codec="json", name="boss") as push,
         penstock.subscribe("pipe:jobs") as one,
@@ -122,7 +122,7 @@ def test_a_subscription_that_takes_messages_is_not_recorded(tmp_path):
         assert sub.recv(0) == b"x"
 
 
-def test_what_is_claimed_is_recorded_however_late_it_is_done(archive):
+def test_late_commits_are_recorded(archive):
     with (
         penstock.publish("pipe:c", max_messages=6) as push,
         penstock.subscribe("pipe:c", acknowledge="manual") as one,

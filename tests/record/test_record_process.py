@@ -56,7 +56,7 @@ def test_stop_does_not_wait_for_whoever_was_forked_meanwhile(archive, pub):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_neither_stops_nor_asks_its_parents_recorder(archive, pub):
+def test_a_forked_child_leaves_its_parents_recorder_alone(archive, pub):
     with archive.record("log:p", process=True) as recorder:
         pid = os.fork()
         if pid == 0:
@@ -95,7 +95,7 @@ signal.pause()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_the_recorder_ends_with_its_parent_though_a_child_of_that_lives(archive, how):
+def test_the_recorder_ends_with_its_parent_despite_a_child(archive, how):
     parent = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PARENT, archive.path],
         stdin=subprocess.PIPE,
@@ -189,7 +189,7 @@ def test_the_child_imports_what_its_parent_would(tmp_path):
     assert done.stdout == "closed 1\n", done.stderr
 
 
-def test_what_is_printed_in_the_child_is_no_answer(tmp_path):
+def test_output_of_the_child_is_no_answer(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("print('good morning')\n")
     done = run_beside(tmp_path, PYTHONPATH=str(tmp_path / "site"))

@@ -25,7 +25,7 @@ def numbers(archive, **options):
     return [int(np.frombuffer(m.data, "<u8")[0]) for m in archive.replay("ring:r", **options)]
 
 
-def test_what_flowed_is_there(archive, pub):
+def test_all_messages_are_there(archive, pub):
     with archive.record("ring:r"):
         send(pub, 0, 900)
     assert numbers(archive) == list(range(900))
@@ -38,7 +38,7 @@ def test_what_flowed_is_there(archive, pub):
     assert set(table.column("session").to_pylist()) == {pub.session}
 
 
-def test_what_was_lost_is_a_gap_as_long_as_what_a_subscription_beside_it_lost(archive, pub):
+def test_a_recorded_gap_is_as_long_as_a_subscriptions_loss(archive, pub):
     writer = archive._opener.open("ring:r", "newest", False, C, None)
     sub = penstock.subscribe("ring:r")
     got, sent = [], 0

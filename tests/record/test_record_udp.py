@@ -13,7 +13,7 @@ def uri():
     return f"udp://127.0.0.1:{free_port()}/7"
 
 
-def test_what_was_sent_is_recorded_at_the_sender_and_at_the_receiver(archive, tmp_path, uri):
+def test_messages_are_recorded_at_sender_and_receiver(archive, tmp_path, uri):
     there = penstock.Archive(tmp_path / "there")
     with penstock.subscribe(uri) as sub, there.record(uri):
         with penstock.publish(uri, codec="json") as pub, archive.record(uri, sent=True):
@@ -33,7 +33,7 @@ def test_what_was_sent_is_recorded_at_the_sender_and_at_the_receiver(archive, tm
     assert [data for _, data, _ in both[0]] == [{"number": number} for number in range(1000)]
 
 
-def test_publications_that_come_later_are_recorded_from_their_first_message(archive, uri):
+def test_later_publications_are_recorded_from_the_first_message(archive, uri):
     with penstock.subscribe(uri, until_end=True) as sub:
         with archive.record(uri, sent=True) as recorder:
             assert recorder.progress() == []
@@ -51,7 +51,7 @@ def test_publications_that_come_later_are_recorded_from_their_first_message(arch
     assert found[0].end_position == end or found[1].end_position == end
 
 
-def test_a_recorder_at_the_sender_hears_of_nobody_and_keeps_what_no_receiver_got(archive, uri):
+def test_a_recorder_at_the_sender_keeps_unreceived_messages(archive, uri):
     with penstock.publish(uri) as pub, archive.record(uri, sent=True) as recorder:
         while pub.offer(b"nobody is there") is not None:
             pass
@@ -60,7 +60,7 @@ def test_a_recorder_at_the_sender_hears_of_nobody_and_keeps_what_no_receiver_got
     assert archive.find(uri).end_position == position
 
 
-def test_a_publication_that_is_there_is_recorded_from_the_call_on(archive, uri):
+def test_an_open_publication_is_recorded_from_the_call_on(archive, uri):
     with penstock.subscribe(uri) as sub, penstock.publish(uri) as pub:
         pub.wait_for_readers(1, timeout=60)
         tap = udp_tap.open_sent_tap(parse(uri))  # the recorder's first turn may come late

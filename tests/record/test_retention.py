@@ -85,7 +85,7 @@ def test_other_channels_are_not_touched_and_do_not_count(kept, stamps):
     assert [info.channel for info in kept.list()] == ["log:other"]
 
 
-def test_what_a_consumer_has_yet_to_read_is_kept(kept, stamps):
+def test_messages_unread_by_a_consumer_are_kept(kept, stamps):
     for _ in range(3):
         recorded(kept, stamps, "log:a", 5)
         stamps.now_ns += SECOND
@@ -215,7 +215,7 @@ def test_a_follower_goes_on_with_the_recorder(archive, channel):
     assert heard == [b"%06d" % one for one in range(250)]
 
 
-def test_a_follower_reads_all_recordings_of_a_recorder_that_ended(kept, stamps):
+def test_a_follower_reads_all_recordings_of_an_ended_recorder(kept, stamps):
     with penstock.publish(penstock.testing.channel("log:a", clock=stamps)) as pub:
         run(kept, pub, 100, {"max_bytes": 200_000}, "log:a")
     assert len(kept.list()) > 2
@@ -252,7 +252,7 @@ def test_a_recorder_that_finds_much_at_once_keeps_to_its_limit(kept, stamps):
     assert told == [b"%06d" % number for number in range(1000 - len(told), 1000)]
 
 
-def test_a_consumer_that_lags_keeps_more_than_the_limit_and_is_named(kept, stamps, caplog):
+def test_a_lagging_consumer_exceeds_the_limit_and_is_named(kept, stamps, caplog):
     kept.note_consumer(Consumer("slow", None, BEGAN, {}))
     with (
         caplog.at_level(logging.WARNING, "penstock"),

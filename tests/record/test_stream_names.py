@@ -25,7 +25,7 @@ KEYS = {"价格": 1, "数量": 2, "हिन्दी": 3, "naïve": 4, "a b": 5
 
 
 @given(st.lists(CHANNEL, min_size=2, max_size=2, unique=True))
-def test_two_channels_have_two_names_for_readers_that_ignore_case(channels):
+def test_two_channels_have_two_names_without_case(channels):
     first, second = map(table_name, channels)
     assert first != second
     assert first == first.lower()

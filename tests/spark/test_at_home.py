@@ -179,7 +179,7 @@ def test_a_dead_consumer_is_forgotten_by_a_command(archive):
     assert "no consumer dead; it has none" in gone.stderr
 
 
-def test_a_querys_process_ends_without_a_trace_when_its_jvm_has_gone(capsys):
+def test_a_query_ends_without_a_trace_when_its_jvm_dies(capsys):
     from penstock.spark import workers
 
     for error in (BrokenPipeError(32, "Broken pipe"), EOFError()):

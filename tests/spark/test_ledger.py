@@ -119,7 +119,7 @@ def test_a_recorder_that_died_is_made_up_for(archive, rng, monkeypatch):
     assert by_ledger(folder, monkeypatch) == by_indexes(folder)
 
 
-def test_one_that_is_torn_damaged_or_behind_is_not_believed_too_far(archive, rng, monkeypatch):
+def test_a_torn_or_stale_one_is_not_trusted_too_far(archive, rng, monkeypatch):
     with penstock.publish("log:a", term_length=1 << 16) as pub, archive.record("log:a", segment_length=1 << 16):
         fill(pub, archive.path, rng, 5)
     folder = archive.folders()[0]

@@ -105,7 +105,7 @@ def test_an_error_is_one_line(recorded, tmp_path):
     assert len(told) <= 3, done.stderr
 
 
-def test_what_spark_raises_becomes_one_line_of_ours():
+def test_an_error_of_spark_becomes_one_line():
     from penstock.spark.failures import failure
 
     text = "\n".join(

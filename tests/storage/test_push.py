@@ -94,7 +94,7 @@ def test_tasks_read_their_ranges_from_there(archive, bucket):
         assert one.time_before() == sent.time_before()
 
 
-def test_a_message_there_may_end_in_segments_that_its_range_does_not_name(archive, bucket):
+def test_a_message_may_end_in_segments_outside_its_range(archive, bucket):
     with penstock.publish("log:a", term_length=1 << 16) as pub, archive.record("log:a", segment_length=1 << 16):
         for size in (50_000, 150_000, 3):
             pub.send(bytes(size))

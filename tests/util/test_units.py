@@ -114,7 +114,7 @@ def test_anything_is_a_moment_or_invalid(anything):
 
 
 @given(st.integers(-(10**18) * 9, 9 * 10**18))
-def test_what_is_shown_is_read_again(ns):
+def test_shown_values_are_read_again(ns):
     assert units.nanoseconds(units.shown(ns), "since") == ns // SECOND * SECOND
 
 

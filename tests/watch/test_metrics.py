@@ -55,7 +55,7 @@ def test_counters_are_the_channels():
         assert value(text, "penstock_shared_memory_free_bytes") > 0
 
 
-def test_a_kind_that_counts_bytes_alone_has_no_series_of_messages():
+def test_a_kind_that_counts_only_bytes_has_no_message_series():
     with penstock.publish("log:a"), penstock.publish("ring:b"):
         lost = families(metrics.text())["penstock_channel_lost_messages"]
         assert [sample.labels["channel"] for sample in lost.samples] == ["ring:b"]

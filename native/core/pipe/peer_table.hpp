@@ -180,8 +180,9 @@ class PeerTable {
             if (i == mine() || !present(i)) continue;
             const PeerRole role = role_of(i);
             if (!belong(role_, role))
-                throw Error(Code::invalid, where() + ": a " + role_name(role_) + " has nothing to do with the " +
-                                               role_name(role) + " that is there: use another channel");
+                throw Error(Code::invalid, where() + ": role '" + role_name(role_) +
+                                               "' cannot join a channel with a member of role '" + role_name(role) +
+                                               "': use another channel");
             pairs += role == PeerRole::pair;
             if (name_.is_own() && role != PeerRole::tap && read_name(slot(i).identity) == name_.now())
                 throw_name_taken(where(), name_.now(), process_name(slot(i).identity.pid.relaxed(), seat().descriptor()));

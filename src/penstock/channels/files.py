@@ -110,7 +110,7 @@ def opened_folder(*, create: bool) -> Iterator[int]:
         if about.st_mode & 0o077:
             raise SystemFailure(
                 errno.EPERM,
-                f"others may enter the channel folder {path} (mode {stat.S_IMODE(about.st_mode):o}): {_remedy(path, fd)}",
+                f"the channel folder {path} has mode {stat.S_IMODE(about.st_mode):o}, and must be private: {_remedy(path, fd)}",
             )
         yield fd
     finally:
@@ -125,7 +125,7 @@ def _remedy(path: Path, fd: int) -> str:
         names = []
     if names and all(name.startswith(".new-") or name.rpartition(".")[2] in _endings() for name in names):
         return f"run chmod 700 {path}"
-    return "set PENSTOCK_DIR to a folder that does not exist yet; it is made for you alone"
+    return "set PENSTOCK_DIR to a folder that does not exist yet, which is made for you alone"
 
 
 def open_existing(channel: Channel) -> int:

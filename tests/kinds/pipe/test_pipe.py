@@ -48,7 +48,7 @@ def test_a_reader_takes_in_turn_from_all_who_push():
             push.close()
 
 
-def test_whoever_comes_first_and_whoever_leaves_first_nothing_is_lost():
+def test_nothing_is_lost_in_any_order_of_coming_and_leaving():
     with penstock.publish("pipe:order") as push:  # before anybody pulls
         for i in range(5):
             push.send(b"%d" % i)
@@ -168,7 +168,7 @@ def test_no_subscription_starts_at_a_position():
         again.close()
 
 
-def test_what_is_dropped_is_counted():
+def test_drops_are_counted():
     with (
         penstock.publish("pipe:newest", max_messages=5, when_full="drop_newest") as push,
         penstock.subscribe("pipe:newest") as pull,
@@ -197,7 +197,7 @@ def test_what_is_dropped_is_counted():
         assert pull.position == push.position == 11 * framed(b"0")  # dropped messages were written, and are passed over
 
 
-def test_drop_oldest_under_traffic_keeps_order_and_counts_every_loss():
+def test_drop_oldest_keeps_order_and_counts_every_loss():
     with (
         penstock.publish("pipe:lossy", capacity=C, max_messages=50, when_full="drop_oldest") as push,
         penstock.subscribe("pipe:lossy") as pull,
@@ -255,7 +255,7 @@ def test_codecs_as_everywhere():
         assert push.unread_messages == 0
 
 
-def test_what_was_not_done_goes_to_another():
+def test_unacknowledged_messages_go_to_another_reader():
     push = penstock.publish("pipe:back")
     with penstock.subscribe("pipe:back") as one:
         for i in range(6):
@@ -288,7 +288,7 @@ def _take_and_die(path, count):
 
 
 @forks
-def test_what_the_dead_had_taken_is_redelivered_and_the_rest_is_new():
+def test_messages_taken_by_the_dead_are_redelivered():
     with penstock.publish("pipe:die") as push:
         child = mp.get_context("fork").Process(target=_take_and_die, args=(os.environ["PENSTOCK_DIR"], 3))
         child.start()
@@ -469,7 +469,7 @@ def test_a_full_pipe_says_why():
         ask.request(b"x", timeout=0)
 
 
-def test_what_makes_no_sense_is_said():
+def test_nonsense_is_refused_with_a_reason():
     for wrong in (
         {"max_messages": 0},
         {"capacity": 1000},

@@ -3,7 +3,7 @@
 import penstock
 
 
-def test_a_message_keeps_its_senders_name_when_another_has_the_place():
+def test_a_message_keeps_its_senders_name_in_a_reused_slot():
     with penstock.join("pipe:n", role="router") as router:
         for number in range(20):
             with penstock.join("pipe:n", role="dealer", name=f"d{number}") as dealer:
@@ -14,7 +14,7 @@ def test_a_message_keeps_its_senders_name_when_another_has_the_place():
             assert router.peers == ["last"]
 
 
-def test_a_request_keeps_its_askers_name_when_another_has_the_place():
+def test_a_request_keeps_its_senders_name_in_a_reused_slot():
     with penstock.join("pipe:r", role="reply") as replier:
         with penstock.join("pipe:r", role="request", name="first") as asker:
             asker.submit(b"x")

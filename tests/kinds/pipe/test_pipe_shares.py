@@ -21,7 +21,7 @@ def push_some(push, count=20, first=0):
         push.send(b"%d" % i, timeout=PATIENCE)
 
 
-def test_messages_of_a_reader_that_never_looks_go_to_one_that_waits():
+def test_messages_of_an_idle_reader_go_to_a_waiting_one():
     with (
         penstock.publish("pipe:idle") as push,
         penstock.subscribe("pipe:idle") as idle,
@@ -65,7 +65,7 @@ def test_a_relieved_reader_that_begins_has_a_share_again():
         assert all(shares)
 
 
-def test_the_end_waits_for_messages_that_another_reader_has_not_read():
+def test_the_end_waits_for_another_readers_messages():
     with (
         penstock.publish("pipe:end") as push,
         penstock.subscribe("pipe:end", until_end=True) as one,

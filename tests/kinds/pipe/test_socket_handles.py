@@ -92,7 +92,7 @@ def foreign(socket, data, kind=0):
     assert core.pipe_send(socket._pub, 0, 1, kind, data, 5) is not None
 
 
-def test_a_message_that_does_not_decode_is_passed_over_and_costs_no_other():
+def test_an_undecodable_message_is_skipped_alone():
     with penstock.join("pipe:c", role="pair", codec="json") as a, penstock.join("pipe:c", role="pair") as b:
         foreign(a, b"{{{")
         a.send(1)
@@ -139,7 +139,7 @@ def test_the_error_behind_a_message_waits_for_the_next_call():
             assert b.try_recv() is None
 
 
-def test_what_waits_has_a_timeout_in_the_event_loop_too():
+def test_waits_have_a_timeout_in_the_event_loop_too():
     async def main():
         with (
             penstock.join("pipe:p", role="pair", **FULL) as a,

@@ -83,7 +83,7 @@ def test_a_request_of_the_parent_ends_in_a_forked_child():
         assert pending.result(timeout=5) == b"a"
 
 
-def test_requests_are_answered_in_any_order_and_late_replies_ignored():
+def test_requests_are_answered_in_any_order():
     with penstock.join("pipe:rpc", role="request") as ask, penstock.join("pipe:rpc", role="reply", name="s") as serve:
         pending = [ask.submit(b"%d" % i) for i in range(20)]
         requests = [serve.recv(timeout=1) for _ in range(20)]
@@ -141,7 +141,7 @@ def _serve_and_die(path, name, wait):
 
 
 @forks
-def test_a_dead_server_is_an_error_and_not_a_lock_up_and_another_may_be_asked():
+def test_a_dead_server_is_an_error_and_the_next_is_asked():
     with penstock.join("pipe:rpc", role="request") as ask:
         child = mp.get_context("fork").Process(target=_serve_and_die, args=(os.environ["PENSTOCK_DIR"], "doomed", 0.05))
         child.start()
@@ -203,7 +203,7 @@ def test_arequest_learns_that_its_server_died_and_asks_another():
             asyncio.run(ask.request_async(b"nobody", timeout=0.01, retries=1))
 
 
-def test_tasks_and_threads_share_a_requester_and_each_gets_its_reply():
+def test_tasks_and_threads_share_a_requester():
     with penstock.join("pipe:rpc", role="request") as ask, penstock.join("pipe:rpc", role="reply", name="s") as serve:
         threading.Thread(target=serve.serve, args=(lambda body: b"re " + body,)).start()
 
@@ -255,7 +255,7 @@ def test_a_router_addresses_dealers_by_name():
             with pytest.raises(penstock.Invalid, match="to is "):
                 router.offer_many([b""], to=wrong)
         with pytest.raises(
-            penstock.Invalid, match=r"a pair has nothing to do with the .* that is there: use another channel"
+            penstock.Invalid, match=r"role 'pair' cannot join a channel with a member of role '.*': use another channel"
         ):
             penstock.join("pipe:d", role="pair")
         for dealer in dealers:
@@ -315,7 +315,7 @@ def test_several_processes_ask_one(how):
             child.join(20)
 
 
-def test_what_makes_no_sense_is_said():
+def test_nonsense_is_refused_with_a_reason():
     with pytest.raises(penstock.Invalid, match="role is None"):
         penstock.join("pipe:x")
     with pytest.raises(penstock.Invalid, match="publish"):
@@ -341,11 +341,11 @@ def test_what_makes_no_sense_is_said():
 def test_publications_and_sockets_do_not_mix(role):
     with penstock.join("pipe:mixed", role=role):
         for verb in (penstock.publish, penstock.subscribe):
-            with pytest.raises(penstock.Invalid, match=f"has nothing to do with the {role} that is there"):
+            with pytest.raises(penstock.Invalid, match=f"cannot join a channel with a member of role '{role}'"):
                 verb("pipe:mixed")
     penstock.remove("pipe:mixed")
     with (
         penstock.publish("pipe:mixed"),
-        pytest.raises(penstock.Invalid, match=f"a {role} has nothing to do with the push that is there"),
+        pytest.raises(penstock.Invalid, match=f"role '{role}' cannot join a channel with a member of role 'push'"),
     ):
         penstock.join("pipe:mixed", role=role)

@@ -133,7 +133,7 @@ def test_own_messages_never_count_against_their_writer():
         assert a.spilled == 0
 
 
-def test_who_waits_to_write_takes_what_it_has_not_read_into_its_own_memory(pair):
+def test_a_member_waiting_to_write_spills_unread_messages(pair):
     a, b = pair
     for i in range(40):
         b.send(b"%d" % i + bytes(1000))
@@ -155,7 +155,7 @@ def test_who_waits_to_write_takes_what_it_has_not_read_into_its_own_memory(pair)
     assert a.spilled == 0
 
 
-def test_eight_that_all_write_before_they_read_do_not_wait_for_each_other():
+def test_eight_members_writing_before_reading_do_not_deadlock():
     members = [penstock.join("sync:eight", name=str(i), capacity=S) for i in range(8)]
     failed = queues.Queue()
 
@@ -400,7 +400,7 @@ def test_it_is_recorded_with_sender_and_type(pair, archive):
     assert archive.verify() == []
 
 
-def test_what_makes_no_sense_is_said():
+def test_nonsense_is_refused_with_a_reason():
     for wrong in (
         {"name": ""},
         {"name": "x" * 65},
@@ -453,7 +453,7 @@ def test_batches_as_arrow(pair):
     assert b.screened == 1
 
 
-def test_what_was_spilled_comes_first_in_batches_and_borrowed_too(pair):
+def test_spilled_messages_come_first_in_batches_and_borrows(pair):
     a, b = pair
     for i in range(30):
         b.send(b"%d" % i + bytes(1000))

@@ -81,7 +81,7 @@ def test_deaths_in_one_slot_are_all_named(watch):
     assert named(watch) == [(joined, f"d{number}") for number in range(5) for joined in (True, False)]
 
 
-def test_what_was_missed_is_counted_and_who_stays_is_named(watch):
+def test_missed_changes_are_counted_and_members_named(watch):
     with penstock.join("sync:changes", name="before"):
         assert named(watch) == [(True, "before")]
         for number in range(EVENTS):

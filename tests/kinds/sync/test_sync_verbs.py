@@ -60,7 +60,7 @@ def test_publications_and_subscriptions_take_part_as_on_any_kind(pair):
                 too_large()
 
 
-def test_nobody_waits_for_a_publication_and_it_waits_for_everybody():
+def test_a_publication_waits_for_members_and_not_they_for_it():
     with penstock.publish("sync:alone2", capacity=S, name="p") as pub:
         for _ in range(200):
             pub.send(bytes(1000), timeout=1)
@@ -149,7 +149,7 @@ def test_a_body_that_does_not_decode_costs_no_other():
         assert bodies(b.poll()) == [2]
 
 
-def test_claims_wait_for_room_as_send_does_and_never_for_themselves(pair):
+def test_claims_wait_for_room_and_never_for_themselves(pair):
     a, b = pair
     with a.claim(5, type="t") as view:
         view[:] = b"claim"
@@ -303,7 +303,7 @@ def test_a_value_that_the_codec_cannot_carry_names_the_queue():
             assert str(caught.value).count("sync:odd") == 1
 
 
-def test_a_members_timeouts_limits_and_end_are_those_of_any_handle(pair):
+def test_a_member_has_the_timeouts_and_end_of_any_handle(pair):
     a, b = pair
     a.send(b"there")
     calls = (

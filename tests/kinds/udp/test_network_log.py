@@ -25,21 +25,21 @@ def test_captured_bytes_and_single_promises(programs):
     assert int(re.search(r"(\d+) promises", run(programs / "net_told"))[1]) >= 4
 
 
-def test_lives_over_a_bad_link_end_with_every_message_or_every_loss_counted(programs):
+def test_lives_over_a_bad_link_count_every_loss(programs):
     said = run(programs / "net_sim", "--seed", 1, "--lives", 400)
     assert said.startswith("400 lives"), said
     assert int(re.search(r"(\d+) datagrams", said)[1]) > 10_000
 
 
-def test_messages_over_sockets_arrive_whatever_the_system_calls_do(programs):
+def test_messages_arrive_whatever_the_system_calls_do(programs):
     said = run(programs / "udp_check")
     assert int(re.search(r"while (\d+) system calls failed", said)[1]) > 100
 
 
-def test_streams_of_one_port_share_a_socket_in_one_process_and_in_several(programs):
+def test_streams_of_one_port_share_a_socket(programs):
     assert run(programs / "udp_streams") == "several streams share a port\n"
 
 
-def test_a_killed_holder_of_the_socket_is_replaced_and_nothing_is_lost(programs):
+def test_a_killed_socket_owner_is_replaced_without_loss(programs):
     said = run(programs / "udp_takeover", "--seed", 1, "--messages", 300_000, "--every-ms", 100)
     assert int(re.search(r"(\d+) holders killed", said)[1]) > 0, said

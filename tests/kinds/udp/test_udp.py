@@ -197,7 +197,7 @@ def _send_and_be_killed(uri: str, count: int, done: object) -> None:
     threading.Event().wait()
 
 
-def test_what_a_killed_publication_has_sent_arrives_and_its_session_ends(uri):
+def test_messages_of_a_killed_publication_arrive_and_it_ends(uri):
     done = spawn.Event()
     child = spawn.Process(target=_send_and_be_killed, args=(uri, 100, done))
     with penstock.subscribe(uri, until_end=True) as sub:
@@ -217,7 +217,7 @@ def _send_ten_and_wait(uri, done):
     threading.Event().wait()
 
 
-def test_a_session_number_may_be_used_again_once_its_publication_is_dead(uri):
+def test_a_dead_publications_session_number_is_free(uri):
     """The new stream begins at 0, where the old one has been: receivers take it for a session of its own."""
     done = spawn.Event()
     child = spawn.Process(target=_send_ten_and_wait, args=(uri, done))
@@ -265,7 +265,7 @@ def test_a_process_that_ends_sends_what_it_has(uri):
         assert list(sub) == list(range(500))
 
 
-def test_a_pickled_publication_is_a_new_session_with_the_same_options(uri):
+def test_a_pickled_publication_is_a_new_session_with_its_options(uri):
     with (
         penstock.subscribe(uri) as sub,
         penstock.publish(uri, session=9, mtu=4096, codec="json", **SMALL) as pub,
@@ -299,7 +299,7 @@ def test_the_network_is_counted(uri):
         assert penstock.inspect(uri).writers == penstock.inspect(uri).readers == 1
 
 
-def test_what_a_publication_counts_is_seen_in_other_processes(uri):
+def test_a_publications_counts_are_visible_to_other_processes(uri):
     ask = f"import penstock, json; print(json.dumps(penstock.inspect({uri!r}).details))"
 
     def others_see():

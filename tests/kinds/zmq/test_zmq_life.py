@@ -41,7 +41,7 @@ def until(look, why=""):
 
 
 @pytest.mark.parametrize("role", ["push", "dealer", "pair"])
-def test_what_nobody_took_within_the_linger_is_an_error(uri, role):
+def test_messages_left_after_the_linger_are_an_error(uri, role):
     push = penstock.join(uri, role=role, linger=0.05)
     for _ in range(3):
         push.send(b"x", timeout=1)
@@ -208,7 +208,7 @@ def test_an_inherited_subscription_is_a_new_one(uri):
 
 
 @forks
-def test_an_inherited_end_that_binds_says_at_once_whose_the_address_is(uri):
+def test_an_inherited_binding_end_names_the_addresss_owner(uri):
     with penstock.publish(uri) as pub, penstock.subscribe(uri) as sub:
         pub.wait_for_readers(1, timeout=WAIT)
         said = in_child(lambda: pub.send(b"lost?"))
@@ -224,7 +224,7 @@ def test_an_inherited_end_that_binds_says_at_once_whose_the_address_is(uri):
 
 
 @forks
-def test_an_inherited_publication_whose_port_was_chosen_is_refused_and_not_moved():
+def test_an_inherited_publication_keeps_no_chosen_port():
     with penstock.publish("zmq+tcp://127.0.0.1:*") as pub:
         assert in_child(lambda: pub.send(b"x")).startswith("Busy")
 
@@ -287,7 +287,7 @@ def _publish_and_leave_a_child(uri, said):
 
 
 @forks
-def test_a_forked_child_that_lives_on_keeps_no_address_and_no_connection(uri):
+def test_a_forked_child_keeps_no_address_or_connection(uri):
     receiving, sending = FORK.Pipe()
     child = FORK.Process(target=_publish_and_leave_a_child, args=(uri, sending))
     with penstock.subscribe(uri) as sub:
@@ -431,7 +431,7 @@ def keys():
     return zmq.curve_keypair()
 
 
-def test_curve_encrypts_and_refuses_who_has_no_key_or_a_wrong_one(uri, keys):
+def test_curve_encrypts_and_refuses_missing_or_wrong_keys(uri, keys):
     public, secret = keys
     with penstock.publish(uri, secret_key=secret) as pub:
         with penstock.subscribe(uri, server_key=public.decode()) as sub:
@@ -516,7 +516,7 @@ def test_options_that_make_no_sense_are_said(uri):
         penstock.publish(uri, colour="red")
 
 
-def test_wait_takes_sockets_too_and_refuses_what_receives_nothing(uri):
+def test_wait_takes_sockets_and_refuses_pushers(uri):
     with (
         penstock.join(uri, role="pull") as pull,
         penstock.join(uri, role="push") as push,

@@ -227,7 +227,7 @@ def test_a_subscription_may_bind(uri):
 # ---- subscriptions ----
 
 
-def test_what_is_not_known_is_not_said(ends):
+def test_unknown_values_are_not_shown(ends):
     _, sub = ends
     for name in ("lag", "lost", "lost_messages"):
         with pytest.raises(Unsupported, match=f"ZeroMQ does not say .* {name} is known on log:"):
@@ -328,7 +328,7 @@ def test_handles_pickle_with_their_options(uri):
         ("publish", {"clock": penstock.testing.ManualClock(1)}, "carry no time"),
     ],
 )
-def test_what_zeromq_cannot_do_is_unsupported(uri, opener, options, why):
+def test_calls_that_zeromq_lacks_are_unsupported(uri, opener, options, why):
     with pytest.raises(Unsupported, match=why) as raised:
         getattr(penstock, opener)(uri, **options)
     assert str(raised.value).startswith(uri)

@@ -145,7 +145,7 @@ def test_codecs_on_every_role(uri):
         assert [pull.recv(WAIT).tolist() for _ in range(2)] == [[1, 2], [3, 4]]
 
 
-def test_what_does_not_fit_the_codec_is_passed_over(uri, caplog):
+def test_messages_outside_the_codec_are_skipped(uri, caplog):
     with (
         penstock.join(uri, role="router", codec="json") as router,
         penstock.join(uri, role="dealer", name="d") as dealer,

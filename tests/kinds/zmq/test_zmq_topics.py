@@ -123,7 +123,7 @@ def test_where_one_part_fits_a_message_of_several_is_not_lost(pub):
         ]
 
 
-def test_polling_gives_what_is_there_before_what_cannot_be_decoded(tmp_path):
+def test_polling_gives_messages_before_an_undecodable_one(tmp_path):
     uri = f"zmq+ipc://{tmp_path}/z"
     with penstock.publish(uri) as pub, penstock.subscribe(uri, codec="json") as sub:
         pub.wait_for_readers(1, timeout=10)
@@ -175,7 +175,7 @@ def test_a_peer_that_takes_its_topics_back_is_no_reader(pub):
         assert pub.statistics().details["connected"] == 1
 
 
-def test_messages_of_several_parts_from_several_threads_are_not_mixed(pub):
+def test_multipart_messages_of_several_threads_are_not_mixed(pub):
     with connect(pub, max_messages=0) as sub:
         pub.wait_for_readers(1, timeout=10)
         threads = [
@@ -189,7 +189,7 @@ def test_messages_of_several_parts_from_several_threads_are_not_mixed(pub):
             assert [int(body) for who, body in got if int(who) == n] == list(range(200))
 
 
-def test_what_makes_no_sense_is_said():
+def test_nonsense_is_refused_with_a_reason():
     for wrong in ([], 5, [None]):
         with pytest.raises((penstock.Invalid, TypeError)):
             penstock.subscribe("zmq+tcp://127.0.0.1:5", topics=wrong)
