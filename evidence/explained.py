@@ -32,7 +32,7 @@ EXPLAINED: list[tuple[str, str, str, str]] = [
     ("count_death", "release_fence", "*", PEOPLE),
     ("deaths_of", "acquire_fence", "*", PEOPLE),
     ("find_header", "magic.acquire", "*", NAMED),
-    ("event_disturb", "event.add", "*", NO_DATA),
+    ("event_interrupt", "event.add", "*", NO_DATA),
     # ---- the log ----
     ("Participants::take_any_slot", "generation.acquire", "*", KERNEL),
     ("LogRepair::pad_hole", "word0.cas", "release",
@@ -63,7 +63,7 @@ EXPLAINED: list[tuple[str, str, str, str]] = [
         "the acquires of the claim records before it make it see the commit; nothing is read after it"),
     ("LogRepair::unblock", "word0.acquire() == 0", "*", "only compared with zero, up to the next recorded claim"),
     ("LogReader::readable", "word0.acquire", "*", LOOKS),
-    ("LogReader::place", "position.release", "*", LOCKED),
+    ("LogReader::seek", "position.release", "*", LOCKED),
     ("LogReader::still_mine", "position.release", "*", LOCKED),
     ("LogReader::still_mine", "state.release", "*", LOCKED),
     ("LogReader::still_mine", "state.acquire", "*", "the fence before it orders what was read; the value decides"),

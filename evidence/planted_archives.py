@@ -235,7 +235,7 @@ def _an_error_leaves_the_subscription_open() -> None:
 def _following_does_not_look_for_the_recorder() -> None:
     from penstock.record.read import follow
 
-    follow.LOOK_SECONDS = 3600.0
+    follow.CHECK_SECONDS = 3600.0
 
 
 def _a_recorder_believes_that_its_parent_lives() -> None:

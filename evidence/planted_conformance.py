@@ -70,9 +70,7 @@ BUGS: dict[str, Planted] = {
     ),
     "a recording is of whoever has the name": Planted(
         _a_recording_is_of_whoever_has_the_name,
-        (
-            "tests/record/test_record_again.py::test_a_channel_removed_after_joining_is_recorded[log-True]",
-        ),
+        ("tests/record/test_record_again.py::test_a_channel_removed_after_joining_is_recorded[log-True]",),
     ),
     "any attribute is taken": Planted(_any_attribute_is_taken, (f"{INTROSPECTION}::test_unknown_attributes[log]",)),
     "a start that a kind lacks is ignored": Planted(

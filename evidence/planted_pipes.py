@@ -21,9 +21,9 @@ def _a_sender_is_looked_up_by_its_place() -> None:
 
 
 def _a_pair_waits_for_a_peer_that_is_gone() -> None:
-    from penstock.kinds.pipe.sockets import Talker
+    from penstock.kinds.pipe.sockets import PipeTalker
 
-    Talker._ends = False
+    PipeTalker._ends = False
 
 
 def _named(own: bool) -> None:

@@ -437,9 +437,9 @@ def _made() -> dict[str, Receives]:
         ),
         "pipe": Receives(pipe.BytesPull, "pipe:a", _subscribe(), _publish(), _send),
         "pipe-json": Receives(pipe.DecodingPull, "pipe:a", _subscribe(codec="json"), _publish(), value),
-        "pair": Receives(sockets.Pair, "pipe:a", _join("pair"), _join("pair"), _send, lends=True, ends=True),
+        "pair": Receives(sockets.PipePair, "pipe:a", _join("pair"), _join("pair"), _send, lends=True, ends=True),
         "dealer": Receives(
-            sockets.Dealer,
+            sockets.PipeDealer,
             "pipe:a",
             _join("dealer", name="d"),
             _join("router"),
@@ -447,8 +447,8 @@ def _made() -> dict[str, Receives]:
             lends=True,
             ends=True,
         ),
-        "router": Receives(sockets.Router, "pipe:a", _join("router"), _join("dealer"), _send, body, lends=True),
-        "reply": Receives(sockets.Replier, "pipe:a", _join("reply"), _join("request"), _ask, _reply),
+        "router": Receives(sockets.PipeRouter, "pipe:a", _join("router"), _join("dealer"), _send, body, lends=True),
+        "reply": Receives(sockets.PipeReplier, "pipe:a", _join("reply"), _join("request"), _ask, _reply),
         "thread pipe": Receives(
             penstock.Pipe, "thread:a", lambda _: penstock.threads.Pipe(), same, put, lambda item: item, "get_async"
         ),
@@ -462,7 +462,7 @@ def _made() -> dict[str, Receives]:
             "get_async",
         ),
         "zmq": Receives(zeromq.ZmqSubscription, "zmq+ipc", _subscribe(), _publish(), _send),
-        "zmq pull": Receives(zmq_sockets.ZmqTalker, "zmq+ipc", _join("pull"), _join("push"), _send),
+        "zmq pull": Receives(zmq_sockets.ZmqPuller, "zmq+ipc", _join("pull"), _join("push"), _send),
         "zmq router": Receives(zmq_sockets.ZmqRouter, "zmq+ipc", _join("router"), _join("dealer"), _send, body),
         "zmq reply": Receives(zmq_sockets.ZmqReplier, "zmq+ipc", _join("reply"), _join("request"), _ask, _reply),
     }
@@ -472,7 +472,7 @@ RECEIVES = _made()
 
 
 def _covered() -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
-    from penstock.kinds.pipe.sockets import Requester
+    from penstock.kinds.pipe.requests import PipeRequester
     from penstock.kinds.sync.opener import SyncMember
     from penstock.kinds.zmq.sockets import ZmqRequester
 
@@ -483,7 +483,7 @@ def _covered() -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
     for name, sends in _publications().items():
         for way in sends.ways:
             found[f"publication {name} {way}"] = {(sends.covers, way)}, lambda sends=sends, way=way: sends.open(way)
-    for kind, cls, channel in (("pipe", Requester, "pipe:a"), ("zmq", ZmqRequester, "zmq+ipc")):
+    for kind, cls, channel in (("pipe", PipeRequester, "pipe:a"), ("zmq", ZmqRequester, "zmq+ipc")):
         for served in (False, True):
             name = f"{kind} request_async, {'no reply' if served else 'no server'}"
             found[name] = (

@@ -31,7 +31,7 @@ class Filled:
 
     def let(self) -> None:
         while (message := self.reader.try_recv()) is not None:
-            self.got.append(message.body if isinstance(message, requests.Request) else message)
+            self.got.append(message.body if isinstance(message, requests.PipeRequest) else message)
 
     def settled(self, done: list[tuple[int, Any]]) -> None:
         self.let()
@@ -167,8 +167,8 @@ def made(name_of: Callable[[str], str]) -> dict[str, tuple[set[tuple[type, str]]
     route = lambda handle, number: handle.send_async(b"%d" % number, to="r")  # noqa: E731
     submit = lambda handle, number: handle.submit_async(b"%d" % number)  # noqa: E731
     new = lambda: name_of("pipe:a")  # noqa: E731
-    talkers = (sockets.Talker, sockets.Pair, sockets.Dealer)
-    every = (*talkers, sockets.Router, socket_base.Socket, requests.Requester, requests.Replier)
+    talkers = (sockets.PipeTalker, sockets.PipePair, sockets.PipeDealer)
+    every = (*talkers, sockets.PipeRouter, socket_base.Socket, requests.PipeRequester, requests.PipeReplier)
     return {
         "socket send_async": ({(cls, "send_async") for cls in talkers}, lambda: Filled(new(), "pair", "pair", send)),
         "socket claim_async": (
@@ -176,15 +176,15 @@ def made(name_of: Callable[[str], str]) -> dict[str, tuple[set[tuple[type, str]]
             lambda: Filled(new(), "pair", "pair", _claimed),
         ),
         "socket router send_async": (
-            {(sockets.Router, "send_async")},
+            {(sockets.PipeRouter, "send_async")},
             lambda: Filled(new(), "router", "dealer", route),
         ),
         "socket submit_async": (
-            {(requests.Requester, "submit_async")},
+            {(requests.PipeRequester, "submit_async")},
             lambda: Filled(new(), "request", "reply", submit),
         ),
-        "socket result_async": ({(requests.Pending, "result_async")}, lambda: Asked(new())),
-        "socket reply_async": ({(requests.Request, "reply_async")}, lambda: Answered(new())),
-        "socket serve_async": ({(requests.Replier, "serve_async")}, lambda: Served(new())),
+        "socket result_async": ({(requests.PipePending, "result_async")}, lambda: Asked(new())),
+        "socket reply_async": ({(requests.PipeRequest, "reply_async")}, lambda: Answered(new())),
+        "socket serve_async": ({(requests.PipeReplier, "serve_async")}, lambda: Served(new())),
         "socket wait_for_readers_async": ({(cls, "wait_for_readers_async") for cls in every}, lambda: Awaited(new())),
     }

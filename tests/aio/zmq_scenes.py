@@ -230,11 +230,12 @@ class Serving(Scene):
 def made(subscribed: Receives) -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
     """By name: what is covered, and how it is opened. subscribed: how a subscription is received from."""
     from penstock.kinds.zmq import opener as zeromq
+    from penstock.kinds.zmq import peers as zmq_peers
     from penstock.kinds.zmq import requests as zmq_requests
     from penstock.kinds.zmq import sockets as zmq_sockets
 
     pub, sub = zeromq.ZmqPublication, zeromq.ZmqSubscription
-    talker, router = zmq_sockets.ZmqTalker, zmq_sockets.ZmqRouter
+    talker, router = zmq_peers.ZmqSender, zmq_sockets.ZmqRouter
     join = lambda role, **more: lambda channel: penstock.join(channel, role=role, linger=0, **more)  # noqa: E731
     return {
         "zmq send_async": ({(pub, "send_async")}, lambda: Sending(_publication)),
@@ -263,7 +264,8 @@ def never_wait() -> set[tuple[type, str]]:
     """Coroutine methods that never wait: `claim_async` has its memory at once or is refused, and a replier refuses `borrow_async`."""
     from penstock.kinds.pipe import sockets
     from penstock.kinds.zmq import opener as zeromq
+    from penstock.kinds.zmq import peers as zmq_peers
     from penstock.kinds.zmq import sockets as zmq_sockets
 
-    claims = (zeromq.ZmqPublication, zmq_sockets.ZmqTalker, zmq_sockets.ZmqRouter, sockets.Router)
+    claims = (zeromq.ZmqPublication, zmq_peers.ZmqSender, zmq_sockets.ZmqRouter, sockets.PipeRouter)
     return {*((cls, "claim_async") for cls in claims), (zmq_sockets.ZmqReplier, "borrow_async")}

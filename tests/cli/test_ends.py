@@ -125,7 +125,7 @@ def test_an_archives_name_is_printed_as_it_is(run, name, tmp_path, filled):
 def test_a_channel_is_not_an_emoji(run, channel, tmp_path):
     penstock.publish(channel).close()
     assert f"recording 1 of {channel}: 0 messages" in run("record", tmp_path / "a", channel, "--seconds", 0).out
-    assert f"{channel}: nothing came" in run("sub", channel, "--timeout", 0).err
+    assert f"{channel}: nothing arrived" in run("sub", channel, "--timeout", 0).err
     assert f"removed {channel}" in run("rm", channel).out
 
 

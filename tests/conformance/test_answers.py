@@ -163,7 +163,7 @@ def test_a_request_that_does_not_decode_is_answered(two: Meeting):
     pending = asker.submit(b"{", timeout=PATIENCE)
     with pytest.raises(penstock.DecodeError):
         server.recv(timeout=PATIENCE)
-    with pytest.raises(penstock.ServerError, match="no json"):
+    with pytest.raises(penstock.ServerError, match="not json"):
         pending.result(PATIENCE)
 
 

@@ -101,7 +101,7 @@ def test_socket_introspection(meeting: Meeting):
         _refuses(handle)
 
 
-@pytest.mark.parametrize("make", [penstock.Pipe, penstock.threads.Mailbox])
+@pytest.mark.parametrize("make", [penstock.threads.Pipe, penstock.threads.Mailbox])
 def test_thread_queues(make):
     """The same of pipes and mailboxes between threads."""
     made = make()

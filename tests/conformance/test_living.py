@@ -77,7 +77,7 @@ def asked(place: Place, pub: Any) -> dict[str, tuple[int, int]]:
         statuses = {"statistics": pub.statistics(), "inspect": penstock.inspect(place.uri)}
         if place.subject.backend in ALIVE:
             (statuses["channels"],) = penstock.list_channels()
-            (rate,) = Rates(time.monotonic).look(penstock.list_channels())  # of `top` and the monitor
+            (rate,) = Rates(time.monotonic).update(penstock.list_channels())  # of `top` and the monitor
             statuses["rates"] = rate.status
             found["rates of members"] = (
                 sum(one.member.writes for one in rate.members),

@@ -61,7 +61,7 @@ def test_option_is_looked_at(verb, name, uri, option):
             if option in TEST_ONLY:
                 getattr(penstock, verb)(penstock.testing.channel(uri, **{option: Odd()}), **given).close()
             else:
-                getattr(penstock, verb)(uri, **given, **{option: Odd()}).close()
+                getattr(penstock, verb)(uri, **{**given, option: Odd()}).close()
         assert uri in str(caught.value)
 
 

@@ -330,7 +330,7 @@ def test_the_drives_columns_are_what_numpy_reads(drive, archive, tmp_path, tally
         total += len(records)
     tally("rows compared", total)
     channels = {name: f"log:{name}" for name in streams}
-    assert checks.compare_drive(drive, tmp_path / "t", channels, set()) == total
+    assert checks.compare_drive(drive, tmp_path / "t", channels) == total
 
 
 def test_times_beyond_what_readers_show_are_errors(archive, tmp_path):

@@ -11,11 +11,10 @@ import warnings
 from pathlib import Path
 
 import pages
-import penstock.front.joining
-import penstock.front.verbs
 import pytest
 
 import penstock.codecs
+import penstock.front.opening
 
 PROCESS = re.compile(r"process \d+ \(.*?\)(?= is)")  # another one in each run
 NEEDS = {"channels/zmq": "zmq", "from/zeromq": "zmq", "archives/storage": "moto"}
@@ -157,9 +156,7 @@ def test_a_recipe_prints_what_its_page_says(path, tmp_path):
     assert (done.returncode, done.stdout) == (0, outputs[path.name]), done.stderr
 
 
-@pytest.mark.parametrize(
-    "module", [penstock.front.verbs, penstock.front.joining, penstock.codecs], ids=lambda m: m.__name__
-)
+@pytest.mark.parametrize("module", [penstock.front.opening, penstock.codecs], ids=lambda m: m.__name__)
 def test_docstring_examples(module):
     found = doctest.testmod(module, extraglobs={"penstock": penstock})
     assert found.attempted > 0

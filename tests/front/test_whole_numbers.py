@@ -6,7 +6,7 @@ import pytest
 import penstock
 
 OPTIONS = {
-    "log:w": {"capacity": 1 << 16, "max_members": 8, "start_position": 0},
+    "log:w": {"capacity": 1 << 16, "max_members": 8},
     "ring:w": {"capacity": 1 << 16, "max_members": 8},
     "sync:w": {"capacity": 1 << 16, "max_members": 8},
     "pipe:w": {"capacity": 1 << 16, "max_messages": 3, "max_pipes": 4, "max_members": 8},

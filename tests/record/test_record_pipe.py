@@ -275,7 +275,7 @@ def test_bytes_that_no_recorder_wrote_are_refused():
     with pytest.raises(ValueError, match="do not fit"):
         decode(codecs.SYNC_HEADER.pack(9, 0, 0))
     for damaged in (b"", b"\1", b"\1\0\0\0\xff\0\0\0x", b"\xff\xff\xff\xff"):
-        with pytest.raises(ValueError, match="longer"):
+        with pytest.raises(ValueError, match="shorter"):
             decode(codecs.SYNC_HEADER.pack(0, 0, codecs.PARTS) + damaged)
     with pytest.raises(penstock.Invalid):
         tap("pipe:x", drop_after=1.5)

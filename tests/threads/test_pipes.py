@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 
-KINDS = (penstock.Pipe, penstock.threads.Mailbox)
+KINDS = (penstock.threads.Pipe, penstock.threads.Mailbox)
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -135,10 +135,10 @@ def test_interrupts_and_the_end_of_the_process_are_heeded():
 import _thread, threading, penstock
 threading.Timer(0.2, _thread.interrupt_main).start()
 try:
-    penstock.{kind}().get()
+    penstock.threads.{kind}().get()
 except KeyboardInterrupt:
     print("heeded")
-waits = threading.Thread(target=penstock.{kind}().get, daemon=True)
+waits = threading.Thread(target=penstock.threads.{kind}().get, daemon=True)
 waits.start()
 """
     for kind in ("Pipe", "Mailbox"):

@@ -212,7 +212,7 @@ int64_t timeout_ns(PyObject *timeout, const End *end) {
     // Rare: another kind of number, or an error. One function decides for the whole library.
     const nb::object channel = end == nullptr ? nb::none() : nb::steal(text_of(end->where()));
     if (!channel.is_valid()) throw nb::python_error();
-    const nb::object limit = nb::module_::import_("penstock.channels.options").attr("limit_of")(nb::handle(timeout), channel);
+    const nb::object limit = nb::module_::import_("penstock.channels.checks").attr("limit_of")(nb::handle(timeout), channel);
     return limit.is_none() ? for_ever : seconds_to_ns(nb::cast<double>(limit));
 }
 

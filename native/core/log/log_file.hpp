@@ -27,8 +27,8 @@ inline void check_geometry(const LogGeometry &g, Code code) {
     need(g.term_length >= term_length_min && g.term_length <= term_length_max && (g.term_length & (g.term_length - 1)) == 0,
          "term_length is " + std::to_string(g.term_length) + ": it must be a power of two from 65536 to 1073741824");
     need(g.window >= g.term_length / 2 && g.window <= g.term_length && g.window % frame_alignment == 0,
-         "capacity is " + std::to_string(g.window) + ": with term_length " + std::to_string(g.term_length) + " it must be " +
-             std::to_string(g.term_length / 2) + " to " + std::to_string(g.term_length) + ", a multiple of 32");
+         "capacity is " + std::to_string(g.window) + ": it must be " + std::to_string(g.term_length / 2) + " to " +
+             std::to_string(g.term_length) + " with term_length " + std::to_string(g.term_length) + ", a multiple of 32");
     need(g.slot_count >= 2 && g.slot_count <= slot_count_max,
          "max_members is " + std::to_string(g.slot_count) + ": it must be from 2 to 1024");
     need(g.max_frame == 0 ||

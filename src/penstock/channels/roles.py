@@ -170,15 +170,15 @@ class Talker(Receiver[Any]):
     """A member that sends and receives without naming others."""
 
     @abstractmethod
-    def send(self, body: Body, timeout: float | None = None) -> int:
+    def send(self, data: Body, timeout: float | None = None) -> int:
         """Sends one message. Waits while there is no room. Returns the bytes that this member has written."""
 
     @abstractmethod
-    async def send_async(self, body: Body, timeout: float | None = None) -> int:
+    async def send_async(self, data: Body, timeout: float | None = None) -> int:
         """The same in the running event loop. A cancelled task has sent nothing."""
 
     @abstractmethod
-    def offer(self, body: Body) -> int | None:
+    def offer(self, data: Body) -> int | None:
         """Sends one message, or returns None if there is no room. Never blocks."""
 
     @abstractmethod
@@ -206,15 +206,15 @@ class Router(Receiver[Routed]):
     """Receives from every dealer, and sends to the one that it names."""
 
     @abstractmethod
-    def send(self, body: Body, timeout: float | None = None, *, to: str) -> int:
+    def send(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """Sends one message to the dealer of that name. `Disconnected` if there is none."""
 
     @abstractmethod
-    async def send_async(self, body: Body, timeout: float | None = None, *, to: str) -> int:
+    async def send_async(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """The same in the running event loop. A cancelled task has sent nothing."""
 
     @abstractmethod
-    def offer(self, body: Body, *, to: str) -> int | None:
+    def offer(self, data: Body, *, to: str) -> int | None:
         """Sends one message, or returns None if that dealer has no room. Never blocks."""
 
     @abstractmethod

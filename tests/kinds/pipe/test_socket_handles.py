@@ -100,7 +100,7 @@ def test_an_undecodable_message_is_skipped_alone():
         a.send(2)
         a.send(3)
         foreign(a, b"[[")
-        with pytest.raises(penstock.DecodeError, match=r"position 0 .*no json") as said:
+        with pytest.raises(penstock.DecodeError, match=r"position 0 .*not json") as said:
             b.poll()
         assert said.value.position == 0
         assert b.poll() == [1]

@@ -37,21 +37,21 @@ class PipeTalker(ReceivingSocket[Any]):
 
     _ends = True
 
-    def send(self, body: Body, timeout: float | None = None) -> int:
+    def send(self, data: Body, timeout: float | None = None) -> int:
         """Sends one message. Waits while there is no room for it. Returns the bytes that this socket has written.
 
         `TimedOut` if there was no room within `timeout` seconds. `TooLarge` for a message that can never fit. `Disconnected` if every
         peer that could receive it has left or died.
         """
-        return self._send(0, 0, body, timeout)
+        return self._send(0, 0, data, timeout)
 
-    async def send_async(self, body: Body, timeout: float | None = None) -> int:
+    async def send_async(self, data: Body, timeout: float | None = None) -> int:
         """Sends one message as `send` does, and waits in the running event loop. A cancelled task has sent nothing."""
-        return await self._send_async(0, 0, body, timeout)
+        return await self._send_async(0, 0, data, timeout)
 
-    def offer(self, body: Body) -> int | None:
+    def offer(self, data: Body) -> int | None:
         """Sends one message, or returns None if there is no room. Never blocks."""
-        return self._offer(0, body)
+        return self._offer(0, data)
 
     def offer_many(self, messages: Sequence[Body]) -> int:
         """Sends messages in order until there is no room. Returns how many were sent. Never blocks."""
@@ -86,21 +86,21 @@ class PipeRouter(ReceivingSocket[Routed], _Router):
 
     _names_senders = True
 
-    def send(self, body: Body, timeout: float | None = None, *, to: str) -> int:
+    def send(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """Sends one message to the dealer of that name. Waits while there is no room for it.
 
         Returns the bytes that this socket has written. `Disconnected` if no such dealer is there, or it goes meanwhile. `TimedOut`
         if there was no room within `timeout` seconds.
         """
-        return self._send(self._named(to), 0, body, timeout)
+        return self._send(self._named(to), 0, data, timeout)
 
-    async def send_async(self, body: Body, timeout: float | None = None, *, to: str) -> int:
+    async def send_async(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """Sends one message as `send` does, and waits in the running event loop. A cancelled task has sent nothing."""
-        return await self._send_async(self._named(to), 0, body, timeout)
+        return await self._send_async(self._named(to), 0, data, timeout)
 
-    def offer(self, body: Body, *, to: str) -> int | None:
+    def offer(self, data: Body, *, to: str) -> int | None:
         """Sends one message to the dealer of that name, or returns None if there is no room. Never blocks."""
-        return self._offer(self._named(to), body)
+        return self._offer(self._named(to), data)
 
     def offer_many(self, messages: Sequence[Body], *, to: str) -> int:
         """Sends messages to one dealer in order until it has no room. Returns how many were sent. Never blocks."""

@@ -181,21 +181,21 @@ class ZmqSocket(ZmqSending):
 class ZmqSender(ZmqSocket):
     """Sends without naming peers."""
 
-    def send(self, body: Body, timeout: float | None = None) -> int:
+    def send(self, data: Body, timeout: float | None = None) -> int:
         """Sends a message to one peer. Waits while no peer has room: `TimedOut` after `timeout` seconds.
 
-        Returns the bytes that this handle has sent so far. Without a codec, body is bytes, any buffer or text; a list is a message of
+        Returns the bytes that this handle has sent so far. Without a codec, data is bytes, any buffer or text; a list is a message of
         several parts.
         """
-        return self._patiently(self._body(body), timeout)
+        return self._patiently(self._body(data), timeout)
 
-    async def send_async(self, body: Body, timeout: float | None = None) -> int:
+    async def send_async(self, data: Body, timeout: float | None = None) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async(self._body(body), timeout)
+        return await self._patiently_async(self._body(data), timeout)
 
-    def offer(self, body: Body) -> int | None:
+    def offer(self, data: Body) -> int | None:
         """Sends as `send` does, or returns None if no peer has room. Never blocks."""
-        return self._try(self._body(body))
+        return self._try(self._body(data))
 
     def offer_many(self, messages: Sequence[Body]) -> int:
         """Sends messages in order until there is no room. Returns how many were sent. Never blocks."""
@@ -241,20 +241,20 @@ class ZmqRouter(ZmqSocket, ZmqReceiving, _Router):
     _front: Literal["", "topic", "sender"] = "sender"
     _column: Literal["", "topic", "sender"] = "sender"
 
-    def send(self, body: Body, timeout: float | None = None, *, to: str) -> int:
+    def send(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """Sends a message to the dealer called `to`. Returns the bytes that this handle has sent so far, names included.
 
         `Disconnected` if no dealer of that name is connected. `TimedOut` if it had no room for `timeout` seconds.
         """
-        return self._patiently([self._named(to), *self._body(body)], timeout)
+        return self._patiently([self._named(to), *self._body(data)], timeout)
 
-    async def send_async(self, body: Body, timeout: float | None = None, *, to: str) -> int:
+    async def send_async(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async([self._named(to), *self._body(body)], timeout)
+        return await self._patiently_async([self._named(to), *self._body(data)], timeout)
 
-    def offer(self, body: Body, *, to: str) -> int | None:
+    def offer(self, data: Body, *, to: str) -> int | None:
         """Sends as `send` does, or returns None if that dealer has no room. Never blocks."""
-        return self._try([self._named(to), *self._body(body)])
+        return self._try([self._named(to), *self._body(data)])
 
     def offer_many(self, messages: Sequence[Body], *, to: str) -> int:
         """Sends messages to one dealer in order until it has no room. Returns how many were sent. Never blocks."""
