@@ -216,7 +216,7 @@ std::string go_on(const PipeChannel &channel, const Operation &op) {
     try {
         while (all.size() + 3 < channel.geometry.peers) all.push_back(channel.peer(PeerRole::pull));
     } catch (const Error &error) {
-        return std::string("a range or a pipe is lost: ") + error.what();
+        return std::string("a place or a pipe is lost: ") + error.what();
     }
     return {};
 }

@@ -451,7 +451,7 @@ const std::vector<Scenario> &ring_scenarios() {
         {"ring_pad", "a pad fills the end of the circle", pad_at_the_end},
         {"ring_batch", "a batch becomes visible at once", batch_at_once},
         {"ring_batch_pad", "over the circle's end", batch_over_the_end},
-        {"ring_claim_commit", "a message written in range", claimed_in_place<true>, true},
+        {"ring_claim_commit", "a message written in place", claimed_in_place<true>, true},
         {"ring_claim_abort", "and given up", claimed_in_place<false>, true},
         {"ring_join", "a subscription comes while others write", joins_while_written<Start::From::newest>, true},
         {"ring_join_last", "and begins with the newest messages", joins_while_written<Start::From::last>, true},

@@ -289,7 +289,7 @@ const std::vector<Scenario> &sync_scenarios() {
         {"sync_limit", "the spill of a member has a limit", spilling_has_a_limit},
         {"sync_let_go", "a member is dropped while it spills", let_go_between_messages},
         {"sync_refused", "a member that nobody may wait for", nobody_may_wait_for_me},
-        {"sync_ways", "bodies written in range, and many at once", every_way_of_writing},
+        {"sync_ways", "bodies written in place, and many at once", every_way_of_writing},
     };
     return all;
 }

@@ -91,7 +91,7 @@ void bind_publication(nb::module_ &m) {
                                  {0, nullptr}};
     nb::class_<ClaimView>(
         m, "Claim", nb::type_slots(claim_slots),
-        "A message being written in range. As a context manager it gives a writable memoryview, commits at the end\n"
+        "A message being written in place. As a context manager it gives a writable memoryview, commits at the end\n"
         "of the block and aborts if the block raises. BufferError instead of a commit while an array or another view of it is in "
         "use: the message is not sent, and its range stays claimed until the view is gone.")
         .def("__enter__", [](nb::handle self) { return nb::inst_ptr<ClaimView>(self)->lent.enter(self); })
@@ -131,7 +131,7 @@ void bind_publication(nb::module_ &m) {
                             return new ClaimView(self, publication, bytes, range);
                         },
                         nb::arg("length").none(), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
-                        "Room for one message of `length` bytes, to be written in range. Waits for room as `send` does.")
+                        "Room for one message of `length` bytes, to be written in place. Waits for room as `send` does.")
                     .def("close", &Publication::close, "Gives the slot back and aborts open claims. Safe to call twice.")
                     .def_prop_ro("closed", &Publication::closed)
                     .def_prop_ro(

@@ -164,7 +164,7 @@ void bind_sync(nb::module_ &m) {
                 },
                 nb::arg("length").none(), nb::arg("timeout") = nb::none(), nb::kw_only(), nb::arg("type") = "",
                 nb::rv_policy::take_ownership,
-                "Room for one body of `length` bytes, to be written in range. Waits for room as `send` does.")
+                "Room for one body of `length` bytes, to be written in place. Waits for room as `send` does.")
             .def(
                 "poll",
                 [](SyncMember &self, Whole limit) {

@@ -132,7 +132,7 @@ class ManualClock:
 
 class Claim:
     """
-    A message being written in range. As a context manager it gives a writable memoryview, commits at the end
+    A message being written in place. As a context manager it gives a writable memoryview, commits at the end
     of the block and aborts if the block raises. BufferError instead of a commit while an array or another view of it is in use: the message is not sent, and its range stays claimed until the view is gone.
     """
 
@@ -163,7 +163,7 @@ class Publication:
 
     def claim(self, length: int, timeout: float | None = None) -> Claim:
         """
-        Room for one message of `length` bytes, to be written in range. Waits for room as `send` does.
+        Room for one message of `length` bytes, to be written in place. Waits for room as `send` does.
         """
 
     def close(self) -> None:
@@ -633,7 +633,7 @@ class SyncMember:
 
     def claim(self, length: int, timeout: float | None = None, *, type: str | bytes = "") -> Claim:
         """
-        Room for one body of `length` bytes, to be written in range. Waits for room as `send` does.
+        Room for one body of `length` bytes, to be written in place. Waits for room as `send` does.
         """
 
     def poll(self, limit: int = 1000) -> list[Any]:
