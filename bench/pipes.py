@@ -133,7 +133,7 @@ def _answered(report: Report, who: str, what: str, measure: Any, *args: Any) -> 
 
 
 KINDS: dict[str, Any] = {
-    "penstock.Pipe": penstock.Pipe,
+    "penstock.threads.Pipe": penstock.threads.Pipe,
     "penstock.threads.Mailbox": penstock.threads.Mailbox,
     "queue.SimpleQueue": queue.SimpleQueue,
 }

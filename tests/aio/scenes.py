@@ -450,7 +450,13 @@ def _made() -> dict[str, Receives]:
         "router": Receives(sockets.PipeRouter, "pipe:a", _join("router"), _join("dealer"), _send, body, lends=True),
         "reply": Receives(sockets.PipeReplier, "pipe:a", _join("reply"), _join("request"), _ask, _reply),
         "thread pipe": Receives(
-            penstock.Pipe, "thread:a", lambda _: penstock.threads.Pipe(), same, put, lambda item: item, "get_async"
+            penstock.threads.Pipe,
+            "thread:a",
+            lambda _: penstock.threads.Pipe(),
+            same,
+            put,
+            lambda item: item,
+            "get_async",
         ),
         "mailbox": Receives(
             penstock.threads.Mailbox,

@@ -32,6 +32,7 @@ def waiting_calls():
                 or name.startswith("_")
                 or cls.__module__ != module.name
                 or inspect.isabstract(cls)
+                or getattr(cls, "_is_protocol", False)
             ):
                 continue
             for method in dir(cls):

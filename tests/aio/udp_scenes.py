@@ -56,7 +56,11 @@ def made() -> dict[str, Any]:
     plain = lambda channel: penstock.subscribe(channel, codec="bytes")  # noqa: E731
     receives = {
         "udp": scenes.Receives(
-            udp_handle.UdpSubscription, NAME, plain, scenes._publish(**SMALL), lambda s, number: s.send(b"%d" % number)
+            udp_handle.UdpBytesSubscription,
+            NAME,
+            plain,
+            scenes._publish(**SMALL),
+            lambda s, number: s.send(b"%d" % number),
         ),
         "early udp": scenes.Receives(
             udp_handle.UdpEarlySubscription, NAME, penstock.subscribe, scenes._publish(codec="json", **SMALL), value
@@ -69,7 +73,7 @@ def made() -> dict[str, Any]:
                 {(spec.covers, way)},
                 lambda spec=spec, way=way: scenes.Receiving(spec, way, uri()),
             )
-    covers = udp_handle.UdpPublication
+    covers = udp_handle.UdpBytesPublication
     for way in ("send_async", "claim_async"):
         found[f"publication udp {way}"] = {(covers, way)}, lambda way=way: Sending(way)
     found["publication udp wait_for_readers_async"] = (

@@ -229,8 +229,8 @@ def dying(steps):
                 places = {
                     "sending": (outbox, "send_encoded"),
                     "ledger": (outbox.Outbox, "_write"),
-                    "entry": (append.ledgers, "write"),
-                    "named": (append.ledger, "note"),
+                    "entry": (append.batch_files, "write"),
+                    "named": (append.segment_totals, "update"),
                 }
                 if step is not None:
                     what, at, after = step
