@@ -70,7 +70,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     break;
                 case 4: {
                     Frame frame;
-                    if (reader.take(frame)) {
+                    if (reader.consume(frame)) {
                         read_all(frame);
                         held.push_back(std::move(frame));
                     }

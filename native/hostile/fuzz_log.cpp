@@ -55,7 +55,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                         const Message *message = reader.peek();
                         if (message == nullptr) break;
                         for (size_t byte = 0; byte < message->length; ++byte) sum += message->data[byte];
-                        reader.take();
+                        reader.consume();
                     }
                     break;
                 default: {

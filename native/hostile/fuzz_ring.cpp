@@ -49,7 +49,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                         const Message *message = reader.peek();
                         if (message == nullptr) break;
                         if (message->length > sizeof out) __builtin_trap();
-                        if (reader.copy(out, *message)) reader.take();
+                        if (reader.copy(out, *message)) reader.consume();
                     }
                     break;
                 case 5: {
