@@ -98,12 +98,13 @@ def publish(channel: AnyChannel, **options: Any) -> Any:
     type, `penstock.objects(cls, form)`, or a protobuf message class.
 
     What this publication wants:
-    log:     exclusive: the only publication, which is cheaper; `Busy` if there is another.
-    sync:    name: the sender in its messages.
-    pipe:    name; when_full: "wait", "drop_newest" or "drop_oldest".
-    frames:  when_slow: "skip", or "wait" for every subscription that reads every frame.
-    udp:     session, linger, max_members, send_buffer, receive_buffer.
-    zmq:     when_full: "drop_newest" or "wait"; max_messages, linger, bind, secret_key, server_key.
+
+    - log: exclusive: the only publication, which is cheaper; `Busy` if there is another.
+    - sync: name: the sender in its messages.
+    - pipe: name; when_full: "wait", "drop_newest" or "drop_oldest".
+    - frames: when_slow: "skip", or "wait" for every subscription that reads every frame.
+    - udp: session, linger, max_members, send_buffer, receive_buffer.
+    - zmq: when_full: "drop_newest" or "wait"; max_messages, linger, bind, secret_key, server_key.
 
     >>> imu = penstock.Log("doc", dict)
     >>> with penstock.publish(imu) as pub, penstock.subscribe(imu) as sub:
@@ -203,16 +204,17 @@ def subscribe(channel: AnyChannel, **options: Any) -> Any:
     and this subscription gets every message from the first one on.
 
     What this subscription wants:
-    every kind: spin: seconds to spin before sleeping. until_end: iteration ends when all publications have closed or died and
-    everything was read, and `recv` raises `EndOfStream` (not zmq).
-    log, sync, udp: start: "newest", "earliest" or a position; last: how many of the newest messages come first; when_slow: "wait", or "drop"
-    after drop_after seconds (sync: "fail" too).
-    ring:    start, last; conflate: only the newest message.
-    frames:  conflate, unless last or conflate=False is given; when_slow: "wait" or "skip"; connect_timeout: seconds to wait for the
-             channel to be made; pixels.
-    pipe:    acknowledge: "next" (taking a message acknowledges the one before) or "manual"; name.
-    udp:     window, reliable, receive_buffer, group_tag, max_members: the first subscription on a machine decides.
-    zmq:     topics, conflate, max_messages, linger, bind, secret_key, server_key.
+
+    - every kind: spin: seconds to spin before sleeping. until_end: iteration ends when all publications have closed or died and
+      everything was read, and `recv` raises `EndOfStream` (not zmq).
+    - log, sync, udp: start: "newest", "earliest" or a position; last: how many of the newest messages come first; when_slow: "wait", or
+      "drop" after drop_after seconds (sync: "fail" too).
+    - ring: start, last; conflate: only the newest message.
+    - frames: conflate, unless last or conflate=False is given; when_slow: "wait" or "skip"; connect_timeout: seconds to wait for the
+      channel to be made; pixels.
+    - pipe: acknowledge: "next" (taking a message acknowledges the one before) or "manual"; name.
+    - udp: window, reliable, receive_buffer, group_tag, max_members: the first subscription on a machine decides.
+    - zmq: topics, conflate, max_messages, linger, bind, secret_key, server_key.
     """
     return open_channel("subscribe", channel, options)
 
@@ -246,13 +248,13 @@ def join(channel: Sync[M] | Fake | Tested | str, **options: Unpack[MemberOptions
 def join(channel: AnyChannel, **options: Any) -> Any:
     """Joins a channel whose members read and write, given as a value or by its URI; see `publish`. It is made now if it does not exist.
 
-    sync:    a queue in which every member reads what the others write. name: the sender in this member's messages, `Busy` if a living member has it;
-             own: whether it reads its own messages too; start, last, when_slow, drop_after as in `subscribe`; spill_limit:
-             bytes of unread messages that it may take into its own memory while it waits to write.
-    pipe:    role: "request", "reply", "pair", "dealer" or "router". name: of this member, for routers; when_full: "wait",
-             "drop_newest" or "drop_oldest". To share work out, use `publish` and `subscribe`.
-    zmq:     the same roles, "push" and "pull". bind: whether this end binds; pull, reply and router do by default. name: its ZeroMQ
-             identity; max_messages, linger, secret_key, server_key.
+    - sync: a queue in which every member reads what the others write. name: the sender in this member's messages, `Busy` if a living
+      member has it; own: whether it reads its own messages too; start, last, when_slow, drop_after as in `subscribe`; spill_limit: bytes
+      of unread messages that it may take into its own memory while it waits to write.
+    - pipe: role: "request", "reply", "pair", "dealer" or "router". name: of this member, for routers; when_full: "wait",
+      "drop_newest" or "drop_oldest". To share work out, use `publish` and `subscribe`.
+    - zmq: the same roles, "push" and "pull". bind: whether this end binds; pull, reply and router do by default. name: its ZeroMQ
+      identity; max_messages, linger, secret_key, server_key.
 
     >>> with penstock.join("sync:doc", name="a") as a, penstock.join("sync:doc", name="b") as b:
     ...     position = a.send(b"hello", type="greeting")
