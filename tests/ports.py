@@ -8,7 +8,7 @@ import random
 import socket
 from collections.abc import Iterator
 
-_FIRST, _END, _SIZE = 12_000, 32_000, 200  # below the ports that the kernel gives out by itself
+_FIRST, _END, _SIZE = 15_200, 32_000, 200  # above Spark Connect's, below those that the kernel gives out by itself
 _blocks: dict[int, Iterator[int]] = {}  # by process: a fork takes a block of its own
 
 
