@@ -243,6 +243,11 @@ def redrawn() -> Iterator[Callable[[Sequence[Sequence[Part]]], None]]:
     try:
         live.start()
         yield show
+    except BaseException:  # a signal in the middle of a write: what rich writes from now on may stay in its buffer
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.write("\x1b[?25h\x1b[?1049l")
+            sys.stdout.flush()
+        raise
     finally:
         live.stop()
 
