@@ -18,7 +18,7 @@ from typing import Any
 from interop.aeron import PATIENCE_S
 from interop.bodies import PATTERN, Check, body, size_of
 
-import penstock
+import penstock.testing
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from evidence.build import build
@@ -81,7 +81,9 @@ class Udp:
 
     def publish(self, at: str, count: int, **options: Any) -> None:
         """Begins to send to `at`."""
-        self.handle = penstock.publish(f"udp://{at}/{STREAM}", **options)
+        term = options.pop("initial_term_id", 0)
+        channel = penstock.testing.channel(f"udp://{at}/{STREAM}", initial_term_id=term)
+        self.handle = penstock.publish(channel, **options)
         self._run(self._send, count)
 
     def _send(self, count: int) -> None:

@@ -1,13 +1,10 @@
 """Sessions that are not Penstock's own, each in a fresh process as a user starts it: Spark Connect, spark-submit, spark-pipelines."""
 
-import contextlib
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,6 @@ pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed: pip i
 pytestmark = pytest.mark.spark
 SOURCES = Path(penstock.__file__).resolve().parents[1]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "declarative"
-CONNECT_PORT = 15002  # of a server that Spark Connect starts
 PROGRAMS = Path(pyspark.__file__).parent / "bin"
 
 CONNECT = """
@@ -65,6 +61,7 @@ def environment():
         **java,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_TESTING": "true",  # a Connect server takes a free port then, not 15002
         "PYTHONPATH": paths,
     }
 
@@ -74,13 +71,6 @@ def connect():
     """Skips where Spark Connect is not installed."""
     for name in ("grpc", "grpc_status", "pandas"):
         pytest.importorskip(name, reason=f"{name} is not installed: pip install 'pyspark[connect]'")
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:  # the server of the test before may still be ending
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", CONNECT_PORT))
-            return
-        time.sleep(0.2)
 
 
 @pytest.fixture
