@@ -78,11 +78,25 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def memory_folder() -> str | None:
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fixtures_channel_folder() -> Iterator[None]:
+    """Fixtures of a session or a module run before a test has its folder: they have this one, not the user's."""
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-tests-", dir=memory_folder()) as folder,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setenv("PENSTOCK_DIR", folder)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def channel_folder(monkeypatch: pytest.MonkeyPatch):
     """Every test has its own folder of channels, removed afterwards."""
-    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = tempfile.mkdtemp(prefix="penstock-test-", dir=parent)
+    folder = tempfile.mkdtemp(prefix="penstock-test-", dir=memory_folder())
     monkeypatch.setenv("PENSTOCK_DIR", folder)
     yield Path(folder)
     for left in discovery.in_process():

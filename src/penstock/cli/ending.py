@@ -97,16 +97,19 @@ def _main_woken() -> Iterator[None]:
 def _none_lost() -> Iterator[None]:
     """A signal that arrived while Python ran a finalizer is raised again: an exception cannot leave a finalizer."""
     before, main = sys.unraisablehook, threading.get_ident()
+    coming: list[int] = []
 
     def again(number: int) -> None:
         time.sleep(SOON)
         signal.pthread_kill(main, number)
+        coming.pop()
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
         number = _number(unraisable.exc_value)
         if not number:
             before(unraisable)
             return
+        coming.append(number)
         _thread.start_new_thread(
             again, (number,)
         )  # threading's own takes locks, which the finalizer may have interrupted
@@ -115,6 +118,8 @@ def _none_lost() -> Iterator[None]:
     try:
         yield
     finally:
+        while coming:  # it would end this process by its default action, as Python ends
+            time.sleep(SOON)
         sys.unraisablehook = before
 
 
