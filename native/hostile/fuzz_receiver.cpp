@@ -1,7 +1,7 @@
 // Any datagrams, from two sources and at any time, into a receiver whose readers read on: caps hold, nobody is sent more than
 // three times what came from there, and what is below the rebuilt position is a chain of whole frames that never changes.
 #include "fuzz.hpp"
-#include "net/receive/receiver.hpp"
+#include "net/receive/session/receiver.hpp"
 
 #include <map>
 

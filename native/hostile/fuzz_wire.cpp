@@ -1,6 +1,6 @@
 // Any datagram into every parser of the network log's frames: what is accepted lies inside the datagram and inside its term.
 #include "fuzz.hpp"
-#include "net/receive/receiver.hpp"
+#include "net/receive/session/receiver.hpp"
 #include "net/send/sender.hpp"
 
 using namespace penstock;

@@ -5,8 +5,8 @@
 // closes them.
 //   udp_kill [--seed S] [--rounds N] [--kills K] [--part P --parts Q] [--operation NAME]
 #include "../tests/check.hpp"
-#include "net/receive/held_images.hpp"
-#include "net/receive/session_readers.hpp"
+#include "net/receive/images/held_images.hpp"
+#include "net/receive/images/session_readers.hpp"
 #include "stepper.hpp"
 
 #include <filesystem>

@@ -5,8 +5,8 @@
 
 #include "pristine.hpp"
 
-#include "net/receive/held_images.hpp"
-#include "net/receive/session_readers.hpp"
+#include "net/receive/images/held_images.hpp"
+#include "net/receive/images/session_readers.hpp"
 
 #include <optional>
 

@@ -2,7 +2,7 @@
 // address: single promises.
 #include "net_world.hpp"
 
-#include "net/receive/receiver.hpp"
+#include "net/receive/session/receiver.hpp"
 #include "net/send/sender.hpp"
 
 #include <utility>

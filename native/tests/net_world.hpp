@@ -3,7 +3,7 @@
 #pragma once
 
 #include "check.hpp"
-#include "net/receive/receiver.hpp"
+#include "net/receive/session/receiver.hpp"
 #include "net/send/sender.hpp"
 
 #include <queue>

@@ -6,7 +6,7 @@
 #include "bind/udp/udp_ends.hpp"
 
 #include "net/io/keeper.hpp"
-#include "net/receive/endpoint_members.hpp"
+#include "net/receive/files/endpoint_members.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -1,15 +1,13 @@
-// A UDP port as one process has it: the socket, and the streams that are received through it. Endpoints of several streams share
-// one. It knows no files. docs/design/network_log.md.
+// A UDP port as one process has it: the socket, its batches, and the sinks of the streams that are received through it. It knows
+// no files, no threads and no seats: its user locks. docs/design/network_log.md.
 #pragma once
 
-#include "net/io/caller.hpp"
 #include "net/io/receive_batch.hpp"
 #include "net/io/send_batch.hpp"
 #include "net/io/udp_options.hpp"
 #include "net/wire/extension_frame.hpp"
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 namespace penstock {
@@ -20,13 +18,12 @@ class Port {
     static constexpr uint64_t turn_bytes = 256 * 1024;
     static constexpr int64_t look_ns = 20'000'000; // between two looks for a stream that nobody here receives
 
-    // A stream that is received here: an endpoint that has its seat.
-    class Stream {
+    // What receives one stream.
+    class Sink {
       public:
-        virtual ~Stream() = default;
-        virtual bool own() const = 0; // subscriptions of this process read it
+        virtual ~Sink() = default;
         virtual void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) = 0;
-        virtual bool work(int64_t now) = 0; // its timers and readers; true if readers were told of something
+        virtual bool work(int64_t now, Port &replies) = 0; // its timers and readers; true if readers were told of something
         virtual int64_t next() const = 0;
     };
     // The socket's counts, for all streams.
@@ -34,27 +31,27 @@ class Port {
         uint64_t coalesced = 0, truncated = 0, receive_failed = 0, segmented = 0, send_refused = 0, send_failed = 0;
     };
 
-    explicit Port(NetCalls &calls) : caller(calls), calls_(calls) {}
+    explicit Port(NetCalls &calls) : calls_(calls) {}
 
-    std::mutex turning; // of everything here, but `caller` and receives()
-    Caller caller;
-    std::vector<std::shared_ptr<Stream>> guests; // streams that are received for other processes
+    int receives() const { return socket_; } // the socket; -1 without one. Any thread
 
-    int receives() const { return socket_; } // the socket; -1 without one
-
-    // Receives a stream from now on; makes the socket for the first one. The bytes of its buffer that are this stream's.
-    uint32_t add(Stream &stream, const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
-        if (!open_) open(o, asked, uri);
+    // Makes the socket, if there is none. The bytes of its buffer that one more stream would have, which asks for `asked`.
+    uint32_t open(const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
+        if (!open_) bind(o, asked, uri);
         const uint64_t all = asked_ + asked;
         const auto most = static_cast<uint32_t>(std::min<uint64_t>(all, 1u << 30));
         const uint64_t granted = streams_.empty() ? granted_ : open_->socket->receive_buffer(most);
-        streams_.push_back({o.stream, asked, &stream});
-        asked_ = all;
         return granted >= all ? asked : static_cast<uint32_t>(granted * asked / all);
     }
-    void remove(const Stream &stream) {
+    // Receives a stream from now on.
+    void add(int32_t stream, uint32_t asked, Sink &sink) {
+        streams_.push_back({stream, asked, &sink});
+        asked_ += asked;
+    }
+    // The socket ends with its last stream.
+    void remove(const Sink *sink) {
         std::erase_if(streams_, [&](const Entry &entry) {
-            if (entry.to != &stream) return false;
+            if (entry.to != sink) return false;
             asked_ -= entry.asked;
             return true;
         });
@@ -65,21 +62,18 @@ class Port {
     bool receives(int32_t stream) const {
         return std::any_of(streams_.begin(), streams_.end(), [&](const Entry &entry) { return entry.stream == stream; });
     }
-    bool has_own() const {
-        return std::any_of(streams_.begin(), streams_.end(), [](const Entry &entry) { return entry.to->own(); });
-    }
 
-    // One duty cycle of all streams. `all`: every datagram leaves the socket.
-    void turn(int64_t now, bool all = false) {
-        if (!open_) return;
+    // One duty cycle of all streams; true if readers were told of something. `all`: every datagram leaves the socket.
+    bool turn(int64_t now, bool all = false) {
+        if (!open_) return false;
         const auto pass_on = [&](const Address &from, const uint8_t *bytes, size_t length) {
-            if (Stream *to = stream_of(bytes, length)) to->datagram(now, from, bytes, length);
+            if (Sink *to = stream_of(bytes, length)) to->datagram(now, from, bytes, length);
         };
         open_->in.receive(turn_bytes, pass_on, all);
         bool told = false;
-        for (const Entry &entry : streams_) told |= entry.to->work(now);
+        for (const Entry &entry : streams_) told |= entry.to->work(now, *this);
         open_->out.flush();
-        if (told) caller.tell();
+        return told;
     }
     // To where the sender of a session hears: its address, or over multicast the group of its control messages.
     bool send(const Address &to, const uint8_t *bytes, size_t length) {
@@ -115,10 +109,10 @@ class Port {
     struct Entry {
         int32_t stream;
         uint32_t asked; // bytes of the receive buffer
-        Stream *to;
+        Sink *to;
     };
 
-    void open(const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
+    void bind(const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
         auto socket = std::make_unique<UdpSocket>(o.at, uri);
         granted_ = socket->receive_buffer(asked); // before the first datagram can come
         if (is_multicast(o.at)) {
@@ -133,7 +127,7 @@ class Port {
         socket_ = open_->socket->fd();
     }
     // The stream of a datagram, which the first one counts if no stream is known for it; null: it is for this port itself.
-    Stream *stream_of(const uint8_t *bytes, size_t length) {
+    Sink *stream_of(const uint8_t *bytes, size_t length) {
         int32_t stream;
         if (!wire::stream_of(bytes, length, stream)) return streams_[0].to;
         const bool question = wire::is_question(bytes, length);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "net/receive/endpoint.hpp"
-#include "net/receive/session_readers.hpp"
+#include "net/receive/images/session_readers.hpp"
 
 namespace penstock {
 

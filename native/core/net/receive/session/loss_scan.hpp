@@ -2,7 +2,7 @@
 // multicast each receiver waits a random time first, so that one request serves all.
 #pragma once
 
-#include "net/receive/ranges.hpp"
+#include "net/receive/session/ranges.hpp"
 
 #include <algorithm>
 #include <array>

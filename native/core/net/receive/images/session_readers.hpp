@@ -3,8 +3,8 @@
 #pragma once
 
 #include "log/log_reader.hpp"
-#include "net/receive/endpoint_members.hpp"
-#include "net/receive/held_image.hpp"
+#include "net/receive/files/endpoint_members.hpp"
+#include "net/receive/images/held_image.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "net/io/socket.hpp"
-#include "net/receive/endpoint_members.hpp"
+#include "net/receive/files/endpoint_members.hpp"
+#include "net/wire/extension_frame.hpp"
 
 #include <filesystem>
 #include <string>
@@ -47,6 +48,26 @@ inline std::vector<PortFile> others_of_port(const EndpointFile &own) {
         }
     }
     return found;
+}
+
+// Tells the process that has the port of a stream: a datagram of a stream that it does not know makes it look for its endpoint.
+// False: no process of this library has it for another stream. `failed`: why this process could not have it.
+inline bool ask_port_holder(const EndpointFile &file, const Error &failed) {
+    const auto others = others_of_port(file);
+    const bool held = std::any_of(others.begin(), others.end(), [](const PortFile &other) { return other.held; });
+    if (failed.number != EADDRINUSE || !held) return false;
+    const UdpEndpointOptions &o = file.options();
+    Address to = o.at;
+    if (is_v4(o.at) && o.at.host[12] == 0) to = parse_address("127.0.0.1", o.at.port);
+    else if (is_unset(o.at)) to = parse_address("::1", o.at.port);
+    try {
+        UdpSocket socket(to, file.uri());
+        socket.connect(to);
+        const std::string frame = wire::write_question(o.stream);
+        [[maybe_unused]] const auto sent = ::send(socket.fd(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    } catch (const Error &) { // it asks again
+    }
+    return true;
 }
 
 } // namespace penstock

@@ -2,8 +2,8 @@
 // after another holder. It knows no socket, no clock and no thread. docs/design/network_log.md.
 #pragma once
 
-#include "net/receive/image_place.hpp"
-#include "net/receive/receiver.hpp"
+#include "net/receive/images/image_place.hpp"
+#include "net/receive/session/receiver.hpp"
 
 namespace penstock {
 

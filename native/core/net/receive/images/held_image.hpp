@@ -5,8 +5,8 @@
 
 #include "log/term_log.hpp"
 #include "net/io/new_file.hpp"
-#include "net/receive/endpoint_file.hpp"
-#include "net/receive/image.hpp"
+#include "net/receive/files/endpoint_file.hpp"
+#include "net/receive/session/image.hpp"
 
 namespace penstock {
 

@@ -1,8 +1,8 @@
 // The place of images: files beside the endpoint's, made at SETUP, listed in its entries, and removed when all have read them.
 #pragma once
 
-#include "net/receive/endpoint_members.hpp"
-#include "net/receive/held_image.hpp"
+#include "net/receive/files/endpoint_members.hpp"
+#include "net/receive/images/held_image.hpp"
 
 #include <algorithm>
 #include <vector>

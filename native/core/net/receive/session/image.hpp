@@ -3,9 +3,9 @@
 // clock and no members. After Aeron's publication image. docs/design/network_log.md.
 #pragma once
 
-#include "net/receive/image_state.hpp"
-#include "net/receive/loss_scan.hpp"
-#include "net/receive/round_trips.hpp"
+#include "net/receive/session/image_state.hpp"
+#include "net/receive/session/loss_scan.hpp"
+#include "net/receive/session/round_trips.hpp"
 #include "net/wire/address.hpp"
 #include "net/wire/data_frame.hpp"
 #include "net/wire/extension_frame.hpp"

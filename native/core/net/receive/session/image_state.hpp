@@ -1,7 +1,7 @@
 // An image's options, its counts, and the part of it that outlives the process that receives for it.
 #pragma once
 
-#include "net/receive/loss_scan.hpp"
+#include "net/receive/session/loss_scan.hpp"
 #include "net/wire/address.hpp"
 
 #include <cstdint>

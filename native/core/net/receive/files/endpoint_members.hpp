@@ -6,7 +6,7 @@
 #include "ground/participants.hpp"
 #include "ground/waiting.hpp"
 #include "net/io/new_file.hpp"
-#include "net/receive/endpoint_file.hpp"
+#include "net/receive/files/endpoint_file.hpp"
 
 #include <unistd.h>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ground/channel_file.hpp"
-#include "net/receive/endpoint_layout.hpp"
+#include "net/receive/files/endpoint_layout.hpp"
 
 #include <memory>
 

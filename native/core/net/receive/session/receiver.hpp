@@ -3,7 +3,7 @@
 // docs/design/network_log.md.
 #pragma once
 
-#include "net/receive/image.hpp"
+#include "net/receive/session/image.hpp"
 
 #include <algorithm>
 #include <memory>

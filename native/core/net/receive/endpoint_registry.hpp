@@ -1,0 +1,78 @@
+// The endpoints of this process by their files, and the ports that they share by their addresses.
+#pragma once
+
+#include "net/io/caller.hpp"
+#include "net/io/port.hpp"
+#include "net/receive/files/port_files.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace penstock {
+
+class Endpoint;
+
+// A port, and the endpoints whose streams it receives.
+struct SharedPort {
+    explicit SharedPort(NetCalls &calls) : port(calls), caller(calls) {}
+
+    std::mutex turning; // of everything here, but `caller` and `port.receives()`
+    Port port;
+    Caller caller;
+    std::vector<Endpoint *> seated;
+    std::vector<std::shared_ptr<Endpoint>> guests; // received for other processes
+};
+
+class EndpointRegistry {
+  public:
+    static EndpointRegistry &instance() {
+        static EndpointRegistry *registry = new EndpointRegistry;
+        return *registry;
+    }
+
+    // Calls `use(endpoint)` with the endpoint of a file, a null pointer if there is none, which `use` may set. Nobody else finds
+    // one meanwhile.
+    template <class Use> std::shared_ptr<Endpoint> find(int fd, const std::string &path, Use &&use) {
+        struct stat about;
+        if (fstat(fd, &about) != 0) fail_system("cannot read " + path);
+        const std::pair<dev_t, ino_t> key{about.st_dev, about.st_ino};
+        const std::lock_guard hold(mutex_);
+        if (generation_ != ForkGuard::generation()) { // a child's are its own
+            generation_ = ForkGuard::generation();
+            endpoints_.clear();
+            ports_.clear();
+        }
+        std::shared_ptr<Endpoint> found = endpoints_[key].lock();
+        use(found);
+        endpoints_[key] = found;
+        return found;
+    }
+    // Nobody finds this endpoint from now on, if `last()`. Returns that.
+    template <class Last> bool forget(const Endpoint *endpoint, Last &&last) {
+        const std::lock_guard hold(mutex_);
+        if (!last()) return false;
+        std::erase_if(endpoints_, [&](const auto &one) { return one.second.lock().get() == endpoint; });
+        return true;
+    }
+    // From within find(): the port of an endpoint that is made.
+    std::shared_ptr<SharedPort> port_of(const UdpEndpointOptions &o, NetCalls &calls) {
+        std::erase_if(ports_, [](const auto &one) { return one.second.expired(); });
+        if (shares_port(o))
+            for (const auto &[at, port] : ports_)
+                if (at == o.at)
+                    if (auto found = port.lock()) return found;
+        auto made = std::make_shared<SharedPort>(calls);
+        if (shares_port(o)) ports_.emplace_back(o.at, made);
+        return made;
+    }
+
+  private:
+    std::mutex mutex_;
+    uint32_t generation_ = 0;
+    std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Endpoint>> endpoints_;
+    std::vector<std::pair<Address, std::weak_ptr<SharedPort>>> ports_;
+};
+
+} // namespace penstock

@@ -1,0 +1,122 @@
+// One stream as the holder of its seat receives it: its images, its replies, its counts. A port gives it datagrams. It knows no
+// seat, no thread and no other stream. docs/design/network_log.md.
+#pragma once
+
+#include "net/io/port.hpp"
+#include "net/receive/images/held_images.hpp"
+
+namespace penstock {
+
+// What the system grants of the window that an endpoint asks for.
+struct ReceiveWindow {
+    uint32_t bytes;
+    std::string warning; // why it is less; empty if it is not
+};
+
+class StreamReceiver final : public Port::Sink {
+  public:
+    // `port` has its socket already. `takeovers`: 1 after another holder.
+    StreamReceiver(const EndpointFile &file, EndpointMembers &members, const ReceiverOptions &options, const Port &port,
+                   int64_t now, uint64_t takeovers)
+        : file_(file), images_(file, members, options, now), base_(port.counts()), takeovers_(takeovers) {
+        for (size_t i = 0; i < counts_words; ++i) counted_[i] = file.control().counts.words[i].relaxed();
+    }
+
+    ImageSet &images() { return images_; }
+    int64_t first_ns() const { return first_ns_; } // when the first datagram came; 0: none yet
+
+    // The bytes of a socket's buffer that a stream asks for.
+    static uint32_t buffer(const UdpEndpointOptions &o) {
+        if (o.receive_buffer != 0) return o.receive_buffer;
+        return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{4} * o.window, 1u << 30));
+    }
+    // The window that a buffer of so many bytes holds, however small the datagrams are that fill it.
+    static ReceiveWindow window(const UdpEndpointOptions &o, uint32_t granted) {
+        ReceiveWindow found{std::min(o.window, std::max<uint32_t>(granted / 4 & ~(frame_alignment - 1), 4096)), ""};
+        if (found.bytes == o.window) return found;
+        const std::string size = "a receive buffer of " + std::to_string(granted) + " bytes";
+        const std::string lowered = "from " + std::to_string(o.window) + " to " + std::to_string(found.bytes) + " bytes. ";
+        found.warning = granted < buffer(o)
+                            ? "the system grants " + size + ", not " + std::to_string(buffer(o)) + "; the window is lowered " +
+                                  lowered + "Raise net.core.rmem_max"
+                            : size + " is too small for the window, which is lowered " + lowered + "Give a larger receive_buffer";
+        found.warning += ", or ask for a smaller window";
+        return found;
+    }
+
+    void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) override {
+        came_ = true;
+        if (first_ns_ == 0) first_ns_ = now;
+        ++own_.datagrams_received;
+        own_.bytes_received += length;
+        images_.receiver().datagram(now, from, bytes, length);
+    }
+    bool work(int64_t now, Port &replies) override {
+        images_.consume(now);
+        Out out{replies, own_};
+        images_.receiver().tick(now, out, random_);
+        return images_.show([&](bool news) {
+            if (std::exchange(came_, false) || news) show_counts(replies);
+        });
+    }
+    int64_t next() const override { return images_.next(); }
+
+  private:
+    struct Out { // for the receiver
+        Port &port;
+        UdpCounts &own;
+        bool send(const Address &to, const uint8_t *bytes, size_t length) {
+            if (!port.send(to, bytes, length)) return false;
+            ++own.datagrams_sent;
+            own.bytes_sent += length;
+            return true;
+        }
+    };
+
+    void show_counts(const Port &port) {
+        const UdpCounts now = counts(port);
+        const auto *words = reinterpret_cast<const uint64_t *>(&now);
+        for (size_t i = 0; i < counts_words; ++i) file_.control().counts.words[i].relaxed(counted_[i] + words[i]);
+    }
+    UdpCounts counts(const Port &port) {
+        const ReceiverCounts &r = images_.receiver().counts();
+        const Port::Counts all = port.counts(); // of the socket, which streams share
+        UdpCounts c = own_;
+        c.coalesced = all.coalesced - base_.coalesced;
+        c.truncated = all.truncated - base_.truncated;
+        c.receive_failed = all.receive_failed - base_.receive_failed;
+        c.segmented = all.segmented - base_.segmented;
+        c.send_refused = all.send_refused - base_.send_refused;
+        c.send_failed = all.send_failed - base_.send_failed;
+        c.sessions = r.images;
+        c.sessions_refused = r.sessions_refused;
+        c.takeovers = takeovers_;
+        ImageCounts sum = images_.receiver().past();
+        for (const auto &image : images_.receiver().images()) add(sum, image->counts());
+        c.heartbeats = sum.heartbeats;
+        c.statuses = sum.statuses;
+        c.naks_sent = sum.naks;
+        c.duplicates = sum.duplicates + r.cooled;
+        c.overruns = sum.overruns;
+        c.overlaps = sum.overlaps;
+        c.losses = sum.losses + r.skips;
+        c.bytes_lost = sum.bytes_lost + r.bytes_skipped;
+        c.setup_requests = sum.setup_requests + r.setup_requests;
+        c.malformed = sum.malformed + r.malformed;
+        c.strange = sum.strange + r.strange;
+        c.held = sum.held;
+        return c;
+    }
+
+    const EndpointFile &file_;
+    ImageSet images_;
+    NetRandom random_;
+    std::array<uint64_t, counts_words> counted_{}; // by the holders before
+    UdpCounts own_;                                // datagrams and bytes of this stream
+    const Port::Counts base_;                      // of the port, when this stream came
+    const uint64_t takeovers_;
+    int64_t first_ns_ = 0;
+    bool came_ = false;
+};
+
+} // namespace penstock
