@@ -15,7 +15,7 @@ ROLES = "tests/kinds/zmq/test_zmq_roles.py"
 
 
 def _arecv_of_zeromq_polls_in_the_loop() -> None:
-    from penstock.kinds.zmq.opener import ZmqSubscription
+    from penstock.kinds.zmq.subscription import ZmqSubscription
 
     async def recv_async(self: Any, timeout: float | None = None) -> Any:
         while (parts := self._take()) is None:
@@ -28,13 +28,13 @@ def _arecv_of_zeromq_polls_in_the_loop() -> None:
 
 
 def _messages_are_torn_into_parts() -> None:
-    from penstock.kinds.zmq.handle import ZmqHandle
+    from penstock.kinds.zmq.receiving import ZmqTaking
 
-    ZmqHandle._parts = lambda self, socket: [socket.recv(self._noblock)]  # type: ignore[method-assign]
+    ZmqTaking._parts = lambda self, socket: [socket.recv(self._noblock)]  # type: ignore[method-assign]
 
 
 def _topics_count_as_readers() -> None:
-    from penstock.kinds.zmq.opener import ZmqPublication
+    from penstock.kinds.zmq.publication import ZmqPublication
 
     plain = ZmqPublication._readers
 
@@ -46,32 +46,32 @@ def _topics_count_as_readers() -> None:
 
 
 def _close_drops_without_a_word() -> None:
-    from penstock.kinds.zmq.handle import ZmqHandle
-    from penstock.kinds.zmq.sockets import ZmqSocket
+    from penstock.kinds.zmq.peers import ZmqSocket
+    from penstock.kinds.zmq.socket.handle import ZmqHandle
 
     ZmqHandle._owes = ZmqSocket._owes = lambda self: False  # type: ignore[method-assign]
 
 
 def _close_leaves_what_peers_have_not_read() -> None:
-    from penstock.kinds.zmq.monitor import Monitor
+    from penstock.kinds.zmq.socket.monitor import Monitor
 
     Monitor.hold = lambda self: None  # type: ignore[method-assign]
 
 
 def _nothing_is_sent_at_the_end_of_a_process() -> None:
-    from penstock.kinds.zmq import process as zmq_process
+    from penstock.kinds.zmq.socket import process as zmq_process
 
     zmq_process._end = lambda pid: None
 
 
 def _a_fork_goes_on_with_its_parents_socket() -> None:
-    from penstock.kinds.zmq.handle import ZmqHandle
+    from penstock.kinds.zmq.socket.handle import ZmqHandle
 
     ZmqHandle._after_fork_in_child = lambda self: None  # type: ignore[method-assign]
 
 
 def _a_fork_keeps_its_parents_connections() -> None:
-    from penstock.kinds.zmq.monitor import Monitor
+    from penstock.kinds.zmq.socket.monitor import Monitor
 
     Monitor.let_go = lambda self: None  # type: ignore[method-assign]
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.kinds.ring import Ring
     from penstock.kinds.sync.opener import Sync
     from penstock.kinds.udp.opener import Udp
-    from penstock.kinds.zmq.kinds import Zmq
+    from penstock.kinds.zmq.opener import Zmq
     from penstock.record.archive import Archive
 
 __version__ = "0.1.0"
@@ -57,7 +57,7 @@ _HOMES = {
     "Ring": "kinds.ring",
     "Sync": "kinds.sync.opener",
     "Udp": "kinds.udp.opener",
-    "Zmq": "kinds.zmq.kinds",
+    "Zmq": "kinds.zmq.opener",
     "array": "codecs",
     "inspect": "channels.discovery",
     "join": "front.opening",

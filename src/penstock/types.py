@@ -32,7 +32,7 @@ from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, Z
 from penstock.kinds.zmq.publication import ZmqPublication
 from penstock.kinds.zmq.receiving import ZmqReceived
 from penstock.kinds.zmq.requests import ZmqPending, ZmqReplier, ZmqRequest, ZmqRequester
-from penstock.kinds.zmq.status import ZmqStatus
+from penstock.kinds.zmq.socket.status import ZmqStatus
 from penstock.kinds.zmq.subscription import ZmqSubscription
 
 __all__ = [

@@ -400,8 +400,9 @@ def _made() -> dict[str, Receives]:
     from penstock.kinds.pipe import opener as pipe
     from penstock.kinds.pipe import sockets
     from penstock.kinds.sync import opener as sync
-    from penstock.kinds.zmq import opener as zeromq
-    from penstock.kinds.zmq import sockets as zmq_sockets
+    from penstock.kinds.zmq.peers import ZmqPuller, ZmqRouter
+    from penstock.kinds.zmq.requests import ZmqReplier
+    from penstock.kinds.zmq.subscription import ZmqSubscription
 
     frame = {"shape": (4,), "dtype": "u4", "buffers": 16}
     body = lambda message: int(message.body)  # noqa: E731
@@ -467,10 +468,10 @@ def _made() -> dict[str, Receives]:
             lambda item: item,
             "get_async",
         ),
-        "zmq": Receives(zeromq.ZmqSubscription, "zmq+ipc", _subscribe(), _publish(), _send),
-        "zmq pull": Receives(zmq_sockets.ZmqPuller, "zmq+ipc", _join("pull"), _join("push"), _send),
-        "zmq router": Receives(zmq_sockets.ZmqRouter, "zmq+ipc", _join("router"), _join("dealer"), _send, body),
-        "zmq reply": Receives(zmq_sockets.ZmqReplier, "zmq+ipc", _join("reply"), _join("request"), _ask, _reply),
+        "zmq": Receives(ZmqSubscription, "zmq+ipc", _subscribe(), _publish(), _send),
+        "zmq pull": Receives(ZmqPuller, "zmq+ipc", _join("pull"), _join("push"), _send),
+        "zmq router": Receives(ZmqRouter, "zmq+ipc", _join("router"), _join("dealer"), _send, body),
+        "zmq reply": Receives(ZmqReplier, "zmq+ipc", _join("reply"), _join("request"), _ask, _reply),
     }
 
 
@@ -480,7 +481,7 @@ RECEIVES = _made()
 def _covered() -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
     from penstock.kinds.pipe.requests import PipeRequester
     from penstock.kinds.sync.opener import SyncMember
-    from penstock.kinds.zmq.sockets import ZmqRequester
+    from penstock.kinds.zmq.requests import ZmqRequester
 
     found: dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]] = {}
     for name, spec in RECEIVES.items():

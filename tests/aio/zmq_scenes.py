@@ -229,43 +229,41 @@ class Serving(Scene):
 
 def made(subscribed: Receives) -> dict[str, tuple[set[tuple[type, str]], Callable[[], Scene]]]:
     """By name: what is covered, and how it is opened. subscribed: how a subscription is received from."""
-    from penstock.kinds.zmq import opener as zeromq
-    from penstock.kinds.zmq import peers as zmq_peers
     from penstock.kinds.zmq import requests as zmq_requests
-    from penstock.kinds.zmq import sockets as zmq_sockets
+    from penstock.kinds.zmq.peers import ZmqRouter, ZmqSender
+    from penstock.kinds.zmq.publication import ZmqPublication
+    from penstock.kinds.zmq.subscription import ZmqSubscription
 
-    pub, sub = zeromq.ZmqPublication, zeromq.ZmqSubscription
-    talker, router = zmq_peers.ZmqSender, zmq_sockets.ZmqRouter
     join = lambda role, **more: lambda channel: penstock.join(channel, role=role, linger=0, **more)  # noqa: E731
     return {
-        "zmq send_async": ({(pub, "send_async")}, lambda: Sending(_publication)),
-        "zmq push send_async": ({(talker, "send_async")}, lambda: Sending(_pushed)),
-        "zmq router send_async": ({(router, "send_async")}, lambda: Sending(_routed, to="d")),
+        "zmq send_async": ({(ZmqPublication, "send_async")}, lambda: Sending(_publication)),
+        "zmq push send_async": ({(ZmqSender, "send_async")}, lambda: Sending(_pushed)),
+        "zmq router send_async": ({(ZmqRouter, "send_async")}, lambda: Sending(_routed, to="d")),
         "zmq reply_async": ({(zmq_requests.ZmqRequest, "reply_async")}, Answering),
         "zmq wait_for_readers_async": (
-            {(pub, "wait_for_readers_async")},
+            {(ZmqPublication, "wait_for_readers_async")},
             lambda: Awaiting(penstock.publish, penstock.subscribe),
         ),
         "zmq push wait_for_readers_async": (
-            {(talker, "wait_for_readers_async")},
+            {(ZmqSender, "wait_for_readers_async")},
             lambda: Awaiting(join("push"), join("pull")),
         ),
         "zmq borrow_async": (
-            {(sub, "borrow_async")},
+            {(ZmqSubscription, "borrow_async")},
             lambda: Borrowing(subscribed, "borrow_async", name_of("zmq+ipc:")),
         ),
-        "zmq submit_async": ({(zmq_sockets.ZmqRequester, "submit_async")}, Submitting),
+        "zmq submit_async": ({(zmq_requests.ZmqRequester, "submit_async")}, Submitting),
         "zmq result_async": ({(zmq_requests.ZmqPending, "result_async")}, lambda: Resulting(name_of("zmq+ipc:"), True)),
-        "zmq serve_async": ({(zmq_sockets.ZmqReplier, "serve_async")}, Serving),
+        "zmq serve_async": ({(zmq_requests.ZmqReplier, "serve_async")}, Serving),
     }
 
 
 def never_wait() -> set[tuple[type, str]]:
     """Coroutine methods that never wait: `claim_async` has its memory at once or is refused, and a replier refuses `borrow_async`."""
     from penstock.kinds.pipe import sockets
-    from penstock.kinds.zmq import opener as zeromq
-    from penstock.kinds.zmq import peers as zmq_peers
-    from penstock.kinds.zmq import sockets as zmq_sockets
+    from penstock.kinds.zmq.peers import ZmqRouter, ZmqSender
+    from penstock.kinds.zmq.publication import ZmqPublication
+    from penstock.kinds.zmq.requests import ZmqReplier
 
-    claims = (zeromq.ZmqPublication, zmq_peers.ZmqSender, zmq_sockets.ZmqRouter, sockets.PipeRouter)
-    return {*((cls, "claim_async") for cls in claims), (zmq_sockets.ZmqReplier, "borrow_async")}
+    claims = (ZmqPublication, ZmqSender, ZmqRouter, sockets.PipeRouter)
+    return {*((cls, "claim_async") for cls in claims), (ZmqReplier, "borrow_async")}

@@ -164,6 +164,7 @@ def test_an_archive_of_an_earlier_repair_is_fully_restored(made, before, tmp_pat
     from penstock.record.keep import repair
 
     truncations.note(folder.path, end)
+    segment_totals.truncate(folder.path, end)
     repair.seal(folder, segments[1])
     folder.write_mark(SyncMarker(end, closed=True))
     assert len(list(made.replay(1))) < len(before.messages[1]) // 2

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.kinds.sync.opener import Sync
     from penstock.kinds.udp.handle import UdpPublication, UdpSubscription
     from penstock.kinds.udp.opener import Udp
-    from penstock.kinds.zmq.kinds import Zmq
+    from penstock.kinds.zmq.opener import Zmq
     from penstock.kinds.zmq.publication import ZmqPublication
     from penstock.kinds.zmq.subscription import ZmqSubscription
 

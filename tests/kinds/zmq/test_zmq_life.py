@@ -343,7 +343,7 @@ def _hears(end, number):
 
     def look():
         try:
-            if isinstance(end, penstock.kinds.zmq.sockets.ZmqRequester):
+            if isinstance(end, penstock.kinds.zmq.requests.ZmqRequester):
                 return end.request(b"who?", timeout=0.2) == said
             if getattr(end, "_role", "") in ("pair", "dealer") or end._kind == "PAIR":
                 end.send(b"who?", timeout=0.2)
@@ -546,7 +546,7 @@ def test_the_descriptor_is_level_triggered(uri):
         for i in range(3):
             push.send(b"%d" % i)
         for i in range(3):
-            zmq_process = penstock.kinds.zmq.process
+            zmq_process = penstock.kinds.zmq.socket.process
             zmq_process.sleep_on(fd, WAIT)
             assert penstock.wait([pull], timeout=WAIT) == [pull]
             assert pull.recv(timeout=WAIT) == b"%d" % i

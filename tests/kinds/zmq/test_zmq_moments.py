@@ -56,7 +56,7 @@ def test_forks_while_threads_make_handles(uri, tally):
 
 FULL = """
 import threading, penstock
-from penstock.kinds.zmq import process as zmq_process
+from penstock.kinds.zmq.socket import process as zmq_process
 zmq_process.context().set(zmq_process.pyzmq().MAX_SOCKETS, {limit})
 ends = []
 try:

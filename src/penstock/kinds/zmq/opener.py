@@ -1,23 +1,37 @@
-"""`zmq+tcp:` and `zmq+ipc:` channels: ZeroMQ's PUB and SUB behind the handles that every kind has, through pyzmq.
+"""The kinds `zmq+tcp:` and `zmq+ipc:`: their channels as values, and their openers, which check options.
 
-The publication binds and subscriptions connect, unless told otherwise. The other side may be any ZeroMQ program: messages travel as
-they are, with a topic in front if they have one.
+ZeroMQ carries their messages, through pyzmq: nothing of them lies in shared memory. The other side may be any ZeroMQ program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, text_bytes
+from penstock.channels.kind import Kind
+from penstock.channels.value import ChannelValue, Message
 from penstock.errors import Invalid, Unsupported
 from penstock.kinds.zmq.options import LINGER_PATTERN, LINGER_PUBLICATION, MAX_MESSAGES, ZmqOptions
+from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter, ZmqSocket
 from penstock.kinds.zmq.publication import ZmqPublication
-from penstock.kinds.zmq.receiving import ZmqReceived
-from penstock.kinds.zmq.sending import ZmqClaim
+from penstock.kinds.zmq.requests import ZmqReplier, ZmqRequester
 from penstock.kinds.zmq.subscription import ZmqSubscription
+
+BINDS = ("pull", "reply", "router")  # unless told otherwise
+SOCKETS: dict[str, type[ZmqSocket]] = {
+    "push": ZmqPusher,
+    "pull": ZmqPuller,
+    "pair": ZmqPair,
+    "dealer": ZmqDealer,
+    "request": ZmqRequester,
+    "reply": ZmqReplier,
+    "router": ZmqRouter,
+}
+PORT_MAX = 65535
 
 
 def open_publication(
@@ -100,6 +114,36 @@ def open_subscription(
     )
 
 
+def open_socket(
+    channel: Channel,
+    *,
+    role: str | None = None,
+    name: str | None = None,
+    codec: Any = None,
+    spin: float = 0,
+    max_messages: int = MAX_MESSAGES,
+    linger: float | None = LINGER_PATTERN,
+    bind: bool | None = None,
+    secret_key: str | bytes | None = None,
+    server_key: str | bytes | None = None,
+) -> ZmqSocket:
+    """A peer of that role. Pull, reply and router bind unless told otherwise, the others connect."""
+    if role not in SOCKETS:
+        raise Invalid(f"{channel}: role is {role!r}: it must be one of {', '.join(SOCKETS)}")
+    if name is not None and (not isinstance(name, str) or not 1 <= len(text_bytes(name, "name")) <= 255):
+        raise Invalid(f"{channel}: name is {name!r}: it is text of 1 to 255 bytes")
+    return SOCKETS[role](
+        channel,
+        role,
+        name,
+        role in BINDS if bind is None else flag(bind, "bind"),
+        codecs.resolve(codec),
+        ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key),
+        spin,
+        open_socket,
+    )
+
+
 def _no_memory(channel: Channel, prefault: bool) -> None:
     if flag(prefault, "prefault"):
         raise Unsupported(f"{channel}: prefault is for channels in shared memory, such as log:")
@@ -115,4 +159,42 @@ def _topics(given: Any) -> list[bytes] | None:
     return [text_bytes(topic, "a topic") for topic in several]
 
 
-__all__ = ["ZmqClaim", "ZmqPublication", "ZmqReceived", "ZmqSubscription", "open_publication", "open_subscription"]
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Zmq(ChannelValue[Message]):
+    """A `zmq+tcp:` or `zmq+ipc:` channel: ZeroMQ carries it, to any ZeroMQ program. name: `tcp://HOST:PORT` or `ipc://PATH`.
+
+    ZeroMQ tells nobody the codec: both ends name it.
+    """
+
+    _prefix: ClassVar[str] = "zmq+"
+
+
+def _kind(name: str, address: str, *, has_ports: bool = False) -> Kind:
+    written = f"{name}://{address}"
+
+    def named(text: str) -> str:
+        """An address, as ZeroMQ reads it."""
+        if not text:
+            raise Invalid(f"it names no address: write {written}")
+        port = text.rpartition(":")[2]
+        if has_ports and port.isdigit() and int(port) > PORT_MAX:  # ZeroMQ takes another one, silently
+            raise Invalid(f"port {port} does not exist: the last one is {PORT_MAX}")
+        return text
+
+    return Kind(
+        name=name,
+        written=written,
+        prefix="//",
+        named=named,
+        options=ZmqOptions,
+        publish=open_publication,
+        subscribe=open_subscription,
+        join=open_socket,
+        has_roles=True,
+        lossy=True,
+        in_process=False,
+    )
+
+
+TCP = _kind("zmq+tcp", "HOST:PORT", has_ports=True)
+IPC = _kind("zmq+ipc", "PATH")

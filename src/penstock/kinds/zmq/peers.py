@@ -1,6 +1,6 @@
 """The sockets of the patterns over ZeroMQ, with any ZeroMQ peer: push and pull, pair, dealer and router.
 
-Parts of messages are ZeroMQ's own frames. Requests and replies are in `zmq_requests`; `zmq_sockets` opens every role.
+Parts of messages are ZeroMQ's own frames. Requests and replies are in `requests`; `opener` opens every role.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from penstock.channels.patterns import Body, Routed, encoded
 from penstock.codecs import Codec
 from penstock.errors import Busy, Invalid, TimedOut, Unsupported
 from penstock.kinds.zmq.options import ZmqOptions
-from penstock.kinds.zmq.publication import reopening
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 from penstock.kinds.zmq.sending import ZmqClaim, ZmqSending
 
@@ -175,7 +174,7 @@ class ZmqSocket(ZmqSending):
             "codec": self._codec,
             "spin": self._spin,
         }
-        return reopening(self, self._opener, arguments)
+        return self._reopening(self._opener, arguments)
 
 
 class ZmqSender(ZmqSocket):

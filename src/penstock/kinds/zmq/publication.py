@@ -1,4 +1,4 @@
-"""The publication of a ZeroMQ channel: a PUB end (XPUB, which receives subscriptions). Knows topics; `zeromq` checks its options."""
+"""The publication of a ZeroMQ channel: a PUB end (XPUB, which receives subscriptions). Knows topics; `opener` checks its options."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, seconds, text_bytes
 from penstock.channels.publication import Publication
 from penstock.codecs import Codec
-from penstock.errors import Closed, Invalid, TimedOut, Unsupported
-from penstock.kinds.zmq.handle import LOOK_MASK, ZmqHandle
-from penstock.kinds.zmq.monitor import Monitor
+from penstock.errors import Invalid, TimedOut, Unsupported
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.sending import ZmqClaim, ZmqSending
+from penstock.kinds.zmq.socket.handle import LOOK_MASK
+from penstock.kinds.zmq.socket.monitor import Monitor
 
 SUBSCRIBES = b"\1"
 Topic = str | bytes | None
@@ -192,16 +192,4 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = {"codec": self._codec, "bind": self._bind, "when_full": self._when_full}
-        return reopening(self, self._opener, arguments)
-
-
-def reopening(handle: ZmqHandle, opener: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, ...]:
-    """The pickled form of a handle: its opener, its channel and its arguments. `Closed` if it is."""
-    if handle.closed:
-        raise Closed(f"{handle.channel}: the handle is closed")
-    return _reopened, (opener, handle.own_channel(), {**arguments, **handle._options.arguments})
-
-
-def _reopened(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any]) -> Any:
-    """Opens a pickled handle again."""
-    return opener(channel, **arguments)
+        return self._reopening(self._opener, arguments)

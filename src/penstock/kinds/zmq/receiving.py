@@ -17,11 +17,12 @@ from penstock.channels.iteration import until_closed_async
 from penstock.channels.patterns import decoded
 from penstock.channels.subscription import Received
 from penstock.errors import Closed, DecodeError, Invalid, PenstockError, TimedOut, Unsupported
-from penstock.kinds.zmq.handle import LOOK_MASK, ZmqHandle
+from penstock.kinds.zmq.socket.handle import LOOK_MASK, ZmqHandle
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import zmq
 
 # A message: its parts, the topic included; and what `last` says of it.
 Taken = tuple[list[bytes], tuple[int, int, int, str, str]]
@@ -97,6 +98,41 @@ class ZmqTaking(ZmqHandle):
         self._before, self._last = self._last, taken[1]
         self._refresh()
         return taken
+
+    def _parts(self, socket: zmq.Socket[bytes]) -> list[bytes]:
+        """The next message, with all its parts; zmq.Again if there is none."""
+        try:
+            frame: Any = socket.recv(self._noblock, False)
+            if not frame.more:  # a frame knows whether more follow: asking the socket costs more
+                return [frame.bytes]
+            return [part.bytes for part in self._and_rest(frame, socket)]
+        except self._zmq.Again:
+            raise
+        except BaseException:
+            self._drop_the_rest(socket)
+            raise
+
+    def _uncopied(self, socket: zmq.Socket[bytes]) -> list[Any]:
+        """`_parts` as frames: memory of ZeroMQ's, not copied."""
+        try:
+            return self._and_rest(socket.recv(self._noblock, False), socket)
+        except self._zmq.Again:
+            raise
+        except BaseException:
+            self._drop_the_rest(socket)
+            raise
+
+    def _and_rest(self, frame: Any, socket: zmq.Socket[bytes]) -> list[Any]:
+        frames = [frame]
+        while frame.more:
+            frame = socket.recv(self._noblock, False)
+            frames.append(frame)
+        return frames
+
+    def _drop_the_rest(self, socket: zmq.Socket[bytes]) -> None:
+        """After a signal's handler raised: the parts that are left must not look like a message."""
+        while socket.getsockopt(self._zmq.RCVMORE):
+            socket.recv(self._noblock)
 
     def _without_front(self, parts: list[Any]) -> list[Any]:
         return parts[1:] if len(parts) > 1 and self._front else parts

@@ -10,7 +10,7 @@ from penstock import codecs
 from penstock.channels.checks import counted, seconds
 from penstock.channels.patterns import decoded
 from penstock.errors import Closed, Disconnected, Invalid, SystemFailure, TimedOut, TooLarge
-from penstock.kinds.zmq.handle import ZmqHandle
+from penstock.kinds.zmq.socket.handle import ZmqHandle
 
 
 class ZmqClaim:

@@ -1,4 +1,4 @@
-"""The subscription of a ZeroMQ channel: a SUB end. Knows topics; `zeromq` checks its options."""
+"""The subscription of a ZeroMQ channel: a SUB end. Knows topics; `opener` checks its options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from penstock.channels.channel import Channel
 from penstock.channels.subscription import Subscription
 from penstock.codecs import Codec
 from penstock.kinds.zmq.options import ZmqOptions
-from penstock.kinds.zmq.publication import reopening
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 
 PASSED_MAX = 10_000  # messages that one call passes over
@@ -79,4 +78,4 @@ class ZmqSubscription(ZmqReceiving, Subscription[Any]):
             "bind": self._bind,
             "spin": self._spin,
         }
-        return reopening(self, self._opener, arguments)
+        return self._reopening(self._opener, arguments)

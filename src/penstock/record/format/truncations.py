@@ -13,7 +13,6 @@ from pathlib import Path
 
 from penstock._native import core as _native
 from penstock.errors import Corrupt
-from penstock.record.format import segment_totals
 from penstock.record.format.numbers import number_of, seal
 from penstock.util.durable import concerning, fsync_folder, open_private
 
@@ -35,7 +34,6 @@ def note(folder: Path, position: int) -> None:
     """Notes a cut, durably. Call it before bytes are cut off: a reader that forgets too much reads it again."""
     _append(folder, position)
     fsync_folder(folder)
-    segment_totals.truncate(folder, position)
 
 
 def read(folder: Path) -> list[Truncation]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import Busy, Corrupt, PenstockError
-from penstock.record.format import intervals, removed, truncations
+from penstock.record.format import intervals, removed, segment_totals, truncations
 from penstock.record.format.archive_folder import IDENTITY, ArchiveFolder
 from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import Description, RecordingFolder
@@ -68,7 +68,7 @@ def is_amid_a_message(folder: RecordingFolder) -> bool:
 
 
 def note_cut(folder: RecordingFolder, position: int) -> None:
-    """Notes durably that a recording is cut back, before it is. See `truncations.note`."""
+    """Notes durably that a recording is cut back, before it is, and shortens the totals of its segments. See `truncations.note`."""
     try:
         about, parts = folder.describe(), parts_of(folder, position)
         epoch = _epoch(folder, about)
@@ -77,6 +77,7 @@ def note_cut(folder: RecordingFolder, position: int) -> None:
     else:
         removed.note(folder.path.parent.parent, about.channel, epoch, parts)
     truncations.note(folder.path, position)
+    segment_totals.truncate(folder.path, position)
 
 
 def removal_noter(folder: RecordingFolder) -> Callable[[str], None]:

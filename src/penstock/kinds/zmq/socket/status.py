@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals
 from penstock.errors import Unsupported
-from penstock.kinds.zmq.monitor import Monitor
+from penstock.kinds.zmq.socket.monitor import Monitor
 
 
 class ZmqStatus(ChannelStatus):

@@ -1,52 +1,42 @@
-"""The base of every handle over ZeroMQ: a socket and its lock, options, a descriptor to wait on, counts of connections.
+"""The base of every handle over ZeroMQ: how its socket is opened, shared with forks, closed, and pickled.
 
-It knows forks, the end of the process, and lingering. It must never know what a pattern does with messages.
+It knows options, the end of the process, and lingering. It must never know what a pattern does with messages.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from penstock.channels import loops
 from penstock.channels.channel import Channel
-from penstock.channels.checks import limit_of, seconds
 from penstock.channels.status import ChannelStatus
 from penstock.codecs import Codec
-from penstock.errors import Busy, Closed, SystemFailure, TimedOut, Unsupported
-from penstock.kinds.zmq import address as zmq_address
-from penstock.kinds.zmq import process as zmq_process
-from penstock.kinds.zmq import status as zmq_status
-from penstock.kinds.zmq.monitor import Monitor
+from penstock.errors import Busy, Closed, SystemFailure, TimedOut
 from penstock.kinds.zmq.options import ZmqOptions
-from penstock.kinds.zmq.process import pyzmq
-from penstock.kinds.zmq.watch import Watch
-from penstock.util.strict import Strict
+from penstock.kinds.zmq.socket import address as zmq_address
+from penstock.kinds.zmq.socket import process as zmq_process
+from penstock.kinds.zmq.socket import status as zmq_status
+from penstock.kinds.zmq.socket.monitor import Monitor
+from penstock.kinds.zmq.socket.waiting import ZmqWaiting
 
 if TYPE_CHECKING:
     import zmq
 
-T = TypeVar("T")
 BIND_PATIENCE = 2.0
 CLOCK_STEPS = 2  # milliseconds
-SLICE = 0.05  # seconds between two looks for what another thread's call on the socket may have taken in
 LOOK_MASK = 1023  # after so many calls it looks at what ZeroMQ has reported, so that those queues stay short
 logger = logging.getLogger("penstock")
 
 
-class ZmqHandle(Strict):
+class ZmqHandle(ZmqWaiting):
     """A socket of ZeroMQ. Thread-safe: one call at a time uses the socket, and a call that waits does not hold it."""
-
-    receives: bool
 
     def __init__(
         self,
@@ -59,23 +49,13 @@ class ZmqHandle(Strict):
         receives: bool,
         spin: float = 0,
     ) -> None:
-        self._zmq = pyzmq()
+        super().__init__(channel, receives=receives, spin=spin)
         self._noblock = int(self._zmq.NOBLOCK)
-        self._channel, self._kind, self._codec, self._options = channel, kind, codec, options
-        self._bind, self.receives = bind, receives
-        self._spin = seconds(spin, "spin")
+        self._kind, self._codec, self._options, self._bind = kind, codec, options, bind
         self._plain = codec.kind == "bytes"
         self._made_ns = time.time_ns()
-        self._lock = threading.RLock()
         self._closed = self._shut = False
         self._sent = self._received = self._written = self._read = self._ops = 0
-        self._watches: dict[int, Watch] = {}
-        self._sleepers = 0  # threads that wait on them
-        self._trying = False  # whether a waiting call looks for news: what it finds is its own
-        self._lent = False  # whether an event loop, or anybody, may
-        self._kept: deque[Any] = deque()  # messages that were taken and did not fit: the next call gets them
-        self._socket: zmq.Socket[bytes] | None = None
-        self._monitor: Monitor | None = None
         self._endpoint = f"{channel.kind.name.removeprefix('zmq+')}://{channel.name}"
         self._owner = os.getpid()
         self._start(BIND_PATIENCE)
@@ -99,11 +79,6 @@ class ZmqHandle(Strict):
         return self._monitor
 
     # ---- about it ----
-
-    @property
-    def channel(self) -> str:
-        """The channel's URI."""
-        return str(self._channel)
 
     @property
     def codec(self) -> Codec:
@@ -145,6 +120,12 @@ class ZmqHandle(Strict):
             self.close()
         else:  # the exception that ends the block says more than the messages that are left
             self._quietly()
+
+    def _reopening(self, opener: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, ...]:
+        """The pickled form: the opener, the channel and its arguments. `Closed` if the handle is."""
+        if self.closed:
+            raise Closed(f"{self.channel}: the handle is closed")
+        return _reopen, (opener, self.own_channel(), {**arguments, **self._options.arguments})
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
@@ -201,173 +182,11 @@ class ZmqHandle(Strict):
             self._attend()
         return self._socket  # type: ignore[return-value]
 
-    def _parts(self, socket: zmq.Socket[bytes]) -> list[bytes]:
-        """The next message, with all its parts; zmq.Again if there is none."""
-        try:
-            frame: Any = socket.recv(self._noblock, False)
-            if not frame.more:  # a frame knows whether more follow: asking the socket costs more
-                return [frame.bytes]
-            return [part.bytes for part in self._and_rest(frame, socket)]
-        except self._zmq.Again:
-            raise
-        except BaseException:
-            self._drop_the_rest(socket)
-            raise
-
-    def _uncopied(self, socket: zmq.Socket[bytes]) -> list[Any]:
-        """`_parts` as frames: memory of ZeroMQ's, not copied."""
-        try:
-            return self._and_rest(socket.recv(self._noblock, False), socket)
-        except self._zmq.Again:
-            raise
-        except BaseException:
-            self._drop_the_rest(socket)
-            raise
-
-    def _and_rest(self, frame: Any, socket: zmq.Socket[bytes]) -> list[Any]:
-        frames = [frame]
-        while frame.more:
-            frame = socket.recv(self._noblock, False)
-            frames.append(frame)
-        return frames
-
-    def _drop_the_rest(self, socket: zmq.Socket[bytes]) -> None:
-        """After a signal's handler raised: the parts that are left must not look like a message."""
-        while socket.getsockopt(self._zmq.RCVMORE):
-            socket.recv(self._noblock)
-
     def _why(self) -> str:
         """The end of a timeout's message: handshakes that failed."""
         with self._lock:
             refused = self._attend().refused if self._socket is not None else 0
         return f" ({refused} handshakes failed: do both ends have CURVE keys that fit?)" if refused else ""
-
-    # ---- waiting ----
-
-    def _refresh(self) -> None:
-        """After a call on the socket, with the lock held: descriptors say again whether there may be something."""
-        if (self._sleepers or self._lent) and self._socket is not None:
-            self._look(not self._trying)
-
-    def _look(self, news: bool) -> None:
-        """news: whether the call may have used up what those hear of who wait for news of any kind."""
-        if self._socket is not None:
-            events: int = self._socket.getsockopt(self._zmq.EVENTS)  # type: ignore[assignment]
-            for mask, watch in self._watches.items():
-                kept = mask == self._zmq.POLLIN and bool(self._kept)
-                watch.say(bool(events & mask) or kept if mask else news)
-
-    def _watch(self, mask: int) -> int:
-        """A descriptor that is readable while the socket may be read, or written. mask: 0 for news of any kind."""
-        with self._lock:
-            socket = self._open()
-            if mask not in self._watches:
-                news: list[int] = [socket.getsockopt(self._zmq.FD)]  # type: ignore[list-item]
-                if not mask and self._monitor is not None:
-                    news.append(self._monitor.fileno())
-                self._watches[mask] = Watch(*news)
-            self._look(bool(mask))
-            return self._watches[mask].fileno()
-
-    def _tried(self, attempt: Callable[[], T | None]) -> tuple[int, T | None]:
-        """A descriptor that is readable once there is news, and what an attempt gave that took in all the news before."""
-        with self._lock:
-            descriptor = self._watch(0)
-            self._trying = True
-            try:
-                return descriptor, attempt()
-            finally:
-                self._trying = False
-
-    def _until(self, attempt: Callable[[], T | None], mask: int, timeout: float | None) -> T | None:
-        """The first result of `attempt` that is not None; None after `timeout` seconds. mask: what to wait for; 0: any news."""
-        limit = limit_of(timeout, self)
-        found = attempt()
-        if found is not None or limit == 0:
-            return found
-        deadline = math.inf if limit is None else time.monotonic() + limit
-        if self._spin:
-            busy = min(time.monotonic() + self._spin, deadline)
-            while found is None and time.monotonic() < busy:
-                found = attempt()
-            if found is not None:
-                return found
-        with self._lock:
-            self._sleepers += 1
-        try:
-            return self._slept(attempt, mask, deadline)
-        finally:
-            with self._lock:
-                self._sleepers -= 1
-
-    def _slept(self, attempt: Callable[[], T | None], mask: int, deadline: float) -> T | None:
-        found = None
-        while found is None and (left := deadline - time.monotonic()) > 0:
-            if mask:
-                zmq_process.sleep_on(self._watch(mask), left)
-                found = attempt()
-            else:
-                descriptor, found = self._tried(attempt)
-                if found is None:
-                    zmq_process.sleep_on(descriptor, min(left, SLICE))
-        return attempt() if found is None else found
-
-    async def _until_async(self, attempt: Callable[[], T | None], mask: int, timeout: float | None) -> T | None:
-        """`_until` in the running event loop. Cancelled, it leaves what `attempt` would have taken."""
-        left = limit_of(timeout, self)
-        found = attempt()
-        if found is not None or left == 0:
-            return found
-        import asyncio
-
-        try:
-            async with asyncio.timeout(left):
-                return await self._awaited(attempt, mask)
-        except TimedOut:  # of the attempt
-            raise
-        except TimeoutError:
-            return None
-
-    async def _awaited(self, attempt: Callable[[], T | None], mask: int) -> T:
-        if not mask:
-            return await self._awaited_news(attempt)
-        found = None
-        while found is None:
-            self._lent = True
-            await loops.readable(self._watch(mask))
-            found = attempt()
-        return found
-
-    async def _awaited_news(self, attempt: Callable[[], T | None]) -> T:
-        import asyncio
-
-        with self._lock:
-            self._sleepers += 1
-        try:
-            while True:
-                descriptor, found = self._tried(attempt)
-                if found is not None:
-                    return found
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(SLICE):
-                        await loops.readable(descriptor)
-        finally:
-            with self._lock:
-                self._sleepers -= 1
-
-    def fileno(self) -> int:
-        """A descriptor that is readable while there may be something to receive. A call that finds nothing makes it unreadable."""
-        if not self.receives:
-            raise Unsupported(f"{self.channel}: a {type(self).__name__} only sends, so there is nothing to wait for")
-        self._lent = True
-        return self._watch(self._zmq.POLLIN)
-
-    def ready(self) -> bool:
-        """Whether there is something to receive now."""
-        with self._lock:
-            events: int = self._open().getsockopt(self._zmq.EVENTS)  # type: ignore[assignment]
-            self._refresh()
-            return bool(events & self._zmq.POLLIN) or bool(self._kept)
 
     # ---- its end ----
 
@@ -437,10 +256,8 @@ class ZmqHandle(Strict):
         if self._monitor is not None:
             self._monitor.let_go()
         zmq_process.abandon(self._socket, self._monitor)
-        for watch in self._watches.values():
-            watch.abandon()
+        self._abandon_watches()
         self._socket = self._monitor = None
-        self._watches, self._sleepers, self._lent, self._trying = {}, 0, False, False
         self._kept.clear()
 
     def __del__(self) -> None:
@@ -456,3 +273,8 @@ class ZmqHandle(Strict):
         linger = self._options.linger
         monitor.stop(socket)
         socket.close(-1 if linger is None else math.ceil(linger * 1000))
+
+
+def _reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any]) -> Any:
+    """Opens a pickled handle again."""
+    return opener(channel, **arguments)
