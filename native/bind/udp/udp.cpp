@@ -278,13 +278,12 @@ void bind_ends(nb::module_ &m) {
             "ManualClock | None) -> WriterEnd"));
     m.def(
         "udp_reader",
-        [](int fd, std::string path, const std::string &start, uint64_t position, double drop_after, nb::bytes metadata,
-           nb::bytes plain) -> std::shared_ptr<ReaderEnd> {
+        [](int fd, std::string path, const std::string &start, uint64_t position, double drop_after,
+           nb::bytes metadata) -> std::shared_ptr<ReaderEnd> {
             return std::make_shared<UdpReaderEnd>(fd, std::move(path), parse_start(start, position), drop_ns(drop_after),
-                                                  text_of(metadata), text_of(plain));
+                                                  text_of(metadata));
         },
-        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("metadata"),
-        nb::arg("plain"));
+        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("metadata"));
 }
 
 // A recorder's view of a session. `time_ns`: of its next frame, if there is one.
