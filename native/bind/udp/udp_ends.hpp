@@ -34,7 +34,7 @@ template <class... Facts> nb::object ask_policy(const char *function, const Fact
 inline nb::bytes bytes_of(const std::string &text) { return nb::bytes(text.data(), text.size()); }
 
 // A subscription. It has a codec once its owner named one, or Python chose one by what the sessions told.
-class UdpReaderEnd final : public ReaderEnd, public Lender {
+class UdpReaderEnd final : public KeptReader {
   public:
     // `metadata`: of the codec that the owner named, or empty.
     UdpReaderEnd(int fd, std::string path, Start start, uint64_t drop_after_ns, std::string metadata)
@@ -84,33 +84,8 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
             if (message == nullptr || message->session == agreed_ || compare_codecs(*message)) return message;
         }
     }
-    bool copy(void *to, const Message &message) override {
-        copy_bytes(to, message.data, message.length);
-        check();
-        return true;
-    }
     void consume() override { reader_->consume(); }
-    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
-        return fill_batch(*this, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
-            if (!reader_->droppable()) batch.add(row, message.data, message.length, !message.assembled);
-            else batch.add_copied(row, message.length, [&](uint8_t *to) { return copy(to, message); });
-            return true;
-        });
-    }
-
-    Lender &lender() override { return *this; }
-    void fetch(void *to, const Message &message) const override { copy_bytes(to, message.data, message.length); }
-    void lend(const Message &message) override {
-        check();
-        if (!message.assembled) reader_->hold(message);
-        consume();
-    }
-    bool intact(const Message &) override {
-        check();
-        return true;
-    }
     void give_back(const Message &message) override { reader_->let_go(message); }
-    bool keeps_lent() const override { return true; }
 
     uint64_t position() const override { return reader_->position(); }
     uint64_t lag() const override {
@@ -119,13 +94,14 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
         return reader_->lag();
     }
     uint64_t lost() const override { return reader_->lost(); }
-    int64_t lost_messages() const override { return reader_->lost() == 0 ? 0 : -1; }
     uint64_t incomplete() const override { return reader_->incomplete(); }
 
   private:
-    void check() {
+    bool droppable() const override { return reader_->droppable(); }
+    void check_kept() override {
         if (reader_->droppable()) reader_->still_mine();
     }
+    void hold(const Message &message) override { reader_->hold(message); }
 
     bool choose_codec() {
         const Message *message = reader_->peek();
