@@ -1,6 +1,6 @@
 // Any bytes as a recorded block: its frames are walked, or refused.
 #include "fuzz.hpp"
-#include "record/recording_scan.hpp"
+#include "record/recorded_block.hpp"
 
 using namespace penstock;
 
@@ -12,9 +12,9 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     const auto block = input.block(length);
     entry.length = static_cast<uint32_t>(length);
     uint64_t sum = 0;
-    const uint64_t walked = walk_frames(block.get(), entry, 256, [&](uint64_t word0, const uint8_t *frame, uint64_t) {
+    const uint64_t walked = walk_frames(block.get(), entry, 256, [&](uint64_t word0, uint64_t at) {
         const int32_t bytes = frame_length(word0);
-        for (int32_t i = 0; i < bytes; ++i) sum += frame[i];
+        for (int32_t i = 0; i < bytes; ++i) sum += block[at + static_cast<size_t>(i)];
 #ifdef PENSTOCK_CANARY // a planted fault that every run must find
         if (bytes == 40) sum += block[length + static_cast<size_t>(bytes)];
 #endif

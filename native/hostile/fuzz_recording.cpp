@@ -2,6 +2,7 @@
 // them are met too.
 #include "fuzz.hpp"
 #include "record/recording_scan.hpp"
+#include "record/segment_verify.hpp"
 
 #include <sys/mman.h>
 

@@ -2,6 +2,7 @@
 // the copy a valid prefix of the log, and be able to go on from there to the end.
 #include "../tests/support.hpp"
 #include "record/recording_scan.hpp"
+#include "record/segment_verify.hpp"
 #include "tracer.hpp"
 
 #include <chrono>

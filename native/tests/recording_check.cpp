@@ -3,6 +3,7 @@
 #include "support.hpp"
 
 #include "record/recording_scan.hpp"
+#include "record/segment_verify.hpp"
 
 #include <sys/stat.h>
 

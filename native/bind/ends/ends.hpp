@@ -142,6 +142,26 @@ class ReaderEnd : public StreamEnd {
     virtual uint64_t restarts() const { return 0; }
 };
 
+// An end in a slot of its channel's file. `Role`: the end's role; `File`: the core's view of the file, a TermLog or a Ring.
+template <class Role, class File> class SlotEnd : public Role {
+  public:
+    explicit SlotEnd(std::shared_ptr<File> file) : file_(std::move(file)) {}
+    ~SlotEnd() override { file_->detach(); }
+    const std::string &where() const final { return file_->where(); }
+    std::shared_ptr<Mapping> mapping() const override { return file_->mapping(); }
+    const Seat &seat() const final { return file_->seat(); }
+    void rejoin() override {
+        file_->forget_slot();
+        file_->return_after_fork();
+        take_slot();
+    }
+    void leave() override { file_->detach(); }
+
+  protected:
+    virtual void take_slot() = 0; // again, at the same place
+    const std::shared_ptr<File> file_;
+};
+
 inline void Gate::wake() {
     for (const auto &weak : readers_)
         if (const auto reader = weak.lock()) reader->interrupt();
@@ -185,6 +205,42 @@ bool fill_batch(Reader &reader, BatchBuilder &batch, int64_t limit, size_t most,
     return false;
 }
 
+// A reader whose bytes stay as they are until it is done with them, unless writers may drop it.
+class KeptReader : public ReaderEnd, public Lender {
+  public:
+    bool copy(void *to, const Message &message) override {
+        copy_bytes(to, message.data, message.length);
+        check_kept();
+        return true;
+    }
+    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
+        const bool in_place = !droppable();
+        return fill_batch(*this, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
+            if (in_place) batch.add(row, message.data, message.length, !message.assembled);
+            else batch.add_copied(row, message.length, [&](uint8_t *to) { return copy(to, message); });
+            return true;
+        });
+    }
+    Lender &lender() final { return *this; }
+    void fetch(void *to, const Message &message) const final { copy_bytes(to, message.data, message.length); }
+    void lend(const Message &message) final {
+        check_kept();
+        if (!message.assembled) hold(message);
+        consume();
+    }
+    bool intact(const Message &) final {
+        check_kept();
+        return true;
+    }
+    bool keeps_lent() const final { return true; }
+    int64_t lost_messages() const final { return lost() == 0 ? 0 : -1; }
+
+  protected:
+    virtual bool droppable() const = 0;
+    virtual void check_kept() = 0;                 // throws if it was dropped
+    virtual void hold(const Message &message) = 0; // until give_back()
+};
+
 class WriterEnd : public End {
   public:
     virtual Atomic<uint32_t> &room() = 0;                       // event: there may be room now
@@ -200,13 +256,17 @@ class WriterEnd : public End {
         throw Error(Code::invalid, where() + ": only frames carry fields beside their bytes");
     }
 
-    // A message of any length: `advance` until it returns true, waiting for room in between.
-    virtual bool advance(PendingSend &sending) = 0;
+    // A message of any length: `advance` until it returns true, waiting for room in between. It goes out in one piece unless the
+    // kind has fragments.
+    virtual bool advance(PendingSend &sending) {
+        sending.position = offer(sending.data, sending.length);
+        return sending.position != no_room;
+    }
     virtual void repair() {} // while there is no room: what the dead left
-    virtual void give_up(PendingSend &sending) = 0;
+    virtual void give_up(PendingSend &) {}
 
-    virtual size_t payload_max() const = 0; // that offer and claim take
-    virtual size_t message_max() const = 0; // that send takes
+    virtual size_t payload_max() const = 0;                      // that offer and claim take
+    virtual size_t message_max() const { return payload_max(); } // that send takes
     virtual std::string why_full() const { return "a subscription is behind by the whole capacity"; }
     virtual uint64_t position() const = 0;
     virtual int32_t session() const = 0;

@@ -30,23 +30,19 @@ class FrameReaderEnd final : public RingReading {
     uint32_t leases() const { return reader_.leases(); }
 
     std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
-    void rejoin() override {
-        ring_->forget_slot();
-        ring_->return_after_fork();
-        reader_.rejoin();
-    }
     void leave() override {
         leaving_ = true;
-        if (reader_.leases() == 0 || ring_->forked()) reader_.leave();
+        if (reader_.leases() == 0 || file_->forked()) reader_.leave();
         else reader_.stop_waiting();
     }
-    bool readable() const override { return pixels_ ? reader_.cell_readable() : ring_->readable(notes_->position()); }
+    bool readable() const override { return pixels_ ? reader_.cell_readable() : file_->readable(notes_->position()); }
     FrameBlock run(uint64_t max) override { return pixels_ ? reader_.cell_run(buffer_) : notes_->run(max, buffer_); }
     uint64_t position() const override { return pixels_ ? reader_.cell_position() : notes_->position(); }
     uint64_t lag() const override { return pixels_ ? reader_.cell_lag() : notes_->lag(); }
     uint64_t lost() const override { return notes_->lost_messages() * frame_bytes(); }
 
   private:
+    void take_slot() override { reader_.rejoin(); }
     FrameReaderEnd(std::shared_ptr<FramePool> pool, Start start, bool conflate, uint32_t waits, bool pixels)
         : RingReading(pool->ring()), pool_(pool), reader_(std::move(pool), start, conflate, waits), pixels_(pixels) {
         notes_ = &reader_.ring();
@@ -60,28 +56,17 @@ class FrameReaderEnd final : public RingReading {
     bool leaving_ = false;
 };
 
-class FrameWriterEnd final : public WriterEnd {
+class FrameWriterEnd final : public RingWriting {
   public:
     FrameWriterEnd(int fd, const std::string &path, std::shared_ptr<ManualClock> clock, bool waits)
-        : pool_(std::make_shared<FramePool>(fd, path)), ring_(pool_->ring()), writer_(pool_, std::move(clock), waits),
-          said_(pool_->geometry().buffers) {}
-    ~FrameWriterEnd() override { ring_->detach(); }
+        : FrameWriterEnd(std::make_shared<FramePool>(fd, path), std::move(clock), waits) {}
 
-    const std::string &where() const override { return ring_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return pool_->mapping(); }
-    const Seat &seat() const override { return ring_->seat(); }
-    void rejoin() override {
-        ring_->forget_slot();
-        ring_->return_after_fork();
-        writer_.join();
-    }
-    void leave() override { ring_->detach(); }
     void interrupt() override {
-        disturb_ring(*ring_);
+        RingWriting::interrupt();
         event_interrupt(pool_->room());
     }
     Atomic<uint32_t> &room() override { return pool_->room(); }
-    Atomic<uint32_t> &members() override { return ring_->control().members.value; }
 
     int64_t offer(const void *data, size_t length) override {
         ClaimedRange range;
@@ -122,11 +107,6 @@ class FrameWriterEnd final : public WriterEnd {
         writer_.give_back(range.index);
         event_notify(pool_->room()); // another thread of this publication may wait for it
     }
-    bool advance(PendingSend &sending) override {
-        sending.position = offer(sending.data, sending.length);
-        return sending.position != no_room;
-    }
-    void give_up(PendingSend &) override {}
 
     std::string why_full() const override {
         FramePool::Holder one;
@@ -138,20 +118,21 @@ class FrameWriterEnd final : public WriterEnd {
         return text + " of the " + std::to_string(pool_->geometry().buffers) + " buffers";
     }
     size_t payload_max() const override { return pool_->geometry().frame_bytes; }
-    size_t message_max() const override { return payload_max(); }
     uint64_t position() const override { return writer_.ring().position(); }
     int32_t session() const override { return static_cast<int32_t>(writer_.ring().session()); }
-    uint32_t readers() override { return ring_->readers(); }
-    uint64_t lag() override { return ring_->lag(); }
 
   private:
+    FrameWriterEnd(std::shared_ptr<FramePool> pool, std::shared_ptr<ManualClock> clock, bool waits)
+        : RingWriting(pool->ring()), pool_(std::move(pool)), writer_(pool_, std::move(clock), waits),
+          said_(pool_->geometry().buffers) {}
+    void take_slot() override { writer_.join(); }
+
     struct Said {
         std::optional<uint64_t> id;
         int64_t start_ns = 0, end_ns = 0;
         std::string fields;
     };
     std::shared_ptr<FramePool> pool_;
-    std::shared_ptr<Ring> ring_;
     FrameWriter writer_;
     std::vector<Said> said_; // of the buffers that are open
 };

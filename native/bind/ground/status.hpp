@@ -5,9 +5,11 @@
 
 #include "ground/channel_file.hpp"
 #include "ground/counts.hpp"
+#include "ground/deaths.hpp"
 #include "ground/frame_header.hpp"
 #include "ground/latency.hpp"
 #include "ground/liveness.hpp"
+#include "ground/open_channel.hpp"
 
 #include <array>
 
@@ -75,6 +77,46 @@ inline void add_member(nb::list &members, uint32_t slot, const char *role, bool 
     member["latency"] = latency;
     members.append(member);
 }
+
+// What a channel has counted, as `Totals` in status.py has it. `messages_lost`: None where only the bytes are known.
+inline nb::dict totals_dict(uint64_t messages_sent, uint64_t bytes_sent, uint64_t messages_received, uint64_t bytes_received,
+                            uint64_t back_pressure, uint64_t bytes_lost, nb::object messages_lost, uint64_t repaired,
+                            uint64_t dropped, uint64_t reaped) {
+    nb::dict totals;
+    totals["messages_sent"] = messages_sent;
+    totals["bytes_sent"] = bytes_sent;
+    totals["messages_received"] = messages_received;
+    totals["bytes_received"] = bytes_received;
+    totals["back_pressure"] = back_pressure;
+    totals["bytes_lost"] = bytes_lost;
+    totals["messages_lost"] = messages_lost;
+    totals["repaired"] = repaired;
+    totals["dropped"] = dropped;
+    totals["reaped"] = reaped;
+    return totals;
+}
+
+// The slots of a channel's file.
+template <class Slot> class SlotTable {
+  public:
+    SlotTable(int fd, const Mapping &map, uint32_t count)
+        : slots_(reinterpret_cast<const Slot *>(map.bytes() + slots_offset)), fd_(fd), count_(count) {}
+    const Slot &operator[](uint32_t i) const { return slots_[i]; }
+    bool held(uint32_t i) const { return holds_member(fd_, slots_offset + uint64_t{i} * sizeof(Slot)); } // the kernel's word
+    // How many owners died. `deaths(slot)`: their count; `is_there(slot)`: whether it says that it has an owner.
+    template <class DeathsIn, class IsThere> uint64_t died(DeathsIn &&deaths, IsThere &&is_there) const {
+        uint64_t sum = 0;
+        for (uint32_t i = 0; i < count_; ++i)
+            sum += deaths_of(
+                deaths(slots_[i]), slots_[i].identity.joined_ns, [&] { return is_there(slots_[i]); }, [&] { return held(i); });
+        return sum;
+    }
+
+  private:
+    const Slot *slots_;
+    const int fd_;
+    const uint32_t count_;
+};
 
 inline std::string text_of(const nb::bytes &metadata) { return std::string(metadata.c_str(), metadata.size()); }
 inline const uint8_t *boot_of(const nb::bytes &boot_id) {

@@ -30,11 +30,8 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
     about["position"] = control->tail.value.acquire(); // SYNC -: for people; no frame is read at it
     about["limit"] = control->limit.value.acquire();   // SYNC -: for people; nothing is claimed up to it
-    nb::dict totals;
     const auto &t = control->totals;
-    auto slot = [&](uint32_t i) -> const Slot & {
-        return *reinterpret_cast<const Slot *>(map.bytes() + slots_offset + size_t{i} * sizeof(Slot));
-    };
+    const SlotTable<Slot> slots(fd, map, log.geometry.slot_count);
     auto taken = [](const Slot &s) {
         // SYNC -: for people; add_up looks again if a member left
         const uint32_t state = s.identity.state.acquire(), role = s.identity.role.acquire();
@@ -48,7 +45,7 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
         },
         [&](auto &sum) {
             for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
-                const Slot &s = slot(i);
+                const Slot &s = slots[i];
                 if (!taken(s)) continue;
                 const size_t first = reading(s) ? 2 : 0;
                 sum[first] += count_of(s.counters.messages);
@@ -62,9 +59,9 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     const LatencyTable latencies(map, log.geometry.slot_count);
     about["latency"] = latencies.all();
     for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
-        const Slot &s = slot(i);
+        const Slot &s = slots[i];
         slots_taken += taken(s);
-        if (!taken(s) || !holds_member(fd, slots_offset + uint64_t{i} * sizeof(Slot))) continue;
+        if (!taken(s) || !slots.held(i)) continue;
         const bool reads = reading(s);
         add_member(members, i,
                    reads                                                                 ? "subscription"
@@ -79,22 +76,9 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
                    reads ? latencies.of(i, s.identity.joined_ns.relaxed()) : nb::object(nb::none()));
         if (sync) nb::cast<nb::dict>(members[nb::len(members) - 1])["name"] = name_text(read_name(s.identity));
     }
-    totals["messages_sent"] = sent;
-    totals["bytes_sent"] = sent_bytes;
-    totals["messages_received"] = received;
-    totals["bytes_received"] = received_bytes;
-    totals["back_pressure"] = refused;
-    totals["bytes_lost"] = lost;
-    totals["messages_lost"] = nb::none();
-    totals["repaired"] = t.repaired.relaxed();
-    totals["dropped"] = t.dropped.relaxed();
-    uint64_t reaped = 0;
-    for (uint32_t i = 0; i < log.geometry.slot_count; ++i)
-        reaped += deaths_of(
-            slot(i).counters.deaths, slot(i).identity.joined_ns, [&] { return taken(slot(i)); },
-            [&] { return holds_member(fd, slots_offset + uint64_t{i} * sizeof(Slot)); });
-    totals["reaped"] = reaped;
-    about["totals"] = totals;
+    const uint64_t reaped = slots.died([](const Slot &s) -> const Deaths & { return s.counters.deaths; }, taken);
+    about["totals"] = totals_dict(sent, sent_bytes, received, received_bytes, refused, lost, nb::none(), t.repaired.relaxed(),
+                                  t.dropped.relaxed(), reaped);
     about["members"] = members;
     about["slots_taken"] = slots_taken;
     return about;

@@ -32,74 +32,38 @@ class LogWatched final : public Waitable {
     mutable Sometimes look_; // the bridge's thread
 };
 
-class LogReaderEnd : public ReaderEnd, public Lender, public RunSource {
+class LogReaderEnd : public SlotEnd<KeptReader, TermLog>, public RunSource {
   public:
     // `drop_after`: seconds; below 0: writers fail instead of waiting. `name`: of a member of a sync queue, whose kind this is.
     LogReaderEnd(int fd, std::string path, Start start, double drop_after, Kind kind = Kind::log, MemberName name = {})
-        : log_(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)), drop_after_ns_(patience_ns(drop_after)),
-          name_(std::move(name)), reader_(std::make_unique<LogReader>(log_, start, drop_after_ns_, name_)) {
-        log_->only_read();
+        : SlotEnd(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)), drop_after_ns_(patience_ns(drop_after)),
+          name_(std::move(name)), reader_(std::make_unique<LogReader>(file_, start, drop_after_ns_, name_)) {
+        file_->only_read();
     }
     // `log` has its slot already.
     LogReaderEnd(std::shared_ptr<TermLog> log, LogReader::Early early, double drop_after, MemberName name)
-        : log_(std::move(log)), drop_after_ns_(patience_ns(drop_after)), name_(std::move(name)),
-          reader_(std::make_unique<LogReader>(log_, early, drop_after_ns_, name_)) {
-        log_->only_read();
+        : SlotEnd(std::move(log)), drop_after_ns_(patience_ns(drop_after)), name_(std::move(name)),
+          reader_(std::make_unique<LogReader>(file_, early, drop_after_ns_, name_)) {
+        file_->only_read();
     }
     static uint64_t patience_ns(double drop_after) {
         return drop_after < 0 ? refuses_to_wait : static_cast<uint64_t>(seconds_to_ns(drop_after));
     }
-    ~LogReaderEnd() override { log_->detach(); }
 
-    const std::string &where() const override { return log_->where(); }
-    std::shared_ptr<Mapping> mapping() const override { return log_->mapping(); }
-    const Seat &seat() const override { return log_->seat(); }
-    void rejoin() override {
-        log_->forget_slot();
-        log_->return_after_fork();
-        const uint64_t position = reader_->position();
-        reader_ = std::make_unique<LogReader>(log_, Start{Start::From::position, position}, drop_after_ns_, name_);
-    }
-    void leave() override { log_->detach(); }
-    void interrupt() override { disturb_log(*log_); }
-    Atomic<uint32_t> &event() override { return log_->control().data.value; }
-    std::shared_ptr<Waitable> watched(bool until_end) override { return std::make_shared<LogWatched>(log_, until_end); }
+    void interrupt() override { disturb_log(*file_); }
+    Atomic<uint32_t> &event() override { return file_->control().data.value; }
+    std::shared_ptr<Waitable> watched(bool until_end) override { return std::make_shared<LogWatched>(file_, until_end); }
     bool ended() override { return reader_->ended(); }
-    void glance(WatchSet &at) override { at.add(log_->frame(reader_->position())->word0, 0); }
+    void glance(WatchSet &at) override { at.add(file_->frame(reader_->position())->word0, 0); }
 
     const Message *peek() override { return reader_->peek(); }
-    bool copy(void *to, const Message &message) override {
-        copy_bytes(to, message.data, message.length);
-        check_run();
-        return true;
-    }
     void consume() override { reader_->consume(); }
-    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
-        return fill_batch(*this, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
-            if (drop_after_ns_ == 0) batch.add(row, message.data, message.length, !message.assembled);
-            else batch.add_copied(row, message.length, [&](uint8_t *to) { return copy(to, message); });
-            return true;
-        });
-    }
-
-    Lender &lender() final { return *this; }
-    void fetch(void *to, const Message &message) const override { copy_bytes(to, message.data, message.length); }
-    void lend(const Message &message) override {
-        check_run();
-        if (!message.assembled) reader_->hold(message.position);
-        consume();
-    }
-    bool intact(const Message &) override {
-        check_run();
-        return true;
-    }
     void give_back(const Message &message) override { reader_->let_go(message.position); }
-    bool keeps_lent() const override { return true; }
 
     bool repair() override { return reader_->unblock(); }
     LatencySlot *latency() override {
-        const Mapping &map = *log_->mapping();
-        return latency_of(map.bytes(), map.size(), log_->geometry().slot_count, log_->mine());
+        const Mapping &map = *file_->mapping();
+        return latency_of(map.bytes(), map.size(), file_->geometry().slot_count, file_->mine());
     }
     bool readable() const override { return reader_->readable(); }
 
@@ -115,40 +79,35 @@ class LogReaderEnd : public ReaderEnd, public Lender, public RunSource {
     uint64_t position() const override { return reader_->position(); }
     uint64_t lag() const override { return reader_->lag(); }
     uint64_t lost() const override { return reader_->lost(); }
-    int64_t lost_messages() const override { return reader_->lost() == 0 ? 0 : -1; }
     uint64_t incomplete() const override { return reader_->incomplete(); }
 
   protected:
-    std::shared_ptr<TermLog> log_;
+    void take_slot() override {
+        reader_ = std::make_unique<LogReader>(file_, Start{Start::From::position, reader_->position()}, drop_after_ns_, name_);
+    }
+    bool droppable() const override { return drop_after_ns_ != 0; }
+    void check_kept() override { check_run(); }
+    void hold(const Message &message) override { reader_->hold(message.position); }
+
     const uint64_t drop_after_ns_;
     const MemberName name_;
     std::unique_ptr<LogReader> reader_;
 };
 
-class LogWriterEnd : public WriterEnd {
+class LogWriterEnd : public SlotEnd<WriterEnd, TermLog> {
   public:
     LogWriterEnd(int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock, Kind kind = Kind::log,
                  MemberName name = {})
-        : log_(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)),
-          writer_(log_, exclusive, std::move(clock), std::move(name)) {}
-    TermLog &log() { return *log_; }
-    ~LogWriterEnd() override { log_->detach(); }
+        : SlotEnd(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)),
+          writer_(file_, exclusive, std::move(clock), std::move(name)) {}
+    TermLog &log() { return *file_; }
 
-    const std::string &where() const override { return log_->where(); }
-    std::shared_ptr<Mapping> mapping() const override { return log_->mapping(); }
-    const Seat &seat() const override { return log_->seat(); }
-    void rejoin() override {
-        log_->forget_slot();
-        log_->return_after_fork();
-        writer_.join();
-    }
-    void leave() override { log_->detach(); }
-    void interrupt() override { disturb_log(*log_); }
-    Atomic<uint32_t> &room() override { return log_->control().space.value; }
+    void interrupt() override { disturb_log(*file_); }
+    Atomic<uint32_t> &room() override { return file_->control().space.value; }
     void glance(WatchSet &at) override {
-        log_->positions([&](const Atomic<uint64_t> &word) { at.add(word, word.relaxed()); });
+        file_->positions([&](const Atomic<uint64_t> &word) { at.add(word, word.relaxed()); });
     }
-    Atomic<uint32_t> &members() override { return log_->control().space.value; }
+    Atomic<uint32_t> &members() override { return file_->control().space.value; }
 
     int64_t offer(const void *data, size_t length) override { return writer_.offer(data, length); }
     size_t offer_many(const IoVec *pieces, size_t count) override { return writer_.offer_many(pieces, count); }
@@ -175,8 +134,8 @@ class LogWriterEnd : public WriterEnd {
     std::string why_full() const override {
         uint32_t pid = 0;
         uint64_t position = 0;
-        if (!log_->slowest(pid, position) || position >= log_->tail()) return WriterEnd::why_full();
-        return named_process(pid, seat().descriptor()) + " is " + std::to_string(log_->tail() - position) + " bytes behind";
+        if (!file_->slowest(pid, position) || position >= file_->tail()) return WriterEnd::why_full();
+        return named_process(pid, seat().descriptor()) + " is " + std::to_string(file_->tail() - position) + " bytes behind";
     }
     size_t payload_max() const override { return writer_.payload_max(); }
     size_t message_max() const override { return size_t{1} << 30; }
@@ -184,13 +143,13 @@ class LogWriterEnd : public WriterEnd {
     int32_t session() const override { return writer_.session(); }
     uint32_t readers() override {
         uint32_t count = 0;
-        log_->each_reader([&](const Slot &) { ++count; });
+        file_->each_reader([&](const Slot &) { ++count; });
         return count;
     }
     uint64_t lag() override {
-        const uint64_t tail = log_->tail();
+        const uint64_t tail = file_->tail();
         uint64_t most = 0;
-        log_->each_reader([&](const Slot &s) {
+        file_->each_reader([&](const Slot &s) {
             const uint64_t position = s.reader.position.relaxed(); // for people; nothing is cleaned by it
             if (position < tail) most = std::max(most, tail - position);
         });
@@ -198,7 +157,8 @@ class LogWriterEnd : public WriterEnd {
     }
 
   protected:
-    std::shared_ptr<TermLog> log_;
+    void take_slot() override { writer_.join(); }
+
     LogWriter writer_;
 };
 

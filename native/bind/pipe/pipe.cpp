@@ -33,9 +33,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     about["stream_id"] = 1;
     const auto *control = reinterpret_cast<const PipeControl *>(map.bytes() + control_offset);
     const auto &t = control->totals;
-    auto slot = [&](uint32_t i) -> const PeerSlot & {
-        return *reinterpret_cast<const PeerSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(PeerSlot));
-    };
+    const SlotTable<PeerSlot> slots(fd, map, g.peers);
     const auto [sent, sent_bytes, received, received_bytes, refused, dropped, dropped_bytes, written, redelivered] = add_up(
         [&] {
             return std::array{t.messages_sent.relaxed(),  t.bytes_sent.relaxed(),    t.messages_received.relaxed(),
@@ -44,8 +42,8 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
         },
         [&](auto &sum) {
             for (uint32_t i = 0; i < g.peers; ++i) {
-                if (slot(i).identity.state.acquire() != 1) continue; // SYNC -: add_up looks again if a peer left
-                const PeerSlot::Counters &counts = slot(i).counters;
+                if (slots[i].identity.state.acquire() != 1) continue; // SYNC -: add_up looks again if a peer left
+                const PeerSlot::Counters &counts = slots[i].counters;
                 sum[0] += count_of(counts.messages_sent);
                 sum[1] += count_of(counts.bytes_sent);
                 sum[2] += count_of(counts.messages_received);
@@ -64,9 +62,9 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     const LatencyTable latencies(map, g.peers);
     about["latency"] = latencies.all();
     for (uint32_t i = 0; i < g.peers; ++i) {
-        const PeerSlot &s = slot(i);
+        const PeerSlot &s = slots[i];
         // SYNC -: for people; nothing is decided by it
-        if (s.identity.state.acquire() != 1 || !holds_member(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot))) continue;
+        if (s.identity.state.acquire() != 1 || !slots.held(i)) continue;
         const PeerSlot::Counters &counts = s.counters;
         const auto role = static_cast<PeerRole>(s.identity.role.relaxed());
         const bool reads = role == PeerRole::pull || role == PeerRole::tap;
@@ -100,25 +98,11 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     details["redelivered"] = redelivered;
     details["taken_over"] = t.returned.relaxed();
     about["details"] = details;
-    nb::dict totals;
-    totals["messages_sent"] = sent;
-    totals["bytes_sent"] = sent_bytes;
-    totals["messages_received"] = received;
-    totals["bytes_received"] = received_bytes;
-    totals["back_pressure"] = refused;
-    totals["bytes_lost"] = t.bytes_lost.relaxed() + dropped_bytes;
-    totals["messages_lost"] = t.messages_lost.relaxed() + dropped;
-    totals["repaired"] = 0;
-    totals["dropped"] = 0;
-    uint64_t reaped = 0;
-    for (uint32_t i = 0; i < g.peers; ++i) {
-        // SYNC -: for people; nothing is decided by it
-        const auto is_here = [&] { return slot(i).identity.state.acquire() == 1; };
-        reaped += deaths_of(slot(i).counters.deaths, slot(i).identity.joined_ns, is_here,
-                            [&] { return holds_member(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot)); });
-    }
-    totals["reaped"] = reaped;
-    about["totals"] = totals;
+    const uint64_t reaped = slots.died([](const PeerSlot &s) -> const Deaths & { return s.counters.deaths; },
+                                       // SYNC -: for people; nothing is decided by it
+                                       [](const PeerSlot &s) { return s.identity.state.acquire() == 1; });
+    about["totals"] = totals_dict(sent, sent_bytes, received, received_bytes, refused, t.bytes_lost.relaxed() + dropped_bytes,
+                                  nb::int_(t.messages_lost.relaxed() + dropped), 0, 0, reaped);
     about["members"] = members;
     return about;
 }

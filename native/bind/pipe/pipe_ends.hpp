@@ -211,11 +211,6 @@ class PipeWriterEnd final : public WriterEnd {
         return at();
     }
     void abort(const ClaimedRange &range) override { peer_->abort(range); }
-    bool advance(PendingSend &sending) override {
-        sending.position = offer(sending.data, sending.length);
-        return sending.position != no_room;
-    }
-    void give_up(PendingSend &) override {}
     void repair() override { peer_->repair(); }
 
     // To one peer, if `to` is not 0, with what its pattern says beside the bytes.
@@ -240,7 +235,6 @@ class PipeWriterEnd final : public WriterEnd {
     }
 
     size_t payload_max() const override { return peer_->payload_max(); }
-    size_t message_max() const override { return peer_->payload_max(); }
     std::string why_full() const override {
         const uint64_t waiting = peer_->outgoing().waiting();
         if (waiting == 0 && peer_->peers().readers() == 0) return "nobody is there to receive it";

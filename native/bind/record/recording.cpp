@@ -4,6 +4,7 @@
 
 #include "ground/clock.hpp"
 #include "record/recording_scan.hpp"
+#include "record/segment_verify.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -32,17 +32,14 @@ inline void disturb_ring(Ring &ring) {
 }
 
 // The reader of a ring: messages, or notes of frames.
-class RingReading : public ReaderEnd, public Lender, public RunSource {
+class RingReading : public SlotEnd<ReaderEnd, Ring>, public Lender, public RunSource {
   public:
-    const std::string &where() const final { return ring_->where(); }
-    std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
-    const Seat &seat() const final { return ring_->seat(); }
-    void interrupt() final { disturb_ring(*ring_); }
-    Atomic<uint32_t> &event() final { return ring_->control().data.value; }
-    std::shared_ptr<Waitable> watched(bool until_end) final { return std::make_shared<RingWatched>(ring_, until_end); }
+    void interrupt() final { disturb_ring(*file_); }
+    Atomic<uint32_t> &event() final { return file_->control().data.value; }
+    std::shared_ptr<Waitable> watched(bool until_end) final { return std::make_shared<RingWatched>(file_, until_end); }
     // Nothing can be unread that was sent before the last publication went: this looks for that first, and for messages then.
-    bool ended() final { return ring_->deserted(gone_, look_.now()) && !readable(); }
-    void glance(WatchSet &at) final { at.add(ring_->frame(notes_->position())->word0, 0); }
+    bool ended() final { return file_->deserted(gone_, look_.now()) && !readable(); }
+    void glance(WatchSet &at) final { at.add(file_->frame(notes_->position())->word0, 0); }
 
     const Message *peek() final { return notes_->peek(); }
     bool copy(void *to, const Message &message) final { return notes_->copy(to, message); }
@@ -66,7 +63,7 @@ class RingReading : public ReaderEnd, public Lender, public RunSource {
 
     LatencySlot *latency() final {
         const auto map = mapping();
-        return latency_of(map->bytes(), map->size(), ring_->geometry().slot_count, ring_->mine());
+        return latency_of(map->bytes(), map->size(), file_->geometry().slot_count, file_->mine());
     }
 
     RunSource *runs() final { return this; }
@@ -78,9 +75,8 @@ class RingReading : public ReaderEnd, public Lender, public RunSource {
     uint64_t restarts() const final { return notes_->restarts(); }
 
   protected:
-    explicit RingReading(std::shared_ptr<Ring> ring) : ring_(std::move(ring)) {}
+    using SlotEnd::SlotEnd;
 
-    const std::shared_ptr<Ring> ring_;
     RingReader *notes_ = nullptr; // the derived object's own, once it is there
     std::vector<uint8_t> buffer_; // of a recorder's runs
 
@@ -92,51 +88,44 @@ class RingReading : public ReaderEnd, public Lender, public RunSource {
 class RingReaderEnd final : public RingReading {
   public:
     RingReaderEnd(int fd, std::string path, Start start, bool conflate)
-        : RingReading(std::make_shared<Ring>(fd, std::move(path))), reader_(ring_, start, conflate) {
+        : RingReading(std::make_shared<Ring>(fd, std::move(path))), reader_(file_, start, conflate) {
         notes_ = &reader_;
-        ring_->only_read();
+        file_->only_read();
     }
     // `ring` has its slot already.
     RingReaderEnd(std::shared_ptr<Ring> ring, bool conflate)
-        : RingReading(std::move(ring)), reader_(ring_, conflate, RingReader::Early{}) {
+        : RingReading(std::move(ring)), reader_(file_, conflate, RingReader::Early{}) {
         notes_ = &reader_;
-        ring_->only_read();
+        file_->only_read();
     }
-    ~RingReaderEnd() override { ring_->detach(); }
 
-    void rejoin() override {
-        ring_->forget_slot();
-        ring_->return_after_fork();
-        reader_.rejoin();
-    }
-    void leave() override { ring_->detach(); }
-    bool readable() const override { return ring_->readable(reader_.position()); }
+    bool readable() const override { return file_->readable(reader_.position()); }
     FrameBlock run(uint64_t max) override { return reader_.run(max, buffer_); }
     uint64_t position() const override { return reader_.position(); }
     uint64_t lag() const override { return reader_.lag(); }
 
   private:
+    void take_slot() override { reader_.rejoin(); }
+
     RingReader reader_;
 };
 
-class RingWriterEnd final : public WriterEnd {
+// The writer of a ring: of messages, or of frames' notes.
+class RingWriting : public SlotEnd<WriterEnd, Ring> {
+  public:
+    using SlotEnd::SlotEnd;
+    void interrupt() override { disturb_ring(*file_); }
+    Atomic<uint32_t> &members() final { return file_->control().members.value; }
+    uint32_t readers() final { return file_->readers(); }
+    uint64_t lag() final { return file_->lag(); }
+};
+
+class RingWriterEnd final : public RingWriting {
   public:
     RingWriterEnd(int fd, std::string path, std::shared_ptr<ManualClock> clock)
-        : ring_(std::make_shared<Ring>(fd, std::move(path))), writer_(ring_, std::move(clock)) {}
-    ~RingWriterEnd() override { ring_->detach(); }
+        : RingWriting(std::make_shared<Ring>(fd, std::move(path))), writer_(file_, std::move(clock)) {}
 
-    const std::string &where() const override { return ring_->where(); }
-    std::shared_ptr<Mapping> mapping() const override { return ring_->mapping(); }
-    const Seat &seat() const override { return ring_->seat(); }
-    void rejoin() override {
-        ring_->forget_slot();
-        ring_->return_after_fork();
-        writer_.join();
-    }
-    void leave() override { ring_->detach(); }
-    void interrupt() override { disturb_ring(*ring_); }
-    Atomic<uint32_t> &room() override { return ring_->control().members.value; }
-    Atomic<uint32_t> &members() override { return ring_->control().members.value; }
+    Atomic<uint32_t> &room() override { return members(); }
 
     int64_t offer(const void *data, size_t length) override { return static_cast<int64_t>(writer_.offer(data, length)); }
     size_t offer_many(const IoVec *pieces, size_t count) override {
@@ -149,21 +138,14 @@ class RingWriterEnd final : public WriterEnd {
     }
     int64_t commit(const ClaimedRange &range) override { return static_cast<int64_t>(writer_.commit(range)); }
     void abort(const ClaimedRange &range) override { writer_.abort(range); }
-    bool advance(PendingSend &sending) override {
-        sending.position = offer(sending.data, sending.length);
-        return true;
-    }
-    void give_up(PendingSend &) override {}
 
     size_t payload_max() const override { return writer_.payload_max(); }
-    size_t message_max() const override { return writer_.payload_max(); }
     uint64_t position() const override { return writer_.position(); }
     int32_t session() const override { return static_cast<int32_t>(writer_.session()); }
-    uint32_t readers() override { return ring_->readers(); }
-    uint64_t lag() override { return ring_->lag(); }
 
   private:
-    std::shared_ptr<Ring> ring_;
+    void take_slot() override { writer_.join(); }
+
     RingWriter writer_;
 };
 

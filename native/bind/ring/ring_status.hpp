@@ -39,9 +39,12 @@ inline nb::dict describe_ring(int fd, const Mapping &map, const OpenedRing &ring
     // SYNC -: for people; the kernel says whether the publication lives
     const auto publishes = [&] { return writer.state.acquire() == 1; };
     uint64_t reaped = deaths_of(writer.deaths, writer.joined_ns, publishes, [&] { return holds_member(fd, control_offset); });
+    const SlotTable<RingSlot> slots(fd, map, g.slot_count);
+    // SYNC 12: pairs with Ring::attach_reader; forbids reading the slot's words before they are its new owner's
+    const auto is_here = [](const RingSlot &s) { return s.identity.state.acquire() == 1; };
     uint64_t received = 0, received_bytes = 0, lost = 0, lost_bytes = 0, restarts = 0, conflated = 0;
     for (uint32_t i = 0; i < g.slot_count; ++i) {
-        const auto &s = *reinterpret_cast<const RingSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(RingSlot));
+        const RingSlot &s = slots[i];
         const RingCounts &now = s.reader.counts, &before = s.identity.before;
         received += now.messages.relaxed();
         received_bytes += now.bytes.relaxed();
@@ -49,12 +52,7 @@ inline nb::dict describe_ring(int fd, const Mapping &map, const OpenedRing &ring
         lost_bytes += now.lost_bytes.relaxed();
         restarts += now.restarts.relaxed();
         conflated += now.conflated.relaxed();
-        // SYNC 12: pairs with Ring::attach_reader; forbids reading the slot's words before they are its new owner's
-        const auto is_here = [&] { return s.identity.state.acquire() == 1; };
-        reaped += deaths_of(s.identity.deaths, s.identity.joined_ns, is_here,
-                            [&] { return holds_member(fd, slots_offset + uint64_t{i} * sizeof(RingSlot)); });
-        const bool here = is_here();
-        if (!here || !holds_member(fd, slots_offset + uint64_t{i} * sizeof(RingSlot))) continue;
+        if (!is_here(s) || !slots.held(i)) continue;
         add_member(members, i, "subscription", false, s.identity.pid.relaxed(), 0, s.identity.joined_ns.relaxed(),
                    // SYNC 13: pairs with RingReader::show_position; forbids showing a position before the reader is done with the
                    // messages below it
@@ -63,17 +61,9 @@ inline nb::dict describe_ring(int fd, const Mapping &map, const OpenedRing &ring
                    nb::int_(now.lost_messages.relaxed() - before.lost_messages.relaxed()),
                    latencies.of(i, s.identity.joined_ns.relaxed()));
     }
-    nb::dict totals;
-    totals["messages_sent"] = next - g.start_sequence;
-    totals["bytes_sent"] = control->writer.bytes_sent.relaxed();
-    totals["messages_received"] = received;
-    totals["bytes_received"] = received_bytes;
-    totals["back_pressure"] = 0;
-    totals["bytes_lost"] = lost_bytes;
-    totals["messages_lost"] = lost;
-    totals["repaired"] = 0;
-    totals["dropped"] = 0;
-    totals["reaped"] = reaped;
+    reaped += slots.died([](const RingSlot &s) -> const Deaths & { return s.identity.deaths; }, is_here);
+    nb::dict totals = totals_dict(next - g.start_sequence, control->writer.bytes_sent.relaxed(), received, received_bytes, 0,
+                                  lost_bytes, nb::int_(lost), 0, 0, reaped);
     totals["restarts"] = restarts;
     totals["conflated"] = conflated;
     about["totals"] = totals;

@@ -1,5 +1,6 @@
 // Sync queues: a member that reads and writes messages with a sender and a type.
 #include "bind/ground/arguments.hpp"
+#include "bind/ground/status.hpp"
 #include "bind/ground/strict.hpp"
 #include "bind/sync/sync_member.hpp"
 

@@ -57,7 +57,7 @@ class SyncReaderEnd final : public LogReaderEnd {
         : LogReaderEnd(std::move(log), early, drop_after, std::move(name)), sync_(*reader_) {}
 
     SyncReader &reader() { return sync_; }
-    const MemberEvents &events() const { return *log_->events(); }
+    const MemberEvents &events() const { return *file_->events(); }
     const SyncParts &parts() const { return sync_.parts(); }
     // Text of a sender and a type; null where it had to be learned first, which may have let other threads in: then the message
     // must be looked at again.
@@ -95,7 +95,7 @@ class SyncReaderEnd final : public LogReaderEnd {
     bool readable() const override { return sync_.readable(); }
     uint64_t position() const override { return sync_.position(); }
     uint64_t lag() const override {
-        const uint64_t tail = log_->tail(), at = position();
+        const uint64_t tail = file_->tail(), at = position();
         return tail > at ? tail - at : 0;
     }
 
@@ -174,7 +174,7 @@ class SyncWriterEnd final : public LogWriterEnd {
         LogWriterEnd::give_up(found->second->sending);
         wholes_.erase(found);
     }
-    void repair() override { refuse_waiting(*log_, needs_); }
+    void repair() override { refuse_waiting(*file_, needs_); }
 
     size_t payload_max() const override { return sync_.payload_max(untyped_); }
     size_t message_max() const override { return sync_.message_max(untyped_); }

@@ -98,10 +98,9 @@ UdpWriter &writer_of(Publication &publication) { return dynamic_cast<UdpWriterEn
 nb::list subscriptions_of(int fd, const EndpointFile &file) {
     nb::list members;
     const LatencyTable latencies(*file.mapping(), file.options().slot_count);
-    const auto *slots = reinterpret_cast<const EndpointSlot *>(file.mapping()->bytes() + slots_offset);
+    const SlotTable<EndpointSlot> slots(fd, *file.mapping(), file.options().slot_count);
     for (uint32_t i = 0; i < file.options().slot_count; ++i) {
-        if (!EndpointMembers::subscribes(slots[i]) || !holds_member(fd, slots_offset + uint64_t{i} * sizeof(EndpointSlot)))
-            continue;
+        if (!EndpointMembers::subscribes(slots[i]) || !slots.held(i)) continue;
         const EndpointSlot::Identity &identity = slots[i].identity;
         const auto &counts = slots[i].subscriber;
         add_member(members, i, "subscription", false, identity.pid.relaxed(), 0, identity.joined_ns.relaxed(), nb::none(),
@@ -114,7 +113,7 @@ nb::list subscriptions_of(int fd, const EndpointFile &file) {
 // The counts of all subscriptions, those that are gone among them.
 nb::dict totals_of(int fd, const EndpointFile &file) {
     const auto &gone = file.control().totals;
-    const auto *slots = reinterpret_cast<const EndpointSlot *>(file.mapping()->bytes() + slots_offset);
+    const SlotTable<EndpointSlot> slots(fd, *file.mapping(), file.options().slot_count);
     const auto [messages, bytes, lost] =
         add_up([&] { return std::array{gone.messages.relaxed(), gone.bytes.relaxed(), gone.bytes_lost.relaxed()}; },
                [&](auto &sum) {
@@ -128,12 +127,8 @@ nb::dict totals_of(int fd, const EndpointFile &file) {
     totals["messages_received"] = messages;
     totals["bytes_received"] = bytes;
     totals["bytes_lost"] = lost;
-    uint64_t reaped = 0;
-    for (uint32_t i = 0; i < file.options().slot_count; ++i)
-        reaped += deaths_of(
-            slots[i].subscriber.deaths, slots[i].identity.joined_ns, [&] { return EndpointMembers::subscribes(slots[i]); },
-            [&] { return holds_member(fd, slots_offset + uint64_t{i} * sizeof(EndpointSlot)); });
-    totals["reaped"] = reaped;
+    totals["reaped"] = slots.died([](const EndpointSlot &s) -> const Deaths & { return s.subscriber.deaths; },
+                                  [](const EndpointSlot &s) { return EndpointMembers::subscribes(s); });
     return totals;
 }
 
@@ -278,13 +273,12 @@ void bind_ends(nb::module_ &m) {
             "ManualClock | None) -> WriterEnd"));
     m.def(
         "udp_reader",
-        [](int fd, std::string path, const std::string &start, uint64_t position, double drop_after, nb::bytes metadata,
-           nb::bytes plain) -> std::shared_ptr<ReaderEnd> {
+        [](int fd, std::string path, const std::string &start, uint64_t position, double drop_after,
+           nb::bytes metadata) -> std::shared_ptr<ReaderEnd> {
             return std::make_shared<UdpReaderEnd>(fd, std::move(path), parse_start(start, position), drop_ns(drop_after),
-                                                  text_of(metadata), text_of(plain));
+                                                  text_of(metadata));
         },
-        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("metadata"),
-        nb::arg("plain"));
+        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("metadata"));
 }
 
 // A recorder's view of a session. `time_ns`: of its next frame, if there is one.

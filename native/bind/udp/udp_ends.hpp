@@ -3,6 +3,7 @@
 
 #include "bind/ends/ends.hpp"
 #include "bind/ground/bind.hpp"
+#include "bind/ground/status.hpp"
 
 #include "net/udp_ends.hpp"
 
@@ -26,13 +27,19 @@ class UdpWatched final : public Waitable {
     mutable Sometimes look_; // the bridge's thread
 };
 
-// A subscription. It has a codec once its owner named one, or its first session told one.
-class UdpReaderEnd final : public ReaderEnd, public Lender {
+// A function of Python that decides for a subscription. It may let other threads in.
+template <class... Facts> nb::object ask_policy(const char *function, const Facts &...facts) {
+    return nb::module_::import_("penstock.kinds.udp.policy").attr(function)(facts...);
+}
+inline nb::bytes bytes_of(const std::string &text) { return nb::bytes(text.data(), text.size()); }
+
+// A subscription. It has a codec once its owner named one, or Python chose one by what the sessions told.
+class UdpReaderEnd final : public KeptReader {
   public:
-    // `metadata`: of the codec that the owner named, or empty. `plain`: of messages of peers that tell none.
-    UdpReaderEnd(int fd, std::string path, Start start, uint64_t drop_after_ns, std::string metadata, std::string plain)
-        : metadata_(std::move(metadata)), plain_(std::move(plain)),
-          reader_(std::make_unique<UdpReader>(fd, std::move(path), start, drop_after_ns)), where_(reader_->where()) {}
+    // `metadata`: of the codec that the owner named, or empty.
+    UdpReaderEnd(int fd, std::string path, Start start, uint64_t drop_after_ns, std::string metadata)
+        : metadata_(std::move(metadata)), reader_(std::make_unique<UdpReader>(fd, std::move(path), start, drop_after_ns)),
+          where_(reader_->where()) {}
 
     UdpReader &reader() { return *reader_; }
     const std::string &where() const override { return where_; }
@@ -50,14 +57,13 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
     void bring_in() override { reader_->bring_in(); }
     void waited() override { reader_->waited(); }
 
-    bool decided() override { return !metadata_.empty() || find_codec(); }
+    bool decided() override { return !metadata_.empty() || choose_codec(); }
     bool is_resolved() const override { return !metadata_.empty(); }
     Atomic<uint32_t> &event() override { return reader_->event(); }
     bool readable() const override { return reader_->watch()->readable(); }
     bool repair() override {
         reader_->turn();
-        if (const std::string told = reader_->refusal(); !told.empty()) // a wait that goes on must not hide it
-            nb::module_::import_("logging").attr("getLogger")("penstock").attr("warning")("%s", told);
+        if (const std::string told = reader_->refusal(); !told.empty()) ask_policy("log_refusal", nb::steal(text_of(told)));
         return false;
     }
     LatencySlot *latency() override {
@@ -73,37 +79,13 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
 
     const Message *peek() override {
         if (!decided()) return nullptr;
-        const Message *message = reader_->peek();
-        if (message != nullptr && message->session != agreed_) agree(*message);
-        return message;
-    }
-    bool copy(void *to, const Message &message) override {
-        copy_bytes(to, message.data, message.length);
-        check();
-        return true;
+        for (;;) {
+            const Message *message = reader_->peek();
+            if (message == nullptr || message->session == agreed_ || compare_codecs(*message)) return message;
+        }
     }
     void consume() override { reader_->consume(); }
-    bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
-        return fill_batch(*this, batch, limit, most, last, [&](const BatchRow &row, const Message &message) {
-            if (!reader_->droppable()) batch.add(row, message.data, message.length, !message.assembled);
-            else batch.add_copied(row, message.length, [&](uint8_t *to) { return copy(to, message); });
-            return true;
-        });
-    }
-
-    Lender &lender() override { return *this; }
-    void fetch(void *to, const Message &message) const override { copy_bytes(to, message.data, message.length); }
-    void lend(const Message &message) override {
-        check();
-        if (!message.assembled) reader_->hold(message);
-        consume();
-    }
-    bool intact(const Message &) override {
-        check();
-        return true;
-    }
     void give_back(const Message &message) override { reader_->let_go(message); }
-    bool keeps_lent() const override { return true; }
 
     uint64_t position() const override { return reader_->position(); }
     uint64_t lag() const override {
@@ -112,56 +94,64 @@ class UdpReaderEnd final : public ReaderEnd, public Lender {
         return reader_->lag();
     }
     uint64_t lost() const override { return reader_->lost(); }
-    int64_t lost_messages() const override { return reader_->lost() == 0 ? 0 : -1; }
     uint64_t incomplete() const override { return reader_->incomplete(); }
 
   private:
-    static constexpr int64_t tells_within_ns = 3'000'000'000; // a Penstock peer tells its codec once a second
-
-    void check() {
+    bool droppable() const override { return reader_->droppable(); }
+    void check_kept() override {
         if (reader_->droppable()) reader_->still_mine();
     }
+    void hold(const Message &message) override { reader_->hold(message); }
 
-    // The first session says which codec the messages have. A message without a send time is no Penstock peer's, which tells
-    // none; nor is one whose peer has told nothing for some seconds.
-    bool find_codec() {
+    bool choose_codec() {
         const Message *message = reader_->peek();
-        for (const UdpSession &session : reader_->sessions())
-            if (!session.description.empty()) return decide(session.description);
-        if (message == nullptr) return false;
+        nb::list told;
+        bool any = message != nullptr;
+        for (const UdpSession &session : reader_->sessions()) {
+            told.append(bytes_of(session.description));
+            any = any || !session.description.empty();
+        }
+        if (!any) return false;
         const int64_t now = monotonic_ns();
-        if (first_ns_ == 0) first_ns_ = now;
-        if (message->time_ns == 0 || now - first_ns_ >= tells_within_ns) return decide(plain_);
-        reader_->watch()->hold(true);
-        return false;
-    }
-    bool decide(const std::string &metadata) {
-        metadata_ = metadata;
-        reader_->watch()->hold(false);
+        if (message != nullptr && first_ns_ == 0) first_ns_ = now;
+        const nb::object time = message == nullptr ? nb::object(nb::none()) : nb::object(nb::int_(message->time_ns));
+        const nb::object chosen = ask_policy("choose_codec", told, time, first_ns_ == 0 ? 0 : now - first_ns_);
+        if (!metadata_.empty()) return true; // another thread was faster
+        reader_->watch()->hold(chosen.is_none());
+        if (chosen.is_none()) return false;
+        metadata_ = text_of(nb::cast<nb::bytes>(chosen));
         return true;
     }
 
-    // A message of another session than the last one's: throws if that one's codec is another. The message is passed over then.
-    void agree(const Message &message) {
-        for (const UdpSession &session : reader_->sessions()) {
-            if (session.session != message.session) continue;
-            if (session.description.empty()) {
-                if (message.time_ns == 0) agreed_ = message.session;
-            } else if (session.description == metadata_) {
-                agreed_ = message.session;
-            } else {
-                const uint64_t position = message.position;
-                reader_->consume();
-                throw Error(Code::mismatch, where() + ": the publication at " + session.source + " (session " +
-                                                std::to_string(session.session) + ") sends " + session.description +
-                                                ", and this subscription reads " + metadata_ + ": its message at position " +
-                                                std::to_string(position) + " is left out. Use one codec, or another stream");
-            }
+    // A message of another session than the last one's. Throws if Python refuses its codec; the message is passed over then.
+    // False if other threads may have taken it meanwhile: it must be looked at again.
+    bool compare_codecs(const Message &message) {
+        const auto sessions = reader_->sessions();
+        const auto from =
+            std::find_if(sessions.begin(), sessions.end(), [&](const UdpSession &one) { return one.session == message.session; });
+        if (from == sessions.end()) return true;
+        if (from->description.empty()) { // nothing to compare, and perhaps never
+            if (message.time_ns == 0) agreed_ = message.session;
+            return true;
         }
+        if (from->description == metadata_) {
+            agreed_ = message.session;
+            return true;
+        }
+        const uint64_t position = message.position;
+        const nb::object why = ask_policy("refuse_codec", bytes_of(from->description), bytes_of(metadata_),
+                                          nb::steal(text_of(from->source)), from->session, position);
+        const Message *now = reader_->peek();
+        if (now == nullptr || now->session != from->session || now->position != position) return false;
+        if (!why.is_none()) {
+            reader_->consume();
+            throw Error(Code::mismatch, where() + ": " + nb::cast<std::string>(why));
+        }
+        agreed_ = from->session;
+        return false;
     }
 
     std::string metadata_;
-    const std::string plain_;
     const std::unique_ptr<UdpReader> reader_;
     const std::string where_;
     int64_t first_ns_ = 0;       // since when a message has waited for its codec

@@ -1,5 +1,5 @@
 // A recording's segment: raw frames in one file, a checked index of blocks in another. This file knows their bytes and
-// how they are appended; recording_scan.hpp reads them. Format: docs/design/recording.md.
+// how they are appended; segment_index.hpp and recording_scan.hpp read them. Format: docs/design/recording.md.
 #pragma once
 
 #include "ground/checksum.hpp"

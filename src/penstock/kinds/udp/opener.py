@@ -142,9 +142,9 @@ def open_subscription(
     looking, ends, touched = seconds(spin, "spin"), flag(until_end, "until_end"), flag(prefault, "prefault")
     chosen = None if codec is None else codecs.resolve(codec)
     metadata = b"" if chosen is None else codecs.metadata(chosen, most=_native.DESCRIPTION_MAX)
-    place, plain = opening.place_of(channel), codecs.metadata(codecs.BYTES)
+    place = opening.place_of(channel)
     reader = udp_endpoint.joined(
-        channel, options, lambda fd: _native.udp_reader(fd, place, name, position, slow, metadata, plain)
+        channel, options, lambda fd: _native.udp_reader(fd, place, name, position, slow, metadata)
     )
     if touched:
         reader.prefault()
