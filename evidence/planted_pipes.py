@@ -43,9 +43,9 @@ def _sockets_of_a_process_share_a_name() -> None:
 
 
 def _a_failing_server_keeps_silent() -> None:
-    from penstock.kinds.pipe.requests import Replier
+    from penstock.kinds.pipe.replies import PipeReplier
 
-    Replier._refuse_to_answer = lambda *arguments: None  # type: ignore[method-assign]
+    PipeReplier._refuse_to_answer = lambda *arguments: None  # type: ignore[method-assign]
 
 
 BUGS: dict[str, Planted] = {

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.channels import files, memory, opening
+from penstock.channels import files, inspection, memory, opening
 from penstock.channels.channel import FAKE, Channel
 from penstock.channels.opener import faked, parse
 from penstock.channels.registry import kind_named
@@ -114,7 +114,7 @@ def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], li
     found = []
     for channel in there:
         try:
-            found.append(opening.inspect(channel.kind, channel))
+            found.append(inspection.inspect(channel.kind, channel))
         except NotFound:
             continue
         except (PenstockError, OSError, ValueError, RecursionError) as error:  # this file's trouble, and no other's
@@ -128,7 +128,7 @@ def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], li
 def inspect(channel: AnyChannel) -> ChannelStatus:
     """One channel's sizes, totals and members. `NotFound` if there is none."""
     parsed = local(channel)
-    return opening.inspect(parsed.kind, parsed)
+    return inspection.inspect(parsed.kind, parsed)
 
 
 def remove(channel: AnyChannel) -> None:
@@ -141,7 +141,7 @@ def codec_of(channel: str) -> dict[str, Any]:
     parsed = parse(channel)
     if parsed.kind.memory is None:
         raise Unsupported(f"{channel} is not in shared memory: nothing here says its codec")
-    found: dict[str, Any] = opening.describe(parsed.kind, parsed)["codec"]
+    found: dict[str, Any] = inspection.describe(parsed.kind, parsed)["codec"]
     return found
 
 

@@ -22,9 +22,9 @@ from penstock.channels.handles import (
     Message,
     NativePublication,
     NativeSubscription,
-    Origin,
 )
 from penstock.channels.kind import Layout
+from penstock.channels.reopening import Origin
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, Unsupported
 from penstock.kinds.pipe.options import PipeOptions

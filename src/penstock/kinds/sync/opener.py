@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, handles, memory, opening
+from penstock.channels import files, handles, inspection, memory, opening, reopening
 from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, patience, seconds, whole
 from penstock.channels.handles import NativePublication, NativeSubscription
@@ -23,7 +23,8 @@ from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, SystemFailure
 from penstock.kinds.sync import member as sync_member
-from penstock.kinds.sync.member import CodecSyncMember, SyncMember
+from penstock.kinds.sync.codec_member import CodecSyncMember
+from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import (
     Change,
     DecodingSyncSubscription,
@@ -86,7 +87,7 @@ def _remove_if_last(channel: Channel, identity: tuple[int, int]) -> None:
         return
     guard = _own_description(fd)
     try:
-        if opening.identity(fd) != identity:
+        if inspection.identity(fd) != identity:
             return
         if not _native.lock_byte(guard, _native.LIFE_BYTE, True, False):
             return  # a process is joining
@@ -169,10 +170,10 @@ def join(
         channel, asked, codec, lambda fd, path: _native.sync_reader(fd, path, called, where, position, slow)
     )
     # Its bodies go through the member, which knows the codec.
-    sub = SyncSubscription(reader, handles.Origin(channel.kind, channel, codecs.BYTES, join, {}), looking)
+    sub = SyncSubscription(reader, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}), looking)
     try:
         writer, _ = _open(channel, asked, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
-        pub = NativePublication(writer, handles.Origin(channel.kind, channel, codecs.BYTES, join, {}))
+        pub = NativePublication(writer, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}))
     except BaseException:
         sub.close()
         raise
@@ -205,7 +206,7 @@ def open_publication(
     asked = _asked(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
     writer, found = _open(channel, asked, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
     return handles.publication(
-        writer, handles.Origin(channel.kind, channel, found, open_publication, {"name": name, **codecs.named(codec)})
+        writer, reopening.Origin(channel.kind, channel, found, open_publication, {"name": name, **codecs.named(codec)})
     )
 
 
@@ -243,7 +244,7 @@ def open_subscription(
         "until_end": ends,
         **codecs.named(codec),
     }
-    origin = handles.Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
+    origin = reopening.Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
     if found is None:
         return EarlySyncSubscription(reader, origin, looking, ends)
     return (SyncSubscription if found.kind == "bytes" else DecodingSyncSubscription)(reader, origin, looking, ends)
