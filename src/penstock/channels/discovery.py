@@ -41,9 +41,9 @@ def listing(patterns: Sequence[str]) -> tuple[list[Channel], list[files.Stranger
     found = [one for one in names if not faked(one.kind) and matches_any(patterns, str(one))]
     own = [pattern for pattern in patterns if pattern.startswith(f"{FAKE}:")]
     for one in in_process():
-        told = replace(one, uri=f"{FAKE}:{one}")
-        if matches_any(own, str(told)):
-            found.append(told)
+        fake = replace(one, uri=f"{FAKE}:{one}")
+        if matches_any(own, str(fake)):
+            found.append(fake)
         elif faked(one.kind) and matches_any(patterns, str(one)):
             found.append(one)
     return found, strange
@@ -95,7 +95,7 @@ def list_channels(patterns: str | Sequence[str] = "*") -> Channels:
     """Every channel of this user with its counters, read without disturbing anyone.
 
     patterns: only those that one of them stands for: ``log:*`` of a kind, ``robot/*`` of any kind; ``*`` is any text, slashes included. A
-    file in the channel folder that is no channel is left out, and a warning on the logger `penstock` names it once.
+    file in the channel folder that is not a channel is left out, and a warning on the logger `penstock` names it once.
     """
     found, strange = survey(patterns)
     for stranger in strange:

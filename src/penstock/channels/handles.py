@@ -176,7 +176,7 @@ class EncodingPublication(NativePublication[Message]):
 
 
 class NativeSubscription(_ReadingHandle[Message]):
-    """A handle that reads a channel from a position of its own. Thread-safe: each message goes to one caller.
+    """A handle that reads a channel from its own position. Thread-safe: each message goes to one caller.
 
     `recv(timeout=None)`, `try_recv()`, `poll(limit=1000)`, iteration, `async for`, `poll_arrow`, `borrow`, `fileno`. A
     context manager; pickles to a child process as a new subscription that continues at the same position.
@@ -297,7 +297,7 @@ class DecodingSubscription(NativeSubscription[Message]):
 
 
 class EarlySubscription(NativeSubscription[Message]):
-    """A subscription that is older than its channel's first publication. It becomes an ordinary one with its first message."""
+    """A subscription made before its channel's first publication. It becomes an ordinary one with its first message."""
 
     @staticmethod
     def _usual(codec: Codec) -> type[NativeSubscription]:
@@ -360,8 +360,8 @@ def _decided(subscription: NativeSubscription) -> Codec | None:
     now = type(subscription)
     if not issubclass(now, EarlySubscription):  # another thread was faster
         return subscription._origin.codec
-    told = codecs.from_metadata(_native.metadata_of(subscription), subscription.channel)
-    codec = codecs.agreed(told, subscription._origin.arguments.get("codec")) or told
+    kept = codecs.from_metadata(_native.metadata_of(subscription), subscription.channel)
+    codec = codecs.agreed(kept, subscription._origin.arguments.get("codec")) or kept
     subscription._origin = replace(subscription._origin, codec=codec)
     subscription.__class__ = now._usual(codec)
     return codec

@@ -97,7 +97,7 @@ def _status(kind: Kind, channel: Channel, fd: int, place: str) -> ChannelStatus:
 def describe(kind: Kind, channel: Channel, *, pixels: bool = False) -> dict[str, Any]:
     """The description that a recording keeps, of the channel that has this name now. `NotFound` if there is none.
 
-    pixels: of frames, with them. Such a recording has no terms, and its positions are its own: so it has an epoch of its own.
+    pixels: of frames, with them. Such a recording has no terms and its own positions, so it has its own epoch.
     """
     fd, place = files.open_existing(channel), opening.place_of(channel)
     try:

@@ -153,9 +153,11 @@ def _writable(data: Any) -> Any:
     return bytearray(data) if type(data) is bytes else data
 
 
-def _has_shape(found: tuple[int, ...], asked: tuple[int, ...]) -> bool:
+def _has_shape(found: tuple[int, ...], requested: tuple[int, ...]) -> bool:
     """Whether an array of the first shape is read back as it is from a channel of the second."""
-    return len(found) == len(asked) and all(size in (-1, there) for there, size in zip(found, asked, strict=True))
+    return len(found) == len(requested) and all(
+        size in (-1, there) for there, size in zip(found, requested, strict=True)
+    )
 
 
 def _frame(spec: dict[str, Any]) -> Codec:
@@ -318,9 +320,9 @@ def named(codec: Any) -> dict[str, Any]:
     return {} if found.own is None else {"codec": found}
 
 
-def agreed(found: Codec, asked: Any) -> Codec | None:
-    """The codec of a handle: the channel's, with the class that the program asked for. None if the channel has another codec."""
-    wanted = found if asked is None else resolve(asked)
+def agreed(found: Codec, requested: Any) -> Codec | None:
+    """The codec of a handle: the channel's, with the class that the program requested. None if the channel has another codec."""
+    wanted = found if requested is None else resolve(requested)
     if _form(wanted.spec) != _form(found.spec):
         return None
     return found if wanted.own is None else _of_class(wanted.own, found.spec)

@@ -41,7 +41,7 @@ class FrameKind:
 class Frame:
     """A frame received. `array` is read-only and does not change while it, or an array made from it, exists.
 
-    Others may read the same bytes, so nobody can write to them here. `copy()` gives an array to write to. A library that does so
+    Others may read the same bytes, so no code can write to them here. `copy()` gives an array to write to. A library that does so
     all the same, through a pointer, ends its process with SIGSEGV: torch has no read-only tensors, so copy before an operation in
     place.
 

@@ -75,7 +75,7 @@ def open_publication(
     writer, found = opening.open_end(
         channel.kind,
         channel,
-        _asked(channel, codec, options),
+        _requested(channel, codec, options),
         None,
         lambda fd, path: _native.frames_writer(fd, path, stamps, waits),
     )
@@ -142,7 +142,7 @@ def _subscription(
     options: dict[str, Any],
 ) -> FrameSubscription:
     """unasked: whether publications wait for one that reads every frame and has no `when_slow`."""
-    asked = _asked(channel, codec, options)
+    requested = _requested(channel, codec, options)
     name, position = opening.start_of(start, ("newest",), last)
     looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
     waits, recorded = _waits(channel, when_slow), flag(pixels, "pixels")
@@ -160,7 +160,7 @@ def _subscription(
             reader, found = opening.open_end(
                 channel.kind,
                 channel,
-                asked,
+                requested,
                 None,
                 lambda fd, path: _native.frames_reader(fd, path, name, position, newest, level, recorded),
             )
@@ -184,27 +184,27 @@ def _waits(channel: Channel, when_slow: str | None) -> bool:
     return when_slow == "wait"
 
 
-def _asked(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _requested(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Options as the channel stores them. A codec says shape and dtype: `penstock.array(dtype, shape)`."""
-    asked = {name: value for name, value in options.items() if value is not None}
+    requested = {name: value for name, value in options.items() if value is not None}
     if codec is not None:
         spec = codecs.resolve(codec).spec
         if spec["kind"] != "array" or -1 in spec["shape"]:
             raise Unsupported(
                 f"{channel}: frames are arrays of one shape: give shape= and dtype=, or codec=penstock.array(dtype, shape)"
             )
-        told = {"shape": frame_shape(spec["shape"]), "dtype": frame_dtype_name(spec["dtype"])}
+        named = {"shape": frame_shape(spec["shape"]), "dtype": frame_dtype_name(spec["dtype"])}
         for name, check in (("shape", frame_shape), ("dtype", frame_dtype_name)):
-            if name in asked and check(asked[name]) != told[name]:
+            if name in requested and check(requested[name]) != named[name]:
                 raise Invalid(
-                    f"{channel}: codec says {name}={told[name]!r}, and {name}= {asked[name]!r}: give one of them"
+                    f"{channel}: codec says {name}={named[name]!r}, and {name}= {requested[name]!r}: give one of them"
                 )
-        asked = {**asked, **told}
-    if "shape" in asked:
-        asked["shape"] = frame_shape(asked["shape"])
-    if "dtype" in asked:
-        asked["dtype"] = frame_dtype_name(asked["dtype"])
-    return asked
+        requested = {**requested, **named}
+    if "shape" in requested:
+        requested["shape"] = frame_shape(requested["shape"])
+    if "dtype" in requested:
+        requested["dtype"] = frame_dtype_name(requested["dtype"])
+    return requested
 
 
 @dataclass(frozen=True, repr=False)

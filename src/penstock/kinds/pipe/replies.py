@@ -55,7 +55,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
         """Answers each request with `answer(body)`, until the handle closes, or `count` requests are answered.
 
         If `answer` raises, or returns what cannot be sent, the requester gets a `ServerError`, and `serve` raises the error: `TypeError` or
-        `Invalid`, which names `answer`, for what is no message, `TooLarge` for a message that is too large. `serve` can be called again.
+        `Invalid`, which names `answer`, for anything that is not a message, `TooLarge` for a message that is too large. `serve` can be called again.
         """
         found: Found | None = None
         pack, unpack, answer_and_take = self._pack, self._unpack, _native.pipe_answer

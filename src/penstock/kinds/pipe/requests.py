@@ -258,13 +258,13 @@ class PipeRequester(Socket, _Requester):
         now = time.monotonic()
         if now - self._looked > SLICE / 2:
             self._looked = now
-            self._look_for_the_dead()
+            self._check_for_dead_servers()
         return False
 
     def _answer(self, reply: Reply) -> None:
         self.late += not self._requests.answer(reply)
 
-    def _look_for_the_dead(self) -> None:
+    def _check_for_dead_servers(self) -> None:
         """Requests whose server has died are sent to another one, or end. Never blocks: it is called again soon."""
         there = set(_native.pipe_others(self._pub))
         for number, entry in list(self._requests.entries.items()):

@@ -246,7 +246,7 @@ class SyncMember(_Base):
         _native.sync_screen(self, sorted(self._senders), sorted(self._types))
 
     def _bytes_of(self, several: Iterable[str | bytes], one: str, all_of_them: str) -> list[bytes]:
-        """Names as they travel. `Invalid` for what is no list of them, such as one text: its letters would be the names."""
+        """Names as they travel. `Invalid` for anything that is not a list of them, such as one text: its letters would be the names."""
         try:
             if isinstance(several, str | bytes) or not isinstance(several, Iterable):
                 raise Invalid(f"{all_of_them} is {several!r}: it must be a list, also of a single one")
@@ -272,7 +272,7 @@ class SyncMember(_Base):
         return self._pub.readers - (not self._origin.own)
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
-        """Waits until so many others read, as `readers` counts them; `TimedOut` after `timeout` seconds."""
+        """Waits until that many others read, as `readers` counts them; `TimedOut` after `timeout` seconds."""
         least = counted(count, "wait_for_readers", "count", self)
         try:
             self._pub.wait_for_readers(least + (not self._origin.own), timeout)
@@ -320,7 +320,7 @@ class SyncMember(_Base):
         await awaiting.members(self._pub, attempt, timeout, lambda: self._missing(wanted))
 
     def _wanted(self, names: Iterable[str]) -> set[str]:
-        """The names to wait for. `Invalid` for a text, whose letters are no names, and for a name that is no text."""
+        """The names to wait for. `Invalid` for a text, whose letters are no names, and for a name that is not a text."""
         given = [] if isinstance(names, str | bytes) or not isinstance(names, Iterable) else list(names)
         if not all(isinstance(name, str) for name in given) or (not given and names):
             raise Invalid(f"{self.channel}: names is {names!r}: it must be a list of members' names")

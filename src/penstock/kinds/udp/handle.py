@@ -34,7 +34,7 @@ from penstock.kinds.udp import options as udp_options
 if TYPE_CHECKING:
     from penstock.channels.handles import NativePublication as _Publication
     from penstock.channels.handles import NativeSubscription as _Subscription
-else:  # a mixin beside one compiled base, without a compiled base of its own
+else:  # a mixin beside one compiled base, without its own compiled base
     _Publication = _Subscription = {Message: object}
 
 FINISH_SECONDS = 0.05  # of a wait at the end of a process, between two looks for signals
@@ -132,7 +132,7 @@ class UdpEarlySubscription(UdpSubscription, EarlySubscription):
 
 
 class UdpPublication(_Publication[Message]):
-    """Sends to the address. Each publication is a session of its own."""
+    """Sends to the address. Each publication is a separate session."""
 
     __slots__ = ()
     if not TYPE_CHECKING:
@@ -143,7 +143,7 @@ class UdpPublication(_Publication[Message]):
         return _native.udp_destination(self, _destination(address), True)
 
     def remove_destination(self, address: str) -> bool:
-        """Sends nothing more to HOST:PORT. False: it is no destination."""
+        """Sends nothing more to HOST:PORT. False: it is not a destination."""
         return _native.udp_destination(self, _destination(address), False)
 
 
