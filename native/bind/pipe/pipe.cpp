@@ -13,9 +13,9 @@ PipeGeometry geometry(uint32_t capacity, uint32_t max_members, uint32_t max_pipe
                       uint64_t start_position) {
     PipeGeometry g;
     g.capacity = capacity;
-    g.peers = max_members;
-    g.links = max_pipes;
-    g.mark = max_messages;
+    g.max_members = max_members;
+    g.max_pipes = max_pipes;
+    g.max_messages = max_messages;
     g.start_position = start_position;
     return g;
 }
@@ -25,10 +25,10 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     const OpenedPipe pipe = read_pipe_header(map.bytes(), map.size(), path);
     const PipeGeometry &g = pipe.geometry;
     nb::dict about;
-    describe_common(about, pipe, g.capacity, g.peers, g.start_position, g.epoch, g.max_frame());
+    describe_common(about, pipe, g.capacity, g.max_members, g.start_position, g.epoch, g.max_frame());
     about["capacity"] = g.capacity;
-    about["max_pipes"] = g.links;
-    about["max_messages"] = g.mark;
+    about["max_pipes"] = g.max_pipes;
+    about["max_messages"] = g.max_messages;
     about["initial_term_id"] = 0;
     about["stream_id"] = 1;
     const auto *control = reinterpret_cast<const PipeControl *>(map.bytes() + control_offset);
@@ -43,7 +43,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
                               t.bytes_dropped.relaxed(),  t.written.relaxed(),       t.redelivered.relaxed()};
         },
         [&](auto &sum) {
-            for (uint32_t i = 0; i < g.peers; ++i) {
+            for (uint32_t i = 0; i < g.max_members; ++i) {
                 if (slot(i).identity.state.acquire() != 1) continue; // SYNC -: add_up looks again if a peer left
                 const PeerSlot::Counters &counts = slot(i).counters;
                 sum[0] += count_of(counts.messages_sent);
@@ -61,9 +61,9 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
         return *reinterpret_cast<const PipeLink *>(map.bytes() + g.links_offset() + size_t{i} * sizeof(PipeLink));
     };
     nb::list members;
-    const LatencyTable latencies(map, g.peers);
+    const LatencyTable latencies(map, g.max_members);
     about["latency"] = latencies.all();
-    for (uint32_t i = 0; i < g.peers; ++i) {
+    for (uint32_t i = 0; i < g.max_members; ++i) {
         const PeerSlot &s = slot(i);
         // SYNC -: for people; nothing is decided by it
         if (s.identity.state.acquire() != 1 || !holds_member(fd, slots_offset + uint64_t{i} * sizeof(PeerSlot))) continue;
@@ -72,7 +72,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
         const bool reads = role == PeerRole::pull || role == PeerRole::tap;
         const uint64_t id = participant_id(s.identity.generation.relaxed(), i);
         uint64_t unread = 0;
-        for (uint32_t k = 0; k < g.links; ++k) unread += unread_in(link(k), id);
+        for (uint32_t k = 0; k < g.max_pipes; ++k) unread += unread_in(link(k), id);
         add_member(members, i, role_name(role), false, s.identity.pid.relaxed(), session_of(id), s.identity.joined_ns.relaxed(),
                    role == PeerRole::push ? nb::object(nb::none()) : nb::object(nb::int_(counts.read.relaxed())),
                    (reads ? counts.messages_received : counts.messages_sent).relaxed(),
@@ -84,7 +84,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
         member["lag"] = role == PeerRole::push ? nb::object(nb::none()) : nb::object(nb::int_(unread));
     }
     uint64_t unread = 0, pipes = 0;
-    for (uint32_t i = 0; i < g.links; ++i) {
+    for (uint32_t i = 0; i < g.max_pipes; ++i) {
         const PipeLink &l = link(i);
         if (l.ends.state.acquire() != 1) continue; // SYNC -: for people; nothing is decided by it
         ++pipes;
@@ -94,8 +94,8 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     about["position"] = written;
     nb::dict details;
     details["pipes"] = pipes;
-    details["max_pipes"] = g.links;
-    details["max_messages"] = g.mark;
+    details["max_pipes"] = g.max_pipes;
+    details["max_messages"] = g.max_messages;
     details["unread_messages"] = unread;
     details["redelivered"] = redelivered;
     details["taken_over"] = t.returned.relaxed();
@@ -111,7 +111,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     totals["repaired"] = 0;
     totals["dropped"] = 0;
     uint64_t reaped = 0;
-    for (uint32_t i = 0; i < g.peers; ++i) {
+    for (uint32_t i = 0; i < g.max_members; ++i) {
         // SYNC -: for people; nothing is decided by it
         const auto is_here = [&] { return slot(i).identity.state.acquire() == 1; };
         reaped += deaths_of(slot(i).counters.deaths, slot(i).identity.joined_ns, is_here,
