@@ -153,11 +153,9 @@ def _writable(data: Any) -> Any:
     return bytearray(data) if type(data) is bytes else data
 
 
-def _has_shape(found: tuple[int, ...], requested: tuple[int, ...]) -> bool:
+def _has_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether an array of the first shape is read back as it is from a channel of the second."""
-    return len(found) == len(requested) and all(
-        size in (-1, there) for there, size in zip(found, requested, strict=True)
-    )
+    return len(found) == len(wanted) and all(size in (-1, there) for there, size in zip(found, wanted, strict=True))
 
 
 def _frame(spec: dict[str, Any]) -> Codec:
