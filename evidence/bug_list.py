@@ -131,7 +131,7 @@ BUGS = [
         "if (!lossy_) pipe_.link().reader.read.relaxed", "pipe_.link().reader.acked.release", (PIPE_KILL, PIPE_MODEL)),
     Bug("a pipe's padding is not written", "PipeWriter::claim",
         "frame->word0.relaxed($a);", ";", (PIPE_KILL, PIPE_MODEL)),
-    Bug("the mark is one too high", "PipeWriter::fits", "< mark_", "<= mark_", (PIPE_MODEL,)),
+    Bug("the high-water mark is one too high", "PipeWriter::fits", "< max_messages_", "<= max_messages_", (PIPE_MODEL,)),
     Bug("the oldest is dropped without asking", "PipeWriter::drop_oldest",
         "if (!reader.read.cas($a, next)) continue;", "reader.read.relaxed(next);", (PIPE_MODEL,)),
     Bug("a message is read without being claimed", "PipeReader::peek",

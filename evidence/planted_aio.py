@@ -11,25 +11,25 @@ WAITS = "tests/aio/test_waits.py"
 
 
 def _arequest_sends_in_a_plain_call() -> None:
-    from penstock.kinds.pipe.sockets import Requester
+    from penstock.kinds.pipe.requests import PipeRequester
 
-    plain = Requester._dispatch
-    Requester._dispatch = (  # type: ignore[method-assign]
+    plain = PipeRequester._dispatch
+    PipeRequester._dispatch = (  # type: ignore[method-assign]
         lambda self, pending, timeout: plain(self, pending, 0.3 if timeout == 0 else timeout)
     )
 
 
 def _arequest_never_looks_for_the_dead() -> None:
-    from penstock.kinds.pipe.sockets import Requester
+    from penstock.kinds.pipe.requests import PipeRequester
 
-    Requester._look_for_the_dead = lambda self: None  # type: ignore[method-assign]
+    PipeRequester._check_for_dead_servers = lambda self: None  # type: ignore[method-assign]
 
 
 def _arequest_has_no_retries() -> None:
-    from penstock.kinds.pipe.sockets import Requester
+    from penstock.kinds.pipe.requests import PipeRequester
 
-    plain = Requester._pended
-    Requester._pended = lambda self, body, retries: plain(self, body, 0)  # type: ignore[method-assign]
+    plain = PipeRequester._pended
+    PipeRequester._pended = lambda self, body, retries: plain(self, body, 0)  # type: ignore[method-assign]
 
 
 def _arecv_loses_what_it_took_when_it_is_cancelled() -> None:

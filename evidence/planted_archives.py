@@ -43,9 +43,9 @@ def _repair_writes_every_row() -> None:
 
 
 def _truncate_promises_as_before() -> None:
-    from penstock.record.keep import repair
+    from penstock.record.keep import truncate
 
-    repair._promise_less = lambda *_: None
+    truncate._promise_less = lambda *_: None
 
 
 def _extend_touches_before_it_locks() -> None:

@@ -46,13 +46,13 @@ def _one_value_is_no_json() -> None:
 
 def _one_strange_file_hides_all_channels() -> None:
     from penstock.channels import discovery as front
-    from penstock.channels import files, opening
+    from penstock.channels import files, inspection
     from penstock.channels.channel import Channel
 
     def survey(patterns: Any = "*") -> Any:
         names, strange = files.listing()
         found = [Channel(channel.kind, channel.name) for channel in names]
-        return [opening.inspect(channel.kind, channel) for channel in found], strange
+        return [inspection.inspect(channel.kind, channel) for channel in found], strange
 
     front.survey = survey
 

@@ -47,9 +47,9 @@ def _every_error_is_of_the_file() -> None:
 
 
 def _statistics_look_the_name_up() -> None:
-    from penstock.channels import handles, opening
+    from penstock.channels import handles, inspection
 
-    handles.inspect_opened = lambda kind, channel, _: opening.inspect(kind, channel)
+    handles.inspect_opened = lambda kind, channel, _: inspection.inspect(kind, channel)
 
 
 def _a_recording_is_of_whoever_has_the_name() -> None:

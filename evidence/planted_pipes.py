@@ -12,12 +12,12 @@ ENDS, IDENTITIES = "tests/conformance/test_ends.py", "tests/conformance/test_ide
 
 def _a_sender_is_looked_up_by_its_place() -> None:
     from penstock.channels.patterns import Routed
-    from penstock.kinds.pipe.sockets import Router
+    from penstock.kinds.pipe.sockets import PipeRouter
 
     def made(self: Any, raw: Any) -> Any:
         return Routed(self._name_of(raw[0]), self._unpack(raw[3], raw[2]))
 
-    Router._made = made  # type: ignore[method-assign]
+    PipeRouter._made = made  # type: ignore[method-assign]
 
 
 def _a_pair_waits_for_a_peer_that_is_gone() -> None:
@@ -43,9 +43,9 @@ def _sockets_of_a_process_share_a_name() -> None:
 
 
 def _a_failing_server_keeps_silent() -> None:
-    from penstock.kinds.pipe.requests import Replier
+    from penstock.kinds.pipe.replies import PipeReplier
 
-    Replier._refuse_to_answer = lambda *arguments: None  # type: ignore[method-assign]
+    PipeReplier._refuse_to_answer = lambda *arguments: None  # type: ignore[method-assign]
 
 
 BUGS: dict[str, Planted] = {

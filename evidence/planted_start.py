@@ -81,19 +81,19 @@ def _a_recorder_needs_the_channel() -> None:
 
 
 def _a_look_makes_the_channel() -> None:
-    from penstock.channels import opening
+    from penstock.channels import inspection, opening
 
-    plain = opening.about
+    plain = inspection.about
 
     def about(kind: Any, channel: Any) -> Any:
         if kind.layout.open_slots is not None:
             try:
                 return plain(kind, channel)
-            except opening.NotFound:
+            except inspection.NotFound:
                 opening._make_open(kind, channel, {}, None)
         return plain(kind, channel)
 
-    opening.about = about
+    inspection.about = about
 
 
 BUGS: dict[str, Planted] = {

@@ -9,8 +9,8 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     static const PipeGeometry geometry = [] {
         PipeGeometry g;
         g.capacity = 256;
-        g.peers = 4;
-        g.links = 4;
+        g.max_members = 4;
+        g.max_pipes = 4;
         return g;
     }();
     static const Ground ground(geometry.file_size(),

@@ -293,7 +293,7 @@ int main(int argc, char **argv) {
         } else if (kind == 2) {
             PipeGeometry g;
             g.capacity = 64 * 1024;
-            g.peers = g.links = 8;
+            g.max_members = g.max_pipes = 8;
             play(PipeChannel(g), g.data_offset(), seed, round, milliseconds, account);
         } else {
             PoolGeometry g;

@@ -113,10 +113,10 @@ struct PipeCase {
     static void decide(int fd, OpenHold &hold, int shape) {
         PipeGeometry g;
         g.capacity = shape == 0 ? 2 * T : T;
-        g.peers = shape == 0 ? 20 : 4;
-        g.links = 4;
+        g.max_members = shape == 0 ? 20 : 4;
+        g.max_pipes = 4;
         g.start_position = uint64_t{shape == 0 ? 2u : 7u} * 2 * T;
-        decide_file(fd, "early", hold.seat(), kind, g.peers, g.file_size(), true,
+        decide_file(fd, "early", hold.seat(), kind, g.max_members, g.file_size(), true,
                     [&](const Mapping &map, const OpenPart &part) { decide_pipe(map, part, g, json, boot, 77); });
     }
     static std::string flow(int fd, Early &early, std::shared_ptr<Mapping> map) {

@@ -210,11 +210,11 @@ std::string go_on(const PipeChannel &channel, const Operation &op) {
         if (!wrong.empty()) return wrong;
     }
     if (count[after] != 40) return "messages from after are missing: " + std::to_string(count[after]);
-    for (uint32_t i = 0; i < 2 * channel.geometry.links; ++i)
+    for (uint32_t i = 0; i < 2 * channel.geometry.max_pipes; ++i)
         channel.peer(i % 2 == 0 ? PeerRole::pull : PeerRole::push); // nothing leaks
     std::vector<std::shared_ptr<PipePeer>> all;
     try {
-        while (all.size() + 3 < channel.geometry.peers) all.push_back(channel.peer(PeerRole::pull));
+        while (all.size() + 3 < channel.geometry.max_members) all.push_back(channel.peer(PeerRole::pull));
     } catch (const Error &error) {
         return std::string("a place or a pipe is lost: ") + error.what();
     }
@@ -224,10 +224,10 @@ std::string go_on(const PipeChannel &channel, const Operation &op) {
 PipeGeometry geometry_of(const Case &at) {
     PipeGeometry g;
     g.capacity = C;
-    g.peers = 6;
-    g.links = 16;
+    g.max_members = 6;
+    g.max_pipes = 16;
     g.start_position = at.start;
-    g.mark = 40;
+    g.max_messages = 40;
     return g;
 }
 

@@ -309,8 +309,8 @@ struct Table {
     Table(uint32_t peers, uint32_t links) {
         PipeGeometry g;
         g.capacity = 128;
-        g.peers = peers;
-        g.links = links;
+        g.max_members = peers;
+        g.max_pipes = links;
         static Pristine file;
         const uint8_t boot[16] = {};
         mapping = file.restore(uint64_t{peers} << 32 | links, g.file_size(), [&](int fd) { format_pipe(fd, g, "{}", boot, 0); });

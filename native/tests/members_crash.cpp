@@ -139,8 +139,8 @@ void ring_table() {
 void pipe_table() {
     PipeGeometry g;
     g.capacity = 64 * 1024;
-    g.peers = 6;
-    g.links = 32;
+    g.max_members = 6;
+    g.max_pipes = 32;
     PipeChannel channel(g);
     channel.clock = std::make_shared<ManualClock>();
     const auto there = channel.peer(PeerRole::push);

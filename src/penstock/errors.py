@@ -124,3 +124,12 @@ _native.register_errors(
     system=SystemFailure,
     timeout=TimedOut,
 )
+
+
+def without_frames(error: DecodeError) -> DecodeError:
+    """For an error that is kept: its frames would keep the handle alive that keeps it."""
+    cause = error.__cause__
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+    return error.with_traceback(None)

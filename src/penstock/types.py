@@ -14,12 +14,13 @@ from penstock.channels.subscription import Received, Subscription
 from penstock.channels.value import ChannelValue
 from penstock.codecs import Codec
 from penstock.kinds.frames.frame import Frame, OpenFrame
-from penstock.kinds.frames.opener import FramePublication, FrameSubscription
+from penstock.kinds.frames.handles import FramePublication, FrameSubscription
 from penstock.kinds.frames.options import FrameOptions
 from penstock.kinds.log import LogOptions
 from penstock.kinds.pipe.opener import PipePuller, PipePusher
 from penstock.kinds.pipe.options import PipeOptions
-from penstock.kinds.pipe.requests import PipePending, PipeReplier, PipeRequest, PipeRequester
+from penstock.kinds.pipe.replies import PipeReplier, PipeRequest
+from penstock.kinds.pipe.requests import PipePending, PipeRequester
 from penstock.kinds.pipe.sockets import PipeDealer, PipePair, PipeRouter
 from penstock.kinds.ring import RingOptions
 from penstock.kinds.sync.member import SyncMember

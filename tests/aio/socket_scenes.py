@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import penstock
-from penstock.kinds.pipe import requests, socket_base, sockets
+from penstock.kinds.pipe import replies, requests, socket_base, sockets
 
 WAIT = 15.0
 FULL = {"max_messages": 2}
@@ -31,7 +31,7 @@ class Filled:
 
     def let(self) -> None:
         while (message := self.reader.try_recv()) is not None:
-            self.got.append(message.body if isinstance(message, requests.PipeRequest) else message)
+            self.got.append(message.body if isinstance(message, replies.PipeRequest) else message)
 
     def settled(self, done: list[tuple[int, Any]]) -> None:
         self.let()
@@ -168,7 +168,7 @@ def made(name_of: Callable[[str], str]) -> dict[str, tuple[set[tuple[type, str]]
     submit = lambda handle, number: handle.submit_async(b"%d" % number)  # noqa: E731
     new = lambda: name_of("pipe:a")  # noqa: E731
     talkers = (sockets.PipeTalker, sockets.PipePair, sockets.PipeDealer)
-    every = (*talkers, sockets.PipeRouter, socket_base.Socket, requests.PipeRequester, requests.PipeReplier)
+    every = (*talkers, sockets.PipeRouter, socket_base.Socket, requests.PipeRequester, replies.PipeReplier)
     return {
         "socket send_async": ({(cls, "send_async") for cls in talkers}, lambda: Filled(new(), "pair", "pair", send)),
         "socket claim_async": (
@@ -184,7 +184,7 @@ def made(name_of: Callable[[str], str]) -> dict[str, tuple[set[tuple[type, str]]
             lambda: Filled(new(), "request", "reply", submit),
         ),
         "socket result_async": ({(requests.PipePending, "result_async")}, lambda: Asked(new())),
-        "socket reply_async": ({(requests.PipeRequest, "reply_async")}, lambda: Answered(new())),
-        "socket serve_async": ({(requests.PipeReplier, "serve_async")}, lambda: Served(new())),
+        "socket reply_async": ({(replies.PipeRequest, "reply_async")}, lambda: Answered(new())),
+        "socket serve_async": ({(replies.PipeReplier, "serve_async")}, lambda: Served(new())),
         "socket wait_for_readers_async": ({(cls, "wait_for_readers_async") for cls in every}, lambda: Awaited(new())),
     }

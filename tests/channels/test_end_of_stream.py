@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock import testing
-from penstock.channels import handles
+from penstock.channels import readiness
 from penstock.channels.registry import kinds
 
 FORK = mp.get_context("fork")
@@ -104,7 +104,7 @@ def test_only_who_asks_for_the_end_is_told(kind):
         assert (sub.try_recv(), sub.poll()) == (None, [])
         with pytest.raises(penstock.TimedOut):
             sub.recv(0.01)
-        assert handles.wait([sub], 0) == []
+        assert readiness.wait([sub], 0) == []
 
 
 def test_a_publication_before_the_end_is_reported_continues(kind):
@@ -139,10 +139,10 @@ def test_descriptors_and_wait_say_that_the_end_is_there(kind):
         poller.register(sub.fileno(), select.POLLIN)
         assert sub.try_recv() is None
         assert poller.poll(0) == []
-        assert handles.wait([sub], 0) == []
+        assert readiness.wait([sub], 0) == []
         pub.close()
         assert len(poller.poll(HANG * 1000)) == 1
-        assert handles.wait([sub], HANG) == [sub]
+        assert readiness.wait([sub], HANG) == [sub]
         with pytest.raises(penstock.EndOfStream):
             sub.try_recv()
         assert len(poller.poll(0)) == 1  # level-triggered: it stays the end
@@ -153,7 +153,7 @@ def test_asyncio_is_told_too(kind):
         with kind.publish() as pub, kind.subscribe() as sub:
             listening = asyncio.create_task(_listen(sub))
             borrowing = asyncio.create_task(sub.borrow_async())
-            waiting = asyncio.create_task(handles.wait_async([sub]))
+            waiting = asyncio.create_task(readiness.wait_async([sub]))
             await asyncio.sleep(0)
             pub.close()
             assert await asyncio.wait_for(listening, HANG) == []
@@ -315,7 +315,7 @@ def test_who_waits_is_told_of_a_death(kind, way):
 
             asyncio.run(main())
         elif way == "wait":
-            assert handles.wait([sub], HANG) == [sub]
+            assert readiness.wait([sub], HANG) == [sub]
         else:
             poller = select.poll()
             poller.register(sub.fileno(), select.POLLIN)

@@ -4,8 +4,8 @@ import struct
 
 import numpy as np
 
-from penstock import codecs
 from penstock._native import core as _native
+from penstock.codecs import multipart
 from penstock.record.format import folder
 from penstock.record.read import scan
 
@@ -13,7 +13,7 @@ from penstock.record.read import scan
 def test_headers_of_messages():
     assert _native.SYNC_HEADER == "<HHI"
     assert _native.FRAME_NOTE == "<IIQqq"
-    assert codecs.SYNC_HEADER.size == 8
+    assert multipart.SYNC_HEADER.size == 8
     assert struct.calcsize(_native.FRAME_NOTE) == 32
 
 

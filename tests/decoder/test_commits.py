@@ -19,7 +19,8 @@ import penstock
 from penstock import codecs
 from penstock.export import export
 from penstock.spark import books, compacting, pipeline, tables
-from penstock.spark.delta import Table, written
+from penstock.spark.delta import Table
+from penstock.spark.delta_files import written
 from penstock.spark.places import Place
 from penstock.spark.queries import by_duckdb
 

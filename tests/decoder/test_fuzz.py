@@ -83,7 +83,7 @@ def _check(spec, sent, table, out):
         if spec["kind"] in ("json", "msgpack"):
             oracle.check_objects(spec["kind"], data, row, own, error)
         elif spec["kind"] == "struct":
-            oracle.check_record(codecs._dtype(spec["dtype"]), data, list(row.values()), error)
+            oracle.check_record(codecs.dtypes.dtype_of(spec["dtype"]), data, list(row.values()), error)
     for name, reader in (("duckdb", _duckdb), ("polars", _polars)):
         try:
             found = reader(tables.uris(out, "messages"))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock import codecs, columns
 from penstock._native import core as _native
+from penstock.codecs import multipart
 
 SMALL = 1 if not LONG else 40
 RESERVED = {*columns.RESERVED}
@@ -83,7 +84,7 @@ def test_any_record_is_in_its_row_or_its_error(rng, tally):
         if dtype.itemsize == 0:
             continue
         spec = codecs.resolve(dtype).spec
-        packed = codecs._dtype(spec["dtype"])
+        packed = codecs.dtypes.dtype_of(spec["dtype"])
         assert packed.itemsize == dtype.itemsize
         payloads = generate.records(rng, dtype, rng.randrange(30))
         found = columns.decode(spec, (), pa.array(payloads, pa.binary()))
@@ -126,8 +127,8 @@ def test_any_array_is_in_its_row_or_its_error(rng, tally):
 def envelope(rng, body, parts=False):
     """A sync queue's or a pipe's message, its names not always UTF-8."""
     names = [rng.choice([b"", b"me", "é".encode(), b"\xff\xfe"]) for _ in range(2)]
-    kind = codecs.PARTS if parts else rng.randrange(3)
-    return names, codecs.SYNC_HEADER.pack(len(names[0]), len(names[1]), kind) + b"".join(names) + body
+    kind = multipart.PARTS if parts else rng.randrange(3)
+    return names, multipart.SYNC_HEADER.pack(len(names[0]), len(names[1]), kind) + b"".join(names) + body
 
 
 @pytest.mark.parametrize("inner", ["json", "msgpack", "bytes", "struct"])
@@ -145,7 +146,7 @@ def test_an_envelopes_columns_come_before_the_bodys(rng, tally, outer, inner):
         for body in bodies:
             chance = rng.random()
             parts = [body, b"", b"two"] if chance < 0.1 and outer == "pipe" else None
-            names, data = envelope(rng, codecs.join_parts(parts) if parts else body, bool(parts))
+            names, data = envelope(rng, multipart.join_parts(parts) if parts else body, bool(parts))
             if chance > 0.9:
                 parts, names, data = None, None, rng.randbytes(rng.randrange(12))
             sent.append((names, body if not parts else None, parts))

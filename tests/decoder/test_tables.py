@@ -46,7 +46,7 @@ def check_rows(table, codec, payloads):
         for data, row in zip(payloads, rows, strict=True):
             oracle.check_objects(kind, data, {name: row.get(name) for name in own.names}, own, row["decode_error"])
     elif kind == "struct":
-        dtype = codecs._dtype(codec["dtype"])
+        dtype = codecs.dtypes.dtype_of(codec["dtype"])
         names = columns.schema(codec).names
         for data, row in zip(payloads, rows, strict=True):
             oracle.check_record(dtype, data, [row[name] for name in names], row["decode_error"])

@@ -7,7 +7,8 @@ import pytest
 from conftest import LONG
 from decoder import generate
 
-from penstock import codecs, columns
+from penstock import columns
+from penstock.codecs import multipart
 from penstock.columns import envelopes, objects, uniform
 
 JSON = {"kind": "json"}
@@ -202,11 +203,11 @@ def test_envelopes_are_opened_together_as_one_by_one(rng, kind):
         messages = []
         for _ in range(rng.randrange(1, 60)):
             first, second = rng.choice(names).encode(), rng.choice(names).encode()
-            head = codecs.SYNC_HEADER.pack(len(first), len(second), rng.choice([0, 1, 7]))
+            head = multipart.SYNC_HEADER.pack(len(first), len(second), rng.choice([0, 1, 7]))
             messages.append(head + first + second + rng.randbytes(rng.randrange(9)))
         if rng.random() < 0.4:  # cut, with several parts, or with a name that is no text
-            odd = [messages[0][:5], messages[0][:9], codecs.SYNC_HEADER.pack(1, 1, 0) + b"\xffa", b""]
-            parts = codecs.SYNC_HEADER.pack(1, 1, codecs.PARTS) + b"ab" + codecs.join_parts([b"1", b"2"])
+            odd = [messages[0][:5], messages[0][:9], multipart.SYNC_HEADER.pack(1, 1, 0) + b"\xffa", b""]
+            parts = multipart.SYNC_HEADER.pack(1, 1, multipart.PARTS) + b"ab" + multipart.join_parts([b"1", b"2"])
             messages[rng.randrange(len(messages))] = rng.choice([*odd, parts])
         payload = pa.array([b"xx", *messages], pa.binary()).slice(1)
         slow, fast = envelopes._one_by_one(kind, payload), envelopes._together(kind, payload)

@@ -95,7 +95,7 @@ def check(table, codec, payloads):
             oracle.check_objects(spec["kind"], data, cells, own, error)
     elif spec["kind"] == "struct":
         for data, row, error in zip(payloads, rows, errors, strict=True):
-            oracle.check_record(codecs._dtype(spec["dtype"]), data, list(row.values()), error)
+            oracle.check_record(codecs.dtypes.dtype_of(spec["dtype"]), data, list(row.values()), error)
     else:
         assert not names
 

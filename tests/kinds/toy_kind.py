@@ -24,7 +24,7 @@ from penstock.channels.kind import Kind
 from penstock.channels.publication import Claim, Publication
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals
 from penstock.channels.subscription import Received, Subscription
-from penstock.codecs import Codec
+from penstock.codecs import Codec, buffers
 from penstock.errors import Closed, EndOfStream, Mismatch, TimedOut, TooLarge, Unsupported
 
 T = TypeVar("T")
@@ -252,7 +252,7 @@ class ToyPublication(Handle, Publication[Any]):
         return self._try(self._encoded(data))
 
     def offer_many(self, messages: Sequence[Any]) -> int:
-        bodies = [self._encoded(one) for one in codecs.several(self.channel, messages)]
+        bodies = [self._encoded(one) for one in buffers.several(self.channel, messages)]
         return next((count for count, body in enumerate(bodies) if self._try(body) is None), len(bodies))
 
     def claim(self, length: int, timeout: float | None = None) -> Claim:

@@ -205,9 +205,9 @@ class Life:
 def patience(monkeypatch):
     """Calls that may wait for a lock wait less here. Recorders never wait."""
     from penstock.record.format import archive_folder
-    from penstock.record.keep import repair, verify
+    from penstock.record.keep import catalog_repair, truncate, verify
 
-    for module in (archive_folder, repair, verify):
+    for module in (archive_folder, catalog_repair, truncate, verify):
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.02)
     monkeypatch.setattr("penstock.record.format.catalog.CLOSING_SECONDS", 0.2)
 

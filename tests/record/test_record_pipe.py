@@ -10,6 +10,7 @@ import penstock
 from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels.channel import parse
+from penstock.codecs import multipart
 from penstock.kinds.pipe import opener as pipe
 
 
@@ -273,9 +274,9 @@ def test_two_recorders_get_the_same(archive, tmp_path):
 def test_bytes_that_no_recorder_wrote_are_refused():
     decode = codecs.from_spec({"kind": "pipe", "of": {"kind": "bytes"}}).decode
     with pytest.raises(ValueError, match="do not fit"):
-        decode(codecs.SYNC_HEADER.pack(9, 0, 0))
+        decode(multipart.SYNC_HEADER.pack(9, 0, 0))
     for damaged in (b"", b"\1", b"\1\0\0\0\xff\0\0\0x", b"\xff\xff\xff\xff"):
         with pytest.raises(ValueError, match="shorter"):
-            decode(codecs.SYNC_HEADER.pack(0, 0, codecs.PARTS) + damaged)
+            decode(multipart.SYNC_HEADER.pack(0, 0, multipart.PARTS) + damaged)
     with pytest.raises(penstock.Invalid):
         tap("pipe:x", drop_after=1.5)

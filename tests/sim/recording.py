@@ -219,7 +219,7 @@ def simulate(seed: int) -> list[str]:
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # of damage it warns: here that is expected
     plain_new, plain_sync = RecordingWriter._new_segment, folder_module.fsync_folder
-    plain_seal, plain_cut, plain_durable = repair_module.seal, repair_module._cut, repair_module._make_durable
+    plain_seal, plain_cut, plain_durable = repair_module.seal, repair_module._cut, repair_module.make_durable
     plain_durably = segment_repair_module.write_durably
     plain_write, plain_mark = marker_module.write, RecordingFolder.write_mark
     life: Life | None = None
@@ -271,7 +271,7 @@ def simulate(seed: int) -> list[str]:
 
     marker_module.write, RecordingFolder.write_mark = write, write_mark  # type: ignore[method-assign]
     tries, folder_module.LOCK_TRIES = folder_module.LOCK_TRIES, 1
-    repair_module.seal, repair_module._cut, repair_module._make_durable = seal, cut, make_durable
+    repair_module.seal, repair_module._cut, repair_module.make_durable = seal, cut, make_durable
     segment_repair_module.write_durably = write_durably
     RecordingWriter._new_segment = new_segment  # type: ignore[method-assign]
     for module in (durable_module, folder_module, writer_module, repair_module, segment_repair_module, restore_module):
@@ -294,7 +294,7 @@ def simulate(seed: int) -> list[str]:
             restore_module,
         ):
             module.fsync_folder = plain_sync  # type: ignore[attr-defined]
-        repair_module.seal, repair_module._cut, repair_module._make_durable = plain_seal, plain_cut, plain_durable
+        repair_module.seal, repair_module._cut, repair_module.make_durable = plain_seal, plain_cut, plain_durable
         segment_repair_module.write_durably = plain_durably
         marker_module.write, RecordingFolder.write_mark = plain_write, plain_mark  # type: ignore[method-assign]
         folder_module.LOCK_TRIES = tries

@@ -120,7 +120,7 @@ def test_structured_dtypes(rng, archive, reader, tally):
     payloads = generate.records(rng, WIDE, 200)
     out = send(archive, "log:s", WIDE, payloads)
     spec = codecs.resolve(WIDE).spec
-    packed = codecs._dtype(spec["dtype"])
+    packed = codecs.dtypes.dtype_of(spec["dtype"])
     table = reader(out, "log:s")
     assert table["payload"].to_pylist() == payloads
     rows = cells(table, columns.schema(spec).names)

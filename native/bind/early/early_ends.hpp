@@ -40,7 +40,7 @@ class EarlyWatched final : public Waitable {
     Atomic<uint32_t> &event_;
     std::shared_ptr<Waitable> kept_;
     std::atomic<const Waitable *> now_{nullptr};
-    uint64_t start_ = 0; // a watch armed while the channel was open stands before it
+    uint64_t start_ = 0; // a watch armed while the channel was open is before it
 };
 
 // `Role`: the end's role. The end that it becomes has the same role.
@@ -99,7 +99,7 @@ template <class Role> class EarlyEnd : public Role {
     virtual void has_become() {}
     const Header *header() const { return reinterpret_cast<const Header *>(part_->bytes()); }
 
-    const std::shared_ptr<Mapping> part_; // kept: somebody may sleep on a word in it
+    const std::shared_ptr<Mapping> part_; // kept: a thread may sleep on a word in it
     std::shared_ptr<Role> now_;           // null while the channel is open
 
   private:
@@ -111,7 +111,7 @@ template <class Role> class EarlyEnd : public Role {
         const int number;
     };
 
-    // Of a description of its own: a mapping would keep the slot's lock alive in a forked child.
+    // With its own open file description: a mapping would keep the slot's lock alive in a forked child.
     std::shared_ptr<Mapping> whole() const {
         const Fd fd(member_->seat().again());
         auto map = std::make_shared<Mapping>(fd.number, size_of_file(fd.number), true);

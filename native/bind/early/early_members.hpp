@@ -22,10 +22,10 @@ class EarlyMember {
     virtual bool forked() const = 0;
     virtual void leave() = 0;          // with the open byte held
     virtual void crash_for_test() = 0; // without: as a dead one
-    virtual void rejoin() = 0;         // in a forked child, with the open byte held: a slot of its own
+    virtual void rejoin() = 0;         // in a forked child, with the open byte held: its own slot
     virtual void forget() = 0;         // in a forked child: the slot stays its parent's
     virtual void return_after_fork() = 0;
-    // The channel is decided: the end that reads on in this slot; and one in a slot of its own, at the start.
+    // The channel is decided: the end that reads on in this slot; and one in its own slot, at the start.
     virtual std::shared_ptr<StreamEnd> become(std::shared_ptr<Mapping> whole) = 0;
     virtual std::shared_ptr<StreamEnd> reopen(int fd) = 0;
 };

@@ -31,7 +31,7 @@ class End : public std::enable_shared_from_this<End> {
     virtual const std::string &where() const = 0;
     virtual std::shared_ptr<Mapping> mapping() const = 0;
     virtual const Seat &seat() const = 0; // the file that it has open, whatever has its name now
-    virtual void rejoin() = 0;            // in a forked child: a seat of its own, at the same place
+    virtual void rejoin() = 0;            // in a forked child: its own seat, at the same place
     virtual void leave() = 0;             // gives the seat back
     virtual void interrupt() = 0;         // everybody who sleeps on this channel looks again
 
@@ -53,7 +53,7 @@ struct Envelope {
 // A recorder's reader: whole runs of frames, unchanged.
 class RunSource {
   public:
-    virtual FrameBlock run(uint64_t max) = 0;    // the committed frames that stand next, at most so many bytes
+    virtual FrameBlock run(uint64_t max) = 0;    // the committed frames that come next, at most that many bytes
     virtual void check_run() {}                  // after a run was copied: throws if writers went over it
     virtual void take_run(const FrameBlock &) {} // the run is copied
     virtual void show_position() {}              // to writers that wait for this reader

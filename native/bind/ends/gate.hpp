@@ -21,7 +21,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
         credit_ = 0;
         ++epoch_;
     }
-    // Every subscription may take so many messages more.
+    // Every subscription may take that many messages more.
     void deliver(uint64_t count) {
         credit_ = credit_ > UINT64_MAX - count ? UINT64_MAX : credit_ + count;
         wake();
@@ -43,7 +43,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
     uint64_t expired() const { return expired_; }
     uint32_t waiting() const { return waiting_; }
 
-    class Waiter { // while one of these lives, somebody waits; with null it stands for no gate
+    class Waiter { // while one of these lives, a thread waits; with null it stands for no gate
       public:
         explicit Waiter(Gate *gate) : gate_(gate), expired_(gate == nullptr ? 0 : gate->expired_.load()) {
             if (gate_ != nullptr) ++gate_->waiting_;

@@ -72,7 +72,7 @@ Lease *consume(Subscription &subscription, ReaderEnd &ready) {
 Lease *take_within(Subscription &subscription, PyObject *timeout) {
     const int64_t limit = timeout_ns(timeout, &subscription.end()); // a bad one is an error, also where there is a frame already
     Lease *lease = consume(subscription, subscription.reading());
-    // A frame that is recycled before it can be leased counts as lost: the wait goes on.
+    // A frame that is recycled before it can be leased counts as lost: the wait continues.
     auto attempt = [&] { return (lease = consume(subscription, subscription.reading_on())) != nullptr; };
     if (lease != nullptr || subscription.wait(limit, attempt)) return lease;
     PyErr_Format(timeout_error(), "%s: no frame within the timeout", subscription.end().where().c_str());

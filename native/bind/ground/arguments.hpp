@@ -13,7 +13,8 @@ class Whole {
   public:
     nb::handle given;
 
-    // TypeError for what is no whole number, `invalid` for one outside the range. end: of the channel that the error names.
+    // TypeError for anything that is not a whole number, `invalid` for one outside the range. end: of the channel that the error
+    // names.
     int64_t within(const End *end, const char *method, const char *name, int64_t least, int64_t most) const;
 };
 

@@ -62,12 +62,12 @@ inline int64_t seconds_to_ns(double seconds) {
     if (seconds <= 0) return 0;
     return seconds > 9e9 ? for_ever : static_cast<int64_t>(seconds * 1e9);
 }
-// None and huge numbers: for ever. Throws invalid for what is no real number, for NaN and for negatives.
+// None and huge numbers: for ever. Throws invalid for anything that is not a real number, for NaN and for negatives.
 int64_t timeout_ns(PyObject *timeout, const End *end = nullptr);
 
 // ---- arguments of methods that bypass nanobind's dispatch ----
 
-// TypeError: the value is no message of bytes.
+// TypeError: the value is not a bytes-like message.
 [[noreturn]] void refuse_message(PyObject *object, const End *end);
 
 // A buffer of any kind, borrowed for the call: its bytes in C order, copied where they are in another order. Throws for what is

@@ -121,7 +121,7 @@ class MessagesArgument {
         if (PyList_Check(given) != 0 || PyTuple_Check(given) != 0) sequence_ = nb::borrow(given);
         else
             sequence_ =
-                nb::module_::import_("penstock.codecs").attr("copied")(nb::steal(text_of(end_.where())), nb::handle(given));
+                nb::module_::import_("penstock.codecs.buffers").attr("copied")(nb::steal(text_of(end_.where())), nb::handle(given));
         add_list();
     }
     void add_list() {

@@ -34,7 +34,7 @@ class Publication : public Handle<WriterEnd> {
         return wait_for(timeout, RoomTarget(*this), attempt);
     }
 
-    // Throws if no message of so many bytes can ever be sent here.
+    // Throws if no message of that many bytes can ever be sent here.
     void check_length(size_t length) {
         if (length <= end().message_max()) return;
         const bool whole = end().message_max() == end().payload_max(); // never in fragments

@@ -160,7 +160,7 @@ class Subscription : public StreamHandle {
             return nullptr;
         }
     }
-    // Whether a batch goes on: not behind an error that was kept for the next call.
+    // Whether a batch continues: not behind an error that was kept for the next call.
     bool further() {
         if (!kept_back_.empty()) return false;
         before_ = last_;

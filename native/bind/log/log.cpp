@@ -22,7 +22,7 @@ nb::dict describe(const OpenedLog &log) {
     return about;
 }
 
-// Reads header and counters through a read-only mapping: changes nothing, disturbs nobody.
+// Reads header and counters through a read-only mapping: changes nothing.
 nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     const Mapping map(fd, size_of_file(fd), false);
     const OpenedLog log = read_header(map.bytes(), map.size(), path, sync ? Kind::sync : Kind::log);

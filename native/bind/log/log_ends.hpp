@@ -117,7 +117,7 @@ class LogWriterEnd : public SlotEnd<WriterEnd, TermLog> {
     int64_t commit(const ClaimedRange &range) override { return writer_.commit(range); }
     void abort(const ClaimedRange &range) override { writer_.abort(range); }
 
-    // Copies large frames without the GIL, each under a claim word of its own.
+    // Copies large frames without the GIL, each under its own claim word.
     bool advance(PendingSend &sending) override {
         while (sending.position == no_room) {
             const size_t left = sending.length - sending.done;

@@ -13,9 +13,9 @@ PipeGeometry geometry(uint32_t capacity, uint32_t max_members, uint32_t max_pipe
                       uint64_t start_position) {
     PipeGeometry g;
     g.capacity = capacity;
-    g.peers = max_members;
-    g.links = max_pipes;
-    g.mark = max_messages;
+    g.max_members = max_members;
+    g.max_pipes = max_pipes;
+    g.max_messages = max_messages;
     g.start_position = start_position;
     return g;
 }
@@ -25,15 +25,15 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     const OpenedPipe pipe = read_pipe_header(map.bytes(), map.size(), path);
     const PipeGeometry &g = pipe.geometry;
     nb::dict about;
-    describe_common(about, pipe, g.capacity, g.peers, g.start_position, g.epoch, g.max_frame());
+    describe_common(about, pipe, g.capacity, g.max_members, g.start_position, g.epoch, g.max_frame());
     about["capacity"] = g.capacity;
-    about["max_pipes"] = g.links;
-    about["max_messages"] = g.mark;
+    about["max_pipes"] = g.max_pipes;
+    about["max_messages"] = g.max_messages;
     about["initial_term_id"] = 0;
     about["stream_id"] = 1;
     const auto *control = reinterpret_cast<const PipeControl *>(map.bytes() + control_offset);
     const auto &t = control->totals;
-    const SlotTable<PeerSlot> slots(fd, map, g.peers);
+    const SlotTable<PeerSlot> slots(fd, map, g.max_members);
     const auto [sent, sent_bytes, received, received_bytes, refused, dropped, dropped_bytes, written, redelivered] = add_up(
         [&] {
             return std::array{t.messages_sent.relaxed(),  t.bytes_sent.relaxed(),    t.messages_received.relaxed(),
@@ -41,7 +41,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
                               t.bytes_dropped.relaxed(),  t.written.relaxed(),       t.redelivered.relaxed()};
         },
         [&](auto &sum) {
-            for (uint32_t i = 0; i < g.peers; ++i) {
+            for (uint32_t i = 0; i < g.max_members; ++i) {
                 if (slots[i].identity.state.acquire() != 1) continue; // SYNC -: add_up looks again if a peer left
                 const PeerSlot::Counters &counts = slots[i].counters;
                 sum[0] += count_of(counts.messages_sent);
@@ -59,9 +59,9 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
         return *reinterpret_cast<const PipeLink *>(map.bytes() + g.links_offset() + size_t{i} * sizeof(PipeLink));
     };
     nb::list members;
-    const LatencyTable latencies(map, g.peers);
+    const LatencyTable latencies(map, g.max_members);
     about["latency"] = latencies.all();
-    for (uint32_t i = 0; i < g.peers; ++i) {
+    for (uint32_t i = 0; i < g.max_members; ++i) {
         const PeerSlot &s = slots[i];
         // SYNC -: for people; nothing is decided by it
         if (s.identity.state.acquire() != 1 || !slots.held(i)) continue;
@@ -70,7 +70,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
         const bool reads = role == PeerRole::pull || role == PeerRole::tap;
         const uint64_t id = participant_id(s.identity.generation.relaxed(), i);
         uint64_t unread = 0;
-        for (uint32_t k = 0; k < g.links; ++k) unread += unread_in(link(k), id);
+        for (uint32_t k = 0; k < g.max_pipes; ++k) unread += unread_in(link(k), id);
         add_member(members, i, role_name(role), false, s.identity.pid.relaxed(), session_of(id), s.identity.joined_ns.relaxed(),
                    role == PeerRole::push ? nb::object(nb::none()) : nb::object(nb::int_(counts.read.relaxed())),
                    (reads ? counts.messages_received : counts.messages_sent).relaxed(),
@@ -82,7 +82,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
         member["lag"] = role == PeerRole::push ? nb::object(nb::none()) : nb::object(nb::int_(unread));
     }
     uint64_t unread = 0, pipes = 0;
-    for (uint32_t i = 0; i < g.links; ++i) {
+    for (uint32_t i = 0; i < g.max_pipes; ++i) {
         const PipeLink &l = link(i);
         if (l.ends.state.acquire() != 1) continue; // SYNC -: for people; nothing is decided by it
         ++pipes;
@@ -92,8 +92,8 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     about["position"] = written;
     nb::dict details;
     details["pipes"] = pipes;
-    details["max_pipes"] = g.links;
-    details["max_messages"] = g.mark;
+    details["max_pipes"] = g.max_pipes;
+    details["max_messages"] = g.max_messages;
     details["unread_messages"] = unread;
     details["redelivered"] = redelivered;
     details["taken_over"] = t.returned.relaxed();

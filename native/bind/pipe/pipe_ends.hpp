@@ -100,7 +100,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     void consume() override { peer_->consume(); }
     // At most half of a pipe's capacity, so that the writer can fill the other half until this one is acknowledged.
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
-        limit = std::min<int64_t>(limit, peer_->file().geometry().mark / 2 + 1);
+        limit = std::min<int64_t>(limit, peer_->file().geometry().max_messages / 2 + 1);
         if (limit <= 0) return false;
         uint64_t left = peer_->file().geometry().capacity / 2;
         const bool more = peer_->drain([&](const Message &message) {
@@ -133,7 +133,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
 
     LatencySlot *latency() override {
         const Mapping &map = *peer_->file().mapping();
-        return latency_of(map.bytes(), map.size(), peer_->file().geometry().peers, peer_->peers().mine());
+        return latency_of(map.bytes(), map.size(), peer_->file().geometry().max_members, peer_->peers().mine());
     }
 
     RunSource *runs() override { return nullptr; } // it takes its messages away from others
@@ -158,7 +158,7 @@ class PipeTapEnd final : public PeerEnd<StreamEnd>, public RunSource {
     bool skips() const override { return true; }
 
     uint64_t position() const override { return tap_.position(); }
-    uint64_t lag() const override { // at most: as recorded, with what stands before each body
+    uint64_t lag() const override { // at most: as recorded, with the header before each body
         peer_->refresh();
         return 4 * peer_->pipes().unread();
     }

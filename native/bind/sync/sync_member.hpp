@@ -66,7 +66,7 @@ class SyncMember {
         }
         return sending.position;
     }
-    // The same without waiting. Full is no error, whatever makes it full.
+    // The same without waiting. Full is not an error, for whatever reason.
     int64_t offer(const BytesArgument &body, PyObject *type) {
         const std::string_view own = prefix_of(type);
         const int64_t position = writing().writer().offer(own, body.data(), body.size());
@@ -156,7 +156,7 @@ class SyncMember {
     size_t spilled_bytes() const { return reading().spilled_bytes(); }
     void forget() { reading().forget(); } // unread messages of a closed member count as read
 
-    // In a forked child this becomes a member of its own that reads on at the same place.
+    // In a forked child this becomes a separate member that continues at the same position.
     void here() {
         if (generation_ == ForkGuard::generation()) return;
         publication_.ready();
@@ -208,7 +208,7 @@ class SyncMember {
         } catch (const Error &error) {
             if (error.code != Code::busy) throw;
         }
-        subscription_.moved(); // a descriptor that somebody waits on may watch a position that was left
+        subscription_.moved(); // a descriptor that a thread waits on may watch a position that was left
         return made;
     }
 
@@ -216,7 +216,7 @@ class SyncMember {
     class RoomTarget : public Target {
       public:
         explicit RoomTarget(SyncMember &member) : member_(member) {}
-        ~RoomTarget() { member_.subscription_.moved(); } // a descriptor that somebody waits on may watch a position that was left
+        ~RoomTarget() { member_.subscription_.moved(); } // a descriptor that a thread waits on may watch a position that was left
         RoomTarget(const RoomTarget &) = delete;
         RoomTarget &operator=(const RoomTarget &) = delete;
         void failed() {

@@ -98,7 +98,7 @@ inline void check_geometry(const PoolGeometry &g, Code code) {
                               std::to_string(frame_bytes_max));
 }
 
-// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+// Fills a new file that no other process can open yet. The file must have its full, allocated, zeroed size.
 inline void format_frames(int fd, const PoolGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
                           int64_t created_ns) {
     check_geometry(g, Code::invalid);

@@ -12,7 +12,7 @@ namespace penstock {
 
 class FramePool {
   public:
-    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
+    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of a separate one.
     FramePool(int fd, const std::string &path, std::shared_ptr<Mapping> map = nullptr)
         : map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
           opened_(read_frames_header(map_->bytes(), map_->size(), path)), geometry_(opened_.pool),

@@ -33,7 +33,7 @@ class FrameReader {
           held_(pool_->geometry().buffers), waits_(waits) {
         if (waits != waits_never) event_notify(pool_->room()); // a publication may sleep because there was no start yet
     }
-    // In a forked child: a slot of its own; the leases stay its parent's.
+    // In a forked child: its own slot; the leases stay its parent's.
     void rejoin() {
         ring_.rejoin([this] { register_waiting(waits_); });
         std::fill(held_.begin(), held_.end(), 0);
@@ -106,7 +106,7 @@ class FrameReader {
         return run;
     }
 
-    // Publications go on without it: the handle was closed, though frames may still be leased.
+    // Publications continue without it: the handle was closed, though frames may still be leased.
     void stop_waiting() {
         if (waits_ == waits_never) return;
         pool_->ring()->me().identity.waits.relaxed(waits_never);

@@ -1,4 +1,4 @@
-// The publication of a frames channel. One thread at a time. Hands out buffers that nobody leases, and publishes them.
+// The publication of a frames channel. One thread at a time. Hands out buffers that no reader leases, and publishes them.
 #pragma once
 
 #include "frames/frame_pool.hpp"
@@ -28,7 +28,7 @@ class FrameWriter {
     const RingWriter &ring() const { return ring_; }
     size_t meta_max() const { return pool_->geometry().fields_max(); }
 
-    // A buffer that nobody reads, or no_buffer while all are leased or open. The oldest frame goes first, the newest last.
+    // A buffer that no reader leases, or no_buffer while all are leased or open. The oldest frame goes first, the newest last.
     uint32_t take_buffer() {
         const uint32_t buffer = find();
         return buffer != no_buffer || !pool_->reap_leases() ? buffer : find();
@@ -86,7 +86,7 @@ class FrameWriter {
         return no_buffer;
     }
 
-    // Takes the frame out of a buffer, unless somebody leases it. The stamp changes first and the leases are looked at
+    // Takes the frame out of a buffer, unless a reader leases it. The stamp changes first and the leases are looked at
     // afterwards, as on the other side of a hazard pointer: a reader sets its bit first and looks at the stamp afterwards.
     bool recycle(uint32_t buffer) {
         if (pool_->leased(buffer)) return false;

@@ -65,7 +65,7 @@ class Assembler {
     bool empty() const { return parts_.empty(); }
     uint64_t incomplete() const { return incomplete_; }
     void clear() { parts_.clear(); }
-    // Frames are missing here: no unfinished message goes on behind them.
+    // Frames are missing here: no unfinished message continues behind them.
     void lose() {
         for (auto &[session, part] : parts_) {
             part.bytes.clear();

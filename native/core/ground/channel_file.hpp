@@ -20,8 +20,8 @@ struct OpenedChannel {
     uint8_t boot_id[16];
 };
 
-// A new file that nobody else can open yet, or an open one that is decided, with its full, allocated, zeroed size: the words of
-// its header that every kind has, but for the magic of a new file, which its caller stores last.
+// A new file that no other process can open yet, or an open one that is decided, with its full, allocated, zeroed size: the words
+// of its header that every kind has, but for the magic of a new file, which its caller stores last.
 inline Header *begin_header(const Mapping &map, Kind kind, const std::string &metadata, const uint8_t boot_id[16],
                             int64_t created_ns) {
     if (metadata.size() > metadata_max)

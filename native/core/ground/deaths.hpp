@@ -9,7 +9,7 @@ namespace penstock {
 
 using Deaths = Atomic<uint64_t>; // twice the count, and 1 more if the last owner is in it
 
-// The slot's byte is held exclusively in both, so nobody else writes the word.
+// The slot's byte is held exclusively in both, so no other process writes the word.
 inline void count_death(Deaths &deaths) {
     const uint64_t now = deaths.relaxed();
     if (now % 2 == 0) deaths.relaxed(now + 3);

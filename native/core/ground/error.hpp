@@ -11,7 +11,7 @@ namespace penstock {
 enum class Code {
     corrupt,       // bytes that this library would not have written
     mismatch,      // a different size, kind or version than was asked for
-    busy,          // somebody else holds what was asked for
+    busy,          // another process holds what was asked for
     closed,        // the handle was closed, by its user
     disconnected,  // the other side is gone
     too_slow,      // this reader was too slow: its channel went on without it

@@ -23,7 +23,7 @@ namespace penstock {
 class Seat;
 
 // A forked child shares its parent's open file descriptions and so would keep a dead parent's locks alive. The child
-// closes them before it runs anything else; each handle takes a seat of its own when it is next used.
+// closes them before it runs anything else; each handle takes its own seat when it is next used.
 class ForkGuard {
   public:
     static ForkGuard &instance() {
@@ -88,12 +88,12 @@ class Seat {
     Seat(Seat &&other) : path_(other.path_), place_(other.place_), device_(other.device_), inode_(other.inode_) {
         ForkGuard::instance().replace(&other, this);
     }
-    // The same file under a description of its own, for a mapping; the caller closes it.
+    // The same file under a separate open file description, for a mapping; the caller closes it.
     int again() const { return reopen(fd_, path_); }
 
     bool try_take(uint64_t byte) { return lock(byte, F_WRLCK) == 0; }
     void give_back(uint64_t byte) { lock(byte, F_UNLCK); }
-    // The byte's owner is a member from now on. Its lock becomes a shared one, without a gap: nobody else gets the byte. A
+    // The byte's owner is a member from now on. Its lock becomes a shared one, without a gap: no other process gets the byte. A
     // count tells it from the lock of a process that takes the byte, or clears a dead owner's slot.
     void enter(uint64_t byte) {
         if (lock(byte, F_RDLCK) != 0) fail_system(place_ + ": cannot lock a slot");

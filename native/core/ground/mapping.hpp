@@ -18,7 +18,7 @@
 
 namespace penstock {
 
-// Pages that nobody may touch lie before and after it: what runs out of it stops there, and in nobody else's memory.
+// Guard pages lie before and after it: an access outside of it stops there, and in no other object's memory.
 class Mapping {
   public:
     Mapping(int fd, uint64_t size, bool writable) : size_(size) {

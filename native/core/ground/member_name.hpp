@@ -20,7 +20,7 @@ namespace penstock {
 
 inline constexpr size_t name_max = 64;
 
-// The name of a member. A name of its own belongs to one living member of a channel at a time. If none was given, it is the
+// The name of a member. A given name belongs to one living member of a channel at a time. If none was given, it is the
 // process id with 64 random bits behind it, because process ids are not unique: sockets of one process have the same one, and so
 // have the first processes of all containers. Copies share one name: a member may have several slots.
 class MemberName {
@@ -60,7 +60,7 @@ class MemberName {
                                 "', and a name belongs to one living member: choose another, or give none");
 }
 
-// By the slot's owner, while nobody else writes there. Readers get no name until the time is there again.
+// By the slot's owner, while no other process writes there. Readers get no name until the time is there again.
 template <class Identity> void write_name(Identity &identity, const std::string &name, uint64_t joined_ns) {
     static_assert(sizeof identity.name == name_max);
     if (!name.empty() || identity.name[0].relaxed() != 0) {

@@ -36,7 +36,7 @@ struct Message {
     const uint8_t *data = nullptr;
     size_t length = 0;
     uint64_t position = 0; // of its first frame
-    uint64_t next = 0;     // where reading goes on
+    uint64_t next = 0;     // where reading continues
     int64_t time_ns = 0;
     int32_t session = 0;
     bool assembled = false; // data is the reader's own copy

@@ -77,7 +77,7 @@ inline void limit_slots(const Mapping &map, uint32_t slots) {
 
 // ---- making one ----
 
-// Fills a new file that nobody else can open yet, of open_file_size.
+// Fills a new file that no other process can open yet, of open_file_size.
 inline void format_open(int fd, Kind kind, uint32_t slots, const std::string &notes, const uint8_t boot_id[16],
                         int64_t created_ns) {
     if (slots < 1 || slots > slot_count_max)

@@ -58,8 +58,8 @@ template <class Slot> class Participants {
 
     // ---- coming ----
 
-    // Takes a slot that nobody living holds. The caller clears what the last owner left there. If joining fails before joined(),
-    // the caller gives the slot back.
+    // Takes a slot that no living process holds. The caller clears what the last owner left there. If joining fails before
+    // joined(), the caller gives the slot back.
     void take_any_slot() {
         for (uint32_t i = 0; i < count_; ++i) {
             if (!seat_.try_take(byte_of(i))) continue;
@@ -142,8 +142,8 @@ template <class Slot> class Participants {
         return false;
     }
 
-    // Does `clear` for a slot that nobody living holds, while its byte is ours, so that nobody else does or takes the slot.
-    // False: somebody lives there, or it is this participant's own.
+    // Does `clear` for a slot that no living process holds, while its byte is ours, so that no other process does or takes the
+    // slot. False: a living process is in it, or it is this participant's own.
     template <class Clear> bool reap(uint32_t index, Clear &&clear) {
         if (index == mine_ || !seat_.try_take(byte_of(index))) return false;
         clear();

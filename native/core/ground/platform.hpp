@@ -33,7 +33,7 @@ inline void nap(int64_t ns) {
 inline constexpr uint32_t lock_spins = 200; // before asking whether a lock's holder lives
 inline constexpr int64_t lock_nap_ns_max = 1'000'000;
 inline constexpr uint32_t shows_per_window = 16; // how often a subscription shows its position
-inline constexpr uint32_t cleans_per_term = 8;   // at least so many steps to clean a term
+inline constexpr uint32_t cleans_per_term = 8;   // at least that many steps to clean a term
 #ifndef PENSTOCK_TERM_LENGTH_MIN                 // checker and fuzzers work on tiny terms
 #define PENSTOCK_TERM_LENGTH_MIN (64 * 1024)
 #endif

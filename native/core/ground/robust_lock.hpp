@@ -8,11 +8,11 @@
 
 namespace penstock {
 
-// `id`: not 0, and nobody else's. `lives(holder)`: whether the process of that holder lives. `monotonic()`: the time in ns.
-// A patience of less than a millisecond is for the whole call. A longer one is for one holder: it starts again whenever the lock
-// has another holder. A lock that only changes hands a lot comes to this caller in the end. False: one living holder kept it for
-// all of the patience. Only the caller's own sleep counts, not the time for which the machine kept it waiting: on a machine with
-// too few cores, a holder that waits for a core would otherwise look stopped. Sleeping leaves those cores to the holder.
+// `id`: not 0, and unique to this holder. `lives(holder)`: whether the process of that holder lives. `monotonic()`: the time in
+// ns. A patience of less than a millisecond is for the whole call. A longer one is for one holder: it starts again whenever the
+// lock has another holder. A lock that only changes hands a lot comes to this caller in the end. False: one living holder kept it
+// for all of the patience. Only the caller's own sleep counts, not the time for which the machine kept it waiting: on a machine
+// with too few cores, a holder that waits for a core would otherwise look stopped. Sleeping leaves those cores to the holder.
 template <class Lives, class Clock>
 bool acquire_robust_lock(Atomic<uint64_t> &lock, uint64_t id, int64_t patience_ns, Lives &&lives, Clock &&monotonic) {
     const bool for_one_holder = patience_ns >= 1'000'000;

@@ -14,7 +14,7 @@ inline std::shared_ptr<Mapping> map_again(const Seat &seat, uint64_t size, bool 
         ~Descriptor() { ::close(number); }
         const int number;
     };
-    const Descriptor file{seat.again()}; // of a description of its own: a mapping would keep a lock alive in a forked child
+    const Descriptor file{seat.again()}; // its own open file description: a mapping would keep a lock alive in a forked child
     return std::make_shared<Mapping>(file.number, size, writable);
 }
 

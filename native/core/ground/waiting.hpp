@@ -1,4 +1,4 @@
-// Sleeping on a shared word. An event is one 32-bit word: bit 0 says that somebody sleeps, the next 21 count wakes, and the last
+// Sleeping on a shared word. An event is one 32-bit word: bit 0 says that a thread sleeps, the next 21 count wakes, and the last
 // 10 say on which core the last notifier ran that woke anybody. Notifying costs no system call unless the bit is set. A sleeper
 // that is killed leaves at worst one wake too many. Orders: docs/design/channel_file.md.
 #pragma once

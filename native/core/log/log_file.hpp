@@ -54,7 +54,7 @@ inline void fill_log(const Mapping &map, Header *header, const LogGeometry &g) {
     control->sessions.value.relaxed(static_cast<uint32_t>(g.epoch) | 1);
 }
 
-// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+// Fills a new file that no other process can open yet. The file must have its full, allocated, zeroed size.
 inline void format_log(int fd, const LogGeometry &g, const std::string &metadata, const uint8_t boot_id[16], int64_t created_ns,
                        Kind kind = Kind::log) {
     check_geometry(g, Code::invalid);

@@ -1,4 +1,4 @@
-// The members of a log: publications and subscriptions, each in a slot of its own. It knows roles, names, counts and shown
+// The members of a log: publications and subscriptions, each in its own slot. It knows roles, names, counts and shown
 // positions. It does not know the claims of a dead publication: callers give `undo`, which gets each slot before it is cleared.
 // docs/design/term_log.md.
 #pragma once
@@ -169,7 +169,7 @@ class LogMembers : public Participants<Slot> {
         }
     }
 
-    // A name of its own has one living reader and one living writer: both may belong to the same member.
+    // A given name has one living reader and one living writer: both may belong to the same member.
     template <class Undo> void refuse_namesake(Role role, const std::string &name, Undo &&undo) {
         const bool reads = role == Role::subscription;
         for (uint32_t i = 0; i < count(); ++i) {

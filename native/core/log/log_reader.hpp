@@ -1,4 +1,4 @@
-// A subscription: walks the committed frames of a term log from a position of its own. One thread at a time. Never
+// A subscription: walks the committed frames of a term log from its own position. One thread at a time. Never
 // sleeps: "nothing yet" is a value. Everything below the position that it shows may be cleaned; messages that it lends stay
 // above.
 #pragma once
@@ -102,7 +102,7 @@ class LogReader {
         show_position();
     }
 
-    // Throws `too_slow` if writers stopped waiting for this subscription. It then stands at the oldest kept position.
+    // Throws `too_slow` if writers stopped waiting for this subscription. It is then at the oldest kept position.
     void still_mine() {
         // SYNC 8: pairs with LogRoom::drop_slow; forbids looking at the state before the bytes were read: they could be cleaned
         // bytes although the state still says that nobody cleans them
@@ -136,7 +136,7 @@ class LogReader {
     // After a look that found nothing: whether nothing more will come.
     bool ended() { return log_->ended(position_); }
 
-    // Whether a frame stands at the position, of whatever kind. Unlike peek() it moves nothing.
+    // Whether a frame is at the position, of whatever kind. Unlike peek() it moves nothing.
     bool readable() const {
         // SYNC -: only asks whether a frame is there; peek(), which reads it, acquires it
         return frame_length(log_->frame(position_)->word0.acquire()) > 0;
@@ -177,7 +177,7 @@ class LogReader {
         move_to(position_ + run.length);
     }
 
-    // Of an image: passes the padding that stands here for what was lost on the way. How many bytes.
+    // Of an image: passes the padding that is here for what was lost on the way. How many bytes.
     uint64_t pass_lost() {
         const uint64_t before = position_;
         for (;;) {

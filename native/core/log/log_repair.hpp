@@ -34,8 +34,8 @@ class LogRepair {
         }
     }
 
-    // Completes the frame at `position` if nobody living will. True when it is complete. `tail`: of the log. `members`: frees the
-    // dead by reap(undo), which pads what they had claimed with a known place, and visits each_publication.
+    // Completes the frame at `position` if no living process will. True when it is complete. `tail`: of the log. `members`: frees
+    // the dead by reap(undo), which pads what they had claimed with a known place, and visits each_publication.
     template <class Members, class Undo> bool unblock(uint64_t position, uint64_t tail, Members &members, Undo &&undo) {
         if (position >= tail || tail - position > buffer_.size()) return false;
         FrameHeader *at = buffer_.frame(position);

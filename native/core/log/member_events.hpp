@@ -1,5 +1,5 @@
 // The members that came and went last, with their names, so that one that joined and left between two looks is named too. It is
-// a table of its own in a sync queue's file: the holder of the log's lock writes it, and anybody reads it without the lock.
+// a separate table in a sync queue's file: the holder of the log's lock writes it, and any process reads it without the lock.
 // docs/design/sync_queue.md.
 #pragma once
 

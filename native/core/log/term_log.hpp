@@ -17,7 +17,7 @@ namespace penstock {
 
 class TermLog {
   public:
-    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
+    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of a separate one.
     // `clock`: for what is decided by time: how long a slow subscription is waited for, how often the dead are looked for.
     TermLog(int fd, const std::string &path, std::shared_ptr<Mapping> map = nullptr, Kind kind = Kind::log,
             MonotonicClock clock = MonotonicClock())
@@ -55,7 +55,7 @@ class TermLog {
     bool attached() const { return members_.attached(); }
     bool forked() const { return members_.forked(); }
 
-    // A subscription's: its mapping only reads the terms from now on. Its repairs write through a mapping of their own.
+    // A subscription's: its mapping only reads the terms from now on. Its repairs write through a separate mapping.
     void only_read() { map_->protect(terms_offset(geometry_.slot_count), terms_end(geometry_)); }
 
     const TermBuffer &buffer() const { return buffer_; }
@@ -98,7 +98,7 @@ class TermLog {
     // `name`: of a member of a sync queue.
     template <class Start> void attach(Role role, uint64_t drop_after_ns, Start start, const MemberName &name = {}) {
         members_.attach(role, drop_after_ns, name, undo(), start);
-        if (role == Role::subscription) event_notify(control_.space.value); // somebody may wait for it
+        if (role == Role::subscription) event_notify(control_.space.value); // a thread may wait for it
     }
     void detach() {
         if (!members_.begin_to_leave()) return;
@@ -122,7 +122,7 @@ class TermLog {
     template <class Which> uint32_t subscriptions(Which &&which) const { return members_.subscriptions(which); }
     template <class Visit> void each_reader(Visit &&visit) { members_.each_reader(visit); }
     bool slowest(uint32_t &pid, uint64_t &position) { return members_.slowest(pid, position); }
-    // Whether a living subscription that refuses to make writers wait stands in the way of a claim of so many bytes; its name.
+    // Whether a living subscription that refuses to make writers wait blocks a claim of that many bytes; its name.
     // A look without the lock may mix the words of a slot's old and new owner, or see a dead one: so it is confirmed under the
     // lock.
     bool refused(uint64_t length, std::string &name) {
@@ -133,7 +133,7 @@ class TermLog {
         return members_.refused(tail() + length, geometry_.window, name);
     }
 
-    // ---- the end of the stream: there has been a publication, none is left, and nothing stands from a position on ----
+    // ---- the end of the stream: there has been a publication, none is left, and no frame is left from a position on ----
 
     // Decided under the lock, so that nobody joins meanwhile. Looks whether publications live only now and then.
     bool ended(uint64_t position) {

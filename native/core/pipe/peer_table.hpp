@@ -19,11 +19,11 @@ class PeerTable {
   public:
     PeerTable(const PipeFile &file, int fd, const std::string &path, PeerRole role, MemberName name, WhenFull when_full)
         : control_(&file.control()), role_(role), when_full_(when_full), name_(std::move(name)),
-          members_(fd, path, file.mapping()->bytes(), file.geometry().peers) {}
+          members_(fd, path, file.mapping()->bytes(), file.geometry().max_members) {}
     // The same peer, in the same slot, once the channel is decided.
     PeerTable(const PipeFile &file, PeerTable &&before)
         : control_(&file.control()), role_(before.role_), when_full_(before.when_full_), name_(before.name_),
-          members_(std::move(before.members_), file.mapping()->bytes(), file.geometry().peers),
+          members_(std::move(before.members_), file.mapping()->bytes(), file.geometry().max_members),
           seen_changes_(control_->changes.value.relaxed() - 1) {}
     PeerTable(const PeerTable &) = delete;
     PeerTable &operator=(const PeerTable &) = delete;

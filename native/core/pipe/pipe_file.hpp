@@ -45,11 +45,11 @@ class PipeFile {
   private:
     static PipeGeometry while_open(const OpenPart &part) {
         PipeGeometry g;
-        g.peers = part.slots;
-        g.links = 0;
+        g.max_members = part.slots;
+        g.max_pipes = 0;
         return g;
     }
-    uint64_t all_circles() const { return uint64_t{geometry_.links} * geometry_.capacity; }
+    uint64_t all_circles() const { return uint64_t{geometry_.max_pipes} * geometry_.capacity; }
 
     const std::shared_ptr<Mapping> map_;
     std::shared_ptr<Mapping> lent_map_;

@@ -133,13 +133,13 @@ struct PipeLink {
     } ends;
     struct alignas(cache_pair) Writer { // 128: the writer
         Atomic<uint64_t> tail;          // everything before it may be read
-        Atomic<uint64_t> messages;      // of which so many
+        Atomic<uint64_t> messages;      // messages in these bytes
         Atomic<uint64_t> dropped;       // messages, the oldest, dropped unread
         Atomic<uint32_t> closed;        // 1: there will be no more
     } writer;
     struct alignas(cache_pair) Reader { // 256: the reader
         Atomic<uint64_t> acked;         // everything before it may be overwritten
-        Atomic<uint64_t> messages;      // of which so many
+        Atomic<uint64_t> messages;      // messages in these bytes
         Atomic<uint64_t> read;          // everything before it was given to the reader's owner; a lossy writer moves it too
     } reader;
     uint8_t spare[cache_pair];
@@ -162,13 +162,13 @@ inline constexpr uint32_t pipe_capacity_max = 1u << 30;
 
 struct PipeGeometry {
     uint32_t capacity = 512 * 1024; // bytes of one pipe
-    uint32_t peers = 32, links = 64;
-    uint32_t mark = 1000; // messages that one pipe holds at most: the high-water mark
+    uint32_t max_members = 32, max_pipes = 64;
+    uint32_t max_messages = 1000; // messages that one pipe holds at most: the high-water mark
     uint64_t start_position = 0;
     uint64_t epoch = 0;
-    uint64_t links_offset() const { return slots_offset + uint64_t{peers} * sizeof(PeerSlot); }
-    uint64_t data_offset() const { return (links_offset() + uint64_t{links} * sizeof(PipeLink) + 4095) & ~uint64_t{4095}; }
-    uint64_t file_size() const { return data_offset() + uint64_t{links} * capacity + latency_size(peers); }
+    uint64_t links_offset() const { return slots_offset + uint64_t{max_members} * sizeof(PeerSlot); }
+    uint64_t data_offset() const { return (links_offset() + uint64_t{max_pipes} * sizeof(PipeLink) + 4095) & ~uint64_t{4095}; }
+    uint64_t file_size() const { return data_offset() + uint64_t{max_pipes} * capacity + latency_size(max_members); }
     uint32_t max_frame() const { return capacity / 2; }
 };
 
@@ -179,9 +179,11 @@ inline void check_geometry(const PipeGeometry &g, Code code) {
     need(g.capacity >= platform::pipe_capacity_min && g.capacity <= pipe_capacity_max && (g.capacity & (g.capacity - 1)) == 0,
          "capacity is " + std::to_string(g.capacity) + ": it must be a power of two from " +
              std::to_string(platform::pipe_capacity_min) + " to 1073741824");
-    need(g.peers >= 2 && g.peers <= peer_count_max, "max_members is " + std::to_string(g.peers) + ": it must be from 2 to 1024");
-    need(g.links >= 1 && g.links <= link_count_max, "max_pipes is " + std::to_string(g.links) + ": it must be from 1 to 4096");
-    need(g.mark >= 1, "max_messages is 0: a pipe has to hold at least 1 message");
+    need(g.max_members >= 2 && g.max_members <= peer_count_max,
+         "max_members is " + std::to_string(g.max_members) + ": it must be from 2 to 1024");
+    need(g.max_pipes >= 1 && g.max_pipes <= link_count_max,
+         "max_pipes is " + std::to_string(g.max_pipes) + ": it must be from 1 to 4096");
+    need(g.max_messages >= 1, "max_messages is 0: a pipe has to hold at least 1 message");
     need(g.start_position % g.capacity == 0 && g.start_position < (uint64_t{1} << 63) - 16 * uint64_t{pipe_capacity_max},
          "start_position is " + std::to_string(g.start_position) + ": it must be a multiple of the capacity below 2^63");
 }
@@ -189,12 +191,12 @@ inline void check_geometry(const PipeGeometry &g, Code code) {
 // The words of a pipe channel's header. The decider calls it.
 inline void fill_pipe(Header *header, const PipeGeometry &g) {
     header->epoch = g.epoch;
-    header->slot_count = g.peers;
+    header->slot_count = g.max_members;
     header->start_position = static_cast<int64_t>(g.start_position);
-    own_words<PipeWords>(header) = {.capacity = g.capacity, .max_messages = g.mark, .max_pipes = g.links};
+    own_words<PipeWords>(header) = {.capacity = g.capacity, .max_messages = g.max_messages, .max_pipes = g.max_pipes};
 }
 
-// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+// Fills a new file that no other process can open yet. The file must have its full, allocated, zeroed size.
 inline void format_pipe(int fd, const PipeGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
                         int64_t created_ns) {
     check_geometry(g, Code::invalid);
@@ -217,9 +219,9 @@ inline OpenedPipe read_pipe_header(const uint8_t *bytes, uint64_t size, const st
     PipeGeometry &g = pipe.geometry;
     const PipeWords own = own_words<PipeWords>(header);
     g.capacity = own.capacity;
-    g.mark = own.max_messages;
-    g.links = own.max_pipes;
-    g.peers = header->slot_count;
+    g.max_messages = own.max_messages;
+    g.max_pipes = own.max_pipes;
+    g.max_members = header->slot_count;
     g.start_position = static_cast<uint64_t>(header->start_position);
     g.epoch = header->epoch;
     check_header(where, [&] { check_geometry(g, Code::corrupt); });
@@ -230,11 +232,11 @@ inline OpenedPipe read_pipe_header(const uint8_t *bytes, uint64_t size, const st
 
 inline void decide_pipe(const Mapping &map, const OpenPart &part, const PipeGeometry &g, const std::string &metadata,
                         const uint8_t boot_id[16], int64_t created_ns) {
-    clear_behind(map, part, g.peers);
+    clear_behind(map, part, g.max_members);
     Header *header = begin_header(map, part.kind, metadata, boot_id, created_ns);
     fill_pipe(header, g);
     decided(map);
-    for (uint32_t i = 0; i < g.peers; ++i) {
+    for (uint32_t i = 0; i < g.max_members; ++i) {
         auto *slot = reinterpret_cast<PeerSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(PeerSlot));
         event_notify(slot->bell.event);
     }

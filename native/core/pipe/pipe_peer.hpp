@@ -69,7 +69,7 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
         clear();
     }
     void return_after_fork() { peers_.return_after_fork(); }
-    // In a forked child: a peer of its own.
+    // In a forked child: becomes a separate peer.
     void reattach() {
         if (!peers_.forked()) return; // by its other end, already
         forget();
@@ -109,7 +109,7 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
     void abort(const ClaimedRange &room) { balancer_.end_claim(room); }
     bool write(const void *data, size_t length, uint64_t id = 0, int32_t kind = 0, uint64_t to = 0) {
         ClaimedRange room;
-        LoadBalancer::Pipe *pipe = find_room(static_cast<uint32_t>(length), room, to); // nobody else calls before it is sent
+        LoadBalancer::Pipe *pipe = find_room(static_cast<uint32_t>(length), room, to); // no other call runs before it is sent
         if (pipe == nullptr) return false;
         copy_in(room.payload, data, length);
         send(*pipe, room, id, kind);

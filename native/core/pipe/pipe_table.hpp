@@ -40,7 +40,7 @@ class PipeTable {
 
     PipeLink &link(uint32_t index) const { return file_.link(index); }
     PipeWriter writer_of(uint32_t index) const {
-        return {link(index), file_.circle(index), file_.geometry().capacity, file_.geometry().mark, peers_.where()};
+        return {link(index), file_.circle(index), file_.geometry().capacity, file_.geometry().max_messages, peers_.where()};
     }
     PipeReader reader_of(uint32_t index) const {
         return {link(index), file_.circle(index), file_.geometry().capacity, peers_.where()};
@@ -48,8 +48,8 @@ class PipeTable {
 
     // ---- under the table's lock; if the peer that makes a change dies, another peer begins it again ----
 
-    // Makes a pipe to and from every peer that this role talks to. A pusher that finds no puller makes one that nobody reads yet.
-    // True if anything changed.
+    // Makes a pipe to and from every peer that this role talks to. A pusher that finds no puller makes one that no peer reads
+    // yet. True if anything changed.
     bool connect() {
         bool changed = repair(false), any = false;
         for (uint32_t i = 0; i < peers_.count(); ++i) {
@@ -75,7 +75,7 @@ class PipeTable {
     // never looked for one: a handle that its process only hands on, say. One pipe at a time leaves the rest to others that wait.
     bool repair(bool relieve) {
         bool changed = false;
-        for (uint32_t i = 0; i < file_.geometry().links; ++i) {
+        for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i) {
             PipeLink &l = link(i);
             if (!in_use(l)) continue;
             const uint64_t from = l.ends.from.relaxed(), to = l.ends.to.relaxed();
@@ -108,7 +108,7 @@ class PipeTable {
     // The pipes of which this peer has an end.
     PipeEnds ends() const {
         PipeEnds found;
-        for (uint32_t i = 0; i < file_.geometry().links; ++i) {
+        for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i) {
             const PipeLink &l = link(i);
             if (!in_use(l)) continue;
             const uint64_t from = l.ends.from.relaxed(), to = l.ends.to.relaxed();
@@ -127,7 +127,7 @@ class PipeTable {
     // Bytes that stand in pipes to this peer and were not given to its owner.
     uint64_t unread() const {
         uint64_t all = 0;
-        for (uint32_t i = 0; i < file_.geometry().links; ++i) all += unread_in(link(i), me());
+        for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i) all += unread_in(link(i), me());
         return all;
     }
     // Whether there is something in a pipe to this peer.
@@ -142,7 +142,7 @@ class PipeTable {
     }
     // A living puller other than this one that has messages which it has not given to its owner, or 0.
     uint64_t other_with_unread() const {
-        for (uint32_t i = 0; i < file_.geometry().links; ++i) {
+        for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i) {
             const PipeLink &l = link(i);
             const uint64_t to = l.ends.to.relaxed();
             if (has_pattern(l, PeerRole::push) && to != me() && peers_.alive(to) && unread_in(l, to) != 0) return to;
@@ -166,23 +166,23 @@ class PipeTable {
     static bool is_empty(const PipeLink &l) { return l.writer.tail.relaxed() == l.reader.acked.relaxed(); }
     bool never_looked(uint64_t puller) const { return peers_.slot(slot_of(puller)).identity.begun.relaxed() == 0; }
     template <class Is> bool any_pipe(Is &&is) const {
-        for (uint32_t i = 0; i < file_.geometry().links; ++i)
+        for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i)
             if (in_use(link(i)) && is(link(i))) return true;
         return false;
     }
 
     // False: there is one already.
     bool make(uint64_t from, PeerRole pattern, uint64_t to) {
-        const uint32_t links = file_.geometry().links;
-        uint32_t free = links;
-        for (uint32_t i = 0; i < links; ++i) {
+        const uint32_t max_pipes = file_.geometry().max_pipes;
+        uint32_t free = max_pipes;
+        for (uint32_t i = 0; i < max_pipes; ++i) {
             const PipeLink &l = link(i);
             if (!in_use(l)) free = std::min(free, i);
             else if (l.ends.from.relaxed() == from && l.ends.to.relaxed() == to && l.writer.closed.relaxed() == 0)
                 return false; // taken over from another reader
         }
-        if (free == links)
-            throw Error(Code::busy, peers_.where() + ": all " + std::to_string(links) +
+        if (free == max_pipes)
+            throw Error(Code::busy, peers_.where() + ": all " + std::to_string(max_pipes) +
                                         " pipes are in use: make the channel with a larger max_pipes");
         PipeLink &l = link(free);
         const uint64_t start = file_.geometry().start_position;
@@ -221,7 +221,7 @@ class PipeTable {
     }
     // Whether this peer reads another pipe that this writer goes on writing to. Of two to one reader it closes one.
     bool reads_from(uint64_t from, uint32_t except) const {
-        for (uint32_t i = 0; i < file_.geometry().links; ++i)
+        for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i)
             if (i != except && in_use(link(i)) && link(i).ends.from.relaxed() == from && link(i).ends.to.relaxed() == me() &&
                 link(i).writer.closed.relaxed() == 0)
                 return true;

@@ -54,8 +54,8 @@ inline constexpr uint32_t room_share = 8;
 
 class PipeWriter {
   public:
-    PipeWriter(PipeLink &link, uint8_t *bytes, uint32_t capacity, uint32_t mark, const std::string &where)
-        : pipe_(link, bytes, capacity, where), mark_(mark), tail_(link.writer.tail.relaxed()), end_(tail_),
+    PipeWriter(PipeLink &link, uint8_t *bytes, uint32_t capacity, uint32_t max_messages, const std::string &where)
+        : pipe_(link, bytes, capacity, where), max_messages_(max_messages), tail_(link.writer.tail.relaxed()), end_(tail_),
           messages_(link.writer.messages.relaxed()),
           // SYNC -: the pipe was made under the table's lock, which orders its words (SYNC 6)
           base_(link.reader.acked.acquire()), read_messages_(link.reader.messages.relaxed()),
@@ -63,8 +63,8 @@ class PipeWriter {
         check_base();
     }
 
-    // Claims room for one more message behind what was written since the last flush. False if the mark or the capacity forbids
-    // it.
+    // Claims room for one more message behind what was written since the last flush. False if the high-water mark or the capacity
+    // forbids it.
     [[gnu::always_inline]] bool claim(uint32_t length, ClaimedRange &room) {
         const uint64_t need = align_frame(uint64_t{length} + header_length), left = pipe_.left_to_the_end(end_);
         const uint64_t pad = need > left ? left : 0;
@@ -121,7 +121,7 @@ class PipeWriter {
             if (read >= tail_) return 0;
             if (read % frame_alignment != 0) pipe_.throw_corrupt(read);
             const bool in_front = std::max(acked, base_) < read;
-            if (in_front && messages_ - read_messages_ < mark_) return 0;
+            if (in_front && messages_ - read_messages_ < max_messages_) return 0;
             const FrameHeader &frame = *pipe_.frame(read);
             const uint64_t word0 = frame.word0.relaxed(); // this writer wrote it
             const uint64_t step = pipe_.step(word0, read, tail_ - read), next = read + step;
@@ -148,7 +148,7 @@ class PipeWriter {
     bool has_room(uint32_t length, uint64_t bytes, uint64_t messages) {
         const uint64_t need = align_frame(uint64_t{length} + header_length), left = pipe_.left_to_the_end(end_);
         const uint64_t all = (need > left ? left : 0) + need + bytes;
-        const auto enough = [&] { return fits(all) && messages_ + messages - read_messages_ < mark_; };
+        const auto enough = [&] { return fits(all) && messages_ + messages - read_messages_ < max_messages_; };
         return enough() || (peek_again() && enough());
     }
     // Counts a message that is not written here. A reader of the next one sees by its number that one is missing.
@@ -166,12 +166,15 @@ class PipeWriter {
         const PipeLink::Reader &reader = pipe_.link().reader;
         const uint64_t acked = reader.acked.relaxed(), messages = reader.messages.relaxed();
         each(reader.acked, acked, std::min<uint64_t>(tail_ - acked, pipe_.capacity() / room_share));
-        each(reader.messages, messages, std::min<uint64_t>(messages_ - messages, std::max<uint32_t>(mark_ / room_share, 1)));
+        each(reader.messages, messages,
+             std::min<uint64_t>(messages_ - messages, std::max<uint32_t>(max_messages_ / room_share, 1)));
     }
     uint64_t waiting() const { return messages_ - pipe_.link().reader.messages.relaxed(); }
 
   private:
-    bool fits(uint64_t need) const { return end_ + need - base_ <= pipe_.capacity() && messages_ - read_messages_ < mark_; }
+    bool fits(uint64_t need) const {
+        return end_ + need - base_ <= pipe_.capacity() && messages_ - read_messages_ < max_messages_;
+    }
     [[gnu::noinline]] bool peek_again() { // rare: claim() stays small enough to stand in a batch's loop
         const uint64_t before = base_, messages_before = read_messages_;
         // SYNC 19: pairs with PipeReader::acknowledge; forbids overwriting bytes before the reader's last look at them
@@ -193,7 +196,7 @@ class PipeWriter {
     }
 
     PipeBytes pipe_;
-    uint32_t mark_;
+    uint32_t max_messages_;
     uint64_t tail_, end_, messages_, base_, read_messages_, dropped_;
 };
 

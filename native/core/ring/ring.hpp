@@ -17,7 +17,7 @@ namespace penstock {
 
 class Ring {
   public:
-    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of one of its own.
+    // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of a separate one.
     Ring(int fd, std::string path, std::shared_ptr<Mapping> map = nullptr)
         : Ring(fd, path, map ? map : std::make_shared<Mapping>(fd, size_of_file(fd), true), nullptr) {}
     // As a part of a channel of another kind, whose header was read already.
@@ -67,7 +67,7 @@ class Ring {
     // the reads were ordered before it (SYNC 10).
     bool lapped(uint64_t position) const { return control_->claimed.value.relaxed() > position + geometry_.capacity; }
 
-    // Whether a frame stands at this position, or stood there: moves nothing. It needs no order: a reader that takes the frame
+    // Whether a frame is at this position, or was there: moves nothing. It needs no order: a reader that takes the frame
     // acquires it, and one that asks for the end of the stream has looked for the publication before, which orders this look
     // (SYNC 25).
     bool readable(uint64_t position) const { return frame(position)->word0.relaxed() != 0 || lapped(position); }
@@ -181,7 +181,7 @@ class Ring {
             }
         }
     }
-    // Frees a slot that nobody living holds; `clear` runs while it is this process's. False: somebody lives there.
+    // Frees a slot that no living process holds; `clear` runs while it is this process's. False: a living process is in it.
     template <class Clear> bool reap(uint32_t index, Clear &&clear) {
         return members_.reap(index, [&] {
             clear();
@@ -205,7 +205,7 @@ class Ring {
 
   private:
     static bool is_there(const RingSlot &s) { return s.identity.state.relaxed() == 1; } // the kernel's lock orders owners
-    // With the slot's byte held, so nobody is there. If the state says otherwise, the owner died.
+    // With the slot's byte held, so no process is in it. If the state says otherwise, the owner died.
     void clear_slot(RingSlot &s) {
         // SYNC -: the kernel's lock on the slot's byte orders its owners
         if (s.identity.state.acquire() == 1) count_death(s.identity.deaths);

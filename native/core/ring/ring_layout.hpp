@@ -26,7 +26,7 @@ static_assert(sizeof(RingWords) == 16 && offsetof(RingWords, start_sequence) == 
 
 // ---- frame header: 32 bytes. Every word may be overwritten while it is read, so every word is atomic ----
 struct RingFrame {
-    Atomic<uint64_t> word0;    // 0: as FrameHeader::word0; 0 while nothing stands here; the commit word
+    Atomic<uint64_t> word0;    // 0: as FrameHeader::word0; 0 while nothing is here; the commit word
     Atomic<uint64_t> sequence; // 8: messages before this one; written before the frame can be reached
     Atomic<int64_t> time_ns;   // 16: send time
     Atomic<uint64_t> origin;   // 24: session << 32 | the low half of position / 32
@@ -43,7 +43,7 @@ inline constexpr uint32_t ring_parts = 32; // of the circle; the publication cla
 struct RingControl {
     struct alignas(cache_pair) Writer { // 0: the publication
         Atomic<uint64_t> write;         // 0: where the next message goes: a lap counter and an offset in one word
-        Atomic<uint64_t> newest;        // 8: where the newest message stands
+        Atomic<uint64_t> newest;        // 8: where the newest message is
         Atomic<uint64_t> bytes_sent;    // 16
         Atomic<uint64_t> joined_ns;     // 24: of the present publication
         Atomic<uint32_t> session;       // 32: its number, one more than its predecessor's
@@ -129,7 +129,7 @@ inline void fill_ring(const Mapping &map, Header *header, const RingGeometry &g)
     reinterpret_cast<RingFrame *>(map.bytes() + ring_data_offset(g.slot_count))->sequence.relaxed(g.start_sequence);
 }
 
-// Fills a new file that nobody else can open yet. The file must have its full, allocated, zeroed size.
+// Fills a new file that no other process can open yet. The file must have its full, allocated, zeroed size.
 inline void format_ring(int fd, const RingGeometry &g, const std::string &metadata, const uint8_t boot_id[16],
                         int64_t created_ns) {
     check_geometry(g, Code::invalid);

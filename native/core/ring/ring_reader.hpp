@@ -1,6 +1,6 @@
-// A subscription to a ring: walks the committed frames from a position of its own. One thread at a time. Frames may be
-// overwritten while they are read, so a caller copies a message and asks `intact` afterwards. A reader that was lapped goes on at
-// the newest end and counts what it missed.
+// A subscription to a ring: walks the committed frames from its own position. One thread at a time. Frames may be
+// overwritten while they are read, so a caller copies a message and asks `intact` afterwards. A reader that was lapped continues
+// at the newest end and counts what it missed.
 #pragma once
 
 #include "ground/message.hpp"
@@ -49,7 +49,7 @@ class RingReader {
         return end > position_ ? end - position_ : 0;
     }
 
-    // In a forked child: a slot of its own, at the same place.
+    // In a forked child: its own slot, at the same place.
     void rejoin() {
         rejoin([] {});
     }
@@ -157,7 +157,7 @@ class RingReader {
         show_position();
     }
 
-    // After a lap: goes on where the publication writes next, and counts the messages in between as lost.
+    // After a lap: continues where the publication writes next, and counts the messages in between as lost.
     void skip() {
         uint64_t end, next;
         find_end(end, next);

@@ -110,7 +110,7 @@ class RingWriter {
         writer.write.release(position_); // SYNC -: the same fence stands before it
     }
 
-    // Where a message of so many bytes goes: at the end of the circle a pad may come before it.
+    // Where a message of that many bytes goes: at the end of the circle a pad may come before it.
     uint64_t begin(uint64_t need) const {
         const uint64_t left = ring_->left_to_the_end(position_);
         return need <= left ? position_ : position_ + left;
@@ -135,7 +135,7 @@ class RingWriter {
         frame->time_ns.relaxed(now);
         frame->origin.relaxed(ring_origin(session_, at));
     }
-    // Behind the last message: a 0, for nothing stands there yet, and the number of the next message.
+    // Behind the last message: a 0, for nothing is there yet, and the number of the next message.
     void end_with(uint64_t at, uint64_t sequence) {
         RingFrame *frame = ring_->frame(at);
         frame->word0.relaxed(0);

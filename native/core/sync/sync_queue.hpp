@@ -32,7 +32,7 @@ struct SyncScreen {
 class SyncReader {
   public:
     explicit SyncReader(LogReader &log) : log_(&log) {}
-    void read_from(LogReader &log) { log_ = &log; } // in a forked child, which has a slot of its own
+    void read_from(LogReader &log) { log_ = &log; } // in a forked child, which has its own slot
     void screen(SyncScreen screen) { screen_ = std::move(screen); }
 
     // The next message that is not passed over, or null. Its data is its body, readable until consume(). Throws `too_slow` where
@@ -164,7 +164,7 @@ class SyncReader {
     uint64_t screened_ = 0;
 };
 
-// A member's writing end. A prefix, made by sync_prefix, stands before every body. One thread at a time, but for the bodies of
+// A member's writing end. A prefix, made by sync_prefix, precedes every body. One thread at a time, but for the bodies of
 // reserved messages.
 class SyncWriter {
   public:
@@ -240,7 +240,7 @@ class SyncWriter {
     std::vector<IoVec> pieces_;
 };
 
-// Throws `busy` if a living member that lets no writer wait for it stands in the way of `length` bytes.
+// Throws `busy` if a living member that lets no writer wait for it blocks `length` bytes.
 inline void refuse_waiting(TermLog &log, size_t length) {
     std::string who;
     if (log.refused(length + header_length, who))

@@ -55,7 +55,7 @@ class Bridge {
         bool closed_ = false;
     };
 
-    static Bridge &instance() { // after a fork the child makes a thread of its own; the old object is left alone
+    static Bridge &instance() { // after a fork the child makes its own thread; the old object is left alone
         static Bridge *bridge = nullptr;
         static uint32_t generation = 0;
         if (bridge == nullptr || generation != ForkGuard::generation()) {

@@ -34,7 +34,7 @@ class Signaler {
         while (::read(fd_, &count, sizeof count) < 0 && errno == EINTR) {
         }
     }
-    // Whether it is up within so many milliseconds (-1: for ever). A signal handler ends the wait early.
+    // Whether it is up within that many milliseconds (-1: for ever). A signal handler ends the wait early.
     bool wait(int ms) const {
         pollfd entry{fd_, POLLIN, 0};
         return ::poll(&entry, 1, ms) > 0;

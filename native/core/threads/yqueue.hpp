@@ -74,7 +74,7 @@ template <class T, size_t N> class YQueue {
     };
     static Chunk *chunk(uint64_t word) { return reinterpret_cast<Chunk *>(word); }
 
-    // The reader's words, the writer's, and the one they share, each on lines of their own.
+    // The reader's words, the writer's, and the one they share, each on their own lines.
     alignas(128) Chunk *begin_chunk_;
     size_t begin_at_ = 0;
     alignas(128) Chunk *back_chunk_ = nullptr;

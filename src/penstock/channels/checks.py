@@ -91,7 +91,7 @@ class HasChannel(Protocol):
 def counted(value: Any, method: str, name: str, handle: HasChannel) -> int:
     """An argument of a handle's method that counts, checked as compiled methods check it. The error names the channel.
 
-    TypeError for what is no whole number, `Invalid` below 0.
+    TypeError for anything that is not a whole number, `Invalid` below 0.
     """
     try:
         number = operator.index(value)

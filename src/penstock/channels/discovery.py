@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.channels import files, memory, opening
+from penstock.channels import files, inspection, memory, opening
 from penstock.channels.channel import FAKE, Channel
 from penstock.channels.opener import faked, parse
 from penstock.channels.registry import kind_named
@@ -41,9 +41,9 @@ def listing(patterns: Sequence[str]) -> tuple[list[Channel], list[files.Stranger
     found = [one for one in names if not faked(one.kind) and matches_any(patterns, str(one))]
     own = [pattern for pattern in patterns if pattern.startswith(f"{FAKE}:")]
     for one in in_process():
-        told = replace(one, uri=f"{FAKE}:{one}")
-        if matches_any(own, str(told)):
-            found.append(told)
+        fake = replace(one, uri=f"{FAKE}:{one}")
+        if matches_any(own, str(fake)):
+            found.append(fake)
         elif faked(one.kind) and matches_any(patterns, str(one)):
             found.append(one)
     return found, strange
@@ -95,7 +95,7 @@ def list_channels(patterns: str | Sequence[str] = "*") -> Channels:
     """Every channel of this user with its counters, read without disturbing anyone.
 
     patterns: only those that one of them stands for: ``log:*`` of a kind, ``robot/*`` of any kind; ``*`` is any text, slashes included. A
-    file in the channel folder that is no channel is left out, and a warning on the logger `penstock` names it once.
+    file in the channel folder that is not a channel is left out, and a warning on the logger `penstock` names it once.
     """
     found, strange = survey(patterns)
     for stranger in strange:
@@ -114,7 +114,7 @@ def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], li
     found = []
     for channel in there:
         try:
-            found.append(opening.inspect(channel.kind, channel))
+            found.append(inspection.inspect(channel.kind, channel))
         except NotFound:
             continue
         except (PenstockError, OSError, ValueError, RecursionError) as error:  # this file's trouble, and no other's
@@ -128,7 +128,7 @@ def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], li
 def inspect(channel: AnyChannel) -> ChannelStatus:
     """One channel's sizes, totals and members. `NotFound` if there is none."""
     parsed = local(channel)
-    return opening.inspect(parsed.kind, parsed)
+    return inspection.inspect(parsed.kind, parsed)
 
 
 def remove(channel: AnyChannel) -> None:
@@ -141,7 +141,7 @@ def codec_of(channel: str) -> dict[str, Any]:
     parsed = parse(channel)
     if parsed.kind.memory is None:
         raise Unsupported(f"{channel} is not in shared memory: nothing here says its codec")
-    found: dict[str, Any] = opening.describe(parsed.kind, parsed)["codec"]
+    found: dict[str, Any] = inspection.describe(parsed.kind, parsed)["codec"]
     return found
 
 

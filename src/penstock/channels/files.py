@@ -74,7 +74,7 @@ def file_name(channel: Channel) -> str:
 
 @contextlib.contextmanager
 def opened_folder(*, create: bool) -> Iterator[int]:
-    """A descriptor of the folder, checked: a real directory of ours that nobody else may enter."""
+    """A descriptor of the folder, checked: a real directory of ours that no other process may enter."""
     path = folder()
     if not _is_text(path):
         raise SystemFailure(

@@ -1,32 +1,32 @@
 """Publications and subscriptions: what Python adds to the compiled handles, whatever the channel's kind.
 
-Codecs, asyncio, pickling, Arrow. Kinds differ in the ends that they hand in (`log.py`, `ring.py`). A compiled class can have
-no second base: these classes are registered as the `Publication` and the `Subscription` whose interface they have.
+Codecs, asyncio, pickling, Arrow. A kind passes in its ends (`log.py`). The classes are registered as the roles whose methods they have.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting, files, loops
+from penstock.channels import awaiting
+from penstock.channels.arrow import to_batch
 from penstock.channels.channel import Channel
-from penstock.channels.checks import counted, deadline_of, limit_of
+from penstock.channels.checks import counted, deadline_of
+from penstock.channels.inspection import inspect_opened
 from penstock.channels.iteration import until_closed_async
-from penstock.channels.kind import nothing_beside
+from penstock.channels.kind import Kind
 from penstock.channels.loops import readable as readable
-from penstock.channels.opening import Kind, identity_opened, inspect_opened
 from penstock.channels.publication import Publication
+from penstock.channels.reopening import Origin, check_open, opened_file, reopen
 from penstock.channels.status import ChannelStatus
 from penstock.channels.subscription import Received, Subscription
-from penstock.codecs import Codec
-from penstock.errors import Closed, DecodeError, EndOfStream, Invalid, NotFound, TimedOut
-from penstock.util.extras import explain_missing
+from penstock.codecs import Codec, buffers
+from penstock.errors import Closed, DecodeError, EndOfStream, Invalid, TimedOut, without_frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,59 +48,6 @@ else:  # a compiled class takes no parameter, and can have no second base that d
 
     Message = TypeVar("Message")
     _WritingHandle, _ReadingHandle = {Message: _native.Publication}, {Message: _native.Subscription}
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a handle comes from: enough to open it again in another process, and to ask for the channel's counters."""
-
-    kind: Kind
-    channel: Channel
-    codec: Codec
-    opener: Callable[..., Any]
-    arguments: dict[str, Any]
-
-
-def check_open(handle: Any) -> None:
-    """`Closed` for a handle that is: there is nothing that another process could continue."""
-    if handle.closed:
-        raise Closed(f"{handle.channel}: the handle is closed")
-
-
-class Opened(NamedTuple):
-    """What a pickled handle remembers of the channel that it had open. file: 0 where `files.identity` has no number either."""
-
-    folder: str
-    file: int
-
-
-NOTHING = Opened("", 0)
-
-
-def opened_file(channel: Channel, handle: Any) -> Opened:
-    """Tells the channel that a compiled handle has open from others of its name."""
-    file = 0 if channel.kind.layout.beside is not nothing_beside else identity_opened(handle)[1]
-    return Opened("" if channel.fake else str(files.folder()), file)
-
-
-def check_same(channel: Channel, opened: Opened) -> None:
-    """`NotFound` if a channel is another one than `opened_file` gave, or is gone: a pickled handle opens no other."""
-    if opened.folder and opened.folder != (here := str(files.folder())):
-        raise NotFound(
-            f"{channel}: the channel that the pickled handle had open is in the folder {opened.folder}, and this process has its channels "
-            f"in {here}. Start it with PENSTOCK_DIR={opened.folder}: a fork server has the environment that it was started with"
-        )
-    if opened.file and files.identity(channel) != opened.file:
-        raise NotFound(
-            f"{channel}: the channel that the pickled or copied handle had open was removed. To use the one that has its name now, open "
-            "it by its name"
-        )
-
-
-def reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any], opened: Opened = NOTHING) -> Any:
-    """Opens a pickled handle again. opened: see `check_same`."""
-    check_same(channel, opened)
-    return opener(channel, **arguments)
 
 
 class NativePublication(_WritingHandle[Message]):
@@ -194,7 +141,7 @@ class EncodingPublication(NativePublication[Message]):
         try:
             body = self._origin.codec.encode(data)
         except Invalid as error:
-            raise codecs.unsendable(self.channel, error) from error.__cause__
+            raise buffers.unsendable(self.channel, error) from error.__cause__
         return super().send(body, timeout)
 
     async def send_async(self, data: Any, timeout: float | None = None) -> int:
@@ -202,7 +149,7 @@ class EncodingPublication(NativePublication[Message]):
         try:
             body = self._origin.codec.encode(data)
         except Invalid as error:
-            raise codecs.unsendable(self.channel, error) from error.__cause__
+            raise buffers.unsendable(self.channel, error) from error.__cause__
         return await super().send_async(body, timeout)
 
     def offer(self, data: Any) -> int | None:
@@ -210,7 +157,7 @@ class EncodingPublication(NativePublication[Message]):
         try:
             body = self._origin.codec.encode(data)
         except Invalid as error:
-            raise codecs.unsendable(self.channel, error) from error.__cause__
+            raise buffers.unsendable(self.channel, error) from error.__cause__
         return super().offer(body)
 
     def offer_many(self, messages: Any) -> int:
@@ -229,7 +176,7 @@ class EncodingPublication(NativePublication[Message]):
 
 
 class NativeSubscription(_ReadingHandle[Message]):
-    """A handle that reads a channel from a position of its own. Thread-safe: each message goes to one caller.
+    """A handle that reads a channel from its own position. Thread-safe: each message goes to one caller.
 
     `recv(timeout=None)`, `try_recv()`, `poll(limit=1000)`, iteration, `async for`, `poll_arrow`, `borrow`, `fileno`. A
     context manager; pickles to a child process as a new subscription that continues at the same position.
@@ -349,17 +296,8 @@ class DecodingSubscription(NativeSubscription[Message]):
         return self._decoded(super().__next__())
 
 
-def without_frames(error: DecodeError) -> DecodeError:
-    """For an error that is kept: its frames would keep the handle alive that keeps it."""
-    cause = error.__cause__
-    while cause is not None:
-        cause.__traceback__ = None
-        cause = cause.__cause__ or cause.__context__
-    return error.with_traceback(None)
-
-
 class EarlySubscription(NativeSubscription[Message]):
-    """A subscription that is older than its channel's first publication. It becomes an ordinary one with its first message."""
+    """A subscription made before its channel's first publication. It becomes an ordinary one with its first message."""
 
     @staticmethod
     def _usual(codec: Codec) -> type[NativeSubscription]:
@@ -422,8 +360,8 @@ def _decided(subscription: NativeSubscription) -> Codec | None:
     now = type(subscription)
     if not issubclass(now, EarlySubscription):  # another thread was faster
         return subscription._origin.codec
-    told = codecs.from_metadata(_native.metadata_of(subscription), subscription.channel)
-    codec = codecs.agreed(told, subscription._origin.arguments.get("codec")) or told
+    kept = codecs.from_metadata(_native.metadata_of(subscription), subscription.channel)
+    codec = codecs.agreed(kept, subscription._origin.arguments.get("codec")) or kept
     subscription._origin = replace(subscription._origin, codec=codec)
     subscription.__class__ = now._usual(codec)
     return codec
@@ -436,36 +374,6 @@ def _still_open(subscription: NativeSubscription) -> bool:
 
 Publication.register(NativePublication)
 Subscription.register(NativeSubscription)
-
-
-def to_batch(capsules: tuple[Any, Any]) -> pa.RecordBatch:
-    """A pyarrow batch from the two capsules of the Arrow C data interface."""
-    with explain_missing("poll_arrow()"):
-        import pyarrow as pa
-
-    return pa.RecordBatch._import_from_c_capsule(*capsules)
-
-
-def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
-    """Those subscriptions that have something to read, or whose stream has ended; see `penstock.wait`."""
-    given = _readers(subscriptions)
-    return [given[i] for i in _native.wait_any(given, timeout)]
-
-
-async def wait_async(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
-    """`wait` in the running event loop."""
-    given = _readers(subscriptions)
-    return await loops.wait_async(given, lambda: wait(given, 0), limit_of(timeout))
-
-
-def _readers(subscriptions: Sequence[Any]) -> list[Any]:
-    given = list(subscriptions)
-    for handle in given:
-        if not isinstance(handle, _native.Subscription):
-            raise Invalid(
-                f"there is nothing to wait for on {handle!r}: give subscriptions, members and sockets that receive"
-            )
-    return given
 
 
 def publication(writer: _native.WriterEnd, origin: Origin) -> NativePublication:

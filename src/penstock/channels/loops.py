@@ -177,27 +177,27 @@ class Pumps:
                 self._pumps.pop(loop, None)
 
 
-def wait(handles: Iterable[Any], look: Callable[[], list[T]], timeout: float | None) -> list[T]:
-    """The result of `look`, waiting up to `timeout` seconds on the descriptors of the handles, which say "perhaps"."""
+def wait(handles: Iterable[Any], check: Callable[[], list[T]], timeout: float | None) -> list[T]:
+    """The result of `check`, waiting up to `timeout` seconds on the descriptors of the handles, which say "perhaps"."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     watched = list(handles)
     while True:
         poller = select.poll()
         for handle in watched:
             poller.register(handle.fileno(), select.POLLIN)
-        found = look()
+        found = check()
         left = deadline - time.monotonic()
         if found or left <= 0:
             return found
         poller.poll(math.ceil(min(left, POLL_MAX) * 1000))
 
 
-async def wait_async(handles: Iterable[Any], look: Callable[[], list[T]], timeout: float | None) -> list[T]:
-    """The result of `look`, as `wait` gives it, in the running event loop."""
+async def wait_async(handles: Iterable[Any], check: Callable[[], list[T]], timeout: float | None) -> list[T]:
+    """The result of `check`, as `wait` gives it, in the running event loop."""
     watched = list(handles)
 
     async def again() -> list[T]:
-        while not (found := look()):
+        while not (found := check()):
             await readable(*(handle.fileno() for handle in watched))
         return found
 
@@ -205,6 +205,6 @@ async def wait_async(handles: Iterable[Any], look: Callable[[], list[T]], timeou
 
     try:
         async with asyncio.timeout(timeout):
-            return look() if timeout == 0 else await again()
+            return check() if timeout == 0 else await again()
     except TimeoutError:
         return []

@@ -46,7 +46,7 @@ def _place(channel: Channel) -> _Place:
 
 def open_existing(channel: Channel) -> int:
     """A descriptor of the channel's memory. `NotFound` if there is none."""
-    # A description of its own: a lock on it ends when it is closed, as of a file that was opened.
+    # A separate open file description: its lock ends when it is closed, as for a file that was opened.
     return os.open(f"/proc/self/fd/{_place(channel).fd}", os.O_RDWR | os.O_CLOEXEC)
 
 

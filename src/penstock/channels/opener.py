@@ -48,28 +48,28 @@ def parse(uri: Any) -> Channel:
 
 def faked(kind: Kind) -> bool:
     """Whether `PENSTOCK_FAKE` keeps channels of this kind within the process. `Invalid` if it names a kind that does not exist."""
-    asked = os.environ.get(FAKE_VARIABLE, "")
-    if asked in ("", "0"):
+    requested = os.environ.get(FAKE_VARIABLE, "")
+    if requested in ("", "0"):
         return False
-    if asked in ("1", "all"):
+    if requested in ("1", "all"):
         return True
-    names = asked.split(",")
+    names = requested.split(",")
     for name in names:
         if name not in kind_names():
-            raise Invalid(f"{FAKE_VARIABLE} is {asked!r}: set it to 1, or to kinds of channels such as 'ring,log'")
+            raise Invalid(f"{FAKE_VARIABLE} is {requested!r}: set it to 1, or to kinds of channels such as 'ring,log'")
     return kind.name in names
 
 
 def open_handle(
     verb: str,
     uri: str,
-    asked: dict[str, Any],
+    requested: dict[str, Any],
     shaping: dict[str, Any] | None = None,
     tested: dict[str, Any] | None = None,
 ) -> Any:
     """Opens a handle. `TypeError` for an option that the kind does not have.
 
-    shaping: the codec and the options of a channel that was given as a value; None for a URI, beside which they may stand in `asked`.
+    shaping: the codec and the options of a channel that was given as a value; None for a URI, beside which they may stand in `requested`.
     tested: options that only tests have.
     """
     parsed = parse(uri)
@@ -78,13 +78,13 @@ def open_handle(
         able = ", ".join(kind.written for kind in kinds() if getattr(kind, verb) is not None)
         raise Unsupported(f"{parsed}: there is nothing to {verb}: use publish and subscribe. To {verb}, write {able}")
     known = parsed.kind.option_names(verb) - TEST_ONLY
-    for name in asked:
+    for name in requested:
         _check_option(parsed, verb, name, known)
         if shaping is not None and (name in shaping or name in parsed.kind.shaping):
             raise TypeError(
                 f"{parsed}: {name} shapes the channel, which was given as a value: give {name} to the value, or open the channel by its URI"
             )
-    options = {name: value for name, value in (shaping or {}).items() if name in known} | asked
+    options = {name: value for name, value in (shaping or {}).items() if name in known} | requested
     options |= {name: value for name, value in (tested or {}).items() if name in parsed.kind.option_names(verb)}
     try:
         return opener(parsed, **{name: _converted(name, value) for name, value in options.items()})

@@ -18,11 +18,8 @@ from penstock.channels import files, memory
 from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, whole
 from penstock.channels.kind import Kind as Kind
-from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, Mismatch, NotFound, SystemFailure, Unsupported
-
-PIXELS_EPOCH = 1 << 62
 
 
 def where(channel: Channel) -> str:
@@ -38,15 +35,15 @@ def place_of(channel: Channel) -> str:
 
 
 def open_end(
-    kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any, end: Callable[[int, str], Any]
+    kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any, end: Callable[[int, str], Any]
 ) -> tuple[Any, Codec]:
     """The result of `end(descriptor, path)`, and the channel's codec. Makes the channel if there is none, and decides an open one.
 
-    For every kind, `asked` may have `prefault`: bring the channel's memory into this process now, not when it is first used.
+    For every kind, `requested` may have `prefault`: bring the channel's memory into this process now, not when it is first used.
     """
-    asked = dict(asked)
-    prefault = flag(asked.pop("prefault", False), "prefault")
-    fd, found = _open_or_make(kind, channel, asked, codec)
+    requested = dict(requested)
+    prefault = flag(requested.pop("prefault", False), "prefault")
+    fd, found = _open_or_make(kind, channel, requested, codec)
     try:
         made = end(fd, place_of(channel))
     finally:
@@ -58,7 +55,7 @@ def open_end(
 def open_reader(
     kind: Kind,
     channel: Channel,
-    asked: dict[str, Any],
+    requested: dict[str, Any],
     codec: Any,
     end: Callable[[int, str], Any],
     early: Callable[[int, str], Any],
@@ -68,23 +65,23 @@ def open_reader(
 
     Without a first publication the channel is open, or made so now: then this returns the result of `early`, and None for the codec.
     """
-    asked = dict(asked)
-    prefault = flag(asked.pop("prefault", False), "prefault")
-    kind.options(**asked)
+    requested = dict(requested)
+    prefault = flag(requested.pop("prefault", False), "prefault")
+    kind.options(**requested)
     while True:
         try:
             fd = files.open_existing(channel)
         except NotFound:
-            _make_open(kind, channel, asked, codec)
+            _make_open(kind, channel, requested, codec)
             continue
         break
     try:
         with _held_if_open(kind, channel, fd) as hold:
             if hold is None:
-                found: Codec | None = _agree(kind, channel, fd, asked, codec)
+                found: Codec | None = _check_agreement(kind, channel, fd, requested, codec)
                 made = end(fd, place_of(channel))
             else:
-                _name(kind, channel, fd, hold, asked, codec, start)
+                _name(kind, channel, fd, hold, requested, codec, start)
                 made, found = early(fd, place_of(channel)), None
     finally:
         os.close(fd)
@@ -101,8 +98,8 @@ def _finish(channel: Channel, made: Any, prefault: bool) -> None:
         made.lead_through(memory.gate(channel))
 
 
-def _open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) -> tuple[int, Codec]:
-    wanted = kind.options(**asked)
+def _open_or_make(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> tuple[int, Codec]:
+    wanted = kind.options(**requested)
     while True:
         try:
             fd = files.open_existing(channel)
@@ -117,8 +114,8 @@ def _open_or_make(kind: Kind, channel: Channel, asked: dict[str, Any], codec: An
         try:
             with _held_if_open(kind, channel, fd) as hold:
                 if hold is not None:
-                    _decide(kind, channel, fd, hold, asked, codec)
-            return fd, _agree(kind, channel, fd, asked, codec)
+                    _decide(kind, channel, fd, hold, requested, codec)
+            return fd, _check_agreement(kind, channel, fd, requested, codec)
         except BaseException:
             os.close(fd)
             raise
@@ -145,13 +142,13 @@ def _held_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.Ope
         hold.release()
 
 
-def _given(asked: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in asked.items() if value is not None}
+def _given_only(requested: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in requested.items() if value is not None}
 
 
-def _make_open(kind: Kind, channel: Channel, asked: dict[str, Any], codec: Any) -> None:
+def _make_open(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> None:
     assert kind.layout.open_slots is not None
-    slots, notes = kind.layout.open_slots(kind.options(**asked)), _notes(_given(asked), codec)
+    slots, notes = kind.layout.open_slots(kind.options(**requested)), _notes(_given_only(requested), codec)
     size = _native.open_file_size(channel.kind.name, slots)
     files.create(
         channel,
@@ -169,7 +166,7 @@ def _notes(options: dict[str, Any], codec: Any) -> bytes:
 
 
 def _merge(
-    kind: Kind, channel: Channel, fd: int, asked: dict[str, Any], codec: Any
+    kind: Kind, channel: Channel, fd: int, requested: dict[str, Any], codec: Any
 ) -> tuple[dict[str, Any], Any, dict[str, Any]]:
     """The options and the codec that others and this one name together, and what others named alone."""
     place = place_of(channel)
@@ -178,7 +175,7 @@ def _merge(
         others, spec = dict(notes["options"]), notes["codec"]
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"{place}: the options named for it are damaged: {error}") from error
-    mine = _given(asked)
+    mine = _given_only(requested)
     for name, value in mine.items():
         if name in others and others[name] != value:
             raise Mismatch(
@@ -187,8 +184,8 @@ def _merge(
             )
     if codec is not None and spec is not None and codecs.agreed(codecs.from_spec(spec), codec) is None:
         raise Mismatch(
-            f"{place} has no publication yet, and a subscription named the codec {_said(spec)}, not "
-            f"{_said(codecs.resolve(codec).spec)}. Give that codec or leave codec out, or {start_over(channel)}"
+            f"{place} has no publication yet, and a subscription named the codec {_describe_codec(spec)}, not "
+            f"{_describe_codec(codecs.resolve(codec).spec)}. Give that codec or leave codec out, or {start_over(channel)}"
         )
     return {**others, **mine}, spec if codec is None else codec, others
 
@@ -198,27 +195,29 @@ def _name(
     channel: Channel,
     fd: int,
     hold: _native.OpenHold,
-    asked: dict[str, Any],
+    requested: dict[str, Any],
     codec: Any,
     start: tuple[str, int],
 ) -> None:
     """Adds what a subscription names; the holder of the open byte."""
     assert kind.layout.open_slots is not None
-    named, chosen, others = _merge(kind, channel, fd, asked, codec)
-    options = _checked(kind, channel, named, others)
+    named, chosen, others = _merge(kind, channel, fd, requested, codec)
+    options = _check_options(kind, channel, named, others)
     if start[0] == "position" and start[1] not in (0, named.get("start_position", 0)):
         raise Invalid(
             f"{channel}: position {start[1]} is not kept: nothing was published yet; start is 'newest' or 'earliest'"
         )
-    if _given(asked) or codec is not None:
-        limited = kind.layout.open_slots(options) if "max_members" in _given(asked) else None
+    if _given_only(requested) or codec is not None:
+        limited = kind.layout.open_slots(options) if "max_members" in _given_only(requested) else None
         _native.write_notes(fd, place_of(channel), channel.kind.name, hold, _notes(named, chosen), limited)
 
 
-def _decide(kind: Kind, channel: Channel, fd: int, hold: _native.OpenHold, asked: dict[str, Any], codec: Any) -> None:
+def _decide(
+    kind: Kind, channel: Channel, fd: int, hold: _native.OpenHold, requested: dict[str, Any], codec: Any
+) -> None:
     """Makes an open channel what its first publication wants; the holder of the open byte."""
-    named, chosen, others = _merge(kind, channel, fd, asked, codec)
-    options = _checked(kind, channel, named, others)
+    named, chosen, others = _merge(kind, channel, fd, requested, codec)
+    options = _check_options(kind, channel, named, others)
     try:
         kind.layout.format(options, codecs.resolve(chosen), fd, hold)
     except SystemFailure as error:
@@ -227,14 +226,16 @@ def _decide(kind: Kind, channel: Channel, fd: int, hold: _native.OpenHold, asked
         raise SystemFailure(errno.ENOSPC, files.no_room(channel, options.file_size, error)) from error
 
 
-def _checked(kind: Kind, channel: Channel, named: dict[str, Any], others: dict[str, Any]) -> Any:
+def _check_options(kind: Kind, channel: Channel, named: dict[str, Any], others: dict[str, Any]) -> Any:
     try:
         return kind.options(**named)
     except Invalid as error:
         if not others:
             raise
-        told = ", ".join(f"{name}={value}" for name, value in others.items())
-        raise Mismatch(f"{channel}: {error}; subscriptions named {told}. Fit that, or {start_over(channel)}") from error
+        listed = ", ".join(f"{name}={value}" for name, value in others.items())
+        raise Mismatch(
+            f"{channel}: {error}; subscriptions named {listed}. Fit that, or {start_over(channel)}"
+        ) from error
 
 
 def start_over(channel: Channel) -> str:
@@ -242,17 +243,17 @@ def start_over(channel: Channel) -> str:
     return f"remove the channel first: penstock.remove({str(channel)!r}), or penstock rm {channel} in a shell"
 
 
-def _said(spec: dict[str, Any]) -> Any:
+def _describe_codec(spec: dict[str, Any]) -> Any:
     """A codec's description as its user wrote it."""
     spec = codecs.bare(spec)
     return repr(spec["kind"]) if len(spec) == 1 else spec.get("message", spec)
 
 
-def _agree(kind: Kind, channel: Channel, fd: int, asked: dict[str, Any], codec: Any) -> Codec:
+def _check_agreement(kind: Kind, channel: Channel, fd: int, requested: dict[str, Any], codec: Any) -> Codec:
     """The channel's codec, or `Mismatch` if the channel has other options or another codec."""
     place = place_of(channel)
     there = kind.layout.inspect(fd, place)
-    for name, value in asked.items():
+    for name, value in requested.items():
         if value is not None and name in there and there[name] != value:
             raise Mismatch(
                 f"{place} exists with {name}={there[name]}, not {value}. Give {name}={there[name]} or leave {name} out, "
@@ -262,7 +263,7 @@ def _agree(kind: Kind, channel: Channel, fd: int, asked: dict[str, Any], codec: 
     agreed = codecs.agreed(found, codec)
     if agreed is None:
         raise Mismatch(
-            f"{place} exists with the codec {_said(found.spec)}, not {_said(codecs.resolve(codec).spec)}. "
+            f"{place} exists with the codec {_describe_codec(found.spec)}, not {_describe_codec(codecs.resolve(codec).spec)}. "
             f"Give that codec or leave codec out, or {start_over(channel)}"
         )
     return agreed
@@ -293,116 +294,3 @@ def refuse_last(conflate: bool, last: Any) -> None:
     """`Invalid` for a reader of the newest message alone that asks for several of the past: it would get one."""
     if conflate and last is not None and whole(last, "last") > 1:
         raise Invalid(f"conflate=True is for the newest message alone, last={last} for so many: give one of them")
-
-
-def about(kind: Kind, fd: int, place: str) -> dict[str, Any]:
-    """The content of a channel's header, and its `size`; read without disturbing anyone.
-
-    Of an open channel: `created_ns`, `max_members`, `members` and nothing else.
-    """
-    if kind.layout.open_slots is not None and _native.is_open(fd, place, kind.name):
-        found = {**_native.inspect_open(fd, place, kind.name), "open": True}
-        found["max_members"] = found["slots"] // kind.layout.member_slots
-    else:
-        found = kind.layout.inspect(fd, place)
-    return {**found, "size": os.fstat(fd).st_size}
-
-
-def about_opened(kind: Kind, handle: Any) -> dict[str, Any]:
-    """The same of the channel that a compiled handle has open, whatever has its name now. `Closed` if the handle is closed."""
-    found: dict[str, Any] = _native.look_at_file(handle, lambda fd, place: about(kind, fd, place))
-    return found
-
-
-def identity(fd: int) -> tuple[int, int]:
-    """Tells a file from all others that are there."""
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino
-
-
-def identity_opened(handle: Any) -> tuple[int, int]:
-    """The same of the file that a compiled handle has open."""
-    found: tuple[int, int] = _native.look_at_file(handle, lambda fd, _: identity(fd))
-    return found
-
-
-def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
-    """The status of the channel that has this name now, read without disturbing anyone. `NotFound` if there is none."""
-    if kind.layout.status is not None:
-        found_there: ChannelStatus = kind.layout.status(channel)
-        return found_there
-    fd, place = files.open_existing(channel), place_of(channel)
-    try:
-        return _status(kind, channel, fd, place)
-    finally:
-        os.close(fd)
-
-
-def inspect_opened(kind: Kind, channel: Channel, handle: Any) -> ChannelStatus:
-    """The status of the channel that a compiled handle has open, whatever has its name now. `Closed` if the handle is closed."""
-    found: ChannelStatus
-    if kind.layout.status is not None:
-        found = kind.layout.status(channel, handle)
-    else:
-        found = _native.look_at_file(handle, lambda fd, place: _status(kind, channel, fd, place))
-    return found
-
-
-def path_in(channel: Channel, place: str) -> str:
-    """The path in a place that `place_of` made."""
-    return place if channel.fake else place.removeprefix(f"{channel} (")[:-1]
-
-
-def _status(kind: Kind, channel: Channel, fd: int, place: str) -> ChannelStatus:
-    found = about(kind, fd, place)
-    is_open = "open" in found
-    return ChannelStatus(
-        channel=str(channel),
-        path=path_in(channel, place),
-        kind=channel.kind.name,
-        state="open" if is_open else "ready",
-        codec=None if is_open else codecs.from_metadata(found["metadata"], place).kind,
-        totals=Totals(*[0] * 10) if is_open else Totals(**found["totals"]),
-        members=tuple(ChannelMember.of(member) for member in found["members"]),
-        capacity=0 if is_open else found["capacity"],
-        position=0 if is_open else found["position"],
-        details={} if is_open else {name: found[name] for name in kind.layout.details},
-        latency=latency_of(found),
-        **{name: found[name] for name in ("size", "created_ns", "max_members")},
-    )
-
-
-def describe(kind: Kind, channel: Channel, *, pixels: bool = False) -> dict[str, Any]:
-    """The description that a recording keeps, of the channel that has this name now. `NotFound` if there is none.
-
-    pixels: of frames, with them. Such a recording has no terms, and its positions are its own: so it has an epoch of its own.
-    """
-    fd, place = files.open_existing(channel), place_of(channel)
-    try:
-        return _description(kind, channel, about(kind, fd, place), pixels=pixels)
-    finally:
-        os.close(fd)
-
-
-def describe_opened(kind: Kind, channel: Channel, handle: Any, *, pixels: bool = False) -> dict[str, Any]:
-    """The same of the channel that a compiled handle has open, whatever has its name now."""
-    return _description(kind, channel, about_opened(kind, handle), pixels=pixels)
-
-
-def _description(kind: Kind, channel: Channel, found: dict[str, Any], *, pixels: bool) -> dict[str, Any]:
-    if "open" in found:
-        raise NotFound(
-            errno.ENOENT, f"{channel} has no first publication yet, so its options are not decided: publish to it first"
-        )
-    described = {
-        **{name: found[name] for name in ("epoch", "term_length", "initial_term_id", "stream_id")},
-        "codec": codecs.from_metadata(found["metadata"], str(channel)).spec,
-    }
-    if pixels:
-        described["term_length"] = 0
-        described["codec"] |= {
-            "pixels": True,
-            "cell": found["cell"],
-        }  # cell: bytes that each frame takes in a recording
-        described["epoch"] ^= PIXELS_EPOCH
-    return kind.recorded_as(described)

@@ -155,11 +155,11 @@ def wrong_result(
             f"{channel}: {name_of(function)} is a coroutine function: {method} takes a function; use {method}_async"
         )
     shown = f"{type(result).__name__} ({text_of(result, repr):.60})" if result is not None else "None"
-    told = f"{channel}: {name_of(function)} returned {shown}, and {method} takes its result as the reply"
+    message = f"{channel}: {name_of(function)} returned {shown}, and {method} takes its result as the reply"
     if codec.kind == "bytes" and isinstance(error, TypeError):
-        return TypeError(f"{told}: bytes, another buffer, or a list of those")
+        return TypeError(f"{message}: bytes, another buffer, or a list of those")
     return (TooLarge if isinstance(error, TooLarge) else Invalid)(
-        f"{told}: {text_of(error).removeprefix(f'{channel}: ')}"
+        f"{message}: {text_of(error).removeprefix(f'{channel}: ')}"
     )
 
 

@@ -40,7 +40,7 @@ class Received(NamedTuple):
 
 
 class Subscription(ABC, Generic[Message]):
-    """A handle that reads messages from a channel, at a position of its own.
+    """A handle that reads messages from a channel, at its own position.
 
     Thread-safe: each message goes to one caller. A context manager. Pickles to another process as a new subscription that goes
     on at the same position, where the kind has positions to start at.

@@ -1,4 +1,4 @@
-"""A channel as a value: its name, its codec and the options that shape it. Each kind has a class of its own, which says its options.
+"""A channel as a value: its name, its codec and the options that shape it. Each kind has its own class, which says its options.
 
 Opens nothing, and knows no kind.
 """

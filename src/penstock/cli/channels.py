@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -357,14 +357,6 @@ def _next(subscription: penstock.types.Subscription, timeout: float | None) -> A
         output.check_reader()
 
 
-def _known(ask: Callable[[], int]) -> int | None:
-    """A count, or None where the kind does not count."""
-    try:
-        return ask()
-    except penstock.Unsupported:
-        return None
-
-
 def _size(value: int | None) -> str:
     return "unknown" if value is None else output.size(value)
 
@@ -391,8 +383,8 @@ def _count(subscription: penstock.types.Subscription, limit: int | None, timeout
         row: dict[str, Any] = {
             "messages_per_s": messages / passed,
             "bytes_per_s": size / passed,
-            "lag": _known(lambda: subscription.lag),
-            "lost": _known(lambda: subscription.lost),
+            "lag": many.known(lambda: subscription.lag),
+            "lost": many.known(lambda: subscription.lost),
         }
         if json:
             print(output.as_json(row), flush=True)

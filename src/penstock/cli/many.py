@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import penstock
@@ -190,3 +190,11 @@ def _count(several: _Several, limit: int | None, timeout: float | None, json: bo
                 output.say(f"{channel}  {messages / passed:>14,.0f} messages/s  {output.size(size / passed):>10}/s")
         quiet = _quiet(sum(messages for messages, _ in counts.values()), quiet, timeout)
         output.check_reader()
+
+
+def known(ask: Callable[[], int]) -> int | None:
+    """A count, or None where the kind does not count."""
+    try:
+        return ask()
+    except penstock.Unsupported:
+        return None

@@ -6,7 +6,6 @@ without being told. Never pickle: an unpickling receiver runs whatever code the 
 
 from __future__ import annotations
 
-import base64
 import functools
 import json
 import math
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import msgspec
 
 from penstock._native import core as _native
-from penstock.codecs import classes, protobufs, values
+from penstock.codecs import buffers, classes, dtypes, multipart, packing, protobufs, values
 from penstock.errors import Corrupt, DecodeError, Invalid, text_of
 
 if TYPE_CHECKING:
@@ -86,38 +85,9 @@ def undecodable(codec: Codec, channel: str, position: int, message: bytes, error
     )
 
 
-def unsendable(channel: str, error: Invalid) -> Invalid:
-    """The error of a value that a codec cannot carry, with the channel's URI."""
-    return Invalid(f"{channel}: {error}")
-
-
-def no_message(channel: str, given: Any) -> TypeError:
-    """The error of a value that is not bytes-like, as compiled methods raise it."""
-    advice = ': encode it, or give the channel codec="json"' if isinstance(given, str) else ""
-    return TypeError(f"{channel}: a message is bytes or another bytes-like object, not {type(given).__name__}{advice}")
-
-
-def several(channel: str, messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages given to `offer_many`. TypeError, with the channel's URI, for anything that is not a sequence of them."""
-    kind = type(messages)
-    if isinstance(messages, str | bytes):
-        raise Invalid(f"{channel}: offer_many takes a list of messages, not one message: use offer")
-    if hasattr(kind, "__next__"):
-        why = "it sends as many as there is room for, and the others would be lost with the iterator"
-        raise TypeError(f"{channel}: offer_many takes a list of messages, not {kind.__name__}: {why}")
-    if not hasattr(kind, "__getitem__") or not hasattr(kind, "__len__") or hasattr(kind, "keys"):
-        raise TypeError(f"{channel}: offer_many takes a list of messages, not {kind.__name__}")
-    return messages
-
-
-def copied(channel: str, messages: Sequence[Any]) -> list[bytes]:
-    """The bytes of a sequence's messages, each copied before the next is asked for: the sequence may make them in one buffer."""
-    return [bytes(buffer_of(channel, message)) for message in several(channel, messages)]
-
-
 def encoded_all(codec: Codec, channel: str, messages: Sequence[Any]) -> list[bytes]:
     """Messages as a codec encodes them. `Invalid`, with the channel's URI, for a value that it cannot carry."""
-    return [encoded(codec, channel, message) for message in several(channel, messages)]
+    return [encoded(codec, channel, message) for message in buffers.several(channel, messages)]
 
 
 def encoded(codec: Codec, channel: str, message: Any) -> bytes:
@@ -125,32 +95,8 @@ def encoded(codec: Codec, channel: str, message: Any) -> bytes:
     try:
         body = codec.encode(message)
     except Invalid as error:
-        raise unsendable(channel, error) from error.__cause__
-    return bytes(buffer_of(channel, body))
-
-
-def buffer_of(channel: str, data: Any) -> bytes | memoryview:
-    """The bytes of a message in C order, copied where they are in another order; as compiled methods take them.
-
-    TypeError for anything that is not a buffer. `Invalid` for arrays of Python objects and masked arrays.
-    """
-    if type(data) is bytes:
-        return data
-    try:
-        values.refuse_unsendable(data)
-        view = memoryview(data)
-    except TypeError:
-        raise no_message(channel, data) from None
-    except Invalid as error:
-        raise unsendable(channel, error) from None
-    except ValueError as error:  # of times, for one, NumPy gives no bytes
-        why = (
-            f"{channel}: this {type(data).__name__} gives no bytes: {error}. Of an array of times send array.view('i8')"
-        )
-        raise Invalid(why) from None
-    if values.has_addresses(view.format):
-        raise unsendable(channel, Invalid(values.OBJECTS))
-    return view if view.c_contiguous else view.tobytes()
+        raise buffers.unsendable(channel, error) from error.__cause__
+    return bytes(buffers.buffer_of(channel, body))
 
 
 def check_claim(codec: Codec, channel: str, length: int) -> None:
@@ -173,7 +119,7 @@ BYTES = Codec({"kind": "bytes"}, _same, _same)
 def _struct(spec: dict[str, Any]) -> Codec:
     import numpy as np
 
-    dtype = _dtype(spec["dtype"])
+    dtype = dtypes.dtype_of(spec["dtype"])
 
     def encode(value: Any) -> Any:
         return values.fitted(value, dtype).reshape(-1).view(np.uint8).data
@@ -188,7 +134,7 @@ def _struct(spec: dict[str, Any]) -> Codec:
 def _array(spec: dict[str, Any]) -> Codec:
     import numpy as np
 
-    dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
+    dtype, shape = dtypes.dtype_of(spec["dtype"]), tuple(spec["shape"])
 
     def encode(value: Any) -> Any:
         array = values.fitted(value, dtype)
@@ -207,9 +153,9 @@ def _writable(data: Any) -> Any:
     return bytearray(data) if type(data) is bytes else data
 
 
-def _has_shape(found: tuple[int, ...], asked: tuple[int, ...]) -> bool:
+def _has_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether an array of the first shape is read back as it is from a channel of the second."""
-    return len(found) == len(asked) and all(size in (-1, there) for there, size in zip(found, asked, strict=True))
+    return len(found) == len(wanted) and all(size in (-1, there) for there, size in zip(found, wanted, strict=True))
 
 
 def _frame(spec: dict[str, Any]) -> Codec:
@@ -218,7 +164,7 @@ def _frame(spec: dict[str, Any]) -> Codec:
 
     # Buffer, length of the fields, id, start, end; the fields follow as JSON, then the pixels if they were kept.
     header = struct.Struct(_native.FRAME_NOTE)
-    dtype, shape = _dtype(spec["dtype"]), tuple(spec["shape"])
+    dtype, shape = dtypes.dtype_of(spec["dtype"]), tuple(spec["shape"])
 
     def decode(data: Any) -> Any:
         _, length, number, start, end = header.unpack_from(data)
@@ -238,53 +184,9 @@ def _refuse(value: Any) -> Any:
     )
 
 
-SYNC_HEADER = struct.Struct(_native.SYNC_HEADER)  # bytes of the sender, of the type, a kind; then the three strings
-PARTS = 1 << 30  # in the kind of a pipe's message: its body is several
-REFUSED = 1 << 29  # the same, of a reply: its only part is a text that says why there is no answer
-
-
-def sync_parts(data: Any) -> tuple[str, str, int]:
-    """A sync queue's message: its sender, its type, and the offset of its body."""
-    return pipe_parts(data)[:3]
-
-
-def pipe_parts(data: Any) -> tuple[str, str, int, int]:
-    """A recorded pipe's message: its sender, the sender's role, the offset of its body, and its kind."""
-    view = memoryview(data)
-    sender, kind, number = SYNC_HEADER.unpack_from(view)
-    begin = SYNC_HEADER.size
-    body = begin + sender + kind
-    if body > len(view):
-        raise ValueError("its sender and type do not fit")
-    parts = bytes(view[begin : begin + sender]), bytes(view[begin + sender : body])
-    first, second = (part.decode("utf-8", "surrogateescape") for part in parts)
-    return first, second, body, number
-
-
 def body_spec(spec: dict[str, Any]) -> dict[str, Any] | None:
     """The codec of the bodies, where a recorded message is a body behind a header (`pipe_parts` finds it); None elsewhere."""
     return spec.get("of", BYTES.spec) if spec.get("kind") in ("sync", "pipe") else None
-
-
-def join_parts(parts: list[bytes]) -> bytes:
-    """Several bodies as the one that travels."""
-    return b"".join([struct.pack(f"<{len(parts) + 1}I", len(parts), *map(len, parts)), *parts])
-
-
-def split_parts(data: bytes) -> list[bytes]:
-    """The bodies that `join_parts` joined. ValueError for other bytes."""
-    try:
-        (count,) = struct.unpack_from("<I", data)
-        sizes = struct.unpack_from(f"<{count}I", data, 4) if count <= len(data) // 4 else ()
-    except struct.error:
-        count, sizes = -1, ()
-    at, parts = 4 + 4 * len(sizes), []
-    for size in sizes:
-        parts.append(data[at : at + size])
-        at += size
-    if len(parts) != count or at != len(data):
-        raise ValueError("a message of several parts is shorter than its header states")
-    return parts
 
 
 def _sync(spec: dict[str, Any]) -> Codec:
@@ -292,7 +194,7 @@ def _sync(spec: dict[str, Any]) -> Codec:
     inner = from_spec(spec.get("of", BYTES.spec))
 
     def decode(data: Any) -> dict[str, Any]:
-        sender, kind, begin = sync_parts(data)
+        sender, kind, begin = multipart.sync_parts(data)
         return {"sender": sender, "type": kind, "body": inner.parse(bytes(memoryview(data)[begin:]))}
 
     return Codec(spec, _refuse, decode)
@@ -303,9 +205,13 @@ def _pipe(spec: dict[str, Any]) -> Codec:
     inner = from_spec(spec["of"])
 
     def decode(data: Any) -> dict[str, Any]:
-        sender, role, begin, kind = pipe_parts(data)
+        sender, role, begin, kind = multipart.pipe_parts(data)
         body = bytes(memoryview(data)[begin:])
-        return {"sender": sender, "type": role, "body": split_parts(body) if kind & PARTS else inner.parse(body)}
+        return {
+            "sender": sender,
+            "type": role,
+            "body": multipart.split_parts(body) if kind & multipart.PARTS else inner.parse(body),
+        }
 
     return Codec(spec, _refuse, decode)
 
@@ -317,38 +223,8 @@ def frame(dtype: str, shape: tuple[int, ...]) -> Codec:
 
 def frame_dtype(codec: Codec) -> np.dtype[Any]:
     """The dtype of a channel's frames."""
-    dtype: np.dtype[Any] = _dtype(codec.spec["dtype"])
+    dtype: np.dtype[Any] = dtypes.dtype_of(codec.spec["dtype"])
     return dtype
-
-
-def _dtype(description: Any) -> Any:
-    """A NumPy dtype from JSON, refusing object columns (they are pickles)."""
-    import numpy as np
-
-    dtype = np.dtype(_fields(description))
-    _refuse_objects(dtype)
-    return dtype
-
-
-def _refuse_objects(dtype: Any) -> None:
-    if dtype.hasobject:
-        raise Invalid(f"dtype {dtype} holds Python objects; messages carry plain numbers, strings and arrays of them")
-
-
-def _fields(description: Any) -> Any:
-    """A dtype's description from JSON, which has lists for its tuples: [[name, type or fields, shape], ...]."""
-    if not isinstance(description, list):
-        return description
-    return [(name, _fields(kind), *(tuple(size) for size in shape)) for name, kind, *shape in description]
-
-
-def _description(dtype: Any) -> Any:
-    """A dtype as JSON-ready data: its fields one after the other, without the gaps that an aligned one has."""
-    found = []
-    for name in dtype.names:
-        base, shape = dtype[name].base, list(dtype[name].shape)
-        found.append([name, _description(base) if base.names else base.str, *([shape] if shape else [])])
-    return found
 
 
 def from_spec(spec: dict[str, Any]) -> Codec:
@@ -389,7 +265,7 @@ def array(dtype: Any, shape: tuple[int, ...] | int = (-1,)) -> Codec:
         made = np.dtype(dtype)
     except TypeError as error:
         raise Invalid(f"{dtype!r} is not a NumPy dtype: give its name, as in 'float32'") from error
-    _refuse_objects(made)
+    dtypes.refuse_objects(made)
     return from_spec({"kind": "array", "dtype": made.str, "shape": list(sizes)})
 
 
@@ -426,25 +302,8 @@ def objects(cls: type[Message], form: str = "json", *, schema: str | None = None
 def _schema(cls: Hashable, name: str | None) -> dict[str, str]:
     """The schema of a class as its channel keeps it: a name, and the JSON Schema where it has one."""
     found = classes.json_schema(cls)
-    packed = {} if found is None else {"json": pack(json.dumps(found, separators=(",", ":")).encode())}
+    packed = {} if found is None else {"json": packing.pack(json.dumps(found, separators=(",", ":")).encode())}
     return {"name": name or classes.name_of(cls), **packed}
-
-
-def pack(data: bytes) -> str:
-    """Bytes as short text, for descriptions."""
-    return base64.b64encode(zlib.compress(data, 9)).decode()
-
-
-def unpack(text: str, most: int = 1 << 24) -> bytes:
-    """The bytes that `pack` was given. ValueError for anything else."""
-    try:
-        reader = zlib.decompressobj()
-        data = reader.decompress(base64.b64decode(text, validate=True), most)
-    except (zlib.error, TypeError) as error:
-        raise ValueError(str(error)) from error
-    if not reader.eof:
-        raise ValueError("it is cut off, or too long")
-    return data
 
 
 def _of_class(own: Any, spec: dict[str, Any]) -> Codec:
@@ -459,9 +318,9 @@ def named(codec: Any) -> dict[str, Any]:
     return {} if found.own is None else {"codec": found}
 
 
-def agreed(found: Codec, asked: Any) -> Codec | None:
-    """The codec of a handle: the channel's, with the class that the program asked for. None if the channel has another codec."""
-    wanted = found if asked is None else resolve(asked)
+def agreed(found: Codec, requested: Any) -> Codec | None:
+    """The codec of a handle: the channel's, with the class that the program requested. None if the channel has another codec."""
+    wanted = found if requested is None else resolve(requested)
     if _form(wanted.spec) != _form(found.spec):
         return None
     return found if wanted.own is None else _of_class(wanted.own, found.spec)
@@ -509,8 +368,8 @@ def resolve(codec: Any) -> Codec:
         raise Invalid(f"dtype {dtype} has no fields: use penstock.array({dtype.str!r}) for plain arrays")
     if dtype.itemsize == 0:
         raise Invalid(f"dtype {dtype} has no bytes: there is nothing to send")
-    _refuse_objects(dtype)
-    return from_spec({"kind": "struct", "dtype": _description(dtype)})
+    dtypes.refuse_objects(dtype)
+    return from_spec({"kind": "struct", "dtype": dtypes.description_of(dtype)})
 
 
 def metadata(codec: Codec, attributes: dict[str, Any] | None = None, *, most: int = _native.METADATA_MAX) -> bytes:

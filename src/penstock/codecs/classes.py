@@ -23,32 +23,28 @@ _ENCODE: dict[str, Callable[[Any], bytes]] = {"json": values.to_json, "msgpack":
 _DECODER: dict[str, Any] = {"json": msgspec.json.Decoder, "msgpack": msgspec.msgpack.Decoder}
 
 
-def is_class(asked: Any) -> bool:
+def is_class(cls: Any) -> bool:
     """Whether it is a dataclass, a `msgspec.Struct` type, a TypedDict, or a union of those."""
-    if isinstance(asked, types.UnionType) or typing.get_origin(asked) is typing.Union:
-        return all(map(is_class, typing.get_args(asked)))
-    if not isinstance(asked, type):
+    if isinstance(cls, types.UnionType) or typing.get_origin(cls) is typing.Union:
+        return all(map(is_class, typing.get_args(cls)))
+    if not isinstance(cls, type):
         return False
-    return issubclass(asked, msgspec.Struct) or dataclasses.is_dataclass(asked) or typing.is_typeddict(asked)
+    return issubclass(cls, msgspec.Struct) or dataclasses.is_dataclass(cls) or typing.is_typeddict(cls)
 
 
-def name_of(asked: Any) -> str:
+def name_of(cls: Any) -> str:
     """A class as its user calls it."""
-    return (
-        asked.__qualname__
-        if isinstance(asked, type)
-        else " | ".join(map(name_of, typing.get_args(asked))) or str(asked)
-    )
+    return cls.__qualname__ if isinstance(cls, type) else " | ".join(map(name_of, typing.get_args(cls))) or str(cls)
 
 
-def coders(asked: Any, form: str) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
+def coders(cls: Any, form: str) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
     """How objects of a class are encoded and decoded. `Invalid` for a class with fields that cannot be decoded."""
-    name, encode = name_of(asked), _ENCODE[form]
-    named = tuple(typing.get_origin(one) or one for one in typing.get_args(asked)) or (asked,)
+    name, encode = name_of(cls), _ENCODE[form]
+    named = tuple(typing.get_origin(one) or one for one in typing.get_args(cls)) or (cls,)
     members = tuple(dict if typing.is_typeddict(one) else one for one in named)
     try:
-        parse = _DECODER[form](asked).decode
-        odd = _beyond(asked)
+        parse = _DECODER[form](cls).decode
+        odd = _beyond(cls)
     except (TypeError, NameError, RecursionError) as error:
         raise Invalid(f"{name} is not a codec: {str(error).splitlines()[0]}") from error
     if odd is not None:
@@ -64,11 +60,11 @@ def coders(asked: Any, form: str) -> tuple[Callable[[Any], bytes], Callable[[Any
     return checked, parse
 
 
-def json_schema(asked: Any) -> dict[str, Any] | None:
+def json_schema(cls: Any) -> dict[str, Any] | None:
     """The JSON Schema of a class, without references: some readers follow none. A class within itself may be anything there. None if
     it has no such schema, or one of thousands of parts."""
     try:
-        made = msgspec.json.schema(asked)
+        made = msgspec.json.schema(cls)
     except (TypeError, ValueError):
         return None
     defined, room = made.pop("$defs", {}), [SCHEMA_PARTS]
@@ -99,9 +95,9 @@ def json_schema(asked: Any) -> dict[str, Any] | None:
     return found
 
 
-def _beyond(asked: Any) -> Any:
+def _beyond(cls: Any) -> Any:
     """A type among the fields that nothing here can decode; None if there is none."""
-    todo: list[Any] = [msgspec.inspect.type_info(asked)]
+    todo: list[Any] = [msgspec.inspect.type_info(cls)]
     seen: set[int] = set()
     while todo:
         item = todo.pop()

@@ -18,14 +18,14 @@ DESCRIPTION_MAX = 1 << 22  # bytes of a description that another user may have w
 KNOWN = "google/protobuf/"  # files whose messages have a special JSON form: times, durations, wrappers
 
 
-def is_class(asked: Any) -> bool:
+def is_class(cls: Any) -> bool:
     """Whether it is a generated message class."""
-    return isinstance(asked, type) and all(
-        hasattr(asked, name) for name in ("DESCRIPTOR", "FromString", "SerializeToString")
+    return isinstance(cls, type) and all(
+        hasattr(cls, name) for name in ("DESCRIPTOR", "FromString", "SerializeToString")
     )
 
 
-def spec(asked: Any) -> dict[str, Any]:
+def spec(cls: Any) -> dict[str, Any]:
     """The description of a message class that a channel keeps: its name, its own file, and the files that it uses."""
     from google.protobuf import descriptor_pb2
 
@@ -40,8 +40,8 @@ def spec(asked: Any) -> dict[str, Any]:
             add(other)
         file.CopyToProto(files.file.add())
 
-    add(asked.DESCRIPTOR.file)
-    return described(asked.DESCRIPTOR.full_name, files.SerializeToString(deterministic=True))
+    add(cls.DESCRIPTOR.file)
+    return described(cls.DESCRIPTOR.full_name, files.SerializeToString(deterministic=True))
 
 
 def described(message: str, files: bytes) -> dict[str, Any]:
@@ -49,12 +49,12 @@ def described(message: str, files: bytes) -> dict[str, Any]:
     return {"kind": "protobuf", "message": message, "files": base64.b64encode(zlib.compress(files, 9)).decode()}
 
 
-def coders(asked: Any) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
+def coders(cls: Any) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
     """How messages of a class are encoded and decoded."""
-    name = asked.DESCRIPTOR.full_name
+    name = cls.DESCRIPTOR.full_name
 
     def encode(value: Any) -> bytes:
-        if not isinstance(value, asked):
+        if not isinstance(value, cls):
             raise Invalid(f"this handle carries {name}, not {type(value).__qualname__}")
         try:
             data: bytes = value.SerializeToString()
@@ -63,7 +63,7 @@ def coders(asked: Any) -> tuple[Callable[[Any], bytes], Callable[[Any], Any]]:
         return data
 
     def parse(data: Any) -> Any:
-        return asked.FromString(bytes(data))
+        return cls.FromString(bytes(data))
 
     return encode, parse
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock import codecs
 from penstock._native import core as _native
+from penstock.codecs import multipart
 from penstock.columns.fixed import Array, payload_bytes
 
 PIECE = 4096  # messages that are opened together
@@ -99,7 +99,7 @@ def _together(kind: str, payload: pa.Array) -> Opened | None:
     at = starts[:-1].astype(np.int64)
     headers = content[at[:, None] + np.arange(HEADER.itemsize)].view(HEADER)[:, 0]
     ends = np.cumsum([at + HEADER.itemsize, headers["f0"], headers["f1"]], axis=0, dtype=np.int64)
-    if (ends[2] > starts[1:]).any() or (kind == "pipe" and (headers["f2"] & codecs.PARTS).any()):
+    if (ends[2] > starts[1:]).any() or (kind == "pipe" and (headers["f2"] & multipart.PARTS).any()):
         return None
     try:
         names = [_pieces(content, ends[number], ends[number + 1]).cast(pa.string()) for number in range(2)]
@@ -139,13 +139,13 @@ def _one_by_one(kind: str, payload: pa.Array) -> Opened:
 def _open(data: bytes, kind: str) -> tuple[list[Any], str | None]:
     """([sender, type, body, parts], error). A name that is not UTF-8 is null and an error: only the payload has it."""
     try:
-        sender, role, begin, number = codecs.pipe_parts(data)
-        several = kind == "pipe" and bool(number & codecs.PARTS)
+        sender, role, begin, number = multipart.pipe_parts(data)
+        several = kind == "pipe" and bool(number & multipart.PARTS)
         row: list[Any] = [
             sender,
             role,
             None if several else data[begin:],
-            codecs.split_parts(data[begin:]) if several else None,
+            multipart.split_parts(data[begin:]) if several else None,
         ]
     except (struct.error, ValueError) as wrong:
         return [None] * 4, f"no message of a {'sync queue' if kind == 'sync' else kind}: {wrong}"[:200]

@@ -28,7 +28,7 @@ WIDER: dict[int, pa.DataType] = {1: pa.int16(), 2: pa.int32(), 4: pa.int64(), 8:
 
 def schema(codec: dict[str, Any]) -> pa.Schema:
     """The columns of a dtype: a field each, `a_b` for the field b of the field a, a list for an array."""
-    dtype = codecs._dtype(codec["dtype"])
+    dtype = codecs.dtypes.dtype_of(codec["dtype"])
     if codec["kind"] == "array":
         return pa.schema([pa.field("value", pa.list_(arrow_type(dtype)), metadata={"dtype": dtype.str})])
     leaves = list(_fields(dtype, ""))
@@ -86,7 +86,7 @@ def decode(codec: dict[str, Any], payload: pa.Array) -> tuple[list[pa.Array], pa
     """(columns, errors)."""
     content, starts = payload_bytes(payload)
     sizes = np.diff(starts)
-    dtype = codecs._dtype(codec["dtype"])
+    dtype = codecs.dtypes.dtype_of(codec["dtype"])
     if codec["kind"] == "array":
         return _decode_arrays(dtype, tuple(codec["shape"]), content, starts, sizes)
     fits = sizes == dtype.itemsize

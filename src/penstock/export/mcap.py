@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from penstock import Archive, codecs
 from penstock.channels.checks import callback, flag
 from penstock.channels.wildcards import matches
+from penstock.codecs import multipart
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas
 from penstock.export.mcap_import import CHANNEL, CODEC, Imported, Renamed, import_mcap
@@ -208,11 +209,11 @@ class _Writing:
             _count(stream, "{} messages sent before 1970 are left out: MCAP has no such times")
             return
         if stream.form.has_envelope:
-            _, _, begin, kind = codecs.pipe_parts(body)
-            if message.source.codec["kind"] == "pipe" and kind & codecs.PARTS:
+            _, _, begin, kind = multipart.pipe_parts(body)
+            if message.source.codec["kind"] == "pipe" and kind & multipart.PARTS:
                 _count(stream, "{} messages of several parts are left out")
                 return
-            if begin > codecs.SYNC_HEADER.size:
+            if begin > multipart.SYNC_HEADER.size:
                 _count(stream, "the senders and types of {} messages are left out")
             body = body[begin:]
         elif stream.frames is not None:
@@ -292,7 +293,7 @@ def _no_objects(group: list[Range]) -> list[bytes]:
         try:
             for batch in one.scan(["payload"]):
                 for payload in batch.column("payload").to_pylist():
-                    text = payload if body is None else payload[codecs.pipe_parts(payload)[2] :]
+                    text = payload if body is None else payload[multipart.pipe_parts(payload)[2] :]
                     if not mcap_schemas.is_object(text):
                         return [text]
         except PenstockError:  # damaged: reading it will report that

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from penstock import codecs
+from penstock.codecs import packing
 
 NAME = "foxglove.RawImage"
 # Foxglove's names for pixels, by dtype and channels. Three of them are red, green and blue.
@@ -39,7 +39,7 @@ def image_codec() -> dict[str, Any]:
 
 def description() -> bytes:
     """The message's FileDescriptorSet."""
-    return codecs.unpack(DESCRIPTION)
+    return packing.unpack(DESCRIPTION)
 
 
 def encode(pixels: Any, encoding: str, time_ns: int, frame_id: str) -> bytes:

@@ -24,6 +24,7 @@ from penstock.export.mcap_file import McapFile
 from penstock.export.mcap_order import Part
 from penstock.export.mcap_records import Channel
 from penstock.export.mcap_schemas import Foreign, Form, form_of
+from penstock.export.mcap_tally import Tally
 from penstock.record import TIME_MAX, TIME_MIN, Moment
 from penstock.util.durable import own_errors
 from penstock.util.extras import check_installed
@@ -101,7 +102,7 @@ def import_mcap(
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {path}") from error
     with file:
-        tally = _Tally(span)
+        tally = Tally(span)
         found = McapFile(file, path, recover=recover, look=tally.look)
         found.check()
         job = _Importing(found, path, tally, asked)
@@ -136,57 +137,10 @@ class _Topic:
     bytes: int = 0
 
 
-class _Tally:
-    """Counts the messages of each channel of a file, and what of them a recording does not keep."""
-
-    def __init__(self, span: tuple[int, int]) -> None:
-        self._since, self._until = span
-        self.counts = np.zeros(
-            (4, 1 << 16), np.int64
-        )  # in the span, too late, with a publish time or its own sequence number
-        self._counted: dict[
-            int, tuple[int, int, int]
-        ] = {}  # channel → its first sequence number or -1, messages, the last time
-
-    def look(self, fields: np.ndarray[Any, Any]) -> None:
-        """Some messages more."""
-        inside = self.in_span(fields["log"])
-        late = (fields["log"] > np.uint64(TIME_MAX)) & (self._until == TIME_MAX)
-        published, sequenced = inside & (fields["publish"] != fields["log"]), inside & (fields["sequence"] != 0)
-        for row, chosen in zip(self.counts, (inside, late, published, sequenced), strict=True):
-            found = np.bincount(fields["channel"][chosen])
-            row[: len(found)] += found
-        for number in np.unique(fields["channel"]).tolist():
-            chosen = fields["channel"] == number
-            had, log = fields["sequence"][chosen].astype(np.int64), fields["log"][chosen]
-            first, count, before = self._counted.get(number, (int(had[0]), 0, 0))
-            due = first + count + np.arange(len(had))
-            if (had != due).any() or log[0] < before or (log[1:] < log[:-1]).any():
-                first = -1
-            self._counted[number] = first, count + len(had), int(log[-1])
-
-    def first_sequence(self, number: int) -> int | None:
-        """0 or 1 if a channel's sequence numbers only count its messages from there, and all of them are in the span."""
-        first, count, _ = self._counted.get(number, (-1, 0, 0))
-        return first if first in (0, 1) and self.counts[0, number] == count and self.counts[3, number] else None
-
-    def in_span(self, log: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which log times are asked for, and are times that a recording can have."""
-        if self._until < 0:
-            return np.zeros(len(log), bool)
-        found: np.ndarray[Any, Any] = (log >= np.uint64(max(self._since, 0))) & (log <= np.uint64(self._until))
-        return found
-
-    def total(self, chosen: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The counts of some channels together."""
-        found: np.ndarray[Any, Any] = self.counts[:, chosen].sum(axis=1)
-        return found
-
-
 class _Importing:
     """One import: the file was checked."""
 
-    def __init__(self, file: McapFile, path: object, tally: _Tally, streams: Sequence[str] | None) -> None:
+    def __init__(self, file: McapFile, path: object, tally: Tally, streams: Sequence[str] | None) -> None:
         self._file, self._path, self._tally = file, path, tally
         channels = file.channels
         self._topics = _chosen(_topics(channels, tally), streams, path)
@@ -311,7 +265,7 @@ class _Importing:
         return size
 
 
-def _topics(channels: dict[int, Channel], tally: _Tally) -> list[_Topic]:
+def _topics(channels: dict[int, Channel], tally: Tally) -> list[_Topic]:
     """The file's topics, one for each form in which a topic is there, with a name that no other has."""
     grouped: dict[tuple[Any, ...], _Topic] = {}
     for number, channel in sorted(channels.items()):

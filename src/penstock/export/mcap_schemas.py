@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock import codecs
-from penstock.codecs import protobufs
+from penstock.codecs import packing, protobufs
 from penstock.export import mcap_images
 
 OPAQUE = "application/octet-stream"
@@ -55,7 +55,7 @@ class Foreign:
     def packed(self) -> dict[str, Any]:
         """It as JSON-ready data, for the codec's description."""
         encoding, data = self.form.schema or (None, b"")
-        schema = None if encoding is None else [self.form.name, encoding, codecs.pack(data)]
+        schema = None if encoding is None else [self.form.name, encoding, packing.pack(data)]
         return {
             "topic": self.topic,
             "encoding": self.form.message_encoding,
@@ -72,7 +72,7 @@ def foreign_of(codec: dict[str, Any]) -> Foreign | None:
         return None
     try:
         name, encoding, packed = about["schema"] or (None, None, "")
-        schema = None if encoding is None else (encoding, codecs.unpack(packed))
+        schema = None if encoding is None else (encoding, packing.unpack(packed))
         return Foreign(
             about["topic"], Form(about["encoding"], schema, name), dict(about["metadata"]), about.get("first_sequence")
         )
@@ -184,6 +184,6 @@ def _declared(about: Any) -> tuple[str | None, bytes | None]:
         return None, None
     name, packed = about.get("name"), about.get("json")
     try:
-        return name, None if packed is None else codecs.unpack(packed)
+        return name, None if packed is None else packing.unpack(packed)
     except ValueError:  # damaged
         return name, None

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
         WhenFull,
         WhenSlow,
     )
-    from penstock.kinds.frames.opener import FramePublication, Frames, FrameSubscription
+    from penstock.kinds.frames.handles import FramePublication, FrameSubscription
+    from penstock.kinds.frames.opener import Frames
     from penstock.kinds.log import Log
     from penstock.kinds.pipe.opener import PipePuller, PipePusher
     from penstock.kinds.pipe.sockets import Pipe

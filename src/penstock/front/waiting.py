@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.channels import handles, loops
+from penstock.channels import loops, readiness
 from penstock.channels.checks import limit_of
 from penstock.channels.handles import NativeSubscription
 from penstock.channels.opener import parse as parse
@@ -22,7 +22,7 @@ def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any
     ends = [_receiving(handle) for handle in given]
     native = [end for end in ends if isinstance(end, NativeSubscription)]
     if len(native) == len(ends):
-        ready: list[Any] = handles.wait(native, timeout)
+        ready: list[Any] = readiness.wait(native, timeout)
     else:
         limit = limit_of(timeout)
         ready = loops.wait(ends, lambda: _ready(ends), limit)
@@ -40,7 +40,10 @@ async def wait_async(subscriptions: Sequence[Any], timeout: float | None = None)
 def _ready(ends: list[Any]) -> list[Any]:
     """Those that have something to read now."""
     native = [end for end in ends if isinstance(end, NativeSubscription)]
-    return [*handles.wait(native, 0), *(end for end in ends if not isinstance(end, NativeSubscription) and end.ready())]
+    return [
+        *readiness.wait(native, 0),
+        *(end for end in ends if not isinstance(end, NativeSubscription) and end.ready()),
+    ]
 
 
 def _those(given: list[Any], ends: list[Any], ready: list[Any]) -> list[Any]:

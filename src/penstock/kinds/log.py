@@ -21,8 +21,9 @@ from penstock.channels.checks import (
     seconds,
     within,
 )
-from penstock.channels.handles import NativePublication, NativeSubscription, Origin
+from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
+from penstock.channels.reopening import Origin
 from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, Unsupported

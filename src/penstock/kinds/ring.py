@@ -11,8 +11,9 @@ from penstock._native import core as _native
 from penstock.channels import files, handles, opening
 from penstock.channels.channel import Channel
 from penstock.channels.checks import MIB, check_whole, flag, manual_clock, seconds, within
-from penstock.channels.handles import NativePublication, NativeSubscription, Origin
+from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
+from penstock.channels.reopening import Origin
 from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
 

@@ -6,9 +6,9 @@ A public door: everything here is documented to users. Archives themselves are o
 from penstock.record.format import intervals
 from penstock.record.format.truncations import Truncation
 from penstock.record.format.types import Progress, Recorded, Recorder, RecordingInfo, Recordings
+from penstock.record.keep.change import Repair
 from penstock.record.keep.consumers import Consumer
 from penstock.record.keep.push import Pushed
-from penstock.record.keep.repair import Repair
 from penstock.record.keep.verify import Damage
 from penstock.record.read.archive_watch import ArchiveWatch
 from penstock.record.read.merging import Merged, merged

@@ -22,10 +22,11 @@ from penstock.record.format.archive_folder import IDENTITY
 from penstock.record.format.remote import RemoteArchive, verify_there
 from penstock.record.format.types import Recorder
 from penstock.record.keep import consumers as consumer_files
-from penstock.record.keep import purge_guard
+from penstock.record.keep import purge_guard, truncate
 from penstock.record.keep import push as pushing
 from penstock.record.keep import repair as repairing
 from penstock.record.keep import verify as verification
+from penstock.record.keep.change import Repair
 from penstock.record.keep.consumers import Consumer
 from penstock.record.keep.push import Pushed
 from penstock.record.read.archive_reader import ArchiveReader
@@ -221,7 +222,7 @@ class Archive(ArchiveReader):
         return verification.verify(self._files, self._lister.number(recording))
 
     @own_errors
-    def repair(self, recording: int | AnyChannel | None = None) -> builtins.list[repairing.Repair]:
+    def repair(self, recording: int | AnyChannel | None = None) -> builtins.list[Repair]:
         """Writes damage down: a damaged block becomes a gap of its recording, which keeps all other messages. Rebuilds the catalog.
 
         Nothing is deleted, and no sound segment is moved. Damaged blocks stay in their files, and indexes that are written again are kept in
@@ -233,7 +234,7 @@ class Archive(ArchiveReader):
         if number is not None:
             self._lister.locate(number)
         mended = [] if number is not None else purge_guard.mend(self._files)
-        return [repairing.Repair(path, "written again: a checksum was wrong") for path in mended] + repairing.repair(
+        return [Repair(path, "written again: a checksum was wrong") for path in mended] + repairing.repair(
             self._files, number
         )
 
@@ -249,7 +250,7 @@ class Archive(ArchiveReader):
         folder = self._lister.locate(recording)
         if not force:
             purge_guard.check_read(self.path, folder, position)
-        return repairing.truncate(self._files, folder, position)
+        return truncate.truncate(self._files, folder, position)
 
     @own_errors
     def purge(self, recording: int | AnyChannel, *, force: bool = False) -> None:

@@ -7,20 +7,18 @@ document that changes with a commit or not at all; see docs/design/pipeline.md.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.errors import Busy, Corrupt, NotFound, PenstockError
+from penstock.spark.delta_files import Added, File
 from penstock.spark.places import Place
 from penstock.util.extras import explain_missing
 
@@ -29,84 +27,9 @@ if TYPE_CHECKING:
 
 STATE = "_penstock"  # a folder in the table: readers and VACUUM leave folders with such names alone
 APP = "penstock"  # the application whose transactions say which state is the table's
-TEXT_MAX = 64  # longer texts have no minimum and maximum in the log
 # A reader opens a checkpoint and the commits since. Commits may come every second: the log keeps those of a day.
 SETTINGS = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 days"}
 UNCOMMITTED_S = 3600.0  # by then, a writer has committed its state or is dead
-COLUMNS_MAX = 32  # statistics are kept of so many columns
-
-
-@dataclass(frozen=True)
-class Added:
-    """A Parquet file that is complete, to be added to a table. path: in the table's folder. stats: as the log has them."""
-
-    path: str
-    size: int
-    rows: int
-    stats: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> list[Any]:
-        """For the answer of a task."""
-        return [self.path, self.size, self.rows, self.stats]
-
-    @classmethod
-    def from_json(cls, found: Sequence[Any]) -> Added:
-        """From `to_json`."""
-        return cls(*found)
-
-
-@dataclass(frozen=True)
-class File:
-    """A Parquet file of a snapshot. low, high: the least and the greatest value of columns, where the log has them."""
-
-    path: str
-    size: int
-    rows: int
-    low: dict[str, Any]
-    high: dict[str, Any]
-
-
-def written(place: Place, path: str) -> Added:
-    """A Parquet file as the log describes it: rows, and of each column the least and greatest value and how many are null."""
-    with place.fs.open_input_file(place.file(path)) as source:
-        return Added(path, source.size(), *_statistics(pq.read_metadata(source)))
-
-
-def _statistics(about: Any) -> tuple[int, dict[str, Any]]:
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for number in range(min(about.num_columns, COLUMNS_MAX)):
-        groups = [about.row_group(group).column(number) for group in range(about.num_row_groups)]
-        name = about.schema.column(number).path
-        if "." in name or not groups:  # a part of a list or a struct
-            continue
-        found = [group.statistics for group in groups]
-        if any(one is None or not one.has_null_count for one in found):
-            continue
-        nulls[name] = sum(one.null_count for one in found)
-        known = [one for one, group in zip(found, groups, strict=True) if one.null_count < group.num_values]
-        if known and all(one.has_min_max for one in known):
-            least, most = (
-                _bound(pick(getattr(one, side) for one in known)) for pick, side in ((min, "min"), (max, "max"))
-            )
-            if least is not None and most is not None:
-                low[name], high[name] = least, most
-    return about.num_rows, {"numRecords": about.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
-
-
-def _bound(value: Any) -> Any:
-    """A value as the log's JSON has it. None where a reader could draw a wrong conclusion: NaN is no part of floats' statistics."""
-    if isinstance(value, bool | float):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        return value if len(value) <= TEXT_MAX else None
-    if isinstance(value, datetime.datetime):
-        zone = "" if value.tzinfo is None else "Z"
-        return f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}{zone}"
-    return None
 
 
 class Table:

@@ -18,7 +18,8 @@ import pyarrow as pa
 from penstock.columns.parts import table_name
 from penstock.errors import Invalid
 from penstock.record import Range, RecordingInfo, Truncation
-from penstock.spark.delta import Added, File, Table
+from penstock.spark.delta import Table
+from penstock.spark.delta_files import Added, File
 from penstock.spark.places import Place
 
 Row = dict[str, Any]

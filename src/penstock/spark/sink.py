@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 
 from penstock.columns.parts import Writer
 from penstock.errors import Invalid
-from penstock.spark.delta import STATE, Added, written
+from penstock.spark.delta import STATE
+from penstock.spark.delta_files import Added, written
 from penstock.spark.places import Place
 from penstock.spark.workers import in_a_line
 

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from penstock.columns.parts import Writer
 from penstock.errors import NotFound
 from penstock.spark import tables
-from penstock.spark.delta import Added, File, Table, written
+from penstock.spark.delta import Table
+from penstock.spark.delta_files import Added, File, written
 from penstock.spark.own_tables import isolated, sweep
 from penstock.spark.places import Place
 

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from penstock.columns.parts import table_name
 from penstock.errors import Busy, Corrupt, Invalid, NotFound, SystemFailure
-from penstock.spark.delta import File, Table
+from penstock.spark.delta import Table
+from penstock.spark.delta_files import File
 from penstock.spark.places import Place
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ class NetworkPublication final : public Kept {
     int64_t rescue_ns() const { return std::min(2 * look_ns_.load(), Keeper::caller_ns); }
     const std::string &warning() const { return warning_; }
 
-    // One duty cycle, if nobody else turns it now. `hear`: looks at the socket in any case.
+    // One duty cycle, if no other thread runs it now. `hear`: looks at the socket in any case.
     bool turn(int64_t now, bool hear) {
         if (!turning_.try_lock()) return false;
         const std::lock_guard hold(turning_, std::adopt_lock);

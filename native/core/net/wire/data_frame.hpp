@@ -43,7 +43,7 @@ struct DataRun {
     bool end_of_stream = false;
 };
 
-// The header of the frame at `at`, if it stands where `run` says. A frame: its extent too.
+// The header of the frame at `at`, if it is where `run` says. A frame: its extent too.
 [[gnu::always_inline]] inline bool check_frame(const uint8_t *bytes, size_t length, uint32_t term_length, const DataRun &run,
                                                DataFrame &frame) {
     DataHeader header;

@@ -71,7 +71,7 @@ inline bool stream_of(const uint8_t *bytes, size_t length, int32_t &stream) {
     return true;
 }
 
-// A private copy of a frame of fixed size, once its length, version and type are right. A longer datagram is no such frame:
+// A private copy of a frame of fixed size, once its length, version and type are right. A longer datagram is not such a frame:
 // nothing that follows a frame is ever believed.
 template <class Frame> bool load(const uint8_t *bytes, size_t length, Type type, Frame &frame) {
     if (length != sizeof(Frame)) return false;

@@ -13,7 +13,7 @@ from numpy import frombuffer
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.codecs import Codec, values
+from penstock.codecs import Codec, buffers, values
 from penstock.errors import Closed, Invalid
 
 _NUMPY = tuple(int(part) for part in np.__version__.split(".")[:2])  # 2.1 has DLPack's read-only capsules
@@ -41,7 +41,7 @@ class FrameKind:
 class Frame:
     """A frame received. `array` is read-only and does not change while it, or an array made from it, exists.
 
-    Others may read the same bytes, so nobody can write to them here. `copy()` gives an array to write to. A library that does so
+    Others may read the same bytes, so no code can write to them here. `copy()` gives an array to write to. A library that does so
     all the same, through a pointer, ends its process with SIGSEGV: torch has no read-only tensors, so copy before an operation in
     place.
 
@@ -213,7 +213,7 @@ class OpenFrame:
             raise Invalid(why.split("\n")[0]) from error
         except Invalid as error:
             self.abort()
-            raise codecs.unsendable(self._kind.channel, error) from error.__cause__
+            raise buffers.unsendable(self._kind.channel, error) from error.__cause__
         except BaseException:
             self.abort()
             raise

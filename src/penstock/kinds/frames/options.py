@@ -77,7 +77,7 @@ class FrameOptions:
 
 
 def frame_dtype_name(dtype: Any) -> str:
-    """How a frames channel keeps a dtype. `Invalid` for what is no plain number."""
+    """How a frames channel keeps a dtype. `Invalid` for anything that is not a plain number."""
     import numpy as np
 
     try:

@@ -22,9 +22,9 @@ from penstock.channels.handles import (
     Message,
     NativePublication,
     NativeSubscription,
-    Origin,
 )
 from penstock.channels.kind import Layout
+from penstock.channels.reopening import Origin
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, Unsupported
 from penstock.kinds.pipe.options import PipeOptions
@@ -32,7 +32,7 @@ from penstock.kinds.pipe.options import PipeOptions
 if TYPE_CHECKING:
     from penstock.channels.handles import NativePublication as _Publication
     from penstock.channels.handles import NativeSubscription as _Subscription
-else:  # a mixin beside one compiled base, without a compiled base of its own
+else:  # a mixin beside one compiled base, without its own compiled base
     _Publication = _Subscription = {Message: object}
 
 

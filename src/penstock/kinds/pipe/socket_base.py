@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting, handles, loops, memory
+from penstock.channels import awaiting, handles, loops, memory, reopening
 from penstock.channels.channel import Channel
 from penstock.channels.checks import seconds
-from penstock.channels.handles import NativeSubscription, Origin
+from penstock.channels.handles import NativeSubscription
 from penstock.channels.patterns import Body, Made, Receiving, decode, decoded
+from penstock.channels.reopening import Origin
 from penstock.channels.status import ChannelStatus
 from penstock.channels.subscription import Received
-from penstock.codecs import Codec
+from penstock.codecs import Codec, buffers, multipart
 from penstock.errors import DecodeError, Invalid, ServerError, TimedOut, TooLarge
 from penstock.kinds.pipe import opener as pipe
 from penstock.util.strict import Strict
@@ -35,15 +36,15 @@ def pack(channel: str, body: Body) -> tuple[Any, int]:
     """A message of bytes as it travels, and what kind it is."""
     if not isinstance(body, list | tuple):
         return body, 0
-    return codecs.join_parts([bytes(codecs.buffer_of(channel, part)) for part in body]), codecs.PARTS
+    return multipart.join_parts([bytes(buffers.buffer_of(channel, part)) for part in body]), multipart.PARTS
 
 
 def unpack(data: bytes, kind: int) -> bytes | list[bytes]:
     """The fields that `pack` packed. `Invalid` for other bytes."""
-    if not kind & codecs.PARTS:
+    if not kind & multipart.PARTS:
         return data
     try:
-        parts = codecs.split_parts(data)
+        parts = multipart.split_parts(data)
     except ValueError as error:
         raise Invalid(str(error)) from None
     raise_refusal(parts, kind)
@@ -52,13 +53,13 @@ def unpack(data: bytes, kind: int) -> bytes | list[bytes]:
 
 def raise_refusal(parts: list[bytes], kind: int) -> None:
     """Raises the `ServerError` that a reply carries in place of an answer."""
-    if kind & codecs.REFUSED:
+    if kind & multipart.REFUSED:
         raise ServerError(b" ".join(parts).decode("utf-8", "replace"))
 
 
-def _reopened(cls: Callable[..., Any], arguments: tuple[Any, ...], opened: handles.Opened) -> Any:
+def _reopened(cls: Callable[..., Any], arguments: tuple[Any, ...], opened: reopening.Opened) -> Any:
     """Opens a pickled socket again."""
-    handles.check_same(arguments[0], opened)
+    reopening.check_same(arguments[0], opened)
     return cls(*arguments)
 
 
@@ -193,10 +194,10 @@ class Socket(Strict):
         return f"<{type(self).__name__} {self.channel} as {self.name!r}{' closed' if self.closed else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        handles.check_open(self)
+        reopening.check_open(self)
         kept = {key: value for key, value in self._arguments.items() if key not in ("clock", "codec")}
         arguments = (self._channel, self._role, kept | codecs.named(self._codec))
-        return _reopened, (type(self), arguments, handles.opened_file(self._channel, self._pub))
+        return _reopened, (type(self), arguments, reopening.opened_file(self._channel, self._pub))
 
     def _joined(self, body: Body) -> tuple[Any, int]:
         return pack(self.channel, body)
@@ -205,11 +206,11 @@ class Socket(Strict):
         try:
             return self._codec.encode(body), 0
         except Invalid as error:
-            raise codecs.unsendable(self.channel, error) from error.__cause__
+            raise buffers.unsendable(self.channel, error) from error.__cause__
 
     def _decode(self, data: bytes, kind: int) -> Any:
-        if kind & codecs.PARTS:
-            if kind & codecs.REFUSED:
+        if kind & multipart.PARTS:
+            if kind & multipart.REFUSED:
                 unpack(data, kind)
             position = self._sub.last.position
             raise DecodeError(
@@ -247,7 +248,7 @@ class Socket(Strict):
 
     def _offer_many(self, to: int, messages: Sequence[Body]) -> int:
         sent = 0
-        packed = [self._packed(message) for message in codecs.several(self.channel, messages)]
+        packed = [self._packed(message) for message in buffers.several(self.channel, messages)]
         for data, kind in packed:  # nothing was sent if one cannot be
             if _native.pipe_send(self._pub, to, 0, kind, data, 0) is None:
                 break
@@ -257,7 +258,7 @@ class Socket(Strict):
     def _packed(self, message: Body) -> tuple[bytes, int]:
         """A message as it travels, copied and checked: the sequence that it is of may make all of them in one buffer."""
         body, kind = self._pack(message)
-        data, most = bytes(codecs.buffer_of(self.channel, body)), self._pub.max_payload
+        data, most = bytes(buffers.buffer_of(self.channel, body)), self._pub.max_payload
         if len(data) > most:
             why = "create the channel with a larger capacity"
             raise TooLarge(f"{self.channel}: a message of {len(data)} bytes; the largest is {most} here: {why}")

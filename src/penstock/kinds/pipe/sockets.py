@@ -16,7 +16,8 @@ from penstock.channels.value import ChannelValue, Message
 from penstock.errors import Disconnected, Invalid, Unsupported
 from penstock.kinds.pipe import opener as pipe
 from penstock.kinds.pipe.options import PipeOptions
-from penstock.kinds.pipe.requests import PipePending, PipeReplier, PipeRequest, PipeRequester
+from penstock.kinds.pipe.replies import PipeReplier, PipeRequest
+from penstock.kinds.pipe.requests import PipePending, PipeRequester
 from penstock.kinds.pipe.socket_base import Found, ReceivingSocket, Socket
 
 if TYPE_CHECKING:

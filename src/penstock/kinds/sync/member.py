@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting, handles, loops, opening, roles
+from penstock.channels import awaiting, inspection, loops, reopening, roles
+from penstock.channels.arrow import to_batch
 from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, limit_of
 from penstock.channels.handles import NativePublication
@@ -20,14 +20,13 @@ from penstock.channels.publication import Publication
 from penstock.channels.status import ChannelMember, ChannelStatus
 from penstock.channels.subscription import Received, Subscription
 from penstock.codecs import Codec
-from penstock.errors import Busy, Closed, DecodeError, Invalid, TimedOut
+from penstock.errors import Busy, Closed, Invalid, TimedOut
 from penstock.kinds.sync.message import Borrowed, Change, SyncMessage, SyncSubscription, bytes_of, text_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-SLICE = 0.05
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Origin:
 
 def _rejoin(origin: tuple[Any, ...], senders: frozenset[bytes], types: frozenset[bytes]) -> SyncMember:
     """Opens a pickled member again."""
-    member: SyncMember = handles.reopen(*origin)
+    member: SyncMember = reopening.reopen(*origin)
     member.screen(senders=senders, types=types)
     return member
 
@@ -69,7 +68,7 @@ class SyncMember(_Base):
     def __init__(self, pub: NativePublication, sub: SyncSubscription, origin: Origin) -> None:
         super().__init__(pub, sub, SyncMessage, origin.own, origin.spill_limit)
         self._pub, self._sub, self._origin = pub, sub, origin
-        self._identity = opening.identity_opened(pub)
+        self._identity = inspection.identity_opened(pub)
         self._senders: frozenset[bytes] = frozenset()
         self._types: frozenset[bytes] = frozenset()
         self._next_event, _, _ = _native.sync_changes(self, 2**64 - 1)
@@ -142,7 +141,7 @@ class SyncMember(_Base):
 
     def statistics(self) -> ChannelStatus:
         """The queue's counters at this moment, and each member's, with its lag."""
-        return opening.inspect_opened(self._origin.channel.kind, self._origin.channel, self._pub)
+        return inspection.inspect_opened(self._origin.channel.kind, self._origin.channel, self._pub)
 
     # ---- writing ----
 
@@ -225,7 +224,7 @@ class SyncMember(_Base):
         not UTF-8 is replaced.
         """
         _native.sync_here(self)
-        return handles.to_batch(_native.poll_arrow(self._sub, limit, max_bytes))
+        return to_batch(_native.poll_arrow(self._sub, limit, max_bytes))
 
     def fileno(self) -> int:
         """A descriptor that is readable while there is something to receive, for selectors."""
@@ -247,7 +246,7 @@ class SyncMember(_Base):
         _native.sync_screen(self, sorted(self._senders), sorted(self._types))
 
     def _bytes_of(self, several: Iterable[str | bytes], one: str, all_of_them: str) -> list[bytes]:
-        """Names as they travel. `Invalid` for what is no list of them, such as one text: its letters would be the names."""
+        """Names as they travel. `Invalid` for anything that is not a list of them, such as one text: its letters would be the names."""
         try:
             if isinstance(several, str | bytes) or not isinstance(several, Iterable):
                 raise Invalid(f"{all_of_them} is {several!r}: it must be a list, also of a single one")
@@ -273,7 +272,7 @@ class SyncMember(_Base):
         return self._pub.readers - (not self._origin.own)
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
-        """Waits until so many others read, as `readers` counts them; `TimedOut` after `timeout` seconds."""
+        """Waits until that many others read, as `readers` counts them; `TimedOut` after `timeout` seconds."""
         least = counted(count, "wait_for_readers", "count", self)
         try:
             self._pub.wait_for_readers(least + (not self._origin.own), timeout)
@@ -321,7 +320,7 @@ class SyncMember(_Base):
         await awaiting.members(self._pub, attempt, timeout, lambda: self._missing(wanted))
 
     def _wanted(self, names: Iterable[str]) -> set[str]:
-        """The names to wait for. `Invalid` for a text, whose letters are no names, and for a name that is no text."""
+        """The names to wait for. `Invalid` for a text, whose letters are no names, and for a name that is not a text."""
         given = [] if isinstance(names, str | bytes) or not isinstance(names, Iterable) else list(names)
         if not all(isinstance(name, str) for name in given) or (not given and names):
             raise Invalid(f"{self.channel}: names is {names!r}: it must be a list of members' names")
@@ -389,86 +388,11 @@ class SyncMember(_Base):
                 "pickled"
             )
         about, arguments = self._origin, {**self._origin.arguments, "start": self.position}
-        origin = about.opener, about.channel, arguments, handles.opened_file(about.channel, self._pub)
+        origin = about.opener, about.channel, arguments, reopening.opened_file(about.channel, self._pub)
         return _rejoin, (origin, self._senders, self._types)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.channel} as {self.name!r}{' closed' if self.closed else ''}>"
-
-
-class CodecSyncMember(SyncMember):
-    """A member of a queue with a codec: writes and returns objects.
-
-    A message that does not decode raises `DecodeError`, which has its position. The next call continues behind it: no other message is lost.
-    """
-
-    def _encoded(self, body: Any) -> Any:
-        try:
-            return self._origin.codec.encode(body)
-        except Invalid as error:
-            raise codecs.unsendable(self.channel, error) from error.__cause__
-
-    def _decoded(self, message: SyncMessage) -> SyncMessage:
-        sender, kind, body, position, time_ns = message
-        try:
-            return SyncMessage(sender, kind, self.codec.parse(body), position, time_ns)
-        except Exception as error:
-            raise codecs.undecodable(self.codec, self.channel, position, body, error) from error
-
-    def send(self, data: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
-        """Encodes and writes one object; see `SyncMember.send`."""
-        try:
-            body = self._origin.codec.encode(data)
-        except Invalid as error:
-            raise codecs.unsendable(self.channel, error) from error.__cause__
-        return super().send(body, timeout, type=type)
-
-    def offer(self, data: Any, *, type: str | bytes = "") -> int | None:
-        """Encodes and offers one object; see `SyncMember.offer`."""
-        try:
-            body = self._origin.codec.encode(data)
-        except Invalid as error:
-            raise codecs.unsendable(self.channel, error) from error.__cause__
-        return super().offer(body, type=type)
-
-    def offer_many(self, messages: Any, *, type: str | bytes = "") -> int:
-        """Encodes and offers objects; see `SyncMember.offer_many`."""
-        return super().offer_many(codecs.encoded_all(self._origin.codec, self.channel, messages), type=type)
-
-    def claim(self, length: int, timeout: float | None = None, *, type: str | bytes = "") -> _native.Claim:
-        """Room to write the bytes of one body in place: on queues of arrays of a fixed shape and of single records."""
-        codecs.check_claim(self.codec, self.channel, length)
-        return super().claim(length, timeout, type=type)
-
-    def recv(self, timeout: float | None = None) -> SyncMessage:
-        """The next message, its body decoded; see `SyncMember.recv`."""
-        return self._decoded(super().recv(timeout))
-
-    def try_recv(self) -> SyncMessage | None:
-        """The next message, its body decoded, or None; see `SyncMember.try_recv`."""
-        message = super().try_recv()
-        return None if message is None else self._decoded(message)
-
-    def poll(self, limit: int = 1000) -> list[SyncMessage]:
-        """The messages that are there now, decoded; see `SyncMember.poll`.
-
-        Ends before a message that does not decode: the next call raises its `DecodeError`, and the one after that continues.
-        """
-        limit = counted(limit, "poll", "limit", self)
-        found: list[SyncMessage] = []
-        take = _native.sync_next_of_batch
-        while len(found) < limit and (message := take(self, not found)) is not None:
-            try:
-                found.append(self._decoded(message))
-            except DecodeError as error:
-                if not found:
-                    raise
-                _native.keep_back(self._sub, handles.without_frames(error))
-                break
-        return found
-
-    def __next__(self) -> SyncMessage:
-        return self._decoded(super().__next__())
 
 
 Publication.register(SyncMember)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, handles, memory, opening
+from penstock.channels import files, handles, inspection, memory, opening, reopening
 from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, patience, seconds, whole
 from penstock.channels.handles import NativePublication, NativeSubscription
@@ -23,7 +23,8 @@ from penstock.channels.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, SystemFailure
 from penstock.kinds.sync import member as sync_member
-from penstock.kinds.sync.member import CodecSyncMember, SyncMember
+from penstock.kinds.sync.codec_member import CodecSyncMember
+from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import (
     Change,
     DecodingSyncSubscription,
@@ -69,7 +70,7 @@ def _recorded_as(described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_description(fd: int) -> int:
-    """The file again, with locks of its own: those of `fd` live as long as any mapping made of it."""
+    """The file again, with its own locks: those of `fd` live as long as any mapping made of it."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
 
 
@@ -86,7 +87,7 @@ def _remove_if_last(channel: Channel, identity: tuple[int, int]) -> None:
         return
     guard = _own_description(fd)
     try:
-        if opening.identity(fd) != identity:
+        if inspection.identity(fd) != identity:
             return
         if not _native.lock_byte(guard, _native.LIFE_BYTE, True, False):
             return  # a process is joining
@@ -111,10 +112,12 @@ def _guarded(channel: Channel, make: Callable[[int, str], Any]) -> Callable[[int
     return end
 
 
-def _open(channel: Channel, asked: dict[str, Any], codec: Any, make: Callable[[int, str], Any]) -> tuple[Any, Codec]:
+def _open(
+    channel: Channel, requested: dict[str, Any], codec: Any, make: Callable[[int, str], Any]
+) -> tuple[Any, Codec]:
     """`opening.open_end`, unless the last member removed the file meanwhile: then once more."""
     while True:
-        made, found = opening.open_end(channel.kind, channel, asked, codec, _guarded(channel, make))
+        made, found = opening.open_end(channel.kind, channel, requested, codec, _guarded(channel, make))
         if made is not None:
             return made, found
 
@@ -134,7 +137,7 @@ def _named(name: str | bytes | _native.MemberName | None) -> _native.MemberName:
     return _native.MemberName(found)
 
 
-def _asked(**options: Any) -> dict[str, Any]:
+def _requested(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -164,15 +167,15 @@ def join(
     own, spill_limit = flag(own, "own"), whole(spill_limit, "spill_limit")
     where, position = opening.start_of(start, ("newest", "earliest"), last)
     slow, looking = patience(when_slow, drop_after), seconds(spin, "spin")
-    asked = _asked(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
     reader, found = _open(
-        channel, asked, codec, lambda fd, path: _native.sync_reader(fd, path, called, where, position, slow)
+        channel, requested, codec, lambda fd, path: _native.sync_reader(fd, path, called, where, position, slow)
     )
     # Its bodies go through the member, which knows the codec.
-    sub = SyncSubscription(reader, handles.Origin(channel.kind, channel, codecs.BYTES, join, {}), looking)
+    sub = SyncSubscription(reader, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}), looking)
     try:
-        writer, _ = _open(channel, asked, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
-        pub = NativePublication(writer, handles.Origin(channel.kind, channel, codecs.BYTES, join, {}))
+        writer, _ = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
+        pub = NativePublication(writer, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}))
     except BaseException:
         sub.close()
         raise
@@ -202,10 +205,10 @@ def open_publication(
 ) -> NativePublication:
     """A member that only writes, so that no writer waits for it; on a queue made now if there is none."""
     called, stamps = _named(name), manual_clock(clock)
-    asked = _asked(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
-    writer, found = _open(channel, asked, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
+    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    writer, found = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
     return handles.publication(
-        writer, handles.Origin(channel.kind, channel, found, open_publication, {"name": name, **codecs.named(codec)})
+        writer, reopening.Origin(channel.kind, channel, found, open_publication, {"name": name, **codecs.named(codec)})
     )
 
 
@@ -230,10 +233,10 @@ def open_subscription(
     nameless = _native.MemberName(b"", own=False)
     end = _guarded(channel, lambda fd, path: _native.sync_reader(fd, path, nameless, where, position, slow))
     early = _guarded(channel, lambda fd, path: _native.early_log(fd, path, "sync", b"", slow))
-    asked = _asked(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
     reader = None
     while reader is None:
-        reader, found = opening.open_reader(channel.kind, channel, asked, codec, end, early, (where, position))
+        reader, found = opening.open_reader(channel.kind, channel, requested, codec, end, early, (where, position))
     ends = flag(until_end, "until_end")
     arguments = {
         "start": start,
@@ -243,7 +246,7 @@ def open_subscription(
         "until_end": ends,
         **codecs.named(codec),
     }
-    origin = handles.Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
+    origin = reopening.Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
     if found is None:
         return EarlySyncSubscription(reader, origin, looking, ends)
     return (SyncSubscription if found.kind == "bytes" else DecodingSyncSubscription)(reader, origin, looking, ends)

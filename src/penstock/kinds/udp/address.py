@@ -51,7 +51,7 @@ class Endpoint:
 
 
 def endpoint(text: str, what: str = "the address") -> Endpoint:
-    """The host and the port in `HOST:PORT`; an IPv6 address stands in brackets. `Invalid` for anything else."""
+    """The host and the port in `HOST:PORT`; an IPv6 address is in brackets. `Invalid` for anything else."""
     host, colon, port = text.rpartition(":")
     if not colon or not host:
         raise Invalid(f"{what} {text!r} has no port: write HOST:PORT")
@@ -77,7 +77,7 @@ def endpoint(text: str, what: str = "the address") -> Endpoint:
 
 
 def stream(text: str) -> int:
-    """A stream's number. `Invalid` for what is none."""
+    """A stream's number. `Invalid` for any other text."""
     if not re.fullmatch(r"-?\d{1,10}", text, re.ASCII) or not -(1 << 31) <= int(text) < 1 << 31:
         raise Invalid(f"stream {text!r} is no whole number of 32 bits with a sign")
     return int(text)
@@ -90,7 +90,7 @@ def split(name: str) -> tuple[Endpoint, int]:
 
 
 def named(text: str) -> str:
-    """A channel's name from what stands behind `udp://`. `Invalid` for what is none."""
+    """A channel's name from the text after `udp://`. `Invalid` for any other text."""
     at, slash, number = text.rpartition("/")
     if not slash:
         raise Invalid(f"it names no stream: write {WRITTEN}")
@@ -100,7 +100,7 @@ def named(text: str) -> str:
 
 
 def named_by_aeron(text: str) -> str:
-    """A channel's name from what stands behind `aeron:`. `Invalid` for what is none, or for a parameter that Aeron does not have."""
+    """A channel's name from the text after `aeron:`. `Invalid` for any other text, or for a parameter that Aeron does not have."""
     found = _parameters(text)
     at = found.get("endpoint", found.get("control"))  # a publication that is asked for its stream needs no endpoint
     if at is None or "stream-id" not in found:

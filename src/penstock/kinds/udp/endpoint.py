@@ -30,7 +30,7 @@ def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T]
     """
     at, stream = udp_address.split(channel.name)
     interface = udp_hosts.interface(options.interface, at)
-    asked: dict[str, Any] = {
+    requested: dict[str, Any] = {
         "at": udp_hosts.group(udp_hosts.resolved(at), interface),
         "stream": stream,
         "window": options.window,
@@ -40,17 +40,17 @@ def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T]
         "control": udp_hosts.control(options.control),
         "interface": (bytes(16), interface[1], 0),
     }
-    udp_hosts.check_control(at, asked["at"], asked["control"])
+    udp_hosts.check_control(at, requested["at"], requested["control"])
     while True:
         with contextlib.ExitStack() as stack:
-            fd, spare = _opened(channel, asked, options)
+            fd, spare = _opened(channel, requested, options)
             stack.callback(os.close, fd)
             try:
                 if strict:
-                    _agree(channel, fd, asked)
+                    _check_agreement(channel, fd, requested)
                 end = join(fd)
                 try:
-                    _check_spelling(channel, asked["at"], interface)
+                    _check_spelling(channel, requested["at"], interface)
                 except BaseException:
                     del end  # it leaves
                     raise
@@ -86,12 +86,12 @@ def _check_spelling(channel: Channel, at: udp_hosts.Packed, interface: udp_hosts
                 raise Busy(f"{channel} {why}")
 
 
-def _opened(channel: Channel, asked: dict[str, Any], options: UdpReaderOptions) -> tuple[int, int | None]:
+def _opened(channel: Channel, requested: dict[str, Any], options: UdpReaderOptions) -> tuple[int, int | None]:
     """A descriptor of the endpoint's file, and a spare one if this has made it: when the process has no other left."""
     spare: list[int] = []
 
     def fill(new: int) -> None:
-        _native.format_endpoint(fd=new, slots=_slots(options), metadata=b"{}", boot_id=files.boot_id(), **asked)
+        _native.format_endpoint(fd=new, slots=_slots(options), metadata=b"{}", boot_id=files.boot_id(), **requested)
         try:
             spare.append(os.dup(new))
         except OSError as error:
@@ -112,12 +112,12 @@ def _opened(channel: Channel, asked: dict[str, Any], options: UdpReaderOptions) 
             _close(spare.pop())
 
 
-def _agree(channel: Channel, fd: int, asked: dict[str, Any]) -> None:
+def _check_agreement(channel: Channel, fd: int, requested: dict[str, Any]) -> None:
     there = _native.inspect_endpoint(fd, opening.place_of(channel))
     for name in DECIDED:
-        if there[name] != asked[name]:
+        if there[name] != requested[name]:
             raise Mismatch(
-                f"{opening.place_of(channel)} exists with {name}={_shown(name, there)}, not {_shown(name, asked)}: all subscriptions of one "
+                f"{opening.place_of(channel)} exists with {name}={_shown(name, there)}, not {_shown(name, requested)}: all subscriptions of one "
                 f"endpoint on a machine share its socket. Give the same options, or {opening.start_over(channel)}"
             )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, handles
+from penstock.channels import files, reopening
 from penstock.channels.channel import Channel
 from penstock.channels.handles import (
     DecodingSubscription,
@@ -24,8 +24,8 @@ from penstock.channels.handles import (
     Message,
     NativePublication,
     NativeSubscription,
-    Origin,
 )
+from penstock.channels.reopening import Origin
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.kinds.udp import hosts as udp_hosts
@@ -34,7 +34,7 @@ from penstock.kinds.udp import options as udp_options
 if TYPE_CHECKING:
     from penstock.channels.handles import NativePublication as _Publication
     from penstock.channels.handles import NativeSubscription as _Subscription
-else:  # a mixin beside one compiled base, without a compiled base of its own
+else:  # a mixin beside one compiled base, without its own compiled base
     _Publication = _Subscription = {Message: object}
 
 FINISH_SECONDS = 0.05  # of a wait at the end of a process, between two looks for signals
@@ -88,8 +88,8 @@ def _open_again(opener: Callable[..., Any], channel: Channel, arguments: dict[st
     """A subscription again: at its position, if this machine still keeps it."""
     if position is not None:
         with contextlib.suppress(Invalid):
-            return handles.reopen(opener, channel, {**arguments, "start": position})
-    return handles.reopen(opener, channel, arguments)
+            return reopening.reopen(opener, channel, {**arguments, "start": position})
+    return reopening.reopen(opener, channel, arguments)
 
 
 def _destination(address: str) -> udp_hosts.Packed:
@@ -110,7 +110,7 @@ class UdpSubscription(_Subscription[Message]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """How to open it again: at the same position, while it reads one session. Positions of several are their own."""
-        handles.check_open(self)
+        reopening.check_open(self)
         position = self.position if len(_native.udp_sessions(self)) == 1 else None
         return _open_again, (self._origin.opener, self._origin.channel, self._origin.arguments, position)
 
@@ -132,7 +132,7 @@ class UdpEarlySubscription(UdpSubscription, EarlySubscription):
 
 
 class UdpPublication(_Publication[Message]):
-    """Sends to the address. Each publication is a session of its own."""
+    """Sends to the address. Each publication is a separate session."""
 
     __slots__ = ()
     if not TYPE_CHECKING:
@@ -143,7 +143,7 @@ class UdpPublication(_Publication[Message]):
         return _native.udp_destination(self, _destination(address), True)
 
     def remove_destination(self, address: str) -> bool:
-        """Sends nothing more to HOST:PORT. False: it is no destination."""
+        """Sends nothing more to HOST:PORT. False: it is not a destination."""
         return _native.udp_destination(self, _destination(address), False)
 
 

@@ -58,7 +58,7 @@ def open_publication(
     clock: _native.ManualClock | None = None,
     prefault: bool = False,
 ) -> UdpPublication:
-    """A publication: a session of its own, which sends to the address, whether a receiver is there or not."""
+    """A publication: a separate session. It sends to the address even without a receiver."""
     given = _given(channel, "publish", {**locals()}, UdpOptions)
     options = UdpOptions(**given)
     stamps, touched, chosen = manual_clock(clock), flag(prefault, "prefault"), codecs.resolve(codec)

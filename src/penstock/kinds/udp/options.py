@@ -51,11 +51,11 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True)
 class UdpOptions(Network):
-    """How a publication sends. Each publication is a session of its own, with a log of its own.
+    """How a publication sends. Each publication is a separate session with its own log.
 
     mtu: bytes of the longest datagram, a multiple of 32 from 96 to 65504. term_length, capacity, start_position: as of a log.
     initial_term_id: by it receivers tell a publication from the next one with its session; at random unless given. max_members: how many readers on this machine may read the publication's own log. session: its number, for peers that
-    ask for one; chosen at random unless given. linger: seconds for which a closed publication goes on while nothing moves.
+    ask for one; chosen at random unless given. linger: seconds for which a closed publication continues while nothing moves.
     ttl: of multicast. send_buffer: bytes of the socket's buffer. flow_control: "max" follows the fastest receiver, "min" the slowest, `{"tag": n}` the slowest of a group.
     control: it sends to all that ask there, instead of to the address. destinations: HOST:PORT of each, beside the address.
     """

@@ -265,7 +265,7 @@ def _closing(fd: int) -> Iterator[None]:
 
 
 def _publication(log: dict[str, Any]) -> ChannelMember:
-    """The one that writes a log. The sender beside it is no member of its own."""
+    """The one that writes a log. The sender beside it is not a member."""
     return next(ChannelMember.of(member) for member in log["members"] if member["role"] != SENDER_ROLE)
 
 

@@ -1,4 +1,4 @@
-"""The recorder's view of a `udp:` channel: each session by itself, for a recording of its own. Knows descriptions and taps."""
+"""The recorder's view of a `udp:` channel: each session by itself, for its own recording. Knows descriptions and taps."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock import codecs
 from penstock.channels.checks import counted, seconds
 from penstock.channels.patterns import decoded
+from penstock.codecs import buffers
 from penstock.errors import Closed, Disconnected, Invalid, SystemFailure, TimedOut, TooLarge
 from penstock.kinds.zmq.socket.handle import ZmqHandle
 
@@ -84,10 +84,10 @@ class ZmqSending(ZmqHandle):
             try:
                 return [memoryview(self._codec.encode(data))]
             except Invalid as error:
-                raise codecs.unsendable(self.channel, error) from error.__cause__
+                raise buffers.unsendable(self.channel, error) from error.__cause__
         if not isinstance(data, list | tuple):
-            return [codecs.buffer_of(self.channel, data)]
-        parts = [codecs.buffer_of(self.channel, part) for part in data]
+            return [buffers.buffer_of(self.channel, data)]
+        parts = [buffers.buffer_of(self.channel, part) for part in data]
         if not parts:
             raise Invalid(f"{self.channel}: a message has at least one part")
         return parts
@@ -119,7 +119,7 @@ class ZmqSending(ZmqHandle):
         Each is copied before the next message is asked for: the sequence may make all of them in one buffer.
         """
         count = 0
-        for frames in [list(map(bytes, frames_of(message))) for message in codecs.several(self.channel, messages)]:
+        for frames in [list(map(bytes, frames_of(message))) for message in buffers.several(self.channel, messages)]:
             if self._try(frames) is None:
                 break
             count += 1

@@ -1,16 +1,13 @@
-"""Repair: writes damage down as gaps, and brings back what earlier repairs moved away. Also truncates, and closes recordings that a dead
-recorder left open.
+"""Repair: writes damage down as gaps, and brings back what earlier repairs moved away. Closes recordings whose recorder died.
 
-Deletes no recorded byte, except in `truncate`. Damaged blocks stay where they are. Files that are no part of the recording go to its folder
-`damaged`, and so do the files that are written again.
+Deletes no recorded byte. Damaged blocks stay where they are. Foreign files, and old copies of files that are written again, go to the
+recording's folder `damaged`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +16,6 @@ from penstock._native import core as _native
 from penstock.errors import Busy, Corrupt, NotFound, PenstockError
 from penstock.record.format import batches, segment_totals, truncations
 from penstock.record.format.archive_folder import ArchiveFolder
-from penstock.record.format.catalog import PATIENCE_SECONDS, Row
 from penstock.record.format.coverage import Coverage, coverage_of
 from penstock.record.format.folder import (
     COPY,
@@ -35,20 +31,11 @@ from penstock.record.format.folder import (
     Segment,
 )
 from penstock.record.format.sync_marker import SyncMarker
-from penstock.record.keep import purge_guard, restore, segment_repair
-from penstock.record.keep.segment_repair import SegmentRepair, as_holes, index_length, length_of
+from penstock.record.keep import catalog_repair, restore, segment_repair
+from penstock.record.keep.change import Repair
+from penstock.record.keep.segment_repair import SegmentRepair, as_holes, index_length
 from penstock.record.read.scan import FOR_EVER
 from penstock.util.durable import concerning, free_name, fsync_folder, open_private, write_atomically
-
-log = logging.getLogger("penstock")
-
-
-@dataclass(frozen=True)
-class Repair:
-    """One change that repair made: to which file, and which change."""
-
-    path: Path
-    what: str
 
 
 def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
@@ -75,7 +62,7 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
                 continue  # its owner took it away meanwhile
             except (PenstockError, OSError) as error:
                 failed = failed or error
-    done += _rebuild_catalog(archive, recording)
+    done += catalog_repair.rebuild_catalog(archive, recording)
     if failed is not None:
         raise failed
     return done
@@ -292,17 +279,17 @@ def _repair_mark(folder: RecordingFolder, about: Description, end: int) -> list[
             why = "the file batches is missing: a batch that its writer tries again is appended again"
         else:
             if (mark.position, mark.closed) != (end, closed):
-                _make_durable(folder)
+                make_durable(folder)
                 folder.write_mark(SyncMarker(end, closed=closed, appended=appended))
             return []
     if path.is_dir():
         os.rename(path, folder.aside() / free_name(folder.aside(), path.name))
-    _make_durable(folder)
+    make_durable(folder)
     folder.write_mark(SyncMarker(end, closed=closed, appended=appended))
     return [Repair(path, f"written again: {why}")]
 
 
-def _make_durable(folder: RecordingFolder) -> None:
+def make_durable(folder: RecordingFolder) -> None:
     """Syncs the last segment. Earlier segments were synced when they were sealed."""
     for segment in folder.segments()[-1:]:
         for file in (segment.data, segment.index):
@@ -340,67 +327,6 @@ def _set_aside(folder: RecordingFolder, path: Path, why: str) -> Repair:
     return Repair(target, f"moved aside: {why}")
 
 
-def _rebuild_catalog(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
-    """Makes the catalog agree with the folders, for all recordings or for one. A catalog that is locked or cannot be read is left as it is."""
-    done: list[Repair] = []
-    path = archive.catalog.path
-    try:
-        if archive.catalog.exists() and archive.catalog.check(wait=PATIENCE_SECONDS) is not None:
-            archive.catalog.set_aside()
-            done.append(Repair(path, "rebuilt from the recordings"))
-        before = archive.catalog.rows(wait=PATIENCE_SECONDS) if archive.catalog.exists() else {}
-        rows = archive.rows()
-        of_all = {**rows, **{n: _row_by_extent(archive, n, row, before.get(n)) for n, row in rows.items()}}
-        wanted = of_all if recording is None or not archive.catalog.exists() else {**before, **_only(of_all, recording)}
-        if recording is not None and recording not in of_all:
-            wanted.pop(recording, None)
-        if before != wanted or not archive.catalog.exists():
-            archive.catalog.revise(before, wanted)
-        for number, row in wanted.items():
-            if row == of_all.get(number):  # the row of another recording may be behind it
-                _note_listed(archive.folder(number))
-    except (Busy, OSError) as error:
-        log.warning("the catalog was not looked at: %s", error)
-        return done
-    done += [Repair(path, f"row of recording {n} written") for n, row in wanted.items() if before.get(n) != row]
-    done += [Repair(path, f"row of recording {n} removed: it has no folder") for n in before if n not in wanted]
-    return done
-
-
-def _only(rows: dict[int, Row], recording: int) -> dict[int, Row]:
-    return {recording: rows[recording]} if recording in rows else {}
-
-
-def _row_by_extent(archive: ArchiveFolder, number: int, row: Row, before: Row | None) -> Row:
-    """A recording's row. Without a mark, the recording is durable as far as the catalog said, or else to its end."""
-    folder = archive.folder(number)
-    if folder.mark() is not None:
-        return row
-    end = coverage_of(folder, row.start_position).end_position
-    known = before is not None and row.start_position <= before.synced_position <= end
-    return row._replace(synced_position=before.synced_position if before is not None and known else end)
-
-
-def _note_listed(folder: RecordingFolder) -> None:
-    """A closed recording's mark says that the catalog has its row, so that a row that is lost later shows."""
-
-    def wanted(mark: SyncMarker | None) -> bool:
-        return mark is not None and mark.closed and not mark.listed
-
-    if not wanted(folder.mark()):
-        return
-    try:
-        lock = folder.lock()
-    except (Busy, FileNotFoundError):
-        return
-    try:
-        mark = folder.mark()
-        if mark is not None and wanted(mark):
-            folder.write_mark(replace(mark, closed=True, listed=True))
-    finally:
-        folder.unlock(lock)
-
-
 def close_crashed(folder: RecordingFolder) -> Coverage:
     """Prepares a recording to be extended: cuts off the unpublished end that a dead recorder left. `Corrupt` if more is wrong.
 
@@ -422,7 +348,7 @@ def close_crashed(folder: RecordingFolder) -> Coverage:
         raise Corrupt(f"{found.damage}. Run repair before extending this recording")
     folder.lower_mark(found.end_position)
     seal_last(folder)
-    _make_durable(folder)  # a sealed one may have been killed before it was synced
+    make_durable(folder)  # a sealed one may have been killed before it was synced
     return found
 
 
@@ -461,65 +387,3 @@ def seal(folder: RecordingFolder, last: Segment) -> bool:
     segment.seal()
     segment.sync()
     return True
-
-
-def truncate(archive: ArchiveFolder, folder: RecordingFolder, position: int) -> int:
-    """See `Archive.truncate`."""
-    lock = folder.lock()
-    try:
-        start = end = folder.describe().start_position
-        _promise_less(archive, folder)
-        folder.lower_mark(max(start, position))
-        segments = folder.segments()
-        kept = [s for s in segments if s.base < position or s.base == start]
-        if segments:
-            purge_guard.note_cut(folder, _truncated_at(folder, kept[-1], position)[1] if kept else start)
-        for segment in reversed(segments[len(kept) :]):  # from the end: so a kill leaves a prefix
-            segment.index.unlink()
-            segment.data.unlink()
-        for segment in kept:
-            end = _truncate_segment(folder, segment, position)
-        restore.forget_pieces(folder, end)
-        fsync_folder(folder.path)
-        seal_last(folder)
-        _make_durable(folder)
-        folder.write_mark(SyncMarker(end, closed=bool(kept), appended=batches.is_in(folder.path)))
-    finally:
-        folder.unlock(lock)
-    _rebuild_catalog(archive, int(folder.path.name))
-    return end
-
-
-def _promise_less(archive: ArchiveFolder, folder: RecordingFolder) -> None:
-    """Lowers the catalog's row before a cut. If this process is killed, the row may be behind the recording, but never ahead of it."""
-    about = folder.describe()
-    with contextlib.suppress(Corrupt):  # the cut is followed by a mark that is right
-        mark = folder.mark()
-        if mark is not None and mark.listed:
-            folder.write_mark(replace(mark, listed=False))
-    row = Row(about.channel, about.epoch, about.created_ns, about.start_position, about.start_position)
-    try:
-        archive.catalog.note({about.id: row}, wait=PATIENCE_SECONDS)
-    except PenstockError as error:
-        log.warning("%s. Repair makes it fit", error)
-
-
-def _truncate_segment(folder: RecordingFolder, segment: Segment, position: int) -> int:
-    """Cuts off a segment's blocks and gaps that end after `position`. Returns where it ends now, a gap at its end included."""
-    entries, _ = folder.index(segment)
-    keep, end = _truncated_at(folder, segment, position)
-    if keep < len(entries):
-        folder.lower_mark(end)
-    os.truncate(segment.index, index_length(keep))
-    os.truncate(segment.data, length_of(entries[:keep]))
-    return end
-
-
-def _truncated_at(folder: RecordingFolder, segment: Segment, position: int) -> tuple[int, int]:
-    """(how many index entries of a segment end at or before `position`, where the last of them ends)."""
-    entries, _ = folder.index(segment)
-    missing = np.where((entries["kind"] == GAP) | (entries["kind"] == HOLE), entries["time_min"], 0)
-    beyond = entries["position"] + entries["length"] + missing > position
-    keep = int(beyond.argmax()) if beyond.any() else len(entries)
-    gaps = entries["time_min"][:keep][entries["kind"][:keep] == GAP]
-    return keep, segment.base + length_of(entries[:keep]) + int(gaps.sum())

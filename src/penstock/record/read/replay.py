@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels.channel import parse
+from penstock.codecs import multipart
 from penstock.errors import DecodeError, Invalid, Unsupported
 from penstock.record.format.types import Connector, Recorded, RecordingInfo
 from penstock.record.read.scan import Scanner
@@ -113,12 +114,12 @@ def send(publication: Any, data: Any, info: Source, frames: bool, timeout: float
 def _body(data: bytes, info: Source) -> bytes:
     """The body of a recorded pipe message."""
     try:
-        _, _, begin, kind = codecs.pipe_parts(data)
+        _, _, begin, kind = multipart.pipe_parts(data)
     except (ValueError, struct.error) as error:
         raise DecodeError(
             f"recording {info.id} of {info.channel} holds a message that no {info.codec['kind']} channel carried: {error}"
         ) from error
-    if info.codec["kind"] == "pipe" and kind & codecs.PARTS:
+    if info.codec["kind"] == "pipe" and kind & multipart.PARTS:
         raise Invalid(
             f"recording {info.id} of {info.channel} holds messages of several parts: replay() it and send them"
         )

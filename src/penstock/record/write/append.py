@@ -19,6 +19,7 @@ from penstock import codecs
 from penstock._native import core as _native
 from penstock.channels.channel import parse
 from penstock.channels.checks import whole
+from penstock.codecs import buffers
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record.format import batches as batch_files
 from penstock.record.format import segment_totals, truncations
@@ -379,6 +380,6 @@ def as_messages(
 
     def given() -> Iterator[bytes | memoryview]:
         for message in messages:
-            yield codecs.buffer_of(channel, message)
+            yield buffers.buffer_of(channel, message)
 
     return Messages(channel, codec, given() if encoded else bodies(), times_ns)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels import opening
+from penstock.channels import inspection
 from penstock.channels.channel import FAKE
 from penstock.channels.discovery import Appearing, local, remove
 from penstock.channels.opener import TEST_ONLY, open_handle, parse
@@ -42,15 +42,15 @@ class Channels:
 
     def describe(self, channel: str, *, pixels: bool = False) -> dict[str, Any]:
         parsed = local(channel)
-        return opening.describe(parsed.kind, parsed, pixels=pixels)
+        return inspection.describe(parsed.kind, parsed, pixels=pixels)
 
     def describe_opened(self, subscription: Any, *, pixels: bool = False) -> dict[str, Any]:
         parsed = local(subscription.channel)
-        return opening.describe_opened(parsed.kind, parsed, subscription, pixels=pixels)
+        return inspection.describe_opened(parsed.kind, parsed, subscription, pixels=pixels)
 
     def identity(self, subscription: Any) -> object:
         if isinstance(subscription, _native.StreamHandle):
-            return opening.identity_opened(subscription)
+            return inspection.identity_opened(subscription)
         return id(subscription)  # of the publications of an address: several files
 
     def appearing(self, patterns: Sequence[str]) -> Appearing:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels import handles
+from penstock.channels import readiness
 from penstock.channels.opener import open_handle, parse
 from penstock.channels.publication import Publication
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, TimedOut, Unsupported
@@ -202,7 +202,7 @@ class Outbox(Strict):
                     if (
                         not batch.num_rows
                         and past.position < end
-                        and not handles.wait([past], 1)
+                        and not readiness.wait([past], 1)
                         and clock.monotonic() > limit
                     ):
                         raise TimedOut(

@@ -1,0 +1,91 @@
+"""Handles opened again: what a pickled handle keeps, and the check that its channel is still the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock._native import core as _native
+from penstock.channels import files
+from penstock.channels.channel import Channel
+from penstock.channels.inspection import identity_opened
+from penstock.channels.kind import Kind, nothing_beside
+from penstock.channels.loops import readable as readable
+from penstock.channels.publication import Publication
+from penstock.channels.subscription import Subscription
+from penstock.codecs import Codec
+from penstock.errors import Closed, NotFound
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Message = TypeVar("Message", default=Any)
+
+    class _WritingHandle(_native.Publication, Publication[Message]):
+        def send(self, data: Message, timeout: float | None = None) -> int: ...  # type: ignore[override]
+        def offer(self, data: Message) -> int | None: ...  # type: ignore[override]
+        def offer_many(self, messages: Sequence[Message]) -> int: ...  # type: ignore[override]
+
+    class _ReadingHandle(_native.Subscription, Subscription[Message]):
+        def recv(self, timeout: float | None = None) -> Message: ...  # type: ignore[override]
+        def try_recv(self) -> Message | None: ...  # type: ignore[override]
+        def __iter__(self) -> Iterator[Message]: ...  # type: ignore[override]
+else:  # a compiled class takes no parameter, and can have no second base that does
+    from typing import TypeVar
+
+    Message = TypeVar("Message")
+    _WritingHandle, _ReadingHandle = {Message: _native.Publication}, {Message: _native.Subscription}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a handle comes from: enough to open it again in another process, and to ask for the channel's counters."""
+
+    kind: Kind
+    channel: Channel
+    codec: Codec
+    opener: Callable[..., Any]
+    arguments: dict[str, Any]
+
+
+def check_open(handle: Any) -> None:
+    """`Closed` for a handle that is: there is nothing that another process could continue."""
+    if handle.closed:
+        raise Closed(f"{handle.channel}: the handle is closed")
+
+
+class Opened(NamedTuple):
+    """What a pickled handle remembers of the channel that it had open. file: 0 where `files.identity` has no number either."""
+
+    folder: str
+    file: int
+
+
+NOTHING = Opened("", 0)
+
+
+def opened_file(channel: Channel, handle: Any) -> Opened:
+    """Tells the channel that a compiled handle has open from others of its name."""
+    file = 0 if channel.kind.layout.beside is not nothing_beside else identity_opened(handle)[1]
+    return Opened("" if channel.fake else str(files.folder()), file)
+
+
+def check_same(channel: Channel, opened: Opened) -> None:
+    """`NotFound` if a channel is another one than `opened_file` gave, or is gone: a pickled handle opens no other."""
+    if opened.folder and opened.folder != (here := str(files.folder())):
+        raise NotFound(
+            f"{channel}: the channel that the pickled handle had open is in the folder {opened.folder}, and this process has its channels "
+            f"in {here}. Start it with PENSTOCK_DIR={opened.folder}: a fork server has the environment that it was started with"
+        )
+    if opened.file and files.identity(channel) != opened.file:
+        raise NotFound(
+            f"{channel}: the channel that the pickled or copied handle had open was removed. To use the one that has its name now, open "
+            "it by its name"
+        )
+
+
+def reopen(opener: Callable[..., Any], channel: Channel, arguments: dict[str, Any], opened: Opened = NOTHING) -> Any:
+    """Opens a pickled handle again. opened: see `check_same`."""
+    check_same(channel, opened)
+    return opener(channel, **arguments)
