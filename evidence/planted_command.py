@@ -18,7 +18,7 @@ DECODING = "tests/columns/test_decoding.py"
 def _text_is_read_as_markup() -> None:
     from rich.text import Text
 
-    from penstock.cli import output
+    from penstock.cli.terminal import output
 
     output._text = lambda *parts: Text.from_markup(  # type: ignore[assignment]
         "".join(part if isinstance(part, str) else part[0] for part in parts), emoji=True
@@ -32,14 +32,14 @@ def _an_uncaught_value_error() -> None:
 
 
 def _nan_in_json() -> None:
-    from penstock.cli import output, plain
+    from penstock.cli.terminal import output, plain
 
     plain._number = lambda value: value
     output.as_json = lambda value: json.dumps(plain.plain(value))
 
 
 def _one_value_is_no_json() -> None:
-    from penstock.cli import plain
+    from penstock.cli.terminal import plain
 
     plain._special = lambda value: value
 
@@ -58,7 +58,7 @@ def _one_strange_file_hides_all_channels() -> None:
 
 
 def _a_full_output_is_no_error() -> None:
-    from penstock.cli import output
+    from penstock.cli.terminal import output
 
     plain = output._Guarded.__init__
     output._Guarded.__init__ = lambda self, stream, drops: plain(self, stream, True)  # type: ignore[method-assign]
@@ -107,7 +107,8 @@ def _the_command_leaves_pixels_out() -> None:
 
 
 def _errors_of_several_lines() -> None:
-    from penstock.cli import ending, output
+    from penstock.cli import ending
+    from penstock.cli.terminal import output
 
     output.printable = lambda text: text
     ending.reason = lambda error: f"{type(error).__name__}\n{error}"

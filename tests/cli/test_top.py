@@ -17,7 +17,9 @@ from conftest import heed_interrupts
 
 import penstock
 from penstock import cli
-from penstock.cli import rates, screen, top
+from penstock.cli.channels import top
+from penstock.cli.terminal import screen
+from penstock.watch import rates
 
 COMMAND = (sys.executable, "-m", "penstock")
 
@@ -95,7 +97,7 @@ def test_losses_are_seen():
     ],
 )
 def test_sparkline(values, width, drawn):
-    assert rates.sparkline(values, width) == drawn
+    assert top.sparkline(values, width) == drawn
 
 
 @pytest.fixture

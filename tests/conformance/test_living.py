@@ -14,8 +14,8 @@ from conformance.children import Child, Link
 from conformance.subjects import PATIENCE, Place
 
 import penstock
-from penstock.cli.rates import Rates
 from penstock.watch import metrics
+from penstock.watch.rates import Rates
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of a fork beside threads
 ALIVE = ("shm", "udp")  # backends that `channels`, and with it every list of channels, looks at

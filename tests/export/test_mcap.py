@@ -9,7 +9,7 @@ from conftest import LONG
 
 import penstock
 from penstock.cli import run
-from penstock.cli.channels import npz_records
+from penstock.cli.channels.publishing import npz_records
 from penstock.export import mcap_schemas
 
 pytest.importorskip("mcap", reason="mcap is not installed: pip install 'penstock[mcap]'")

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import typer
 
 from penstock import __version__
-from penstock.cli import completion, ending, groups, output
+from penstock.cli import completion, ending, groups
+from penstock.cli.terminal import output
 
 app = typer.Typer(
     name="penstock",

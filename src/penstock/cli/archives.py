@@ -14,10 +14,10 @@ import typer
 import penstock
 from penstock.channels.channel import parse
 from penstock.channels.wildcards import is_pattern
-from penstock.cli import arguments, ending, output
+from penstock.cli import arguments, ending
 from penstock.cli.arguments import ArchivePath
-from penstock.cli.channels import names, nothing_yet
-from penstock.cli.many import is_awaited
+from penstock.cli.channels.names import is_awaited, names, nothing_yet
+from penstock.cli.terminal import output
 from penstock.record import TIME_MAX, TIME_MIN, Expired
 from penstock.util.storage import where
 from penstock.util.units import shown

@@ -14,7 +14,7 @@ import typer
 import penstock
 from penstock.channels.channel import FAKE
 from penstock.channels.registry import kind_names
-from penstock.cli import output
+from penstock.cli.terminal import output
 from penstock.record import nanoseconds
 from penstock.util.storage import is_remote, is_uri, local, where
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import output
+from penstock.cli.terminal import output
 
 VARIABLE = "_PENSTOCK_COMPLETE"  # a shell sets it to ask
 # typer splits the line at blanks, as for fish. bash breaks words at colons, too: it gets what is behind the last one, but for a quoted word.

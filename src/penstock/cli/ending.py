@@ -20,7 +20,7 @@ import typer
 
 import penstock
 from penstock import PenstockError
-from penstock.cli import output
+from penstock.cli.terminal import output
 from penstock.util.extras import describe_missing
 
 FOREIGN = ("sqlite3", "pyarrow", "pyspark", "py4j", "zmq", "_pickle")  # libraries whose errors may reach the command

@@ -15,16 +15,16 @@ from typer.core import TyperGroup
 
 GROUPS = {
     "Look at channels": {
-        "ls": ("channels", "List channels: members, messages, lag of readers"),
-        "top": ("top", "Show channels live: rates, lag, losses, members"),
+        "ls": ("channels.listing", "List channels: members, messages, lag of readers"),
+        "top": ("channels.top", "Show channels live: rates, lag, losses, members"),
         "monitor": ("monitor", "Serve a page that shows channels, recordings and tables live"),
         "view": ("viewing", "Serve channels live to Foxglove"),
         "metrics": ("serving", "Serve the counters of all channels for Prometheus"),
     },
     "Move messages": {
-        "pub": ("channels", "Publish one message per line of standard input"),
-        "sub": ("channels", "Print messages, or count them. No writer waits for it"),
-        "rm": ("channels", "Remove channels with their history"),
+        "pub": ("channels.publishing", "Publish one message per line of standard input"),
+        "sub": ("channels.subscribing", "Print messages, or count them. No writer waits for it"),
+        "rm": ("channels.listing", "Remove channels with their history"),
     },
     "Record": {
         "record": ("archives", "Record channels into an archive"),
@@ -38,21 +38,21 @@ GROUPS = {
         "archive": ("archives", "Copy an archive onto an object storage: archive push"),
     },
     "Tables and files": {
-        "pipeline": ("tables", "Build Delta tables from an archive with Spark"),
-        "sql": ("sql", "Ask the tables"),
+        "pipeline": ("tables.pipeline", "Build Delta tables from an archive with Spark"),
+        "sql": ("tables.sql", "Ask the tables"),
         "report": ("report", "Draw a page about tables"),
         "export": ("jobs", "Write messages as Parquet, Arrow, CSV, Delta or MCAP files"),
         "import": ("jobs", "Append the messages of an MCAP file to an archive"),
     },
     "Try and check": {
-        "demo": ("jobs", "Run the main job end to end, on real data"),
-        "doctor": ("doctor", "Check this machine, and suggest fixes"),
-        "info": ("info", "Show machine, versions, folders, limits, packages"),
+        "demo": ("demo", "Run the main job end to end, on real data"),
+        "doctor": ("machine.doctor", "Check this machine, and suggest fixes"),
+        "info": ("machine.info", "Show machine, versions, folders, limits, packages"),
         "bench": ("jobs", "Run a benchmark of the checkout in this folder"),
         "completion": ("completion", "Print a script that completes commands in your shell"),
     },
 }
-HIDDEN = {"remove": "channels"}  # as the library calls it
+HIDDEN = {"remove": "channels.listing"}  # as the library calls it
 MODULES = {name: module for lines in GROUPS.values() for name, (module, _) in lines.items()} | HIDDEN
 
 

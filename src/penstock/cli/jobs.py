@@ -1,4 +1,4 @@
-"""Commands that run whole jobs: demo, bench."""
+"""Commands that run whole jobs: export, import, bench."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import penstock
-from penstock.cli import arguments, output
+from penstock.cli import arguments
+from penstock.cli.terminal import output
 from penstock.util.extras import check_installed
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ def add_commands(app: typer.Typer) -> None:
     """Adds these commands to the app."""
     app.command("export")(export)
     app.command("import")(import_)
-    app.command("demo")(demo)
     app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
 
@@ -176,39 +176,6 @@ def import_(
             f"{output.many(done.rows, 'message')} of {output.many(len(done.streams), 'stream')} in "
             f"{time.monotonic() - begun:.1f} s, into {output.path(archive)}"
         )
-
-
-def demo(
-    seconds: Annotated[
-        float | None, typer.Option(help="How long to publish this host's telemetry. Default: 5.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Publish this folder of .npz streams instead, in their own time order.")
-    ] = None,
-    out: Annotated[
-        Path,
-        typer.Option(
-            help="Where archive, tables and report go; replaced each time.", parser=arguments.folder, metavar="<path>"
-        ),
-    ] = Path("out/demo"),
-    channels: Annotated[
-        str,
-        typer.Option(help="The kind of channel: log, or udp, over a link that loses datagrams."),
-    ] = "log",
-    tables: Annotated[
-        list[Path] | None, typer.Option(help="A file that defines tables of your own; see pipeline.", metavar="<file>")
-    ] = None,
-    json: AsJson = False,
-) -> None:
-    """The main job end to end: publish, subscribe, record, Spark, report."""
-    from penstock.cli.demo import DEMOS, run
-
-    if data is not None:
-        arguments.alone("--data", "it has its own length", seconds=seconds)
-    seconds = arguments.positive(5.0 if seconds is None else seconds, "--seconds") or 5.0
-    if channels not in DEMOS:
-        raise penstock.Invalid(f"--channels {channels}: this version has log and udp")
-    run(seconds=seconds, data=data, out=out, as_json=json, kind=channels, own=tables or [])
 
 
 def bench(context: typer.Context) -> None:

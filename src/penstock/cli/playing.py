@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import arguments, output
+from penstock.cli import arguments
 from penstock.cli.arguments import ArchivePath
+from penstock.cli.terminal import output
 from penstock.record import TIME_MAX, TIME_MIN
 
 REPORT_SECONDS = 0.1

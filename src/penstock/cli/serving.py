@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import arguments, ending, output
+from penstock.cli import arguments, ending
+from penstock.cli.terminal import output
 
 LOOK_SECONDS = 60.0
 PORT = 9464

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli import ending, output
-from penstock.cli.channels import names
+from penstock.cli import ending
+from penstock.cli.channels.names import names
+from penstock.cli.terminal import output
 from penstock.util.extras import check_installed
 
 FILES = 65_536  # more connections than can be made between two checks

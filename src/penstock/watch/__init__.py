@@ -1,1 +1,1 @@
-"""Counters for other programs: metrics for Prometheus."""
+"""Counters of channels, watched from outside: rates for the command, metrics for Prometheus."""

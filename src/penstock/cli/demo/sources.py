@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from penstock.cli.channels import npz_records
+from penstock.cli.channels.publishing import npz_records
 
 CPU = np.dtype([("core", "u2"), ("user", "f8"), ("system", "f8"), ("idle", "f8"), ("iowait", "f8")])
 MEMORY = np.dtype([("total", "u8"), ("available", "u8"), ("used", "u8"), ("cached", "u8"), ("swap_used", "u8")])

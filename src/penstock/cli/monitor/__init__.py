@@ -13,7 +13,8 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.cli import arguments, ending, output
+from penstock.cli import arguments, ending
+from penstock.cli.terminal import output
 
 FASTEST, SLOWEST = 0.2, 60.0
 WAIT_SECONDS = 60.0

@@ -17,9 +17,9 @@ from penstock.channels import files
 from penstock.channels.discovery import survey
 from penstock.cli.monitor.programs import Programs
 from penstock.cli.monitor.stored import ArchiveView, TablesView
-from penstock.cli.output import as_json
-from penstock.cli.rates import HISTORY, Rate, Rates, as_row
+from penstock.cli.terminal.output import as_json
 from penstock.errors import PenstockError
+from penstock.watch.rates import HISTORY, Rate, Rates, as_row
 
 KEPT_EVERY = 2.0  # seconds between two reads of archives and tables: a read lists files
 DIGITS = 1  # of rates in the history: a chart shows no more

@@ -16,9 +16,11 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.cli import arguments, machine, output
-from penstock.cli.output import count, duration, size
+from penstock.cli import arguments
+from penstock.cli.machine import facts as machine
 from penstock.cli.report.streams import Stream as Stream
+from penstock.cli.terminal import output
+from penstock.cli.terminal.output import count, duration, size
 from penstock.util.extras import check_installed, explain_missing
 
 PAGE = Path(__file__).with_name("page.html")

@@ -16,8 +16,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
-from penstock.cli.output import duration
 from penstock.cli.report.streams import Stream
+from penstock.cli.terminal.output import duration
 
 COLORS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#db2777", "#6b7280", "#65a30d")
 WIDE, HALF, NARROW = 11.0, 5.6, 4.6  # inches

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.cli.output import count
 from penstock.cli.report import drawing
+from penstock.cli.terminal.output import count
 
 COLORS = drawing.COLORS[:6]
 TIMES = ("time_s", "time", "t", "window_start", "timestamp")

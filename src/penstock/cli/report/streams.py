@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.cli.output import count, size
+from penstock.cli.terminal.output import count, size
 
 FEWEST = 10  # messages that have a rate: two that arrive together would show thousands per second
 

@@ -18,10 +18,9 @@ import typer
 import penstock
 from penstock.channels import files
 from penstock.channels.discovery import survey
-from penstock.cli import output
-from penstock.cli.channels import is_in_use
 from penstock.cli.ending import reason
-from penstock.cli.machine import existing
+from penstock.cli.machine.facts import existing
+from penstock.cli.terminal import output
 
 STYLES = {"good": "green", "note": "yellow", "bad": "red"}
 
@@ -157,7 +156,7 @@ def _round_trip() -> Finding:
 
 
 def _leftovers() -> Finding:
-    unused = [status for status in survey()[0] if not is_in_use(status)]
+    unused = [status for status in survey()[0] if not status.members]
     if not unused:
         return Finding("good", "no leftover channels")
     total = sum(status.size for status in unused)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import penstock
-from penstock.channels.channel import parse
 from penstock.channels.discovery import Appearing
 from penstock.channels.opener import subscription_options, takes_messages
 from penstock.channels.wildcards import is_pattern
-from penstock.cli import output
+from penstock.cli.channels.names import is_awaited
 from penstock.cli.ending import reason
+from penstock.cli.terminal import output
 
 LOOK_SECONDS = 0.2  # between checks for new channels, and whether the output is still read
 BATCH = 100  # messages of one channel before the next has its turn
@@ -37,17 +37,6 @@ def payload_bytes(batch: Any) -> int:
     import pyarrow.compute as pc
 
     return int(pc.sum(pc.binary_length(batch.column("payload"))).as_py() or 0)
-
-
-def is_awaited(channel: str) -> bool:
-    """Whether a subscription must wait for the channel's publication, since nothing is known of it before."""
-    if not parse(channel).kind.by_reference:
-        return False
-    try:
-        penstock.inspect(channel)
-    except penstock.NotFound:
-        return True
-    return False
 
 
 class _Several:

@@ -12,7 +12,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
 
-from penstock.cli import output
+from penstock.cli.terminal import output
 
 SLICE = 0.5  # seconds: a signal just before a wait is heeded only behind it
 

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from penstock.cli.plain import as_json
+from penstock.cli.terminal.plain import as_json
 from penstock.util.markup import count, duration, size
 
 if TYPE_CHECKING:  # a command that prints nothing in colour does not load it
@@ -273,3 +273,8 @@ def steps(first: str, *, quiet: bool = False, counted: bool = True) -> Iterator[
 def many(number: int, one: str, several: str = "") -> str:
     """1 message, 2 messages."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def size_or_unknown(value: int | None) -> str:
+    """Bytes as text; "unknown" where the kind does not count them."""
+    return "unknown" if value is None else size(value)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import penstock
-from penstock.cli import arguments, ending, output
+from penstock.cli import arguments, ending
+from penstock.cli.terminal import output
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline import Outcome

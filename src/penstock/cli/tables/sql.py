@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.cli import arguments, output
-from penstock.cli.plain import text
+from penstock.cli import arguments
+from penstock.cli.terminal import output
+from penstock.cli.terminal.plain import text
 from penstock.util.extras import check_installed
 
 SHOWN = 100  # rows for people, unless they ask for more
@@ -43,7 +44,7 @@ def sql(
     """Asks the tables of a folder, as they are now: raw, messages, stats, one per stream, and your own."""
     needed, extra = (["deltalake"], "tables") if engine == "duckdb" else (["deltalake", "pyspark"], "spark")
     check_installed("pyarrow", *needed, what="sql", extra=extra)
-    from penstock.cli.tables import MASTER
+    from penstock.cli.tables.pipeline import MASTER
     from penstock.spark import queries
 
     if engine not in queries.ENGINES:

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import machine, output
+from penstock.cli.machine import facts as machine
+from penstock.cli.terminal import output
 
 
 def add_commands(app: typer.Typer) -> None:

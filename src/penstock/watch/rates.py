@@ -11,7 +11,6 @@ from penstock.channels.latency import Latency
 from penstock.channels.status import ChannelMember, ChannelStatus
 
 HISTORY = 240  # looks
-BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 class Sample(NamedTuple):
@@ -184,12 +183,3 @@ def as_row(rate: Rate) -> dict[str, Any]:
             for one in rate.members
         ],
     }
-
-
-def sparkline(values: Iterable[float], width: int) -> str:
-    """The newest values as blocks, from 0 to the largest of them; a value above 0 is never blank."""
-    shown = list(values)[-width:] if width > 0 else []
-    top = max(shown, default=0.0)
-    steps = len(BLOCKS) - 1
-    drawn = "".join(BLOCKS[max(1, round(value / top * steps))] if value > 0 else BLOCKS[0] for value in shown)
-    return drawn.rjust(max(0, width))

@@ -6,7 +6,7 @@ import itertools
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -15,9 +15,10 @@ import typer
 import penstock
 from penstock._native.core import command_of
 from penstock.channels.wildcards import is_pattern
-from penstock.cli import output, screen
-from penstock.cli.rates import Rate, Rates, as_row, sparkline
+from penstock.cli.terminal import output, screen
+from penstock.watch.rates import Rate, Rates, as_row
 
+BLOCKS = " ▁▂▃▄▅▆▇█"
 FASTEST, SLOWEST = 0.1, 3600.0
 GAP = 2
 NARROWEST = 7  # columns that change their width with each look could not be read
@@ -222,6 +223,15 @@ def shortened(names: Sequence[str], width: int) -> dict[str, str]:
             taken.add(text)
             found[name] = text
     return found
+
+
+def sparkline(values: Iterable[float], width: int) -> str:
+    """The newest values as blocks, from 0 to the largest of them; a value above 0 is never blank."""
+    shown = list(values)[-width:] if width > 0 else []
+    top = max(shown, default=0.0)
+    steps = len(BLOCKS) - 1
+    drawn = "".join(BLOCKS[max(1, round(value / top * steps))] if value > 0 else BLOCKS[0] for value in shown)
+    return drawn.rjust(max(0, width))
 
 
 def _without_middle(text: str, width: int) -> str:

@@ -1,0 +1,1 @@
+"""The commands on channels: ls, rm, pub, sub, top."""

@@ -1,0 +1,1 @@
+"""This machine: facts about it, and the commands info and doctor."""

@@ -1,0 +1,1 @@
+"""The commands that make tables and ask them: pipeline, sql."""
