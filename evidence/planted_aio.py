@@ -38,7 +38,7 @@ def _arecv_loses_what_it_took_when_it_is_cancelled() -> None:
     from penstock.channels.loops import readable
 
     async def recv_async(self: Any) -> Any:
-        while (message := core.Subscription.try_recv(self)) is None:
+        while (message := core.next_bytes(self)) is None:
             await readable(self.fileno())
         await asyncio.sleep(0)
         return self.codec.parse(message)

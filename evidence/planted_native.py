@@ -285,10 +285,11 @@ def _wake(number: int) -> Callable[[], None]:
 def _poll_loses_a_batch() -> None:
     from penstock.channels import handles
 
-    def poll(self: handles.DecodingSubscription, limit: int = 1000) -> list[object]:
-        return [self._decoded(message) for message in handles.NativeSubscription.poll(self, limit)]
+    def poll(self: handles.NativeSubscription, limit: int = 1000) -> list[object]:
+        raw = iter(lambda: handles._native.next_bytes(self), None)
+        return [self._decoded(message) for message, _ in zip(raw, range(limit), strict=False)]
 
-    handles.DecodingSubscription.poll = poll  # type: ignore[method-assign]
+    handles.NativeSubscription.poll = poll  # type: ignore[method-assign]
 
 
 def _a_child_removes_no_queue() -> None:

@@ -54,18 +54,26 @@ class _Instead:
 def _an_early_subscription_never_decodes() -> None:
     from penstock.channels import handles
 
-    handles.EarlySubscription._usual = staticmethod(lambda codec: handles.NativeSubscription)  # type: ignore[assignment]
+    plain = handles.NativeSubscription._decide
+
+    def decide(self: Any) -> None:
+        plain(self)
+        handles._native.decide(self, False)
+
+    handles.NativeSubscription._decide = decide  # type: ignore[method-assign]
 
 
 def _an_early_wait_knows_no_end() -> None:
     from penstock.channels import handles
 
-    def recv(self: Any, timeout: float | None = None) -> Any:
-        while handles._decided(self) is None and handles._native.wait_any([self], timeout):
-            pass
-        return self.recv(timeout)
+    plain = handles.NativeSubscription.recv
 
-    handles.EarlySubscription.recv = recv  # type: ignore[method-assign]
+    def recv(self: Any, timeout: float | None = None) -> Any:
+        while self.codec is None and handles._native.wait_any([self], timeout):
+            pass
+        return plain(self, timeout)
+
+    handles.NativeSubscription.recv = recv  # type: ignore[method-assign]
 
 
 def _a_conflict_names_no_way_out() -> None:

@@ -60,9 +60,7 @@ SIGNATURES = {
     "try_recv": "def try_recv(self) -> bytes | None:",
 }
 FUNCTIONS = {
-    "def next_of_batch(subscription, first):": (
-        "def next_of_batch(subscription: Subscription, first: bool, /) -> bytes | None:"
-    ),
+    "def next_bytes(subscription):": ("def next_bytes(subscription: Subscription, /) -> bytes | None:"),
     "def pipe_answer(publication, subscription, to, id, kind, data):": (
         "def pipe_answer(publication: Publication, subscription: Subscription, to: int, id: int, kind: int, data: Buffer, /"
         ") -> tuple[int, int, int, bytes, bytes]:"

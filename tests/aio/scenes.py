@@ -413,11 +413,11 @@ def _made() -> dict[str, Receives]:
     return {
         "log": Receives(handles.NativeSubscription, "log:a", _subscribe(**small), _publish(), _send),
         "fake": Receives(handles.NativeSubscription, "fake:log:a", _subscribe(**small), _publish(), _send),
-        "json": Receives(handles.DecodingSubscription, "log:a", _subscribe(codec="json", **small), _publish(), value),
+        "json": Receives(handles.NativeSubscription, "log:a", _subscribe(codec="json", **small), _publish(), value),
         "early log": Receives(
-            handles.EarlySubscription, "log:a", penstock.subscribe, _publish(codec="json", **small), value
+            handles.NativeSubscription, "log:a", penstock.subscribe, _publish(codec="json", **small), value
         ),
-        "early pipe": Receives(pipe.EarlyPull, "pipe:a", penstock.subscribe, _publish(codec="json"), value),
+        "early pipe": Receives(pipe.PipePuller, "pipe:a", penstock.subscribe, _publish(codec="json"), value),
         "ring": Receives(handles.NativeSubscription, "ring:a", _subscribe(), _publish(), _send),
         "frames": Receives(
             frames.FrameSubscription,
@@ -436,8 +436,8 @@ def _made() -> dict[str, Receives]:
             lambda sender, number: sender.send(b"%d" % number),
             body,
         ),
-        "pipe": Receives(pipe.BytesPull, "pipe:a", _subscribe(), _publish(), _send),
-        "pipe-json": Receives(pipe.DecodingPull, "pipe:a", _subscribe(codec="json"), _publish(), value),
+        "pipe": Receives(pipe.PipePuller, "pipe:a", _subscribe(), _publish(), _send),
+        "pipe-json": Receives(pipe.PipePuller, "pipe:a", _subscribe(codec="json"), _publish(), value),
         "pair": Receives(sockets.PipePair, "pipe:a", _join("pair"), _join("pair"), _send, lends=True, ends=True),
         "dealer": Receives(
             sockets.PipeDealer,

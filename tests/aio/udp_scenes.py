@@ -56,14 +56,14 @@ def made() -> dict[str, Any]:
     plain = lambda channel: penstock.subscribe(channel, codec="bytes")  # noqa: E731
     receives = {
         "udp": scenes.Receives(
-            udp_handle.UdpBytesSubscription,
+            udp_handle.UdpSubscription,
             NAME,
             plain,
             scenes._publish(**SMALL),
             lambda s, number: s.send(b"%d" % number),
         ),
         "early udp": scenes.Receives(
-            udp_handle.UdpEarlySubscription, NAME, penstock.subscribe, scenes._publish(codec="json", **SMALL), value
+            udp_handle.UdpSubscription, NAME, penstock.subscribe, scenes._publish(codec="json", **SMALL), value
         ),
     }
     found: dict[str, Any] = {}

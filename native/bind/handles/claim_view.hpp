@@ -120,8 +120,8 @@ class MessagesArgument {
             throw Error(Code::invalid, place_of(&end_) + method + " takes a list of messages, not one message: use offer");
         if (PyList_Check(given) != 0 || PyTuple_Check(given) != 0) sequence_ = nb::borrow(given);
         else
-            sequence_ =
-                nb::module_::import_("penstock.codecs.buffers").attr("copied")(nb::steal(text_of(end_.where())), nb::handle(given));
+            sequence_ = nb::module_::import_("penstock.codecs.buffers")
+                            .attr("copied")(nb::steal(text_of(end_.where())), nb::handle(given));
         add_list();
     }
     void add_list() {

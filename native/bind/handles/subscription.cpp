@@ -30,7 +30,7 @@ PyObject *subscription_recv(PyObject *self, PyObject *const *args, Py_ssize_t co
                 ? for_ever
                 : timeout_ns(optional_argument("recv", args, count, names, 0, "timeout"), &subscription->end());
         PyObject *bytes = subscription->receive();
-        return bytes != nullptr ? bytes : receive_within(*subscription, timeout);
+        return subscription->decoded(bytes != nullptr ? bytes : receive_within(*subscription, timeout));
     } catch (...) {
         return raise_current();
     }
@@ -38,8 +38,9 @@ PyObject *subscription_recv(PyObject *self, PyObject *const *args, Py_ssize_t co
 
 PyObject *subscription_try_recv(PyObject *self, PyObject *) {
     try {
-        PyObject *bytes = nb::inst_ptr<Subscription>(self)->receive();
-        if (bytes != nullptr) return bytes;
+        auto *subscription = nb::inst_ptr<Subscription>(self);
+        PyObject *bytes = subscription->receive();
+        if (bytes != nullptr) return subscription->decoded(bytes);
         Py_RETURN_NONE;
     } catch (...) {
         return raise_current();
@@ -51,7 +52,7 @@ PyObject *subscription_next(PyObject *self) {
         auto *subscription = nb::inst_ptr<Subscription>(self);
         if (subscription->closed()) return nullptr;
         PyObject *bytes = subscription->receive();
-        return bytes != nullptr ? bytes : receive_within(*subscription, for_ever);
+        return subscription->decoded(bytes != nullptr ? bytes : receive_within(*subscription, for_ever));
     } catch (const Error &error) {
         if (error.code == Code::closed || error.code == Code::end_of_stream) return nullptr; // the loop ends
         return raise_current();
@@ -60,10 +61,10 @@ PyObject *subscription_next(PyObject *self) {
     }
 }
 
-PyObject *next_of_batch(PyObject *, PyObject *const *args, Py_ssize_t count) {
+PyObject *next_bytes(PyObject *, PyObject *given) {
     try {
-        if (count != 2 || !nb::isinstance<Subscription>(args[0])) throw nb::type_error("next_of_batch takes a subscription");
-        PyObject *bytes = nb::inst_ptr<Subscription>(args[0])->next_of_batch(args[1] == Py_True);
+        if (!nb::isinstance<Subscription>(given)) throw nb::type_error("next_bytes takes a subscription");
+        PyObject *bytes = nb::inst_ptr<Subscription>(given)->receive();
         if (bytes != nullptr) return bytes;
         Py_RETURN_NONE;
     } catch (...) {
@@ -71,16 +72,16 @@ PyObject *next_of_batch(PyObject *, PyObject *const *args, Py_ssize_t count) {
     }
 }
 
-PyMethodDef recv_method = {
-    "recv", as_method(subscription_recv), METH_FASTCALL | METH_KEYWORDS,
-    "recv(timeout=None)\n--\n\n"
-    "The next message as bytes. Waits for it: `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits)."};
+PyMethodDef recv_method = {"recv", as_method(subscription_recv), METH_FASTCALL | METH_KEYWORDS,
+                           "recv(timeout=None)\n--\n\n"
+                           "The next message: bytes, or an object on a channel with a codec. Waits for it: `TimedOut` after "
+                           "`timeout` seconds (None: waits for ever, 0: never waits)."};
 PyMethodDef try_recv_method = {"try_recv", as_method(subscription_try_recv), METH_NOARGS,
-                               "try_recv()\n--\n\nThe next message as bytes, or None if there is none yet. Never blocks."};
+                               "try_recv()\n--\n\nThe next message, or None if there is none yet. Never blocks."};
 
-PyMethodDef next_of_batch_function = {"next_of_batch", as_method(next_of_batch), METH_FASTCALL,
-                                      "next_of_batch(subscription, first)\n--\n\n"
-                                      "One message of a batch, or None. The next call raises an error behind the first message."};
+PyMethodDef next_bytes_function = {"next_bytes", as_method(next_bytes), METH_O,
+                                   "next_bytes(subscription)\n--\n\n"
+                                   "The bytes of the next message, not decoded, or None if there is none yet."};
 
 } // namespace
 
@@ -131,15 +132,18 @@ void bind_subscription(nb::module_ &m) {
 
     auto type =
         nb::class_<Subscription, StreamHandle>(m, "Subscription", nb::type_slots(slots))
-            .def(nb::init<std::shared_ptr<ReaderEnd>, double, bool>(), nb::arg("reader"), nb::arg("spin"),
-                 nb::arg("until_end") = false)
+            .def(nb::init<std::shared_ptr<ReaderEnd>, double, bool, std::optional<bool>>(), nb::arg("reader"), nb::arg("spin"),
+                 nb::arg("until_end") = false, nb::arg("decodes").none() = false,
+                 "decodes: whether calls give what `_decoded(bytes)` returns; None: `_decide()` is called when the channel has "
+                 "its "
+                 "first publication, and calls `decide`.")
             .def(
                 "poll",
                 [](Subscription &self, Whole limit) {
                     return self.poll(limit.within(&self.end(), "poll", "limit", 0, INT64_MAX));
                 },
                 nb::arg("limit").none() = 1000,
-                "The messages that are there now, at most `limit`, as a list of bytes. Never blocks. The next call raises an "
+                "The messages that are there now, at most `limit`, as a list. Never blocks. The next call raises an "
                 "error behind the first message, so that no message before it is lost.")
             .def(
                 "borrow",
@@ -176,7 +180,7 @@ void bind_subscription(nb::module_ &m) {
         },
         nb::arg("subscription"),
         "(position, time_ns, session, sender, type) of the message received last; the last two empty where messages have none.");
-    add_function(m, &next_of_batch_function);
+    add_function(m, &next_bytes_function);
     m.def(
         "poll_arrow",
         [](Subscription &subscription, Whole limit, Whole max_bytes) {
@@ -192,6 +196,9 @@ void bind_subscription(nb::module_ &m) {
     m.def(
         "keep_back", [](Subscription &subscription, nb::object error) { subscription.keep_back(error); }, nb::arg("subscription"),
         nb::arg("error"), "The message taken last is not returned: the next call raises this error instead.");
+    m.def(
+        "decide", [](Subscription &subscription, bool decodes) { subscription.decide(decodes); }, nb::arg("subscription"),
+        nb::arg("decodes"), "From now on a subscription to a channel that was open gives objects, or bytes.");
 }
 
 } // namespace penstock::bind

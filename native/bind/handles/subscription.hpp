@@ -43,9 +43,10 @@ class Batch {
 
 class Subscription : public StreamHandle {
   public:
-    Subscription(std::shared_ptr<ReaderEnd> end, double spin, bool until_end)
+    // `decodes`: whether calls give objects in place of bytes; none: the channel has no publication yet, which decides it.
+    Subscription(std::shared_ptr<ReaderEnd> end, double spin, bool until_end, std::optional<bool> decodes)
         : StreamHandle(std::move(end)), spin_ns_(seconds_to_ns(spin)), until_end_(until_end),
-          opened_ns_(system_ns(CLOCK_REALTIME)) {}
+          opened_ns_(system_ns(CLOCK_REALTIME)), decided_(decodes.has_value()), decodes_(decodes.value_or(false)) {}
     ~Subscription() override { stop_watching(); }
     ReaderEnd &ready() { return static_cast<ReaderEnd &>(StreamHandle::ready()); } // it was made with no other
     ReaderEnd &end() const { return static_cast<ReaderEnd &>(StreamHandle::end()); }
@@ -82,7 +83,8 @@ class Subscription : public StreamHandle {
     }
     // Sets the error of a call that waited in vain.
     void set_timed_out() {
-        const std::string why = until_end_ ? end().why_waiting() : std::string();
+        std::string why = until_end_ ? end().why_waiting() : std::string();
+        if (!decided_ && why.empty()) why = "nothing was published yet";
         const nb::object text =
             nb::steal(text_of(end().where() + ": no message within the timeout" + (why.empty() ? "" : ": " + why)));
         if (text.is_valid()) PyErr_SetObject(timeout_error(), text.ptr());
@@ -97,10 +99,27 @@ class Subscription : public StreamHandle {
         return bytes;
     }
     PyObject *receive_or_end(ReaderEnd &reader) {
-        PyObject *bytes = receive_from(reader);
+        PyObject *bytes = nullptr;
+        if (decided_ || decide(reader)) [[likely]]
+            bytes = receive_from(reader);
+        else nothing(reader);
         if (bytes == nullptr) tell_end(reader);
         return bytes;
     }
+    // A message as this subscription gives it. Takes over the reference; null with an error set.
+    PyObject *decoded(PyObject *bytes) {
+        if (bytes == nullptr || !decodes_) [[likely]]
+            return bytes;
+        PyObject *object = PyObject_CallMethod(nb::find(this).ptr(), "_decoded", "O", bytes);
+        Py_DECREF(bytes);
+        return object;
+    }
+    // From now on.
+    void decide(bool decodes) {
+        decodes_ = decodes;
+        decided_ = true;
+    }
+    bool decided() const { return decided_; }
     PyObject *receive_from(ReaderEnd &reader) {
         for (;;) {
             const Message *message = reader.peek_allowed();
@@ -125,16 +144,6 @@ class Subscription : public StreamHandle {
         const Busy busy(*this);
         return wait_for(timeout, MessageTarget(*this, timeout), attempt);
     }
-    // Until the channel is decided. A session that ends without a message decides nothing: its stream ends all the same.
-    bool wait_decided(int64_t timeout) {
-        return wait(timeout, [&] {
-            ReaderEnd &reader = ready();
-            if (reader.decided()) return true;
-            nothing(reader);
-            tell_end(reader);
-            return false;
-        });
-    }
     int64_t spin_ns() const { return spin_ns_; }
     // Whether the next wait spins before it sleeps. Those that are to spin for ever do.
     bool worth_spinning() { return spin_ns_ == for_ever || spin_habit_.worth(ready().event()); }
@@ -145,7 +154,10 @@ class Subscription : public StreamHandle {
         for (int64_t i = 0; i < limit; ++i) {
             PyObject *bytes = next_of_batch(i == 0);
             if (bytes == nullptr) break;
-            batch.add(bytes);
+            PyObject *message = decoded(bytes);
+            if (message == nullptr && !keep_undecodable(i == 0)) throw nb::python_error();
+            if (message == nullptr) break;
+            batch.add(message);
         }
         return batch.list();
     }
@@ -178,6 +190,19 @@ class Subscription : public StreamHandle {
         PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(error.ptr())), error.ptr());
         kept_back_.push_back({std::make_exception_ptr(nb::python_error()), bad});
         news();
+    }
+    // The same for a message that does not decode, as the error that is set says, behind the first of a batch. False: it stays
+    // set.
+    bool keep_undecodable(bool first) {
+        if (first) return false;
+        nb::python_error error;
+        const nb::module_ errors = nb::module_::import_("penstock.errors");
+        if (!error.matches(errors.attr("DecodeError"))) {
+            error.restore();
+            return false;
+        }
+        keep_back(errors.attr("without_frames")(error.value()));
+        return true;
     }
 
     nb::tuple poll_arrow(int64_t limit, int64_t max_bytes) {
@@ -251,6 +276,12 @@ class Subscription : public StreamHandle {
     }
 
   private:
+    // Whether the channel's first publication has decided it. Python then says by decide() whether this subscription decodes.
+    [[gnu::noinline]] bool decide(ReaderEnd &reader) {
+        if (!reader.decided()) return false;
+        nb::find(this).attr("_decide")();
+        return decided_;
+    }
     // The end that messages are taken from, ready for a call. Once the channel is decided, no early end stands in between; a
     // test's gate stays where it is.
     ReaderEnd &source() {
@@ -391,6 +422,7 @@ class Subscription : public StreamHandle {
     SpinHabit spin_habit_;
     const bool until_end_;
     const int64_t opened_ns_;
+    bool decided_, decodes_;
     LatencyMeter latency_;
     int64_t checked_ns_ = 0;
     size_t rows_before_ = 0, bytes_before_ = 0;

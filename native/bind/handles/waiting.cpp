@@ -192,13 +192,6 @@ void bind_waiting(nb::module_ &m) {
         nb::arg("stream"),
         "Whether the channel has had a publication, ever: until then it is open, and has no codec and nothing to read.");
     m.def(
-        "wait_decided",
-        [](Subscription &subscription, nb::object timeout) {
-            return subscription.wait_decided(timeout_ns(timeout.ptr(), &subscription.end()));
-        },
-        nb::arg("subscription"), nb::arg("timeout").none(),
-        "Waits until the channel is decided. False if it is not within the timeout. A stream may end before it is.");
-    m.def(
         "metadata_of",
         [](StreamHandle &stream) {
             const std::string metadata = stream.end().metadata();

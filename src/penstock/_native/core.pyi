@@ -340,11 +340,14 @@ class Subscription(StreamHandle):
     def __next__(self) -> Any:
         """Implement next(self)."""
 
-    def __init__(self, reader: ReaderEnd, spin: float, until_end: bool = False) -> None: ...
+    def __init__(self, reader: ReaderEnd, spin: float, until_end: bool = False, decodes: bool | None = False) -> None:
+        """
+        decodes: whether calls give what `_decoded(bytes)` returns; None: `_decide()` is called when the channel has its first publication, and calls `decide`.
+        """
 
     def poll(self, limit: int = 1000) -> list[Any]:
         """
-        The messages that are there now, at most `limit`, as a list of bytes. Never blocks. The next call raises an error behind the first message, so that no message before it is lost.
+        The messages that are there now, at most `limit`, as a list. Never blocks. The next call raises an error behind the first message, so that no message before it is lost.
         """
 
     def borrow(self, timeout: float | None = None) -> Borrow:
@@ -384,12 +387,12 @@ class Subscription(StreamHandle):
 
     def recv(self, timeout: float | None = None) -> bytes:
         """
-        The next message as bytes. Waits for it: `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits).
+        The next message: bytes, or an object on a channel with a codec. Waits for it: `TimedOut` after `timeout` seconds (None: waits for ever, 0: never waits).
         """
 
     def try_recv(self) -> bytes | None:
         """
-        The next message as bytes, or None if there is none yet. Never blocks.
+        The next message, or None if there is none yet. Never blocks.
         """
 
 def last_of(subscription: Subscription) -> tuple[int, int, int, bytes, bytes]:
@@ -397,9 +400,9 @@ def last_of(subscription: Subscription) -> tuple[int, int, int, bytes, bytes]:
     (position, time_ns, session, sender, type) of the message received last; the last two empty where messages have none.
     """
 
-def next_of_batch(subscription: Subscription, first: bool, /) -> bytes | None:
+def next_bytes(subscription: Subscription, /) -> bytes | None:
     """
-    One message of a batch, or None. The next call raises an error behind the first message.
+    The bytes of the next message, not decoded, or None if there is none yet.
     """
 
 def poll_arrow(subscription: Subscription, limit: int, max_bytes: int) -> tuple[Any, Any]: ...
@@ -410,6 +413,11 @@ def position_of(subscription: Subscription, message: bytes) -> int:
 def keep_back(subscription: Subscription, error: object) -> None:
     """
     The message taken last is not returned: the next call raises this error instead.
+    """
+
+def decide(subscription: Subscription, decodes: bool) -> None:
+    """
+    From now on a subscription to a channel that was open gives objects, or bytes.
     """
 
 class Gate:
@@ -455,11 +463,6 @@ def look_at_file(handle: Publication, look: Callable[[int, str], Any]) -> Any:
 def decided(stream: StreamHandle) -> bool:
     """
     Whether the channel has had a publication, ever: until then it is open, and has no codec and nothing to read.
-    """
-
-def wait_decided(subscription: Subscription, timeout: float | None) -> bool:
-    """
-    Waits until the channel is decided. False if it is not within the timeout. A stream may end before it is.
     """
 
 def metadata_of(stream: StreamHandle) -> bytes:

@@ -5,7 +5,6 @@ Codecs, asyncio, pickling, Arrow. A kind passes in its ends (`log.py`). The clas
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from types import GenericAlias
@@ -16,7 +15,6 @@ from penstock._native import core as _native
 from penstock.channels import awaiting
 from penstock.channels.arrow import to_batch
 from penstock.channels.channel import Channel
-from penstock.channels.checks import counted, deadline_of
 from penstock.channels.inspection import inspect_opened
 from penstock.channels.iteration import until_closed_async
 from penstock.channels.kind import Kind
@@ -26,7 +24,7 @@ from penstock.channels.reopening import Origin, check_open, opened_file, reopen
 from penstock.channels.status import ChannelStatus
 from penstock.channels.subscription import Received, Subscription
 from penstock.codecs import Codec, buffers
-from penstock.errors import Closed, DecodeError, EndOfStream, Invalid, TimedOut, without_frames
+from penstock.errors import Invalid, TimedOut
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,14 +178,22 @@ class NativeSubscription(_ReadingHandle[Message]):
 
     `recv(timeout=None)`, `try_recv()`, `poll(limit=1000)`, iteration, `async for`, `poll_arrow`, `borrow`, `fileno`. A
     context manager; pickles to a child process as a new subscription that continues at the same position.
+
+    On a channel with a codec it gives objects. A message that does not decode raises `DecodeError`, which has its position; the next
+    call continues behind it. `poll` ends before such a message, and the next call raises. Made before the channel's first publication,
+    it learns the codec from that one.
     """
 
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(GenericAlias)
 
-    def __init__(self, reader: _native.ReaderEnd, origin: Origin, spin: float, until_end: bool = False) -> None:
-        super().__init__(reader, spin, until_end)
+    def __init__(
+        self, reader: _native.ReaderEnd, origin: Origin, codec: Codec | None, spin: float, until_end: bool = False
+    ) -> None:
+        """codec: None while the channel waits for its first publication, which says it."""
+        super().__init__(reader, spin, until_end, None if codec is None else codec.kind != "bytes")
         self._origin = origin
+        self._is_decided = codec is not None
 
     @property
     def channel(self) -> str:
@@ -197,7 +203,17 @@ class NativeSubscription(_ReadingHandle[Message]):
     @property
     def codec(self) -> Codec | None:
         """How messages are decoded; the channel's first publication decides it. None until then."""
-        return self._origin.codec
+        if not self._is_decided and _native.decided(self):
+            self._decide()
+        return self._origin.codec if self._is_decided else None
+
+    def _decide(self) -> None:
+        """The channel has had its first publication: from now on messages are decoded as that one says."""
+        kept = codecs.from_metadata(_native.metadata_of(self), self.channel)
+        codec = codecs.agreed(kept, self._origin.arguments.get("codec")) or kept
+        self._origin = replace(self._origin, codec=codec)
+        self._is_decided = True
+        _native.decide(self, codec.kind != "bytes")
 
     @property
     def last(self) -> Received:
@@ -213,9 +229,9 @@ class NativeSubscription(_ReadingHandle[Message]):
 
     async def recv_async(self, timeout: float | None = None) -> Any:
         """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses nothing."""
-        take = _native.Subscription.try_recv
         why = f"{self.channel}: no message within the timeout"
-        return self._decoded(await awaiting.message(self, lambda: take(self), timeout, why))
+        message = await awaiting.message(self, lambda: _native.next_bytes(self), timeout, why)
+        return self._decoded(message)
 
     async def borrow_async(self, timeout: float | None = None) -> _native.Borrow:
         """The next message as `borrow` gives it, awaited in the running event loop: `with await sub.borrow_async() as view`."""
@@ -251,125 +267,15 @@ class NativeSubscription(_ReadingHandle[Message]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_open(self)
-        about, arguments = self._origin, {**self._origin.arguments, "start": self.position}
+        about = self._origin
+        if self.codec is None:  # from its beginning, as this one
+            start = "earliest" if about.channel.kind.keeps else "newest"
+            return reopen, (about.opener, about.channel, {**about.arguments, "start": start})
+        arguments = {**about.arguments, "start": self.position}
         return reopen, (about.opener, about.channel, arguments, opened_file(about.channel, self))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
-
-
-class DecodingSubscription(NativeSubscription[Message]):
-    """A subscription to a channel with a codec: gives objects.
-
-    A message that does not decode raises `DecodeError`, which has its position. The next call continues behind it: no other message is lost.
-    """
-
-    def recv(self, timeout: float | None = None) -> Any:
-        """The next message, decoded; see `Subscription.recv`."""
-        message: Any = super().recv(timeout)
-        return self._decoded(message)
-
-    def try_recv(self) -> Any:
-        """The next message, decoded, or None; see `Subscription.try_recv`."""
-        message: Any = super().try_recv()
-        return None if message is None else self._decoded(message)
-
-    def poll(self, limit: int = 1000) -> list[Any]:
-        """The messages that are there now, decoded; see `Subscription.poll`.
-
-        Ends before a message that does not decode: the next call raises its `DecodeError`, and the one after that continues.
-        """
-        limit = counted(limit, "poll", "limit", self)
-        found: list[Any] = []
-        take, decode = _native.next_of_batch, self._decoded
-        while len(found) < limit and (message := take(self, not found)) is not None:
-            try:
-                found.append(decode(message))
-            except DecodeError as error:
-                if not found:
-                    raise
-                _native.keep_back(self, without_frames(error))
-                break
-        return found
-
-    def __next__(self) -> Any:
-        return self._decoded(super().__next__())
-
-
-class EarlySubscription(NativeSubscription[Message]):
-    """A subscription made before its channel's first publication. It becomes an ordinary one with its first message."""
-
-    @staticmethod
-    def _usual(codec: Codec) -> type[NativeSubscription]:
-        """The class for a channel with this codec."""
-        return NativeSubscription if codec.kind == "bytes" else DecodingSubscription
-
-    @property
-    def codec(self) -> Codec | None:
-        """None until the channel's first publication decides it."""
-        return _decided(self)
-
-    # Once this is an ordinary subscription, each of these calls that one's method.
-
-    def recv(self, timeout: float | None = None) -> Any:
-        """The next message; see `Subscription.recv`."""
-        deadline = deadline_of(timeout, self)
-        if not _native.wait_decided(self, timeout):
-            raise TimedOut(f"{self.channel}: no message within the timeout: nothing was published yet")
-        _decided(self)
-        return self.recv(None if deadline is None else max(deadline - time.monotonic(), 0))
-
-    def try_recv(self) -> Any:
-        """The next message, or None; see `Subscription.try_recv`."""
-        return None if _still_open(self) else self.try_recv()
-
-    def poll(self, limit: int = 1000) -> list[Any]:
-        """The messages that are there now; see `Subscription.poll`."""
-        limit = counted(limit, "poll", "limit", self)
-        return [] if _still_open(self) else self.poll(limit)
-
-    def __next__(self) -> Any:
-        if self.closed:
-            raise StopIteration
-        try:
-            _native.wait_decided(self, None)
-        except (Closed, EndOfStream):
-            raise StopIteration from None
-        _decided(self)
-        return self.__next__()
-
-    async def recv_async(self, timeout: float | None = None) -> Any:
-        """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses nothing."""
-        take = _native.Subscription.try_recv
-        attempt = lambda: None if _still_open(self) else take(self)  # noqa: E731
-        why = f"{self.channel}: no message within the timeout"
-        return self._decoded(await awaiting.message(self, attempt, timeout, why))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        check_open(self)
-        if _decided(self) is not None:
-            return super().__reduce__()
-        start = "earliest" if self._origin.channel.kind.keeps else "newest"  # from its beginning, as this one
-        return reopen, (self._origin.opener, self._origin.channel, {**self._origin.arguments, "start": start})
-
-
-def _decided(subscription: NativeSubscription) -> Codec | None:
-    """The channel's codec, once there is one: then this is an ordinary subscription from now on, whichever thread finds out."""
-    if not _native.decided(subscription):
-        return None
-    now = type(subscription)
-    if not issubclass(now, EarlySubscription):  # another thread was faster
-        return subscription._origin.codec
-    kept = codecs.from_metadata(_native.metadata_of(subscription), subscription.channel)
-    codec = codecs.agreed(kept, subscription._origin.arguments.get("codec")) or kept
-    subscription._origin = replace(subscription._origin, codec=codec)
-    subscription.__class__ = now._usual(codec)
-    return codec
-
-
-def _still_open(subscription: NativeSubscription) -> bool:
-    """Whether there is nothing to read yet. Closed and ended subscriptions raise what every other one raises."""
-    return not _native.wait_decided(subscription, 0) or _decided(subscription) is None
 
 
 Publication.register(NativePublication)
@@ -393,8 +299,4 @@ def subscription(
 ) -> NativeSubscription:
     """A subscription that decodes if the channel has a codec. codec: None while the channel is open."""
     origin = Origin(kind, channel, codec or codecs.BYTES, opener, arguments)
-    if codec is None:
-        return EarlySubscription(reader, origin, spin, until_end)
-    return (NativeSubscription if origin.codec.kind == "bytes" else DecodingSubscription)(
-        reader, origin, spin, until_end
-    )
+    return NativeSubscription(reader, origin, codec, spin, until_end)

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from penstock._native import core as _native
 from penstock.channels import loops
 from penstock.channels.checks import limit_of
 from penstock.channels.loops import readable as readable
-from penstock.channels.publication import Publication
-from penstock.channels.subscription import Subscription
 from penstock.errors import Invalid
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    Message = TypeVar("Message", default=Any)
-
-    class _WritingHandle(_native.Publication, Publication[Message]):
-        def send(self, data: Message, timeout: float | None = None) -> int: ...  # type: ignore[override]
-        def offer(self, data: Message) -> int | None: ...  # type: ignore[override]
-        def offer_many(self, messages: Sequence[Message]) -> int: ...  # type: ignore[override]
-
-    class _ReadingHandle(_native.Subscription, Subscription[Message]):
-        def recv(self, timeout: float | None = None) -> Message: ...  # type: ignore[override]
-        def try_recv(self) -> Message | None: ...  # type: ignore[override]
-        def __iter__(self) -> Iterator[Message]: ...  # type: ignore[override]
-else:  # a compiled class takes no parameter, and can have no second base that does
-    from typing import TypeVar
-
-    Message = TypeVar("Message")
-    _WritingHandle, _ReadingHandle = {Message: _native.Publication}, {Message: _native.Subscription}
 
 
 def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:

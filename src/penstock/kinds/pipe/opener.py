@@ -16,8 +16,6 @@ from penstock.channels import files, opening, roles
 from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, seconds, text_bytes
 from penstock.channels.handles import (
-    DecodingSubscription,
-    EarlySubscription,
     EncodingPublication,
     Message,
     NativePublication,
@@ -144,7 +142,7 @@ class EncodingPush(PipePusher, EncodingPublication):
     """A publication on a channel with a codec: takes objects."""
 
 
-class PipePuller(_Subscription[Message]):
+class PipePuller(NativeSubscription[Message]):
     """Takes messages that no other subscription gets. Asking for the next message, or closing, acknowledges the last one.
 
     If a process dies, the messages that it had taken and not acknowledged go to another subscription, which sees `redelivered`. The
@@ -184,22 +182,6 @@ class PipePuller(_Subscription[Message]):
         """Pickles as a new subscription, which joins and gets waiting messages."""
         reopen, (opener, channel, arguments, *opened) = super().__reduce__()
         return reopen, (opener, channel, {**arguments, "start": "newest"}, *opened)
-
-
-class BytesPull(PipePuller, NativeSubscription):
-    """A subscription to a channel of bytes."""
-
-
-class DecodingPull(PipePuller, DecodingSubscription):
-    """A subscription to a channel with a codec: gives objects."""
-
-
-class EarlyPull(PipePuller, EarlySubscription):
-    """A subscription to a channel that is open."""
-
-    @staticmethod
-    def _usual(codec: Codec) -> type[NativeSubscription]:
-        return BytesPull if codec.kind == "bytes" else DecodingPull
 
 
 roles.Pusher.register(PipePusher)
@@ -269,9 +251,7 @@ def open_subscription(
     reader, found = opening.open_reader(channel.kind, channel, options, codec, end, early)
     arguments = {"name": name, "acknowledge": acknowledge, "spin": spin, "until_end": ends, **codecs.named(codec)}
     origin = Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
-    if found is None:
-        return EarlyPull(reader, origin, looking, ends)
-    return (BytesPull if found.kind == "bytes" else DecodingPull)(reader, origin, looking, ends)
+    return PipePuller(reader, origin, found, looking, ends)
 
 
 class Tap(_native.Tap):

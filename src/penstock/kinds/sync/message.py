@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 from penstock._native import core as _native
 from penstock.channels.checks import text_bytes
-from penstock.channels.handles import DecodingSubscription, EarlySubscription, NativeSubscription
+from penstock.channels.handles import NativeSubscription
 from penstock.channels.subscription import Received
-from penstock.codecs import Codec
 
 
 class SyncMessage(NamedTuple):
@@ -78,28 +77,6 @@ class SyncSubscription(NativeSubscription):
     def last(self) -> Received:
         """Where and when the message received last was sent, and its sender and type."""
         return _received(self)
-
-
-class DecodingSyncSubscription(DecodingSubscription):
-    """The same on a queue with a codec: gives objects."""
-
-    @property
-    def last(self) -> Received:
-        """Where and when the message received last was sent, and its sender and type."""
-        return _received(self)
-
-
-class EarlySyncSubscription(EarlySubscription):
-    """The same on a queue that is open."""
-
-    @property
-    def last(self) -> Received:
-        """Where and when the message received last was sent, and its sender and type."""
-        return _received(self)
-
-    @staticmethod
-    def _usual(codec: Codec) -> type[NativeSubscription]:
-        return SyncSubscription if codec.kind == "bytes" else DecodingSyncSubscription
 
 
 class Borrowed:

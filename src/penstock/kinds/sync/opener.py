@@ -27,8 +27,6 @@ from penstock.kinds.sync.codec_member import CodecSyncMember
 from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import (
     Change,
-    DecodingSyncSubscription,
-    EarlySyncSubscription,
     SyncMessage,
     SyncSubscription,
     bytes_of,
@@ -172,7 +170,9 @@ def join(
         channel, requested, codec, lambda fd, path: _native.sync_reader(fd, path, called, where, position, slow)
     )
     # Its bodies go through the member, which knows the codec.
-    sub = SyncSubscription(reader, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}), looking)
+    sub = SyncSubscription(
+        reader, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}), codecs.BYTES, looking
+    )
     try:
         writer, _ = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
         pub = NativePublication(writer, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}))
@@ -247,9 +247,7 @@ def open_subscription(
         **codecs.named(codec),
     }
     origin = reopening.Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
-    if found is None:
-        return EarlySyncSubscription(reader, origin, looking, ends)
-    return (SyncSubscription if found.kind == "bytes" else DecodingSyncSubscription)(reader, origin, looking, ends)
+    return SyncSubscription(reader, origin, found, looking, ends)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -18,8 +18,6 @@ from penstock._native import core as _native
 from penstock.channels import files, reopening
 from penstock.channels.channel import Channel
 from penstock.channels.handles import (
-    DecodingSubscription,
-    EarlySubscription,
     EncodingPublication,
     Message,
     NativePublication,
@@ -96,7 +94,7 @@ def _destination(address: str) -> udp_hosts.Packed:
     return udp_hosts.resolved(udp_options.destination(address, "a destination"))
 
 
-class UdpSubscription(_Subscription[Message]):
+class UdpSubscription(NativeSubscription[Message]):
     """Reads the messages of all publications that send to the address. A message says whose it is: `last.session`."""
 
     __slots__ = ()
@@ -113,22 +111,6 @@ class UdpSubscription(_Subscription[Message]):
         reopening.check_open(self)
         position = self.position if len(_native.udp_sessions(self)) == 1 else None
         return _open_again, (self._origin.opener, self._origin.channel, self._origin.arguments, position)
-
-
-class UdpBytesSubscription(UdpSubscription, NativeSubscription):
-    """The same on a channel of bytes."""
-
-
-class UdpDecodingSubscription(UdpSubscription, DecodingSubscription):
-    """The same on a channel with a codec: gives objects."""
-
-
-class UdpEarlySubscription(UdpSubscription, EarlySubscription):
-    """A subscription that has heard no publication, and so knows no codec yet."""
-
-    @staticmethod
-    def _usual(codec: Codec) -> type[NativeSubscription]:
-        return UdpBytesSubscription if codec.kind == "bytes" else UdpDecodingSubscription
 
 
 class UdpPublication(_Publication[Message]):
@@ -188,8 +170,7 @@ def subscription(
 ) -> Any:
     """A subscription that decodes. codec: None: the first publication that it hears says it."""
     origin = Origin(channel.kind, channel, codec or codecs.BYTES, opener, arguments)
-    kind = UdpEarlySubscription if codec is None else UdpEarlySubscription._usual(codec)
-    made: Any = kind(reader, origin, spin, until_end)
+    made: Any = UdpSubscription(reader, origin, codec, spin, until_end)
     made._folder = files.folder()
     _warn(made)
     return made
