@@ -30,7 +30,7 @@ PyObject *subscription_recv(PyObject *self, PyObject *const *args, Py_ssize_t co
                 ? for_ever
                 : timeout_ns(optional_argument("recv", args, count, names, 0, "timeout"), &subscription->end());
         PyObject *bytes = subscription->receive();
-        return subscription->decoded(bytes != nullptr ? bytes : receive_within(*subscription, timeout));
+        return subscription->decoded(self, bytes != nullptr ? bytes : receive_within(*subscription, timeout));
     } catch (...) {
         return raise_current();
     }
@@ -40,7 +40,7 @@ PyObject *subscription_try_recv(PyObject *self, PyObject *) {
     try {
         auto *subscription = nb::inst_ptr<Subscription>(self);
         PyObject *bytes = subscription->receive();
-        if (bytes != nullptr) return subscription->decoded(bytes);
+        if (bytes != nullptr) return subscription->decoded(self, bytes);
         Py_RETURN_NONE;
     } catch (...) {
         return raise_current();
@@ -52,7 +52,7 @@ PyObject *subscription_next(PyObject *self) {
         auto *subscription = nb::inst_ptr<Subscription>(self);
         if (subscription->closed()) return nullptr;
         PyObject *bytes = subscription->receive();
-        return subscription->decoded(bytes != nullptr ? bytes : receive_within(*subscription, for_ever));
+        return subscription->decoded(self, bytes != nullptr ? bytes : receive_within(*subscription, for_ever));
     } catch (const Error &error) {
         if (error.code == Code::closed || error.code == Code::end_of_stream) return nullptr; // the loop ends
         return raise_current();
@@ -139,8 +139,9 @@ void bind_subscription(nb::module_ &m) {
                  "first publication, and calls `decide`.")
             .def(
                 "poll",
-                [](Subscription &self, Whole limit) {
-                    return self.poll(limit.within(&self.end(), "poll", "limit", 0, INT64_MAX));
+                [](nb::object self, Whole limit) {
+                    auto &subscription = nb::cast<Subscription &>(self);
+                    return subscription.poll(self.ptr(), limit.within(&subscription.end(), "poll", "limit", 0, INT64_MAX));
                 },
                 nb::arg("limit").none() = 1000,
                 "The messages that are there now, at most `limit`, as a list. Never blocks. The next call raises an "

@@ -106,11 +106,12 @@ class Subscription : public StreamHandle {
         if (bytes == nullptr) tell_end(reader);
         return bytes;
     }
-    // A message as this subscription gives it. Takes over the reference; null with an error set.
-    PyObject *decoded(PyObject *bytes) {
+    // A message as this subscription, whose handle is `self`, gives it. Takes over the reference; null with an error set.
+    PyObject *decoded(PyObject *self, PyObject *bytes) {
         if (bytes == nullptr || !decodes_) [[likely]]
             return bytes;
-        PyObject *object = PyObject_CallMethod(nb::find(this).ptr(), "_decoded", "O", bytes);
+        static PyObject *const name = PyUnicode_InternFromString("_decoded");
+        PyObject *object = PyObject_CallMethodOneArg(self, name, bytes);
         Py_DECREF(bytes);
         return object;
     }
@@ -149,12 +150,12 @@ class Subscription : public StreamHandle {
     bool worth_spinning() { return spin_ns_ == for_ever || spin_habit_.worth(ready().event()); }
     void spun(bool found) { spin_habit_.spun(found); }
 
-    nb::list poll(int64_t limit) {
+    nb::list poll(PyObject *self, int64_t limit) {
         Batch batch;
         for (int64_t i = 0; i < limit; ++i) {
             PyObject *bytes = next_of_batch(i == 0);
             if (bytes == nullptr) break;
-            PyObject *message = decoded(bytes);
+            PyObject *message = decoded(self, bytes);
             if (message == nullptr && !keep_undecodable(i == 0)) throw nb::python_error();
             if (message == nullptr) break;
             batch.add(message);
