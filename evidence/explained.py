@@ -81,6 +81,8 @@ EXPLAINED: list[tuple[str, str, str, str]] = [
     ("NetworkPublication::NetworkPublication", "position.release", "*", LOCKED),
     ("Image::pad", "word0.release", "release", "the full fence behind cleaning (Image::make_clean) releases the clean memory too"),
     ("format_log", "magic.release", "*", NAMED),
+    ("Announcement::announce", "word_.exchange(several)", "*", "the first exchange has ordered the look (SYNC 36)"),
+    ("Announcement::claim", "word_.exchange(nobody)", "*", "only its value counts: of several finders one wakes"),
     # ---- the ring and the frame pool ----
     ("RingReader::find_last", "look_at(ring_->control().writer.newest.acquire());", "*",
      "looks at frames before the end only, which find_end has acquired; one that was overwritten since is not intact"),

@@ -3,15 +3,13 @@
 // to a watched channel, so no watched channel may own a Python object.
 #pragma once
 
+#include "ground/background_thread.hpp"
 #include "ground/clock.hpp"
-#include "ground/liveness.hpp"
 #include "ground/waiting.hpp"
 
 #include <memory>
 #include <mutex>
 #include <sys/eventfd.h>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 namespace penstock {
@@ -55,19 +53,14 @@ class Bridge {
         bool closed_ = false;
     };
 
-    static Bridge &instance() { // after a fork the child makes its own thread; the old object is left alone
-        static Bridge *bridge = nullptr;
-        static uint32_t generation = 0;
-        if (bridge == nullptr || generation != ForkGuard::generation()) {
-            bridge = new Bridge;
-            generation = ForkGuard::generation();
-        }
-        return *bridge;
-    }
+    // Use instance(): there is one in a process.
+    Bridge() { control_.relaxed(0); }
+    static Bridge &instance() { return of_this_process<Bridge>(); }
 
     std::shared_ptr<Watch> watch(std::shared_ptr<Waitable> channel) {
         auto made = std::make_shared<Watch>(std::move(channel));
         const std::lock_guard hold(mutex_);
+        if (!std::exchange(started_, true)) start_background_thread("watches channels for fileno()", [this] { run(); });
         watches_.push_back(made);
         return made;
     }
@@ -96,15 +89,6 @@ class Bridge {
     }
 
   private:
-    Bridge() {
-        control_.relaxed(0);
-        try {
-            std::thread([this] { run(); }).detach();
-        } catch (const std::system_error &error) {
-            fail_system("cannot start the thread that watches channels for fileno()", error.code().value());
-        }
-    }
-
     void kick() {
         control_.add(2); // SYNC -: the word carries no data; the fence of event_notify follows, and the mutex orders the watches
         event_notify(control_);
@@ -155,6 +139,7 @@ class Bridge {
     std::mutex mutex_;
     std::vector<std::shared_ptr<Watch>> watches_;
     Atomic<uint32_t> control_;
+    bool started_ = false;
     int64_t looked_ns_ = 0; // this thread's
 };
 

@@ -1,6 +1,7 @@
 // How a caller and the keeper share the work on one socket: who turned last, who sleeps on it, and how a sleeper is woken.
 #pragma once
 
+#include "net/io/announcement.hpp"
 #include "net/io/keeper.hpp"
 #include "net/io/net_calls.hpp"
 
@@ -14,20 +15,14 @@ class Caller {
 
     void turned(int64_t now) { turned_ns_ = now; }
 
-    // A caller means to sleep and looks once more. Another thread that turns from now on, and finds something, ends the sleep:
-    // either its tell() comes later in the order of what happens to `announced_`, or this caller sees what it has found.
-    void announce() {
-        const uintptr_t before = announced_.exchange(me());
-        if (before != nobody && before != me()) announced_.exchange(several);
-    }
+    // A caller means to sleep and looks once more. Another thread that turns from now on, and finds something, ends the sleep.
+    void announce() { announced_.announce(me()); }
     // Something has come, or has changed: for threads other than this one.
     void tell() {
-        const uintptr_t who = announced_.fetch_or(0);
-        if (who == nobody || who == me()) return;
-        if (announced_.exchange(nobody) != nobody) wake_.set();
+        if (announced_.claim(me())) wake_.set();
     }
     void interrupt() {
-        announced_ = nobody;
+        announced_.withdraw();
         wake_.set();
     }
     enum class Woken { time, socket, told }; // told: by tell(), or a signal
@@ -67,8 +62,7 @@ class Caller {
     }
 
   private:
-    static constexpr uintptr_t nobody = 0, several = 1;
-    static uintptr_t me() { // this thread
+    static uint64_t me() { // this thread
         static thread_local uint64_t here;
         return reinterpret_cast<uintptr_t>(&here);
     }
@@ -78,7 +72,7 @@ class Caller {
     int64_t look_ns_ = Keeper::caller_ns; // between the keeper's looks at a caller that goes on; the keeper's thread
     std::atomic<int64_t> turned_ns_{0};
     std::atomic<int> asleep_{0};
-    std::atomic<uintptr_t> announced_{nobody}; // a thread that means to sleep
+    Announcement announced_; // threads that mean to sleep
     std::atomic<bool> deep_{false};
 };
 

@@ -2,22 +2,19 @@
 // deadline. It starts with the first of them, owns no Python object, and does nothing in a forked child: a child starts afresh.
 #pragma once
 
+#include "ground/background_thread.hpp"
 #include "ground/clock.hpp"
-#include "ground/liveness.hpp"
 #include "net/io/descriptor.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <csignal>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
-#include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -52,24 +49,13 @@ class Keeper {
     // With `thread` false it starts no thread: a test calls its cycles.
     explicit Keeper(Clock clock = monotonic_ns, bool thread = true)
         : clock_(clock), epoll_(epoll_create1(EPOLL_CLOEXEC)),
-          timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)), generation_(ForkGuard::generation()),
-          started_(!thread) {
+          timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)), started_(!thread) {
         if (epoll_.get() < 0 || timer_.get() < 0) fail_system("cannot make an epoll descriptor");
         control(wake_.fd(), EPOLLIN, EPOLL_CTL_ADD);
         control(timer_.get(), EPOLLIN, EPOLL_CTL_ADD);
     }
 
-    static Keeper &instance() {
-        static std::atomic<Keeper *> only{nullptr};
-        Keeper *keeper = only;
-        if (keeper == nullptr || keeper->generation_ != ForkGuard::generation()) { // the parent's is left as it is
-            auto *made = new Keeper;
-            if (only.compare_exchange_strong(keeper, made)) return *made;
-            delete made;
-            return *only;
-        }
-        return *keeper;
-    }
+    static Keeper &instance() { return of_this_process<Keeper>(); }
 
     void add(std::shared_ptr<Kept> kept) {
         const std::lock_guard hold(mutex_);
@@ -147,18 +133,9 @@ class Keeper {
     };
 
     void start() {
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before); // signals are for the program's own threads
-        try {
-            std::thread([this] {
-                for (int64_t next = 0;;) next = cycle(std::max<int64_t>(next - clock_(), 0));
-            }).detach();
-        } catch (const std::system_error &error) {
-            pthread_sigmask(SIG_SETMASK, &before, nullptr);
-            fail_system("cannot start the thread that keeps network channels", error.code().value());
-        }
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        start_background_thread("keeps network channels", [this] {
+            for (int64_t next = 0;;) next = cycle(std::max<int64_t>(next - clock_(), 0));
+        });
         started_ = true;
     }
 
@@ -201,7 +178,6 @@ class Keeper {
     const Clock clock_;
     const Descriptor epoll_, timer_;
     const WakeUp wake_;
-    const uint32_t generation_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<Entry> entries_;

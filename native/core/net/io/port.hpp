@@ -44,12 +44,12 @@ class Port {
         return granted >= all ? asked : static_cast<uint32_t>(granted * asked / all);
     }
     // Receives a stream from now on.
-    void add(int32_t stream, uint32_t asked, Sink &sink) {
+    void attach(int32_t stream, uint32_t asked, Sink &sink) {
         streams_.push_back({stream, asked, &sink});
         asked_ += asked;
     }
     // The socket ends with its last stream.
-    void remove(const Sink *sink) {
+    void detach(const Sink *sink) {
         std::erase_if(streams_, [&](const Entry &entry) {
             if (entry.to != sink) return false;
             asked_ -= entry.asked;

@@ -285,7 +285,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
         if (!o.reliable) options.loss.delay_ns = 100'000; // a datagram that was overtaken may still come
         const uint64_t takeovers = control.rare.holder_pid.relaxed() != 0;
         receiver_ = std::make_unique<StreamReceiver>(file_, members_, options, shared_->port, now, takeovers);
-        shared_->port.add(o.stream, asked, *receiver_);
+        shared_->port.attach(o.stream, asked, *receiver_);
         shared_->seated.push_back(this);
         control.rare.takeovers.increment(takeovers);
         control.rare.holder_pid.relaxed(static_cast<uint32_t>(getpid()));
@@ -293,7 +293,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
         receiver_->images().adopt();
     }
     void let_receiver_go() {
-        shared_->port.remove(receiver_.get());
+        shared_->port.detach(receiver_.get());
         std::erase(shared_->seated, this);
         receiver_.reset();
     }

@@ -1,0 +1,37 @@
+// The handshake between threads that are about to sleep on a socket and one that finds something for them meanwhile. It is a word
+// of one process; the descriptor that wakes is its user's.
+#pragma once
+
+#include "ground/atomics.hpp"
+
+#include <cstdint>
+
+namespace penstock {
+
+class Announcement {
+  public:
+    // This thread means to sleep, and checks once more after this call: either a claim() comes later in the order of what happens
+    // to the word, and wakes it, or the thread sees what was found. `me` names it: at least 2.
+    void announce(uint64_t me) {
+        // SYNC 36: pairs with Announcement::claim; forbids checking before the announcement: what was found could be missed and
+        // nobody wake the thread
+        const uint64_t before = word_.exchange(me);
+        if (before == nobody || before == me) return;
+        // SYNC -: any value but nobody has every sleeper woken, and the first exchange has ordered the check
+        word_.exchange(several);
+    }
+    // Call after what was found is stored. True if another thread has to be woken, which no other caller does then.
+    bool claim(uint64_t me) {
+        // SYNC 36: pairs with Announcement::announce; forbids reading the word before what was found is visible
+        const uint64_t who = word_.add(0);
+        if (who == nobody || who == me) return false;
+        return word_.exchange(nobody) != nobody; // SYNC -: only its value counts: of several finders one wakes
+    }
+    void withdraw() { word_.relaxed(nobody); }
+
+  private:
+    static constexpr uint64_t nobody = 0, several = 1;
+    Atomic<uint64_t> word_{};
+};
+
+} // namespace penstock
