@@ -140,7 +140,7 @@ NATIVE_BUGS = (
     ),
     NativeBug(
         "a thread that cannot start is nobody's error",
-        "Bridge::Bridge",
+        "start_background_thread",
         "catch (const std::system_error &error) {",
         "catch (const std::system_error &error) { if (PLANTED) throw std::runtime_error(error.what());",
         ("tests/channels/test_waiting.py::test_lack_of_memory_is_an_error_of_this_library",),

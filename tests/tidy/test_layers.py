@@ -22,7 +22,18 @@ MAY_INCLUDE: dict[str, set[str]] = {
     "net/wire": {"log", "ground"},
     "net/io": {"net/wire", "ground"},
     "net/send": {"net/io", "net/wire", "log", "ground"},
-    "net/receive": {"net/io", "net/wire", "log", "ground"},
+    "net/receive/session": {"net/io", "net/wire", "log", "ground"},
+    "net/receive/files": {"net/io", "net/wire", "log", "ground"},
+    "net/receive/images": {"net/receive/session", "net/receive/files", "net/io", "net/wire", "log", "ground"},
+    "net/receive": {
+        "net/receive/images",
+        "net/receive/session",
+        "net/receive/files",
+        "net/io",
+        "net/wire",
+        "log",
+        "ground",
+    },
     "net": {"net/send", "net/receive"},
 }
 

@@ -60,7 +60,8 @@ class Bridge {
     std::shared_ptr<Watch> watch(std::shared_ptr<Waitable> channel) {
         auto made = std::make_shared<Watch>(std::move(channel));
         const std::lock_guard hold(mutex_);
-        if (!std::exchange(started_, true)) start_background_thread("watches channels for fileno()", [this] { run(); });
+        if (!started_) start_background_thread("watches channels for fileno()", [this] { run(); });
+        started_ = true; // not before: a system without threads may have one later
         watches_.push_back(made);
         return made;
     }
