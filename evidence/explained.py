@@ -81,6 +81,9 @@ EXPLAINED: list[tuple[str, str, str, str]] = [
     ("NetworkPublication::NetworkPublication", "position.release", "*", LOCKED),
     ("Image::pad", "word0.release", "release", "the full fence behind cleaning (Image::make_clean) releases the clean memory too"),
     ("format_log", "magic.release", "*", NAMED),
+    ("Announcement::announce", "word_.exchange(me)", "release", "the finder reads nothing of the sleeper's but the word"),
+    ("Announcement::announce", "word_.exchange(me)", "failure", "it is tried again: only the swap that succeeds counts"),
+    ("Announcement::claim", "word_.add(0)", "acquire", "the finder reads nothing of the sleeper's but the word"),
     ("Announcement::announce", "word_.exchange(several)", "*", "the first exchange has ordered the look (SYNC 36)"),
     ("Announcement::claim", "word_.exchange(nobody)", "*", "only its value counts: of several finders one wakes"),
     # ---- the ring and the frame pool ----
