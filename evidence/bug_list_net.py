@@ -131,8 +131,8 @@ NET_BUGS = [
     Bug("a guest is kept when its subscriptions have gone", "Endpoint::wanted",
         "return members_.subscriptions() != 0;", "return true;", (UDP_STREAMS,)),
     Bug("messages that waited in vain wait again", "UdpWriter::learn", "at_once_ = in_vain_;", ";", (UDP_CHECK,)),
-    Bug("a caller that announces itself hides another one", "Caller::announce",
-        "announced_.exchange(several)", "announced_.exchange(me())", (UDP_CHECK,)),
+    Bug("a caller that announces itself hides another one", "Announcement::announce",
+        "word_.exchange(several)", "word_.exchange(me)", (UDP_CHECK,)),
     Bug("the log of a publication stays", "NetworkPublication::remove_files", "::unlink(path_.c_str());", ";", (UDP_CHECK,)),
 ]
 # fmt: on
