@@ -120,7 +120,6 @@ class Subscription : public StreamHandle {
         decodes_ = decodes;
         decided_ = true;
     }
-    bool decided() const { return decided_; }
     PyObject *receive_from(ReaderEnd &reader) {
         for (;;) {
             const Message *message = reader.peek_allowed();

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.channels.loops import readable as readable
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from typing import Any
 from penstock._native import core as _native
 from penstock.channels import loops
 from penstock.channels.checks import limit_of
-from penstock.channels.loops import readable as readable
 from penstock.errors import Invalid
 
 

@@ -10,7 +10,6 @@ from penstock.channels import files
 from penstock.channels.channel import Channel
 from penstock.channels.inspection import identity_opened
 from penstock.channels.kind import Kind, nothing_beside
-from penstock.channels.loops import readable as readable
 from penstock.codecs import Codec
 from penstock.errors import Closed, NotFound
 

@@ -170,9 +170,8 @@ class FrameSubscription(NativeSubscription):
     _attributes: dict[str, Any] | None = None
 
     def __init__(self, reader: _native.ReaderEnd, origin: Origin, spin: float, until_end: bool = False) -> None:
-        super().__init__(
-            reader, origin, codecs.BYTES, spin, until_end
-        )  # the compiled class gives what frames travel as
+        # The compiled class gives what frames travel as.
+        super().__init__(reader, origin, codecs.BYTES, spin, until_end)
         self._kind = FrameKind(origin.codec, str(origin.channel))
 
     @property

@@ -29,9 +29,8 @@ from penstock.kinds.pipe.options import PipeOptions
 
 if TYPE_CHECKING:
     from penstock.channels.handles import NativePublication as _Publication
-    from penstock.channels.handles import NativeSubscription as _Subscription
 else:  # a mixin beside one compiled base, without its own compiled base
-    _Publication = _Subscription = {Message: object}
+    _Publication = {Message: object}
 
 
 def _format(options: PipeOptions, codec: Codec, fd: int, hold: _native.OpenHold | None = None) -> None:
@@ -150,10 +149,6 @@ class PipePuller(NativeSubscription[Message]):
 
     `position` counts the bytes that this subscription has read, and `lag` those that wait for it.
     """
-
-    __slots__ = ()
-    if not TYPE_CHECKING:
-        __class_getitem__ = classmethod(GenericAlias)
 
     def acknowledge(self) -> None:
         """Acknowledges every message received so far: they will not be redelivered."""

@@ -86,9 +86,8 @@ class Socket(Strict):
         if self._gate is not None:
             reader.lead_through(self._gate)
         self._pub = handles.publication(_native.pipe_writer(peer), origin)
-        self._sub = NativeSubscription(
-            reader, origin, codecs.BYTES, spin, self._ends
-        )  # a message's sender is in the way
+        # Bytes: a message's sender comes before its body.
+        self._sub = NativeSubscription(reader, origin, codecs.BYTES, spin, self._ends)
         self._names: dict[int, str] = {}
         plain = self._codec.kind == "bytes"
         self._pack: Callable[[Body], tuple[Any, int]] = self._joined if plain else self._encode

@@ -31,9 +31,8 @@ from penstock.kinds.udp import options as udp_options
 
 if TYPE_CHECKING:
     from penstock.channels.handles import NativePublication as _Publication
-    from penstock.channels.handles import NativeSubscription as _Subscription
 else:  # a mixin beside one compiled base, without its own compiled base
-    _Publication = _Subscription = {Message: object}
+    _Publication = {Message: object}
 
 FINISH_SECONDS = 0.05  # of a wait at the end of a process, between two looks for signals
 
@@ -96,10 +95,6 @@ def _destination(address: str) -> udp_hosts.Packed:
 
 class UdpSubscription(NativeSubscription[Message]):
     """Reads the messages of all publications that send to the address. A message says whose it is: `last.session`."""
-
-    __slots__ = ()
-    if not TYPE_CHECKING:
-        __class_getitem__ = classmethod(GenericAlias)
 
     @property
     def sessions(self) -> list[Session]:
