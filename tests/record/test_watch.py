@@ -121,6 +121,7 @@ def test_a_message_in_fragments_comes_when_it_is_complete(archive):
 def test_an_incomplete_message_is_found_however_long_it_is(archive, monkeypatch):
     """It began further back than a look for incomplete messages goes at first."""
     monkeypatch.setattr(archive_watch, "LOOK_BACK", 2048)
+    monkeypatch.setattr(archive_watch, "PATIENCE", 0)  # else the next look comes later the longer this one took
     pub = penstock.publish("log:f", term_length=1 << 16)
     reader = Reader(archive)
     with archive.record("log:f", extend=False) as recorder, penstock.subscribe("log:f") as sub:
