@@ -4,7 +4,6 @@
 
 #include "bind/early/early_members.hpp"
 
-#include <atomic>
 #include <utility>
 
 namespace penstock::bind {
@@ -16,12 +15,12 @@ class EarlyWatched final : public Waitable {
     Atomic<uint32_t> &event() override { return event_; } // the same word of the file in the short mapping and in the whole one
     bool readable(uint64_t position) const override {
         // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
-        const Waitable *now = now_.load(std::memory_order_acquire);
+        const auto *now = reinterpret_cast<const Waitable *>(now_.acquire());
         return now != nullptr ? now->readable(std::max(position, start_)) : decided();
     }
     bool stalled(uint64_t position) const override {
         // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
-        const Waitable *now = now_.load(std::memory_order_acquire);
+        const auto *now = reinterpret_cast<const Waitable *>(now_.acquire());
         return now != nullptr ? now->stalled(std::max(position, start_)) : decided();
     }
     void become(std::shared_ptr<Waitable> now, uint64_t start) { // once
@@ -29,7 +28,7 @@ class EarlyWatched final : public Waitable {
         kept_ = std::move(now);
         // SYNC 26: pairs with EarlyWatched::readable, EarlyWatched::stalled; forbids the bridge's thread seeing the channel
         // before its start
-        now_.store(kept_.get(), std::memory_order_release);
+        now_.release(reinterpret_cast<uint64_t>(kept_.get()));
     }
 
   private:
@@ -39,8 +38,8 @@ class EarlyWatched final : public Waitable {
     std::shared_ptr<Mapping> part_;
     Atomic<uint32_t> &event_;
     std::shared_ptr<Waitable> kept_;
-    std::atomic<const Waitable *> now_{nullptr};
-    uint64_t start_ = 0; // a watch armed while the channel was open is before it
+    Atomic<uint64_t> now_{}; // its address; 0 while the channel is open
+    uint64_t start_ = 0;     // a watch armed while the channel was open is before it
 };
 
 // `Role`: the end's role. The end that it becomes has the same role.

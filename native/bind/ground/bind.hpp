@@ -8,7 +8,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include <atomic>
 #include <climits>
 #include <exception>
 #include <memory>

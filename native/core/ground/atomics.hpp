@@ -35,6 +35,9 @@ template <class T> class atomic {
     T fetch_add(T amount, order how, site) { return word_.fetch_add(amount, how); }
     T fetch_or(T bits, order how, site) { return word_.fetch_or(bits, how); }
 
+    atomic() = default;
+    constexpr explicit atomic(T value) : word_(value) {}
+
   private:
     std::atomic<T> word_;
 };
@@ -57,11 +60,13 @@ namespace penstock {
 // Where an operation stands in the source: nothing at all in the library, a name for each site under the checker.
 using Site = platform::site;
 
-// One word that several processes share. It is placed into mapped memory, never constructed there.
+// One word that several threads or processes share. In mapped memory it is never constructed: it takes the bytes that are there.
 template <class T> class Atomic {
     static_assert(std::is_integral_v<T> && sizeof(T) <= 8);
 
   public:
+    Atomic() = default;
+    constexpr explicit Atomic(T value) : word_(value) {} // for a word of one process
     T relaxed(Site site = Site::here()) const { return word_.load(platform::relaxed, site); }
     T acquire(Site site = Site::here()) const { return word_.load(platform::acquire, site); }
     void relaxed(T value, Site site = Site::here()) { word_.store(value, platform::relaxed, site); }

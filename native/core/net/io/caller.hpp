@@ -4,6 +4,7 @@
 #include "net/io/announcement.hpp"
 #include "net/io/keeper.hpp"
 #include "net/io/net_calls.hpp"
+#include "net/io/socket_sleepers.hpp"
 
 namespace penstock {
 
@@ -13,7 +14,7 @@ class Caller {
 
     explicit Caller(NetCalls &calls) : calls_(calls) {}
 
-    void turned(int64_t now) { turned_ns_ = now; }
+    void turned(int64_t now) { turned_ns_.relaxed(now); }
 
     // A caller means to sleep and looks once more. Another thread that turns from now on, and finds something, ends the sleep.
     void announce() { announced_.announce(me()); }
@@ -29,28 +30,27 @@ class Caller {
     // Until the socket has something, tell(), a signal, or `ns` are over. The caller turns afterwards, and sleeps again or says
     // done().
     Woken sleep(int socket, int64_t ns) {
-        ++asleep_;
+        sleepers_.enter();
         pollfd descriptors[2] = {{wake_.fd(), POLLIN, 0}, {socket, POLLIN, 0}};
         const int came = calls_.wait(descriptors, socket < 0 ? 1 : 2, std::max<int64_t>(ns, 0));
         const bool told = came > 0 && (descriptors[0].revents & POLLIN) != 0;
-        if (--asleep_ == 0 && told) wake_.clear(); // by the last of several sleepers
-        turned_ns_ = monotonic_ns();
+        if (sleepers_.leave() && told) wake_.clear(); // by the last of several sleepers
+        turned(monotonic_ns());
         return told || came < 0 ? Woken::told : came == 0 ? Woken::time : Woken::socket;
     }
     // It may not come back soon. The keeper looks at the socket again if it relied on this caller: not at once, since a caller
     // that answers a message sleeps again before that.
     void done() {
-        if (deep_.exchange(false)) Keeper::instance().come_in(Keeper::caller_ns);
+        if (sleepers_.relied_on()) Keeper::instance().come_in(Keeper::caller_ns);
     }
 
     // A caller turned less than so long ago.
-    bool turned_within(int64_t now, int64_t ns) const { return now - turned_ns_ < ns; }
+    bool turned_within(int64_t now, int64_t ns) const { return now - turned_ns_.relaxed() < ns; }
     // For the keeper: a caller sleeps on the socket, and does the work.
     bool sleeps(int64_t now, Kept::Visit &visit) {
-        if (asleep_ == 0) return false;
-        deep_ = true;
+        if (!sleepers_.rely()) return false;
         visit.due = now + deep_check_ns;
-        return asleep_ != 0; // it sees `deep_` when it wakes
+        return true;
     }
     // For the keeper: whether callers do the work, and when to look at them again.
     bool busy(int64_t now, Kept::Visit &visit) {
@@ -70,10 +70,9 @@ class Caller {
     NetCalls &calls_;
     const WakeUp wake_;
     int64_t look_ns_ = Keeper::caller_ns; // between the keeper's looks at a caller that goes on; the keeper's thread
-    std::atomic<int64_t> turned_ns_{0};
-    std::atomic<int> asleep_{0};
+    Atomic<int64_t> turned_ns_{};         // only a hint: relaxed
+    SocketSleepers sleepers_;
     Announcement announced_; // threads that mean to sleep
-    std::atomic<bool> deep_{false};
 };
 
 } // namespace penstock

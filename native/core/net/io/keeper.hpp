@@ -5,9 +5,9 @@
 #include "ground/background_thread.hpp"
 #include "ground/clock.hpp"
 #include "net/io/descriptor.hpp"
+#include "net/io/wake_request.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -75,7 +75,7 @@ class Keeper {
     void wake() { wake_.set(); }
     // It looks again in so long, at the latest. Cheap while it is said already.
     void come_in(int64_t ns) {
-        if (coming_ || coming_.exchange(true)) return; // a load costs less than an exchange
+        if (!request_.make()) return;
         const itimerspec in{{0, 0}, {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)}};
         timerfd_settime(timer_.get(), 0, &in, nullptr);
     }
@@ -102,13 +102,13 @@ class Keeper {
         if (!control(fd, events, EPOLL_CTL_ADD)) control(fd, events, EPOLL_CTL_MOD);
         kept.watched_ = fd;
     }
-    uint64_t visits() const { return visits_; }
+    uint64_t visits() const { return visits_.relaxed(); }
 
     // The duty cycle: waits for an event for at most so long, then visits those whose time has come by the clock, or all of them
     // after an event. Returns when the next one is due.
     int64_t cycle(int64_t wait_ns) {
         const bool all = sleep(wait_ns);
-        if (all) coming_ = false;
+        if (all) request_.clear();
         const int64_t now = clock_();
         std::vector<std::shared_ptr<Kept>> due;
         {
@@ -118,7 +118,7 @@ class Keeper {
         }
         std::vector<Kept::Visit> said;
         for (const std::shared_ptr<Kept> &kept : due) said.push_back(kept->keep(now));
-        visits_ = visits_ + due.size();
+        visits_.increment(due.size());
         int64_t next = now + 1'000'000'000;
         const std::lock_guard hold(mutex_);
         for (size_t i = 0; i < due.size(); ++i) note(due[i].get(), said[i]);
@@ -183,8 +183,8 @@ class Keeper {
     std::vector<Entry> entries_;
     Unsent unsent_;
     bool started_;
-    std::atomic<bool> coming_{false};
-    std::atomic<uint64_t> visits_{0};
+    WakeRequest request_; // by come_in()
+    Atomic<uint64_t> visits_{};
 };
 
 } // namespace penstock

@@ -2,6 +2,7 @@
 // no files, no threads and no seats: its user locks. docs/design/network_log.md.
 #pragma once
 
+#include "ground/atomics.hpp"
 #include "net/io/receive_batch.hpp"
 #include "net/io/send_batch.hpp"
 #include "net/io/udp_options.hpp"
@@ -33,7 +34,8 @@ class Port {
 
     explicit Port(NetCalls &calls) : calls_(calls) {}
 
-    int receives() const { return socket_; } // the socket; -1 without one. Any thread
+    // The socket; -1 without one. Any thread may ask: the number refers to an object of the kernel, and to no memory.
+    int receives() const { return socket_.relaxed(); }
 
     // Makes the socket, if there is none. The bytes of its buffer that one more stream would have, which asks for `asked`.
     uint32_t open(const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
@@ -56,7 +58,7 @@ class Port {
             return true;
         });
         if (!streams_.empty()) return;
-        socket_ = -1;
+        socket_.relaxed(-1);
         open_.reset();
     }
     bool receives(int32_t stream) const {
@@ -124,7 +126,7 @@ class Port {
         if (is_multicast(o.at)) open_->group = control_group(o.at);
         asked_ = 0;
         unknown_ = false;
-        socket_ = open_->socket->fd();
+        socket_.relaxed(open_->socket->fd());
     }
     // The stream of a datagram, which the first one counts if no stream is known for it; null: it is for this port itself.
     Sink *stream_of(const uint8_t *bytes, size_t length) {
@@ -141,7 +143,7 @@ class Port {
     std::unique_ptr<Open> open_;
     std::vector<Entry> streams_;
     uint64_t asked_ = 0, granted_ = 0;
-    std::atomic<int> socket_{-1};
+    Atomic<int> socket_{-1};
     bool unknown_ = false;
     int64_t look_at_ = 0;
 };

@@ -52,7 +52,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
 
     const EndpointFile &file() const { return file_; }
     Caller &caller() { return shared_->caller; }
-    bool holds_seat() const { return held_; }
+    bool holds_seat() const { return held_.relaxed(); }
 
     // One duty cycle, if this process has the seat, or can take it, and nobody else turns. True if it was done. `all`: every
     // datagram leaves the socket.
@@ -94,7 +94,10 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
         const std::lock_guard hold(shared_->turning);
         return receiver_ ? next() : seat_at_;
     }
-    int receives() const { return held_ ? shared_->port.receives() : -1; } // the socket; -1 without the seat
+    int receives() const { // the socket; -1 without the seat
+        // SYNC 38: pairs with Endpoint::take_seat; forbids sleeping as the holder of the seat without its socket
+        return held_.acquire() ? shared_->port.receives() : -1;
+    }
     Takeover takeover() {
         const std::lock_guard hold(shared_->turning);
         Takeover found = holder_.takeover;
@@ -113,7 +116,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
         return warning_;
     }
     // Sessions that could not be received, and why the last one could not.
-    uint64_t refusals() const { return refusals_; }
+    uint64_t refusals() const { return refusals_.relaxed(); }
     std::string refusal() {
         const std::lock_guard hold(shared_->turning);
         if (!receiver_) return "";
@@ -124,7 +127,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
 
     Visit keep(int64_t now) override {
         Visit visit;
-        if (held_ && shared_->caller.busy(now, visit)) return visit;
+        if (holds_seat() && shared_->caller.busy(now, visit)) return visit;
         if (!shared_->turning.try_lock()) return {now + Keeper::caller_ns, false};
         const std::lock_guard hold(shared_->turning, std::adopt_lock);
         if (!members_.attached()) return {INT64_MAX, true};
@@ -155,7 +158,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
       private:
         const std::weak_ptr<Endpoint> endpoint_;
     };
-    bool own() const { return users_ != 0; } // subscriptions of this process read it
+    bool own() const { return users_.relaxed() != 0; } // subscriptions of this process read it
     // When the next turn is due, with the seat. A guest is looked after without datagrams, too.
     int64_t next() const {
         const int64_t due = shared_->port.next();
@@ -166,21 +169,24 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
     static std::shared_ptr<Endpoint> find(int fd, const std::string &path, NetCalls &calls, int users) {
         return EndpointRegistry::instance().find(fd, path, [&](std::shared_ptr<Endpoint> &found) {
             if (!found) found = std::make_shared<Endpoint>(fd, path, calls);
-            found->users_ += users;
+            found->users_.increment(users);
         });
     }
-    void be_kept() { // once
-        if (kept_.exchange(true)) return;
+    void be_kept() {                      // once
+        if (kept_.exchange(true)) return; // SYNC -: only its value counts: one thread adds it
         try {
             Keeper::instance().add(std::make_shared<Keeping>(weak_from_this()));
         } catch (...) {
-            kept_ = false;
+            kept_.relaxed(false);
             throw;
         }
     }
     // One subscription less; true if nobody finds this endpoint from now on.
     bool last_goes() {
-        return EndpointRegistry::instance().forget(this, [&] { return --users_ == 0; });
+        return EndpointRegistry::instance().forget(this, [&] {
+            users_.increment(-1);
+            return !own();
+        });
     }
     void leave_held() {
         if (receiver_) give_up_seat();
@@ -195,7 +201,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
         if (!members_.attached()) return false;
         if (!receiver_ && !take_seat(now)) return false;
         if (shared_->port.turn(now, all)) shared_->caller.tell();
-        for (Endpoint *one : shared_->seated) one->refusals_ = one->receiver_->images().place().refusals();
+        for (Endpoint *one : shared_->seated) one->refusals_.relaxed(one->receiver_->images().place().refusals());
         if (!shared_->guests.empty()) let_guests_go([&](Endpoint &guest) { return !guest.wanted(now); });
         if (shared_->port.should_look(now)) look_for_guests(now);
         return true;
@@ -260,7 +266,8 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
             return false;
         }
         seat_.try_take(lock_byte::socket); // others look at it: the seat alone may be given back at once
-        held_ = true;
+        // SYNC 38: pairs with Endpoint::receives; forbids a reader seeing that the seat is held before the socket
+        held_.release(true);
         holder_.stop();
         holder_.takeover.seated_ns = monotonic_ns();
         return true;
@@ -300,7 +307,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
     void give_up_seat() {
         if (shared_->port.turn(monotonic_ns(), true)) shared_->caller.tell();
         receiver_->images().hand_over();
-        held_ = false;
+        held_.relaxed(false);
         let_receiver_go();
         seat_.leave();
         event_interrupt(file_.control().event.value); // a sleeper takes it
@@ -311,11 +318,12 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
     Seat seat_;
     NetCalls &calls_;
     const std::shared_ptr<SharedPort> shared_;
-    std::atomic<int> users_{0};                // subscriptions of this process; 0: a guest
+    Atomic<int> users_{};                      // subscriptions of this process; 0: a guest. Changed under the registry's lock
     std::unique_ptr<StreamReceiver> receiver_; // with the seat
     HolderWatch holder_;                       // without it
-    std::atomic<bool> held_{false}, kept_{false};
-    std::atomic<uint64_t> refusals_{0};
+    Atomic<bool> held_{};                      // stored under the port's lock
+    Atomic<bool> kept_{};
+    Atomic<uint64_t> refusals_{};
     std::optional<Error> failed_;
     std::string warning_;
     uint64_t receiver_id_ = 0;

@@ -67,7 +67,7 @@ class NetworkPublication final : public Kept {
     uint64_t burst() const { return burst_; }
     // How long messages wait that the writer has left behind, for others to come: then the keeper sends them. A keeper that comes
     // in vain, since the writer goes on, comes later the next time.
-    int64_t rescue_ns() const { return std::min(2 * look_ns_.load(), Keeper::caller_ns); }
+    int64_t rescue_ns() const { return std::min(2 * look_ns_.relaxed(), Keeper::caller_ns); }
     const std::string &warning() const { return warning_; }
 
     // One duty cycle, if no other thread runs it now. `hear`: looks at the socket in any case.
@@ -89,7 +89,7 @@ class NetworkPublication final : public Kept {
     // No more is written. The keeper does the rest: what is in the log goes out, then the end of the stream.
     void close(int64_t now) {
         const std::lock_guard hold(turning_);
-        leaving_ = true;
+        leaving_.relaxed(true);
         closed_at_most_ = now + options_.linger_ns;
         sender_.close(now, log_->tail());
         turn_held(now, true);
@@ -111,24 +111,24 @@ class NetworkPublication final : public Kept {
 
     Visit keep(int64_t now) override {
         Visit visit;
-        if (!leaving_ && caller_.sleeps(now, visit)) return visit;
-        if (!leaving_ && caller_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
-            visit.due = now + look_ns_;
-            look_ns_ = std::min(2 * look_ns_.load(), Keeper::look_max_ns);
+        if (!leaving() && caller_.sleeps(now, visit)) return visit;
+        if (!leaving() && caller_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
+            visit.due = now + look_ns_.relaxed();
+            look_ns_.relaxed(std::min(2 * look_ns_.relaxed(), Keeper::look_max_ns));
             return visit;
         }
-        look_ns_ = pause_ns;
+        look_ns_.relaxed(pause_ns);
         if (!turning_.try_lock()) return {now + pause_ns, false};
         const std::lock_guard hold(turning_, std::adopt_lock);
         if (!removed_) turn_held(now, true);
         if (over(now)) return {INT64_MAX, true};
         Keeper::instance().watch(*this, socket());
         visit.due = more_ ? now : next_held();
-        if (leaving_) visit.due = std::min(visit.due, closed_at_most_.load());
+        if (leaving()) visit.due = std::min(visit.due, closed_at_most_);
         return visit;
     }
     int socket() const { return control_ ? control_->fd() : socket_.fd(); }
-    bool leaving() const override { return leaving_; }
+    bool leaving() const override { return leaving_.relaxed(); }
 
   private:
     template <class Do> bool with_destinations(Do &&change) {
@@ -205,7 +205,7 @@ class NetworkPublication final : public Kept {
 
     // Whether a closed publication has no more to do: then it is gone from this machine.
     bool over(int64_t now) {
-        if (!leaving_ || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
+        if (!leaving() || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
         if (!removed_ && options_.linger_ns != 0 && sender_.position() < log_->tail())
             Keeper::instance().gave_up(uri_, log_->tail() - sender_.position());
         remove_files(); // first: who holds no place in a log has no say about its name
@@ -288,7 +288,7 @@ class NetworkPublication final : public Kept {
         const uint32_t receivers = sender_.readers();
         const bool moved = position != sent_.relaxed(), others = receivers != receivers_.relaxed();
         if (moved) {
-            if (leaving_) closed_at_most_ = now + options_.linger_ns; // receivers take what there is, if slowly
+            if (leaving()) closed_at_most_ = now + options_.linger_ns; // receivers take what there is, if slowly
             sent_.relaxed(position);
             // SYNC 3: pairs with LogRoom::position_limit; forbids the position being visible before the frames below it were read
             log_->me().reader.position.release(position);
@@ -370,9 +370,10 @@ class NetworkPublication final : public Kept {
     bool connected_ = false, stays_here_ = false; // the socket has one destination; it is this machine
     int64_t heard_ns_ = 0, shown_ns_ = 0, asked_ns_ = 0;
     uint64_t unheard_ = 0;
-    std::atomic<int64_t> look_ns_{pause_ns}; // until the keeper looks again at a writer that does not pause; the keeper stores it
-    std::atomic<bool> leaving_{false};
-    std::atomic<int64_t> closed_at_most_{INT64_MAX};
+    Atomic<int64_t> look_ns_{pause_ns}; // until the keeper looks again at a writer that does not pause; the keeper stores it
+    int64_t closed_at_most_ = INT64_MAX;
+    // Stored under the lock. Without it the keeper may see it late: after close() it is woken, by a system call, and looks again.
+    Atomic<bool> leaving_{false};
     Atomic<uint64_t> sent_;
     Atomic<uint32_t> receivers_;
     std::string warning_;
