@@ -32,7 +32,7 @@ NET_BUGS = [
     Bug("the next publication with a number must have another address", "Image::on_setup",
         "!same || (found", "(!same && !(from == source_)) || (found", (NET_CHECK,)),
     Bug("a closed publication does not wait for slow receivers", "NetworkPublication::show",
-        "if (leaving_) closed_at_most_ = now + options_.linger_ns;", ";", (UDP_CHECK,)),
+        "if (leaving()) closed_at_most_ = now + options_.linger_ns;", ";", (UDP_CHECK,)),
     Bug("the fastest receiver sets the slowest's limit", "FlowLimit::limit",
         "how_ == FlowControl::max || least == UINT64_MAX ? most : least", "most", (NET_CHECK,)),
     Bug("a heartbeat shows nothing", "Image::on_heartbeat", "hear_of(at);", ";", (NET_SIM,)),
