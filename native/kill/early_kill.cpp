@@ -20,7 +20,7 @@ const std::string json = "{\"codec\": 1}";
 
 // The operations of one kind. `shape` 0: the victim's wishes; 1: those of the process after it.
 struct LogCase {
-    static constexpr Kind kind = Kind::log;
+    static constexpr KindLayout kind = log_kind;
     using Early = TermLog;
     static std::shared_ptr<Early> join(int fd, std::shared_ptr<Mapping> map, const OpenPart &part) {
         auto log = std::make_shared<TermLog>(fd, "early", std::move(map), part);
@@ -71,7 +71,7 @@ struct LogCase {
 };
 
 struct RingCase {
-    static constexpr Kind kind = Kind::ring;
+    static constexpr KindLayout kind = ring_kind;
     using Early = Ring;
     static std::shared_ptr<Early> join(int fd, std::shared_ptr<Mapping> map, const OpenPart &part) {
         const OpenedRing opened = Ring::while_open(part);
@@ -104,7 +104,7 @@ struct RingCase {
 };
 
 struct PipeCase {
-    static constexpr Kind kind = Kind::pipe;
+    static constexpr KindLayout kind = pipe_kind;
     using Early = PipePeer;
     static std::shared_ptr<Early> join(int fd, std::shared_ptr<Mapping> map, const OpenPart &part) {
         return std::make_shared<PipePeer>(fd, "early", PeerRole::pull, "who", WhenFull::wait, std::move(map), part);

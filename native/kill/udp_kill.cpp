@@ -160,7 +160,7 @@ class Holder {
         members_.attach(MemberRole::host, [] {});
     }
     bool consume() {
-        if (!seat_.try_take(lock_byte::writer)) return false;
+        if (!seat_.try_take(lock_byte::owner)) return false;
         try {
             ReceiverOptions options;
             options.stream = 1;
@@ -171,7 +171,7 @@ class Holder {
         } catch (const Error &error) {
             if (error.code != Code::busy) throw;
             images.reset();
-            seat_.give_back(lock_byte::writer);
+            seat_.give_back(lock_byte::owner);
             return false;
         }
     }
@@ -210,7 +210,7 @@ class Holder {
     void give_up() {
         images->hand_over();
         images.reset();
-        seat_.give_back(lock_byte::writer);
+        seat_.give_back(lock_byte::owner);
     }
 
   private:

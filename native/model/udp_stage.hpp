@@ -161,7 +161,7 @@ class Holder {
     ImageSet &images() { return *images_; }
     // Takes the seat and goes on with the images, as an endpoint does.
     bool consume() {
-        if (!seat_.try_take(lock_byte::writer)) return false;
+        if (!seat_.try_take(lock_byte::owner)) return false;
         try {
             ReceiverOptions options;
             options.stream = 1;
@@ -172,7 +172,7 @@ class Holder {
         } catch (const Error &error) {
             EXPECT(error.code == Code::busy);
             images_.reset();
-            seat_.give_back(lock_byte::writer);
+            seat_.give_back(lock_byte::owner);
             return false;
         }
         return true;
@@ -215,7 +215,7 @@ class Holder {
     void give_up() {
         images_->hand_over();
         images_.reset();
-        seat_.give_back(lock_byte::writer);
+        seat_.give_back(lock_byte::owner);
     }
     void pass(int64_t ns) { now_ += ns; }
 

@@ -154,15 +154,15 @@ void a_guest_comes_again(const Folder &folder) {
     const EndpointFile file(opened.fd(), two.path);
     Seat seat(opened.fd(), two.path);
     // The holder may let the guest before go, and take this one on, just now.
-    for (const int64_t until = monotonic_ns() + 60'000'000'000; !seat.taken_by_other(lock_byte::writer);) {
+    for (const int64_t until = monotonic_ns() + 60'000'000'000; !seat.taken_by_other(lock_byte::owner);) {
         CHECK(monotonic_ns() < until);
         platform::nap(1'000'000);
     }
     killed.end(SIGKILL); // without subscriptions the seat is nobody's
-    for (const int64_t until = monotonic_ns() + 60'000'000'000; seat.taken_by_other(lock_byte::writer);) {
+    for (const int64_t until = monotonic_ns() + 60'000'000'000; seat.taken_by_other(lock_byte::owner);) {
         CHECK(monotonic_ns() < until);
         const uint32_t ticket = event_prepare(file.control().event.value);
-        if (seat.taken_by_other(lock_byte::writer)) event_sleep(file.control().event.value, ticket, 10'000'000);
+        if (seat.taken_by_other(lock_byte::owner)) event_sleep(file.control().event.value, ticket, 10'000'000);
     }
     holder.end(SIGKILL);
     auto reader = two.reader();

@@ -34,7 +34,7 @@ class EarlyLog final : public EarlyMember {
   public:
     EarlyLog(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part, double drop_after,
              std::string name)
-        : log_(std::make_shared<TermLog>(fd, path, std::move(map), part)), kind_(part.kind), drop_after_(drop_after),
+        : log_(std::make_shared<TermLog>(fd, path, std::move(map), part)), kind_(part.kind.number), drop_after_(drop_after),
           name_(std::move(name)) {
         attach();
     }

@@ -185,7 +185,7 @@ nb::dict inspect_endpoint(int fd, const std::string &path) {
     for (size_t i = 0; i < counts_words; ++i) words[i] = control.counts.words[i].relaxed();
     std::memcpy(&counts, words, sizeof counts);
     found["counts"] = dict_of(counts);
-    found["holder"] = holds_any(fd, lock_byte::writer) ? control.rare.holder_pid.relaxed() : 0;
+    found["holder"] = holds_any(fd, lock_byte::owner) ? control.rare.holder_pid.relaxed() : 0;
     found["granted"] = control.rare.window.relaxed();
     found["members"] = subscriptions_of(fd, file);
     found["totals"] = totals_of(fd, file);

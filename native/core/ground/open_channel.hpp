@@ -25,19 +25,19 @@ struct Notes {
 inline constexpr size_t notes_max = sizeof(Notes::text) / 2;
 inline constexpr size_t notes_offset = slots_offset - sizeof(Notes);
 static_assert(sizeof(Notes) == 3088 && notes_offset == control_offset + 1008);
-constexpr uint64_t open_file_size(Kind kind, uint64_t slots) {
-    return (slots_offset + slots * slot_size(kind) + 4095) & ~uint64_t{4095};
+constexpr uint64_t open_file_size(const KindLayout &kind, uint64_t slots) {
+    return (slots_offset + slots * kind.slot_size + 4095) & ~uint64_t{4095};
 }
 
 // The short part of an open channel, checked.
 struct OpenPart {
-    Kind kind = Kind::log;
+    KindLayout kind;
     uint32_t slots = 0; // that may be taken
     uint64_t size = 0;
 };
 
-inline OpenPart read_open_part(const uint8_t *bytes, uint64_t size, const std::string &where, Kind kind) {
-    const Header *header = find_header(bytes, size, where, kind);
+inline OpenPart read_open_part(const uint8_t *bytes, uint64_t size, const std::string &where, const KindLayout &kind) {
+    const Header *header = find_header(bytes, size, where, kind.number);
     const OpenPart part{kind, header->open_slots, header->open_size};
     if (part.slots < 1 || part.slots > slot_count_max || part.size > size || part.size % 4096 != 0 ||
         part.size < open_file_size(kind, part.slots))
@@ -78,14 +78,14 @@ inline void limit_slots(const Mapping &map, uint32_t slots) {
 // ---- making one ----
 
 // Fills a new file that no other process can open yet, of open_file_size.
-inline void format_open(int fd, Kind kind, uint32_t slots, const std::string &notes, const uint8_t boot_id[16],
+inline void format_open(int fd, const KindLayout &kind, uint32_t slots, const std::string &notes, const uint8_t boot_id[16],
                         int64_t created_ns) {
     if (slots < 1 || slots > slot_count_max)
         throw Error(Code::invalid, "max_members is " + std::to_string(slots) + ": it must be from 1 to 1024");
     const uint64_t size = open_file_size(kind, slots);
     if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
     const Mapping map(fd, size, true);
-    Header *header = begin_header(map, kind, {}, boot_id, created_ns);
+    Header *header = begin_header(map, kind.number, {}, boot_id, created_ns);
     header->open_slots = slots;
     header->open_size = size;
     write_notes(map, notes);
@@ -129,14 +129,14 @@ class OpenHold {
 // Throws if the members that are there, and the one that decides, do not all have slots in a table of `slots`.
 inline void check_room(Seat &seat, const OpenPart &part, uint32_t slots, bool takes_one, const std::string &where) {
     uint32_t there = 0, need = 0;
-    const uint32_t table = static_cast<uint32_t>((part.size - slots_offset) / slot_size(part.kind));
+    const uint32_t table = static_cast<uint32_t>((part.size - slots_offset) / part.kind.slot_size);
     for (uint32_t i = 0; i < table; ++i)
-        if (seat.taken_by_other(slots_offset + i * slot_size(part.kind))) {
+        if (seat.taken_by_other(slots_offset + i * part.kind.slot_size)) {
             ++there;
             need = i + 1;
         }
     need = std::max(need, there + (takes_one ? 1 : 0));
-    const uint32_t each = part.kind == Kind::sync ? 2 : 1; // a member of a sync queue reads and writes
+    const uint32_t each = part.kind.slots_per_member;
     if (need > slots)
         throw Error(Code::busy, where + ": " + std::to_string(there) + " readers are here already, and max_members=" +
                                     std::to_string(slots / each) + " leaves them no room: ask for " +
@@ -157,7 +157,7 @@ inline void grow_file(int fd, const OpenPart &part, uint64_t full) {
 
 // Behind the new table of slots the file is zero.
 inline void clear_behind(const Mapping &map, const OpenPart &part, uint32_t slots) {
-    const uint64_t end = slots_offset + slots * slot_size(part.kind);
+    const uint64_t end = slots_offset + slots * part.kind.slot_size;
     if (end < part.size) zero(map.bytes() + end, part.size - end);
 }
 
@@ -172,8 +172,8 @@ inline void decided(const Mapping &map) {
 // Decides an open channel: `slots` in the table, `full` bytes in the file. `takes_one`: the decider will need a slot. `write`
 // calls decide_log, decide_ring or decide_pipe. `seat` holds the open byte.
 template <class Write>
-void decide_file(int fd, const std::string &where, Seat &seat, Kind kind, uint32_t slots, uint64_t full, bool takes_one,
-                 Write &&write) {
+void decide_file(int fd, const std::string &where, Seat &seat, const KindLayout &kind, uint32_t slots, uint64_t full,
+                 bool takes_one, Write &&write) {
     const OpenPart part = [&] {
         const Mapping head(fd, slots_offset, false);
         return read_open_part(head.bytes(), size_of_file(fd), where, kind);

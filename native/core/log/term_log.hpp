@@ -24,12 +24,13 @@ class TermLog {
         : map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
           opened_(read_header(map_->bytes(), map_->size(), path, kind)), geometry_(opened_.geometry),
           buffer_(buffer_in(map_->bytes() + terms_offset(geometry_.slot_count), geometry_)),
-          members_(fd, path, map_->bytes(), geometry_.slot_count, slots_each(kind), events_in(*map_, geometry_)),
+          members_(fd, path, map_->bytes(), geometry_.slot_count, (kind == Kind::sync ? sync_kind : log_kind).slots_per_member,
+                   events_in(*map_, geometry_)),
           clock_(std::move(clock)) {}
     // While the channel is open: no terms yet, only members. `map`: its short part.
     TermLog(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part)
         : map_(std::move(map)), geometry_(while_open(part)), buffer_(buffer_in(nullptr, geometry_)),
-          members_(fd, path, map_->bytes(), part.slots, slots_each(part.kind), nullptr) {}
+          members_(fd, path, map_->bytes(), part.slots, part.kind.slots_per_member, nullptr) {}
     // The same member, in the same slot, once the channel is decided. `opened`: what `map`, the whole of it, says.
     TermLog(TermLog &&before, std::shared_ptr<Mapping> map, OpenedLog opened)
         : map_(std::move(map)), opened_(std::move(opened)), geometry_(opened_.geometry),
@@ -159,8 +160,6 @@ class TermLog {
     }
 
   private:
-    static constexpr uint32_t slots_each(Kind kind) { return kind == Kind::sync ? 2 : 1; } // a member of a queue reads and writes
-
     static LogGeometry while_open(const OpenPart &part) {
         LogGeometry g;
         g.term_length = term_length_min;

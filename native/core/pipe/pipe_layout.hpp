@@ -118,7 +118,7 @@ struct PeerSlot {
     uint8_t spare[cache_pair];
 };
 static_assert(sizeof(PeerSlot) == 512 && offsetof(PeerSlot, bell) == 128 && offsetof(PeerSlot, counters) == 256);
-static_assert(sizeof(PeerSlot) == slot_size(Kind::pipe));
+inline constexpr KindLayout pipe_kind{Kind::pipe, sizeof(PeerSlot), 1};
 
 // ---- one pipe: one writer, one reader ----
 struct PipeLink {
@@ -233,7 +233,7 @@ inline OpenedPipe read_pipe_header(const uint8_t *bytes, uint64_t size, const st
 inline void decide_pipe(const Mapping &map, const OpenPart &part, const PipeGeometry &g, const std::string &metadata,
                         const uint8_t boot_id[16], int64_t created_ns) {
     clear_behind(map, part, g.max_members);
-    Header *header = begin_header(map, part.kind, metadata, boot_id, created_ns);
+    Header *header = begin_header(map, part.kind.number, metadata, boot_id, created_ns);
     fill_pipe(header, g);
     decided(map);
     for (uint32_t i = 0; i < g.max_members; ++i) {

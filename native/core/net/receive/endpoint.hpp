@@ -255,13 +255,13 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
         seat_at_ = now + seat_look_ns;
         failed_.reset();
         holder_.takeover.tries += holder_.takeover.noticed_ns != 0;
-        if (!seat_.try_take(lock_byte::writer)) return false;
+        if (!seat_.try_take(lock_byte::owner)) return false;
         try {
             hold_seat(now);
         } catch (const Error &error) { // perhaps the last holder's socket is not closed yet
             if (receiver_) receiver_->images().hand_over();
             let_receiver_go();
-            seat_.give_back(lock_byte::writer);
+            seat_.give_back(lock_byte::owner);
             failed_ = error;
             return false;
         }

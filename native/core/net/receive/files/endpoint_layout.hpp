@@ -91,7 +91,10 @@ struct EndpointSlot {
     uint8_t spare[256]; // 256
 };
 static_assert(sizeof(EndpointSlot) == 512 && offsetof(EndpointSlot, subscriber) == 128);
-static_assert(sizeof(EndpointSlot) == slot_size(Kind::endpoint));
+namespace lock_byte {
+inline constexpr uint64_t owner = control_offset; // endpoint: the socket's owner
+inline constexpr uint64_t socket = owner + 1;     // endpoint: the same, once it has the socket
+} // namespace lock_byte
 
 // ---- an image: what must outlive the process that receives for it ----
 struct SourceWords {

@@ -43,7 +43,7 @@ inline std::vector<PortFile> others_of_port(const EndpointFile &own) {
             const EndpointFile about(opened.fd(), path);
             EndpointMembers members(opened.fd(), about);
             if (about.options().at == own.options().at && members.subscriptions() != 0)
-                found.push_back({path, about.options().stream, members.seat().taken_by_other(lock_byte::writer)});
+                found.push_back({path, about.options().stream, members.seat().taken_by_other(lock_byte::owner)});
         } catch (const Error &) { // it goes just now, or is no endpoint's
         }
     }
