@@ -123,7 +123,7 @@ NET_BUGS = [
         "if (said > 0) segment = static_cast<size_t>(said);", ";", (UDP_CHECK,)),
     Bug("a subscription counts before it has joined the sessions", "ImageSet::consume",
         "members_.readers()", "members_.subscriptions()", (UDP_CHECK,)),
-    Bug("the keeper visits all at any time", "Keeper::cycle", "if (all || entry.due <= now)", "", (UDP_CHECK,)),
+    Bug("the conductor visits all at any time", "Conductor::cycle", "if (all || entry.due <= now)", "", (UDP_CHECK,)),
     Bug("a stream of the port that another process waits for is not looked for", "Port::should_look",
         "if (!unknown_ || now < look_at_) return false;", "return false;", (UDP_STREAMS,)),
     Bug("a new stream of the port gets no datagrams", "Port::stream_of",

@@ -1,5 +1,5 @@
 // The handshakes of the network log within a process: threads that sleep on a socket, a thread that finds something for them, and
-// the keeper, which is asked to look or relies on the sleepers.
+// the conductor, which is asked to look or relies on the sleepers.
 #include "pristine.hpp"
 
 #include "ground/waiting.hpp"
@@ -58,7 +58,7 @@ void found_twice() { // the sleeper needs the second
     World::thread([&] { await(shared, 3, 2); });
 }
 
-// Stores work for the keeper, and asks it to look.
+// Stores work for the conductor, and asks it to look.
 void ask(Words &shared) {
     shared.found.relaxed(shared.found.relaxed() + 1);
     if (shared.request.make()) event_interrupt(shared.wake);
@@ -80,7 +80,7 @@ void asked_twice() { // the second request may be left out, but no work missed
     World::thread([&] { look_until(shared, 2); });
 }
 
-// Sleeps on the socket for a moment, and calls the keeper if that relied on it.
+// Sleeps on the socket for a moment, and calls the conductor if that relied on it.
 void sleep_once(Words &shared) {
     shared.sleepers.enter();
     shared.sleepers.leave();
@@ -111,8 +111,8 @@ const std::vector<Scenario> &waiter_scenarios() {
         {"waiter_sleeps", "a thread sleeps while another finds something", sleeps},
         {"waiter_two_sleep", "and so do two", two_sleep, true},
         {"waiter_found_twice", "it is found in two steps", found_twice},
-        {"waiter_asked_twice", "the keeper is asked to look, and asked once more", asked_twice},
-        {"waiter_relied_on", "the keeper relies on a thread that sleeps", relied_on},
+        {"waiter_asked_twice", "the conductor is asked to look, and asked once more", asked_twice},
+        {"waiter_relied_on", "the conductor relies on a thread that sleeps", relied_on},
         {"waiter_two_relied_on", "and on two", two_relied_on, true},
     };
     return all;

@@ -209,7 +209,7 @@ int main() {
     a_guest_comes_again(folder);
     nobody_answers(folder);
     in_one_process(folder);
-    CHECK(Keeper::instance().finish(20'000'000'000));
+    CHECK(Conductor::instance().finish(20'000'000'000));
     folder.check_empty();
     std::printf("several streams share a port\n");
     return 0;

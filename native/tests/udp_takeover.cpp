@@ -26,7 +26,7 @@ void publish(const Place &place, uint32_t count) {
         CHECK(wait_until(*writer, [&] { return writer->send_some(sending); }), "message %u", i);
     }
     writer->leave();
-    CHECK(Keeper::instance().finish(60'000'000'000));
+    CHECK(Conductor::instance().finish(60'000'000'000));
     const UdpCounts counts = writer->counts();
     std::printf("  sent in %lu datagrams, %lu of them again, for %lu naks; %lu refused connections\n", counts.datagrams_sent,
                 counts.retransmitted, counts.naks_received, counts.receive_failed + counts.send_failed);
@@ -193,7 +193,7 @@ int main(int argc, char **argv) {
             "%u messages, %u holders killed, %lu takeovers, %lu images, %zu survivors read %lu; the longest pause %.1f ms\n",
             count, kills, file.control().rare.takeovers.relaxed(), file.control().rare.last_number.relaxed(), all.size(), read,
             static_cast<double>(gap) / 1e6);
-        tell("from the kill until a keeper knows", shared, [](const TakenOver &row) -> auto & { return row.noticed; });
+        tell("from the kill until a conductor knows", shared, [](const TakenOver &row) -> auto & { return row.noticed; });
         tell("from there until the images are gone on with", shared, [](const TakenOver &row) -> auto & { return row.seated; });
         tell("from there until a datagram has come", shared, [](const TakenOver &row) -> auto & { return row.first; });
         uint64_t tries = 0;

@@ -5,7 +5,7 @@
 #include "bind/handles/subscription.hpp"
 #include "bind/udp/udp_ends.hpp"
 
-#include "net/io/keeper.hpp"
+#include "net/io/conductor.hpp"
 #include "net/receive/files/endpoint_members.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -376,12 +376,12 @@ void bind_udp(nb::module_ &m) {
         [](double seconds) {
             const int64_t ns = seconds_to_ns(seconds);
             bool done = false;
-            without_interpreter([&] { done = Keeper::instance().finish(ns); });
+            without_interpreter([&] { done = Conductor::instance().finish(ns); });
             return done;
         },
         nb::arg("seconds"), "Waits until all closed publications are done, at most so long. Whether they are.");
     m.def(
-        "udp_unsent", [] { return Keeper::instance().take_unsent(); },
+        "udp_unsent", [] { return Conductor::instance().take_unsent(); },
         "The closed publications that gave up since the last call: the channel of each, and how many bytes were never sent.");
 }
 

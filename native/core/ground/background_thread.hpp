@@ -1,6 +1,6 @@
 // The library's own threads. They take no signal, own no Python object, and end with the process; a forked child starts its own.
 // There are two, because no call of the kernel sleeps on futexes and on descriptors: the bridge behind fileno() sleeps on the
-// futexes of channels (threads/bridge.hpp), and the keeper on the sockets of the network log (net/io/keeper.hpp).
+// futexes of channels (threads/bridge.hpp), and the conductor on the sockets of the network log (net/io/conductor.hpp).
 #pragma once
 
 #include "ground/atomics.hpp"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ground/atomics.hpp"
+#include "ground/clock.hpp"
 #include "net/io/receive_batch.hpp"
 #include "net/io/send_batch.hpp"
 #include "net/io/udp_options.hpp"

@@ -23,7 +23,7 @@ struct UdpWriterOptions {
     uint32_t window = 128 * 1024; // the receivers' usual window
     FlowControl flow_control = FlowControl::max;
     int64_t group_tag = 0;
-    int64_t linger_ns = 5'000'000'000; // bounds what close() leaves for the keeper to do
+    int64_t linger_ns = 5'000'000'000; // bounds what close() leaves for the conductor to do
     uint32_t slot_count = 16;          // of its log: the publication, the sender, and local subscriptions ("spies")
     std::string metadata;              // of its log's file
     std::string description;           // told to receivers; at most 1024 bytes, and what fits the MTU

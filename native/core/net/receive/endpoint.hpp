@@ -1,7 +1,7 @@
 // An endpoint as one process has it: all subscriptions of the process to one stream share it. The process that holds the seat, a
 // kernel lock that dies with it, receives into the images; any other is ready to take the seat. Streams of one port share its
 // socket, so the process that has the port takes the seats of its other streams, too. Turned by callers that find nothing, under
-// a lock that is only ever tried, and by the keeper. docs/design/network_log.md.
+// a lock that is only ever tried, and by the conductor. docs/design/network_log.md.
 #pragma once
 
 #include "net/receive/endpoint_registry.hpp"
@@ -10,11 +10,11 @@
 
 namespace penstock {
 
-class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint> {
+class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoint> {
   public:
     static constexpr int64_t seat_look_ns = 1'000'000;      // between a caller's looks whether the seat is free
     static constexpr int64_t sleep_max_ns = 1'000'000'000;  // of a caller at a time
-    static constexpr int64_t seat_keep_ns = 20'000'000;     // between the keeper's
+    static constexpr int64_t seat_keep_ns = 20'000'000;     // between the conductor's
     static constexpr int64_t listen_ns = 2'000'000'000;     // for the answer of the process that has the port
     static constexpr int64_t guest_look_ns = 20'000'000;    // between looks whether a guest is still wanted
     static constexpr int64_t guest_reap_ns = 1'000'000'000; // and whether its subscriptions live
@@ -51,7 +51,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
     }
 
     const EndpointFile &file() const { return file_; }
-    Caller &caller() { return shared_->caller; }
+    SocketWaiter &waiter() { return shared_->waiter; }
     bool holds_seat() const { return held_.relaxed(); }
 
     // One duty cycle, if this process has the seat, or can take it, and nobody else turns. True if it was done. `all`: every
@@ -59,7 +59,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
     bool turn(int64_t now, bool all = false) {
         if (!shared_->turning.try_lock()) return false;
         const std::lock_guard hold(shared_->turning, std::adopt_lock);
-        shared_->caller.turned(now);
+        shared_->waiter.turned(now);
         return turn_held(now, all);
     }
     // The same for the first subscription: what keeps it from listening is an error of its own.
@@ -81,7 +81,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
             hold.lock();
         }
         hold.unlock();
-        be_kept(); // not before: an opening that fails starts no thread
+        start_conducting(); // not before: an opening that fails starts no thread
     }
     // A subscription of this process has joined all images: senders hear of it at once. Another holder counts every 20 ms.
     void joined() {
@@ -125,10 +125,10 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
                " cannot be received: " + one.why + ". It is tried again every second";
     }
 
-    Visit keep(int64_t now) override {
-        Visit visit;
-        if (holds_seat() && shared_->caller.busy(now, visit)) return visit;
-        if (!shared_->turning.try_lock()) return {now + Keeper::caller_ns, false};
+    Schedule do_work(int64_t now) override {
+        Schedule schedule;
+        if (holds_seat() && shared_->waiter.busy(now, schedule)) return schedule;
+        if (!shared_->turning.try_lock()) return {now + Conductor::waiter_ns, false};
         const std::lock_guard hold(shared_->turning, std::adopt_lock);
         if (!members_.attached()) return {INT64_MAX, true};
         if (!receiver_) {
@@ -141,18 +141,18 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
         if (!receiver_ && failed_) return {now + (ask_port_holder(file_, *failed_) ? seat_keep_ns : seat_look_ns), false};
         const bool dead = !receiver_ && !holder_.watch(file_.control().rare.holder_pid.relaxed());
         if (dead) return {now + seat_look_ns, false}; // it has died, and nobody has its seat yet
-        Keeper::instance().watch(*this, receiver_ ? shared_->port.receives() : holder_.descriptor());
+        Conductor::instance().watch(*this, receiver_ ? shared_->port.receives() : holder_.descriptor());
         return {receiver_ ? next() : now + seat_keep_ns, false};
     }
 
   private:
-    // The keeper's reference: an endpoint ends with its last subscription.
-    class Keeping final : public Kept {
+    // The conductor's reference: an endpoint ends with its last subscription.
+    class WeakAgent final : public Agent {
       public:
-        explicit Keeping(std::weak_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
-        Visit keep(int64_t now) override {
+        explicit WeakAgent(std::weak_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
+        Schedule do_work(int64_t now) override {
             const std::shared_ptr<Endpoint> endpoint = endpoint_.lock();
-            return endpoint ? endpoint->keep(now) : Visit{INT64_MAX, true};
+            return endpoint ? endpoint->do_work(now) : Schedule{INT64_MAX, true};
         }
 
       private:
@@ -172,12 +172,12 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
             found->users_.increment(users);
         });
     }
-    void be_kept() {                      // once
-        if (kept_.exchange(true)) return; // SYNC -: only its value counts: one thread adds it
+    void start_conducting() {                  // once
+        if (conducted_.exchange(true)) return; // SYNC -: only its value counts: one thread adds it
         try {
-            Keeper::instance().add(std::make_shared<Keeping>(weak_from_this()));
+            Conductor::instance().add(std::make_shared<WeakAgent>(weak_from_this()));
         } catch (...) {
-            kept_.relaxed(false);
+            conducted_.relaxed(false);
             throw;
         }
     }
@@ -200,7 +200,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
     bool turn_held(int64_t now, bool all = false) {
         if (!members_.attached()) return false;
         if (!receiver_ && !take_seat(now)) return false;
-        if (shared_->port.turn(now, all)) shared_->caller.tell();
+        if (shared_->port.turn(now, all)) shared_->waiter.tell();
         for (Endpoint *one : shared_->seated) one->refusals_.relaxed(one->receiver_->images().place().refusals());
         if (!shared_->guests.empty()) let_guests_go([&](Endpoint &guest) { return !guest.wanted(now); });
         if (shared_->port.should_look(now)) look_for_guests(now);
@@ -222,7 +222,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
                 const bool taken = guest->take_seat(now);
                 if (guest->own()) continue;
                 shared_->guests.push_back(guest);
-                if (taken) guest->be_kept();
+                if (taken) guest->start_conducting();
                 if (!taken) let_guests_go([&](Endpoint &one) { return &one == guest.get(); });
             } catch (const Error &) { // it goes just now, or is full; its subscriptions ask again
             }
@@ -305,7 +305,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
         receiver_.reset();
     }
     void give_up_seat() {
-        if (shared_->port.turn(monotonic_ns(), true)) shared_->caller.tell();
+        if (shared_->port.turn(monotonic_ns(), true)) shared_->waiter.tell();
         receiver_->images().hand_over();
         held_.relaxed(false);
         let_receiver_go();
@@ -322,7 +322,7 @@ class Endpoint final : public Kept, public std::enable_shared_from_this<Endpoint
     std::unique_ptr<StreamReceiver> receiver_; // with the seat
     HolderWatch holder_;                       // without it
     Atomic<bool> held_{};                      // stored under the port's lock
-    Atomic<bool> kept_{};
+    Atomic<bool> conducted_{};
     Atomic<uint64_t> refusals_{};
     std::optional<Error> failed_;
     std::string warning_;

@@ -14,7 +14,7 @@ namespace penstock {
 
 // How this process came to hold the seat after another one's death, for measurements: monotonic times.
 struct Takeover {
-    int64_t noticed_ns = 0;              // the keeper knows of the death; 0: a caller took the seat before that
+    int64_t noticed_ns = 0;              // the conductor knows of the death; 0: a caller took the seat before that
     int64_t seated_ns = 0, first_ns = 0; // the images are gone on with; the first datagram has come
     uint32_t tries = 0;                  // of the seat, since the death was noticed
 };

@@ -143,7 +143,7 @@ class UdpReader {
     // Before the last look: from now on what comes ends the next sleep, for which the result is.
     uint32_t prepare() {
         if (!endpoint_->holds_seat()) return event_prepare(event()); // never 0
-        endpoint_->caller().announce();
+        endpoint_->waiter().announce();
         freshen(); // a datagram from now on ends the sleep at once
         return 0;
     }
@@ -161,13 +161,13 @@ class UdpReader {
         int64_t now = monotonic_ns();
         for (const int64_t until = now + std::min(ns, Endpoint::sleep_max_ns); !over && now < until; now = monotonic_ns()) {
             const int64_t due = endpoint->next_turn();
-            const Caller::Woken woken = endpoint->caller().sleep(endpoint->receives(), std::min(until, due) - now);
-            if (woken == Caller::Woken::time && due > until) break;
+            const SocketWaiter::Woken woken = endpoint->waiter().sleep(endpoint->receives(), std::min(until, due) - now);
+            if (woken == SocketWaiter::Woken::time && due > until) break;
             endpoint->turn(monotonic_ns());
-            over = woken == Caller::Woken::told || watch->readable() || !endpoint->holds_seat();
+            over = woken == SocketWaiter::Woken::told || watch->readable() || !endpoint->holds_seat();
         }
         freshen();
-        if (over) endpoint->caller().done();
+        if (over) endpoint->waiter().done();
         return true;
     }
     // Looks at the socket, if it is this process's and nobody else does. Any thread may call it, beside every other call.
@@ -176,7 +176,7 @@ class UdpReader {
         endpoint->turn(monotonic_ns());
     }
     // After the last sleep() of a wait, whatever it brought.
-    void waited() { endpoint_->caller().done(); }
+    void waited() { endpoint_->waiter().done(); }
 
     // ---- coming and going ----
 
@@ -196,7 +196,7 @@ class UdpReader {
     }
     void interrupt() {
         event_interrupt(event());
-        endpoint_->caller().interrupt();
+        endpoint_->waiter().interrupt();
     }
 
   private:

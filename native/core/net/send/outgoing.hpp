@@ -1,13 +1,13 @@
 // A publication's way out: its log, the sender over it, a socket. The writer turns it, under a lock that is only ever tried;
-// else the keeper does. The log is an ordinary one of shared memory; the sender takes part in it as a subscription, so that
+// else the conductor does. The log is an ordinary one of shared memory; the sender takes part in it as a subscription, so that
 // writers are as far ahead of it as the log's window allows. docs/design/network_log.md.
 #pragma once
 
 #include "log/log_writer.hpp"
-#include "net/io/caller.hpp"
 #include "net/io/new_file.hpp"
 #include "net/io/receive_batch.hpp"
 #include "net/io/send_batch.hpp"
+#include "net/io/socket_waiter.hpp"
 #include "net/io/udp_options.hpp"
 #include "net/send/destinations.hpp"
 #include "net/send/sender.hpp"
@@ -16,10 +16,10 @@
 
 namespace penstock {
 
-class NetworkPublication final : public Kept {
+class NetworkPublication final : public Agent {
   public:
     static constexpr int64_t hear_ns = 50'000;       // so often at least, while it is turned at all
-    static constexpr int64_t pause_ns = 50'000;      // a writer that has paused so long leaves the socket to the keeper
+    static constexpr int64_t pause_ns = 50'000;      // a writer that has paused so long leaves the socket to the conductor
     static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, however lately the last ones were
     static constexpr int64_t retry_ns = 1'000'000;   // when the system had no room
     static constexpr int64_t ask_ns = 100'000'000;   // between two looks whether somebody listens on another machine
@@ -31,7 +31,7 @@ class NetworkPublication final : public Kept {
         : options_(options), uri_(uri), session_(session), path_(path_of(prefix, session)), counts_path_(counts_path_of(path_)),
           where_(uri + " (" + path_ + ")"), file_(make_log()), log_(std::make_shared<TermLog>(file_.fd(), where_)),
           map_(log_->mapping()), socket_(options.to, uri), out_(socket_, calls, terms_at(), log_->buffer().size()), calls_(calls),
-          sender_(terms(), sender_options(), options.start_position, monotonic_ns()), caller_(calls),
+          sender_(terms(), sender_options(), options.start_position, monotonic_ns()), waiter_(calls),
           burst_(std::clamp<uint64_t>(options.window / 4, options.mtu, burst_max)) {
         open_socket(uri, calls);
         const OpenFile counts = make_file(counts_path_, counts_file_size, [](int) {});
@@ -49,7 +49,7 @@ class NetworkPublication final : public Kept {
     const std::string &path() const { return path_; }
     int fd() const { return file_.fd(); }
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
-    Caller &caller() { return caller_; }
+    SocketWaiter &waiter() { return waiter_; }
     uint64_t sent() const { return sent_.relaxed(); }
     uint32_t receivers() const { return receivers_.relaxed(); } // that were heard of lately
     // The same, after a look whether somebody listens there. Of another machine the answer comes later, if at all: that is asked
@@ -65,16 +65,16 @@ class NetworkPublication final : public Kept {
         return receivers();
     }
     uint64_t burst() const { return burst_; }
-    // How long messages wait that the writer has left behind, for others to come: then the keeper sends them. A keeper that comes
-    // in vain, since the writer goes on, comes later the next time.
-    int64_t rescue_ns() const { return std::min(2 * look_ns_.relaxed(), Keeper::caller_ns); }
+    // How long messages wait that the writer has left behind, for others to come: then the conductor sends them. A conductor that
+    // comes in vain, since the writer goes on, comes later the next time.
+    int64_t rescue_ns() const { return std::min(2 * look_ns_.relaxed(), Conductor::waiter_ns); }
     const std::string &warning() const { return warning_; }
 
     // One duty cycle, if no other thread runs it now. `hear`: looks at the socket in any case.
     bool turn(int64_t now, bool hear) {
         if (!turning_.try_lock()) return false;
         const std::lock_guard hold(turning_, std::adopt_lock);
-        caller_.turned(now);
+        waiter_.turned(now);
         if (!removed_) turn_held(now, hear);
         return true;
     }
@@ -86,7 +86,7 @@ class NetworkPublication final : public Kept {
         return with_destinations([&](Destinations &d) { return d.remove(to); });
     }
 
-    // No more is written. The keeper does the rest: what is in the log goes out, then the end of the stream.
+    // No more is written. The conductor does the rest: what is in the log goes out, then the end of the stream.
     void close(int64_t now) {
         const std::lock_guard hold(turning_);
         leaving_.relaxed(true);
@@ -109,23 +109,23 @@ class NetworkPublication final : public Kept {
         return next_held();
     }
 
-    Visit keep(int64_t now) override {
-        Visit visit;
-        if (!leaving() && caller_.sleeps(now, visit)) return visit;
-        if (!leaving() && caller_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
-            visit.due = now + look_ns_.relaxed();
-            look_ns_.relaxed(std::min(2 * look_ns_.relaxed(), Keeper::look_max_ns));
-            return visit;
+    Schedule do_work(int64_t now) override {
+        Schedule schedule;
+        if (!leaving() && waiter_.sleeps(now, schedule)) return schedule;
+        if (!leaving() && waiter_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
+            schedule.due = now + look_ns_.relaxed();
+            look_ns_.relaxed(std::min(2 * look_ns_.relaxed(), Conductor::look_max_ns));
+            return schedule;
         }
         look_ns_.relaxed(pause_ns);
         if (!turning_.try_lock()) return {now + pause_ns, false};
         const std::lock_guard hold(turning_, std::adopt_lock);
         if (!removed_) turn_held(now, true);
         if (over(now)) return {INT64_MAX, true};
-        Keeper::instance().watch(*this, socket());
-        visit.due = more_ ? now : next_held();
-        if (leaving()) visit.due = std::min(visit.due, closed_at_most_);
-        return visit;
+        Conductor::instance().watch(*this, socket());
+        schedule.due = more_ ? now : next_held();
+        if (leaving()) schedule.due = std::min(schedule.due, closed_at_most_);
+        return schedule;
     }
     int socket() const { return control_ ? control_->fd() : socket_.fd(); }
     bool leaving() const override { return leaving_.relaxed(); }
@@ -207,7 +207,7 @@ class NetworkPublication final : public Kept {
     bool over(int64_t now) {
         if (!leaving() || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
         if (!removed_ && options_.linger_ns != 0 && sender_.position() < log_->tail())
-            Keeper::instance().gave_up(uri_, log_->tail() - sender_.position());
+            Conductor::instance().gave_up(uri_, log_->tail() - sender_.position());
         remove_files(); // first: who holds no place in a log has no say about its name
         log_->detach();
         return true;
@@ -296,7 +296,7 @@ class NetworkPublication final : public Kept {
         if (others) receivers_.relaxed(receivers);
         if (!moved && !others && !heard) return;
         event_notify(log_->control().space.value);
-        caller_.tell();
+        waiter_.tell();
     }
     int64_t next_held() const {
         return (several_ ? several_->empty() : out_.empty()) ? sender_.next() : monotonic_ns() + retry_ns;
@@ -363,16 +363,18 @@ class NetworkPublication final : public Kept {
     std::unique_ptr<Destinations> several_; // instead of `out_`
     NetCalls &calls_;
     Sender sender_;
-    Caller caller_;
+    SocketWaiter waiter_;
     const uint64_t burst_;
     std::mutex turning_;
     bool more_ = false;
     bool connected_ = false, stays_here_ = false; // the socket has one destination; it is this machine
     int64_t heard_ns_ = 0, shown_ns_ = 0, asked_ns_ = 0;
     uint64_t unheard_ = 0;
-    Atomic<int64_t> look_ns_{pause_ns}; // until the keeper looks again at a writer that does not pause; the keeper stores it
+    Atomic<int64_t> look_ns_{
+        pause_ns}; // until the conductor looks again at a writer that does not pause; the conductor stores it
     int64_t closed_at_most_ = INT64_MAX;
-    // Stored under the lock. Without it the keeper may see it late: after close() it is woken, by a system call, and looks again.
+    // Stored under the lock. Without it the conductor may see it late: after close() it is woken, by a system call, and looks
+    // again.
     Atomic<bool> leaving_{false};
     Atomic<uint64_t> sent_;
     Atomic<uint32_t> receivers_;

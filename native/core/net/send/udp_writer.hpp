@@ -100,16 +100,16 @@ class UdpWriter {
     uint32_t prepare() {
         flush();
         if (spied()) return event_prepare(room()); // never 0
-        out_->caller().announce();
+        out_->waiter().announce();
         return 0;
     }
     // Until something has come, at most so long. Any thread may call it, beside every other call.
     bool sleep(uint32_t ticket, int64_t ns) {
         if (ticket != 0) return event_sleep(room(), ticket, ns);
         const std::shared_ptr<NetworkPublication> out = out_;
-        out->caller().sleep(out->socket(), std::min(ns, out->next() - monotonic_ns()));
+        out->waiter().sleep(out->socket(), std::min(ns, out->next() - monotonic_ns()));
         out->turn(monotonic_ns(), true);
-        out->caller().done();
+        out->waiter().done();
         return true;
     }
 
@@ -125,12 +125,12 @@ class UdpWriter {
         left_ = true;
         log_->detach(); // the tail stands from now on
         out_->close(monotonic_ns());
-        Keeper::instance().wake();
+        Conductor::instance().wake();
     }
     void interrupt() {
         event_interrupt(log_->control().data.value);
         event_interrupt(log_->control().space.value);
-        out_->caller().interrupt();
+        out_->waiter().interrupt();
     }
 
   private:
@@ -143,7 +143,7 @@ class UdpWriter {
         out_ = std::move(out);
         left_ = false;
         turned_tail_ = log_->control().tail.value.relaxed();
-        Keeper::instance().add(out_);
+        Conductor::instance().add(out_);
     }
     static int32_t random_session() {
         NetRandom random;
@@ -183,18 +183,18 @@ class UdpWriter {
         const int64_t passed = now - turned_ns_;
         ++waiting_;
         if (tail - turned_tail_ < out_->burst() && passed < gap_ns_ && passed >= 0 && at_once_ == 0) {
-            Keeper::instance().come_in(out_->rescue_ns());
+            Conductor::instance().wake_within(out_->rescue_ns());
             return;
         }
         learn(out_->sent() >= before || passed >= 2 * gap_max_ns);
         turned_tail_ = tail;
-        // The keeper turns it just now, and may be past these frames.
-        if (!out_->turn(monotonic_ns(), false)) Keeper::instance().come_in(gap_max_ns);
+        // The conductor turns it just now, and may be past these frames.
+        if (!out_->turn(monotonic_ns(), false)) Conductor::instance().wake_within(gap_max_ns);
         turned_ns_ = pace_.now_ns(); // not from its begin: where a send takes longer than a gap, each message would go alone
     }
-    // Messages that come fast wait for each other. They have waited in vain if the keeper had to send them, or should have. Where
-    // few have, as in an exchange of questions and answers, whose next question may follow the end of a send at once, the next
-    // ones go out at once: more of them each time, until waits pay. Many are the end of a burst.
+    // Messages that come fast wait for each other. They have waited in vain if the conductor had to send them, or should have.
+    // Where few have, as in an exchange of questions and answers, whose next question may follow the end of a send at once, the
+    // next ones go out at once: more of them each time, until waits pay. Many are the end of a burst.
     void learn(bool in_vain) {
         if (waiting_ == 1) {
             if (at_once_ != 0) --at_once_;
