@@ -93,7 +93,7 @@ EXPLAINED: list[tuple[str, str, str, str]] = [
     ("SocketSleepers::relied_on", "relied_.exchange(0)", "failure", "it is tried again: only the swap that succeeds counts"),
     ("SocketSleepers::rely", "relied_.exchange(1)", "release", "the thread reads nothing of the conductor's but the word"),
     ("SocketSleepers::rely", "relied_.exchange(1)", "failure", "it is tried again: only the swap that succeeds counts"),
-    ("Endpoint::be_kept", "kept_.exchange(true)", "*", "only its value counts: one thread adds the endpoint"),
+    ("Endpoint::start_conducting", "conducted_.exchange(true)", "*", "only its value counts: one thread adds the endpoint"),
     # ---- the ring and the frame pool ----
     ("RingReader::find_last", "look_at(ring_->control().writer.newest.acquire());", "*",
      "looks at frames before the end only, which find_end has acquired; one that was overwritten since is not intact"),

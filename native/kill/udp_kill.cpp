@@ -299,7 +299,7 @@ const Operation operations[] = {
          h.holder->turn({end_of_stream(short_one)});
      },
      [](Hands &h) {
-         for (uint32_t i = 0; i < Image::farewells + 3; ++i) {
+         for (uint32_t i = 0; i < Image::eos_status_messages + 3; ++i) {
              h.holder->pass(200'000'000);
              h.holder->turn();
          }

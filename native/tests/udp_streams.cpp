@@ -153,7 +153,7 @@ void a_guest_comes_again(const Folder &folder) {
     const OpenFile opened = open_file(two.path);
     const EndpointFile file(opened.fd(), two.path);
     Seat seat(opened.fd(), two.path);
-    // The holder may let the guest before go, and take this one on, just now.
+    // The holder may let the foreign stream before go, and take this one on, just now.
     for (const int64_t until = monotonic_ns() + 60'000'000'000; !seat.taken_by_other(lock_byte::owner);) {
         CHECK(monotonic_ns() < until);
         platform::nap(1'000'000);

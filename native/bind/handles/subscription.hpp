@@ -287,11 +287,11 @@ class Subscription : public StreamHandle {
     ReaderEnd &source() {
         ReaderEnd &reader = ready();
         if (source_ == nullptr) {
-            ReaderEnd *settled = reader.passage.gate() == nullptr ? reader.resolved() : &reader;
-            if (settled == nullptr) return reader;
-            source_ = settled;
+            ReaderEnd *resolved = reader.passage.gate() == nullptr ? reader.resolved() : &reader;
+            if (resolved == nullptr) return reader;
+            source_ = resolved;
             // A test's messages have times of its own.
-            latency_.begin(reader.passage.gate() == nullptr ? settled->latency() : nullptr, opened_ns_);
+            latency_.begin(reader.passage.gate() == nullptr ? resolved->latency() : nullptr, opened_ns_);
         }
         return *source_;
     }

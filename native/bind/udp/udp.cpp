@@ -60,7 +60,7 @@ nb::dict dict_of(const UdpCounts &counts) {
         {"bytes_lost", counts.bytes_lost},
         {"setup_requests", counts.setup_requests},
         {"malformed", counts.malformed},
-        {"strange", counts.strange},
+        {"rejected", counts.rejected},
         {"held", counts.held},
         {"sessions", counts.sessions},
         {"sessions_refused", counts.sessions_refused},

@@ -99,8 +99,8 @@ inline Address control_group(Address group) {
     return group;
 }
 
-// The error of bind(), and which process has the port. That costs a look at all processes.
-inline Error told_who(const Error &error, const Address &at) {
+// Adds the process that has the port to an error of bind(). It searches all processes.
+inline Error name_port_holder(const Error &error, const Address &at) {
     return error.number == EADDRINUSE ? Error(error.code, error.what() + port_holder_text(at.port), error.number) : error;
 }
 

@@ -58,7 +58,7 @@ struct UdpCounts {
     uint64_t retransmitted_bytes = 0;
     uint64_t duplicates = 0, overruns = 0, overlaps = 0;
     uint64_t losses = 0, bytes_lost = 0; // gaps that were given up
-    uint64_t setup_requests = 0, malformed = 0, strange = 0, held = 0;
+    uint64_t setup_requests = 0, malformed = 0, rejected = 0, held = 0;
     uint64_t sessions = 0, sessions_refused = 0; // images ever made; refused by a cap
     uint64_t takeovers = 0;                      // of the seat, from one that died or left
     uint64_t send_refused = 0, send_failed = 0;  // system calls: no room now (sent later); an error (dropped)

@@ -12,12 +12,12 @@ namespace penstock {
 
 class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoint> {
   public:
-    static constexpr int64_t seat_look_ns = 1'000'000;      // between a caller's looks whether the seat is free
-    static constexpr int64_t sleep_max_ns = 1'000'000'000;  // of a caller at a time
-    static constexpr int64_t seat_keep_ns = 20'000'000;     // between the conductor's
-    static constexpr int64_t listen_ns = 2'000'000'000;     // for the answer of the process that has the port
-    static constexpr int64_t guest_look_ns = 20'000'000;    // between looks whether a guest is still wanted
-    static constexpr int64_t guest_reap_ns = 1'000'000'000; // and whether its subscriptions live
+    static constexpr int64_t seat_look_ns = 1'000'000;        // between a caller's looks whether the seat is free
+    static constexpr int64_t sleep_max_ns = 1'000'000'000;    // of a caller at a time
+    static constexpr int64_t seat_keep_ns = 20'000'000;       // between the conductor's
+    static constexpr int64_t listen_ns = 2'000'000'000;       // for the answer of the process that has the port
+    static constexpr int64_t foreign_look_ns = 20'000'000;    // between looks whether a foreign stream is still wanted
+    static constexpr int64_t foreign_reap_ns = 1'000'000'000; // and whether its subscriptions live
 
     // The process's own for this file; made by its first subscription.
     static std::shared_ptr<Endpoint> of(int fd, const std::string &path, NetCalls &calls = NetCalls::system()) {
@@ -44,10 +44,10 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         seat_at_ = 0;
         if (!receiver_ && members_.subscriptions() == 0) turn_held(monotonic_ns()); // senders hear that all has been read
         leave_held();
-        std::erase_if(shared->guests, [&](const auto &guest) { return guest.get() == this; });
+        std::erase_if(shared->foreign, [&](const auto &foreign) { return foreign.get() == this; });
         const auto own = [](const Endpoint *one) { return one->own(); };
         if (!std::any_of(shared->seated.begin(), shared->seated.end(), own))
-            let_guests_go([](Endpoint &) { return true; }); // the port is for another process
+            release_foreign([](Endpoint &) { return true; }); // the port is for another process
     }
 
     const EndpointFile &file() const { return file_; }
@@ -72,7 +72,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             const uint32_t ticket = event_prepare(event);
             if (turn_held(monotonic_ns())) break;
             if (!failed_ && seat_.taken_by_other(lock_byte::socket)) break; // another process receives
-            if (failed_ && !ask_port_holder(file_, *failed_)) throw told_who(*failed_, file_.options().at);
+            if (failed_ && !ask_port_holder(file_, *failed_)) throw name_port_holder(*failed_, file_.options().at);
             if (monotonic_ns() > until)
                 throw Error(Code::busy, file_.uri() + ": the process that has " + text_of(file_.options().at) +
                                             " for other streams does not take this one on (stopped?)");
@@ -120,7 +120,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
     std::string refusal() {
         const std::lock_guard hold(shared_->turning);
         if (!receiver_) return "";
-        const ImageStore::Refusal &one = receiver_->images().place().refusal();
+        const ImageStore::Refusal &one = receiver_->images().store().refusal();
         return file_.uri() + ": session " + std::to_string(one.session) + " from " + text_of(one.source) +
                " cannot be received: " + one.why + ". It is tried again every second";
     }
@@ -136,7 +136,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             if (holder_.takeover.noticed_ns == 0 && holder_.ended()) holder_.takeover.noticed_ns = now;
         }
         turn_held(now);
-        if (!members_.attached()) return {INT64_MAX, true}; // a guest that was let go
+        if (!members_.attached()) return {INT64_MAX, true}; // a foreign stream that was let go
         // The seat is free, but the port is another process's; or not yet all is free that goes with the seat.
         if (!receiver_ && failed_) return {now + (ask_port_holder(file_, *failed_) ? seat_keep_ns : seat_look_ns), false};
         const bool dead = !receiver_ && !holder_.watch(file_.control().rare.holder_pid.relaxed());
@@ -159,10 +159,10 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         const std::weak_ptr<Endpoint> endpoint_;
     };
     bool own() const { return users_.relaxed() != 0; } // subscriptions of this process read it
-    // When the next turn is due, with the seat. A guest is looked after without datagrams, too.
+    // When the next turn is due, with the seat. A foreign stream is looked after without datagrams, too.
     int64_t next() const {
         const int64_t due = shared_->port.next();
-        return own() ? due : std::min(due, wanted_at_ + guest_reap_ns);
+        return own() ? due : std::min(due, wanted_at_ + foreign_reap_ns);
     }
 
     // `users`: how many subscriptions it has from now on beside those that it had.
@@ -201,48 +201,49 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         if (!members_.attached()) return false;
         if (!receiver_ && !take_seat(now)) return false;
         if (shared_->port.turn(now, all)) shared_->waiter.tell();
-        for (Endpoint *one : shared_->seated) one->refusals_.relaxed(one->receiver_->images().place().refusals());
-        if (!shared_->guests.empty()) let_guests_go([&](Endpoint &guest) { return !guest.wanted(now); });
-        if (shared_->port.should_look(now)) look_for_guests(now);
+        for (Endpoint *one : shared_->seated) one->refusals_.relaxed(one->receiver_->images().store().refusals());
+        if (!shared_->foreign.empty()) release_foreign([&](Endpoint &foreign) { return !foreign.wanted(now); });
+        if (shared_->port.should_look(now)) adopt_foreign(now);
         return true;
     }
 
     // ---- other streams of the port ----
 
     // Streams whose subscriptions are in other processes, which cannot have the port.
-    void look_for_guests(int64_t now) {
+    void adopt_foreign(int64_t now) {
         for (const PortFile &other : others_of_port(file_)) {
             if (shared_->port.receives(other.stream)) continue;
             const OpenFile file = open_file(EndpointFile::file_of(other.path));
             if (file.fd() < 0) continue;
             try {
-                const std::shared_ptr<Endpoint> guest = find(file.fd(), other.path, calls_, 0);
-                if (guest->shared_ != shared_ || guest->receiver_) continue;
-                guest->seat_at_ = 0;
-                const bool taken = guest->take_seat(now);
-                if (guest->own()) continue;
-                shared_->guests.push_back(guest);
-                if (taken) guest->start_conducting();
-                if (!taken) let_guests_go([&](Endpoint &one) { return &one == guest.get(); });
+                const std::shared_ptr<Endpoint> foreign = find(file.fd(), other.path, calls_, 0);
+                if (foreign->shared_ != shared_ || foreign->receiver_) continue;
+                foreign->seat_at_ = 0;
+                const bool taken = foreign->take_seat(now);
+                if (foreign->own()) continue;
+                shared_->foreign.push_back(foreign);
+                if (taken) foreign->start_conducting();
+                if (!taken) release_foreign([&](Endpoint &one) { return &one == foreign.get(); });
             } catch (const Error &) { // it goes just now, or is full; its subscriptions ask again
             }
         }
     }
-    template <class Go> void let_guests_go(Go &&go) {
-        std::erase_if(shared_->guests, [&](const std::shared_ptr<Endpoint> &one) {
-            Endpoint &guest = *one;
-            if (!go(guest)) return false;
-            if (EndpointRegistry::instance().forget(&guest, [&] { return !guest.own(); })) guest.leave_held();
+    template <class Go> void release_foreign(Go &&go) {
+        std::erase_if(shared_->foreign, [&](const std::shared_ptr<Endpoint> &one) {
+            Endpoint &foreign = *one;
+            if (!go(foreign)) return false;
+            if (EndpointRegistry::instance().forget(&foreign, [&] { return !foreign.own(); })) foreign.leave_held();
             return true;
         });
     }
-    // Whether a guest still has subscriptions, the same that it was taken on for. (If all of them have gone, others begin again.)
+    // Whether a foreign stream still has subscriptions, the same that it was taken on for. (If all of them have gone, others
+    // begin again.)
     bool wanted(int64_t now) {
         if (file_.control().rare.receiver.relaxed() != receiver_id_) return false;
         if (now < wanted_at_) return true;
-        wanted_at_ = now + guest_look_ns;
+        wanted_at_ = now + foreign_look_ns;
         if (now >= reap_at_ && members_.acquire_lock(members_.lock(), EndpointMembers::patience_to_work_ns)) {
-            reap_at_ = now + guest_reap_ns;
+            reap_at_ = now + foreign_reap_ns;
             const RobustLockGuard held(members_.lock());
             members_.reap();
         }
@@ -318,7 +319,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
     Seat seat_;
     NetCalls &calls_;
     const std::shared_ptr<SharedPort> shared_;
-    Atomic<int> users_{};                      // subscriptions of this process; 0: a guest. Changed under the registry's lock
+    Atomic<int> users_{}; // subscriptions of this process; 0: a foreign stream. Changed under the registry's lock
     std::unique_ptr<StreamReceiver> receiver_; // with the seat
     HolderWatch holder_;                       // without it
     Atomic<bool> held_{};                      // stored under the port's lock

@@ -22,7 +22,7 @@ struct SharedPort {
     Port port;
     SocketWaiter waiter;
     std::vector<Endpoint *> seated;
-    std::vector<std::shared_ptr<Endpoint>> guests; // received for other processes
+    std::vector<std::shared_ptr<Endpoint>> foreign; // received for other processes
 };
 
 class EndpointRegistry {

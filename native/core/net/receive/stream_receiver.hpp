@@ -103,7 +103,7 @@ class StreamReceiver final : public Port::Sink {
         c.bytes_lost = sum.bytes_lost + r.bytes_skipped;
         c.setup_requests = sum.setup_requests + r.setup_requests;
         c.malformed = sum.malformed + r.malformed;
-        c.strange = sum.strange + r.strange;
+        c.rejected = sum.rejected + r.rejected;
         c.held = sum.held;
         return c;
     }

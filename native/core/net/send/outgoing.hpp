@@ -233,7 +233,7 @@ class NetworkPublication final : public Agent {
             try {
                 socket_.bind(*options_.control);
             } catch (const Error &error) {
-                throw told_who(error, *options_.control);
+                throw name_port_holder(error, *options_.control);
             }
         }
         several_ =
@@ -325,7 +325,7 @@ class NetworkPublication final : public Agent {
         c.retransmitted_bytes = s.retransmitted_bytes;
         c.setup_requests = s.setup_requests;
         c.malformed = s.malformed;
-        c.strange = s.strange + s.statuses_refused + s.receivers_refused;
+        c.rejected = s.rejected + s.statuses_refused + s.receivers_refused;
         c.held = s.naks_ignored;
         c.sessions = 1;
         return c;

@@ -45,7 +45,7 @@ struct SenderCounts {
     uint64_t setup_requests = 0;
     uint64_t naks = 0, naks_ignored = 0; // asked already, too much at once, from a stranger, or no longer kept
     uint64_t errors = 0;
-    uint64_t malformed = 0, strange = 0; // of another session, stream or type
+    uint64_t malformed = 0, rejected = 0; // of another session, stream or type
     uint64_t receivers_refused = 0, replies_dropped = 0;
     uint64_t no_room = 0; // the way out was full
 };
@@ -92,7 +92,7 @@ class Sender {
         else if (type == wire::Type::rtt) on_rtt(bytes, length);
         else if (type == wire::Type::error) on_error(bytes, length);
         else if (type == wire::Type::extension) on_extension(from, bytes, length);
-        else ++counts_.strange;
+        else ++counts_.rejected;
     }
 
     // The system says that nobody listens where the stream goes.
@@ -147,7 +147,7 @@ class Sender {
 
     template <class Frame> bool mine(const Frame &frame) {
         if (frame.session == options_.session && frame.stream == options_.stream) return true;
-        ++counts_.strange;
+        ++counts_.rejected;
         return false;
     }
 
@@ -212,7 +212,7 @@ class Sender {
         wire::RttFrame frame;
         if (!wire::parse(bytes, length, frame)) ++counts_.malformed;
         else if (!mine(frame)) return;
-        else if ((frame.start.flags & wire::flag_reply) == 0) ++counts_.strange;
+        else if ((frame.start.flags & wire::flag_reply) == 0) ++counts_.rejected;
         else if (replies_ == rtt_.size()) ++counts_.replies_dropped;
         else {
             frame.start.flags = 0;
@@ -236,7 +236,7 @@ class Sender {
         uint32_t number = 0;
         if (!wire::parse(bytes, length, frame, text)) ++counts_.malformed;
         else if (!mine(frame)) return;
-        else if (frame.noun == wire::extension_description || !wire::read_number(text, number)) ++counts_.strange;
+        else if (frame.noun == wire::extension_description || !wire::read_number(text, number)) ++counts_.rejected;
         else if (frame.noun == wire::extension_readers) receivers_.told(from, number);
         else receivers_.told_round_trip(from, number);
     }

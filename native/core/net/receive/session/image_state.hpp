@@ -47,7 +47,7 @@ struct ImageCounts {
     uint64_t duplicates = 0, overruns = 0; // datagrams with nothing new, or beyond the window
     uint64_t overlaps = 0;                 // frames that contradict what is there: forged
     uint64_t malformed = 0;
-    uint64_t strange = 0; // from another source than the session's
+    uint64_t rejected = 0; // from another source than the session's
     uint64_t statuses = 0, naks = 0, rtt_requests = 0, setup_requests = 0;
     uint64_t held = 0; // replies not sent to a source that has not proved itself
     uint64_t losses = 0, bytes_lost = 0;

@@ -1,4 +1,4 @@
-// The place of images: files beside the endpoint's, made at SETUP, listed in its entries, and removed when all have read them.
+// Stores images: files beside the endpoint's, made at SETUP, listed in its entries, and removed when all have read them.
 #pragma once
 
 #include "net/receive/files/endpoint_members.hpp"
