@@ -59,7 +59,7 @@ bool decide(uint32_t slots = open_slots) {
     EXPECT(hold.held());
     if (!still_open(Log::header(), "open")) return true;
     try {
-        check_room(hold.seat(), Log::part(), slots, true, "open");
+        check_room(hold.locks(), Log::part(), slots, true, "open");
     } catch (const Error &error) {
         EXPECT(error.code == Code::busy);
         return false;

@@ -13,7 +13,7 @@ namespace {
 void a_message_arrives(const Folder &folder) {
     const Place place(folder);
     auto reader = place.reader();
-    CHECK(reader->holds_seat());
+    CHECK(reader->owns_socket());
     auto writer = place.writer();
     CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
     CHECK(writer->offer("hello", 5) != no_room);

@@ -140,7 +140,7 @@ void bind_early(nb::module_ &m) {
         [](int fd, const std::string &path, const std::string &kind, OpenHold &hold, nb::bytes notes,
            std::optional<uint32_t> slots) {
             const Part part(fd, path, kind, true);
-            if (slots) check_room(hold.seat(), part.about, *slots, false, path);
+            if (slots) check_room(hold.locks(), part.about, *slots, false, path);
             write_notes(*part.map, text_of(notes));
             if (slots) limit_slots(*part.map, *slots);
         },

@@ -49,9 +49,9 @@ template <class Role> class EarlyEnd : public Role {
         : part_(std::move(part)), member_(std::move(member)), path_(member_->path()), event_(&member_->event()) {}
     ~EarlyEnd() override { leave_slot(); }
 
-    const std::string &where() const final { return member_->seat().where(); }
+    const std::string &where() const final { return member_->locks().where(); }
     std::shared_ptr<Mapping> mapping() const final { return now_ ? now_->mapping() : part_; }
-    const Seat &seat() const final { return now_ ? now_->seat() : member_->seat(); }
+    const ByteLocks &locks() const final { return now_ ? now_->locks() : member_->locks(); }
     bool prefault() final {
         prefault_ = true;
         return mapping()->populate();
@@ -75,7 +75,7 @@ template <class Role> class EarlyEnd : public Role {
             member_->rejoin();
             event_ = &member_->event();
         } else {
-            const Fd fd(member_->seat().again());
+            const Fd fd(member_->locks().again());
             become(member_->reopen(fd.number));
         }
     }
@@ -112,13 +112,13 @@ template <class Role> class EarlyEnd : public Role {
 
     // With its own open file description: a mapping would keep the slot's lock alive in a forked child.
     std::shared_ptr<Mapping> whole() const {
-        const Fd fd(member_->seat().again());
+        const Fd fd(member_->locks().again());
         auto map = std::make_shared<Mapping>(fd.number, size_of_file(fd.number), true);
         if (prefault_) map->populate();
         return map;
     }
     OpenHold held(int64_t patience_ns) const {
-        const Fd fd(member_->seat().again());
+        const Fd fd(member_->locks().again());
         return OpenHold(fd.number, path_, patience_ns);
     }
     void become(std::shared_ptr<StreamEnd> now) {

@@ -17,7 +17,7 @@ class EarlyMember {
   public:
     virtual ~EarlyMember() = default;
     virtual const std::string &path() const = 0;
-    virtual const Seat &seat() const = 0;
+    virtual const ByteLocks &locks() const = 0;
     virtual Atomic<uint32_t> &event() = 0;
     virtual bool forked() const = 0;
     virtual void leave() = 0;          // with the open byte held
@@ -40,7 +40,7 @@ class EarlyLog final : public EarlyMember {
     }
     ~EarlyLog() override { crash_for_test(); }
     const std::string &path() const override { return log_->path(); }
-    const Seat &seat() const override { return log_->seat(); }
+    const ByteLocks &locks() const override { return log_->locks(); }
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
     bool forked() const override { return log_->forked(); }
     void leave() override { log_->detach(); }
@@ -83,7 +83,7 @@ class EarlyRing final : public EarlyMember {
         attach();
     }
     const std::string &path() const override { return ring_->path(); }
-    const Seat &seat() const override { return ring_->seat(); }
+    const ByteLocks &locks() const override { return ring_->locks(); }
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
     bool forked() const override { return ring_->forked(); }
     void leave() override { ring_->detach(); }
@@ -125,7 +125,7 @@ class EarlyPipe final : public EarlyMember {
           bell_(&peer_->peers().bell()) {}
     ~EarlyPipe() override { crash_for_test(); }
     const std::string &path() const override { return peer_->peers().path(); }
-    const Seat &seat() const override { return peer_->peers().seat(); }
+    const ByteLocks &locks() const override { return peer_->peers().locks(); }
     Atomic<uint32_t> &event() override { return *bell_; }
     bool forked() const override { return peer_->peers().forked(); }
     void leave() override { peer_->detach(); }

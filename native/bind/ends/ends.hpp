@@ -30,10 +30,10 @@ class End : public std::enable_shared_from_this<End> {
     virtual ~End() = default;
     virtual const std::string &where() const = 0;
     virtual std::shared_ptr<Mapping> mapping() const = 0;
-    virtual const Seat &seat() const = 0; // the file that it has open, whatever has its name now
-    virtual void rejoin() = 0;            // in a forked child: its own seat, at the same place
-    virtual void leave() = 0;             // gives the seat back
-    virtual void interrupt() = 0;         // everybody who sleeps on this channel looks again
+    virtual const ByteLocks &locks() const = 0; // the file that it has open, whatever has its name now
+    virtual void rejoin() = 0;                  // in a forked child: its own locks, at the same place
+    virtual void leave() = 0;                   // gives the slot back
+    virtual void interrupt() = 0;               // everybody who sleeps on this channel looks again
 
     // Whether a wait sleeps in the end itself: a socket may wake it, too. prepare() comes before an attempt: what changes from
     // then on ends the sleep() after it, which takes what prepare() gave. It runs without the GIL, beside other calls, and ends
@@ -149,7 +149,7 @@ template <class Role, class File> class SlotEnd : public Role {
     ~SlotEnd() override { file_->detach(); }
     const std::string &where() const final { return file_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return file_->mapping(); }
-    const Seat &seat() const final { return file_->seat(); }
+    const ByteLocks &locks() const final { return file_->locks(); }
     void rejoin() override {
         file_->forget_slot();
         file_->return_after_fork();

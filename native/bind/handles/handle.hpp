@@ -15,7 +15,7 @@ template <class Kind> class Handle {
     Handle(const Handle &) = delete;
     Handle &operator=(const Handle &) = delete;
 
-    // Ready for a call: not closed, and seated in this process.
+    // Ready for a call: not closed, and attached in this process.
     Kind &ready() {
         if (closed_ || generation_ != ForkGuard::generation()) [[unlikely]]
             come_back();

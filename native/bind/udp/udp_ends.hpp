@@ -44,7 +44,7 @@ class UdpReaderEnd final : public KeptReader {
     UdpReader &reader() { return *reader_; }
     const std::string &where() const override { return where_; }
     std::shared_ptr<Mapping> mapping() const override { return reader_->mapping(); }
-    const Seat &seat() const override { return reader_->seat(); }
+    const ByteLocks &locks() const override { return reader_->locks(); }
     std::string metadata() override { return metadata_; }
     void rejoin() override { reader_->rejoin(); }
     void leave() override { reader_->leave(); }
@@ -167,7 +167,7 @@ class UdpTapEnd : public StreamEnd {
     const std::shared_ptr<UdpReader> &shared() const { return reader_; }
     const std::string &where() const override { return where_; }
     std::shared_ptr<Mapping> mapping() const override { return reader_->mapping(); }
-    const Seat &seat() const override { return reader_->seat(); }
+    const ByteLocks &locks() const override { return reader_->locks(); }
     void rejoin() override { throw Error(Code::invalid, where_ + ": a recorder does not go on in a forked child"); }
     void leave() override { reader_->leave(); }
     void interrupt() override { reader_->interrupt(); }
@@ -244,7 +244,7 @@ class UdpWriterEnd final : public WriterEnd {
     UdpWriter &writer() { return writer_; }
     const std::string &where() const override { return writer_.where(); }
     std::shared_ptr<Mapping> mapping() const override { return writer_.mapping(); }
-    const Seat &seat() const override { return writer_.log().seat(); }
+    const ByteLocks &locks() const override { return writer_.log().locks(); }
     void rejoin() override { writer_.rejoin(); }
     void leave() override { writer_.leave(); }
     void interrupt() override { writer_.interrupt(); }

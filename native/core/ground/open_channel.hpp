@@ -98,7 +98,7 @@ inline void format_open(int fd, const KindLayout &kind, uint32_t slots, const st
 // Holds the open byte. Its holder looks at the state again before anything else.
 class OpenHold {
   public:
-    OpenHold(int fd, const std::string &path, int64_t patience_ns) : seat_(fd, path) {
+    OpenHold(int fd, const std::string &path, int64_t patience_ns) : locks_(fd, path) {
         // The machine's time, never a test's: this is how long this thread really waits for another process's lock.
         const int64_t deadline = monotonic_ns() + patience_ns;
         while (!try_again() && monotonic_ns() < deadline) platform::nap(500'000);
@@ -108,30 +108,30 @@ class OpenHold {
     bool held() const { return held_; }
     // For one that is not held. Never waits.
     bool try_again() {
-        held_ = seat_.try_take(lock_byte::opening);
+        held_ = locks_.try_take(lock_byte::opening);
         if (!held_ && errno != EAGAIN && errno != EACCES)
-            fail_system(seat_.path() + ": cannot lock the byte that orders joining");
+            fail_system(locks_.path() + ": cannot lock the byte that orders joining");
         return held_;
     }
-    Seat &seat() { return seat_; }
+    ByteLocks &locks() { return locks_; }
     void release() {
         held_ = false;
-        seat_.leave();
+        locks_.leave();
     }
 
   private:
-    Seat seat_;
+    ByteLocks locks_;
     bool held_ = false;
 };
 
 // ---- deciding: all of it under the open byte ----
 
 // Throws if the members that are there, and the one that decides, do not all have slots in a table of `slots`.
-inline void check_room(Seat &seat, const OpenPart &part, uint32_t slots, bool takes_one, const std::string &where) {
+inline void check_room(ByteLocks &locks, const OpenPart &part, uint32_t slots, bool takes_one, const std::string &where) {
     uint32_t there = 0, need = 0;
     const uint32_t table = static_cast<uint32_t>((part.size - slots_offset) / part.kind.slot_size);
     for (uint32_t i = 0; i < table; ++i)
-        if (seat.taken_by_other(slots_offset + i * part.kind.slot_size)) {
+        if (locks.taken_by_other(slots_offset + i * part.kind.slot_size)) {
             ++there;
             need = i + 1;
         }
@@ -170,15 +170,15 @@ inline void decided(const Mapping &map) {
 }
 
 // Decides an open channel: `slots` in the table, `full` bytes in the file. `takes_one`: the decider will need a slot. `write`
-// calls decide_log, decide_ring or decide_pipe. `seat` holds the open byte.
+// calls decide_log, decide_ring or decide_pipe. `locks` holds the open byte.
 template <class Write>
-void decide_file(int fd, const std::string &where, Seat &seat, const KindLayout &kind, uint32_t slots, uint64_t full,
+void decide_file(int fd, const std::string &where, ByteLocks &locks, const KindLayout &kind, uint32_t slots, uint64_t full,
                  bool takes_one, Write &&write) {
     const OpenPart part = [&] {
         const Mapping head(fd, slots_offset, false);
         return read_open_part(head.bytes(), size_of_file(fd), where, kind);
     }();
-    check_room(seat, part, slots, takes_one, where);
+    check_room(locks, part, slots, takes_one, where);
     grow_file(fd, part, full);
     const Mapping map(fd, full, true);
     write(map, part);

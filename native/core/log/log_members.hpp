@@ -164,7 +164,7 @@ class LogMembers : public Participants<Slot> {
                     found = i;
             if (found == count()) return;
             if (attempt == 0 && reap(undo)) continue;
-            throw Error(Code::busy, where() + ": " + process_name(slot(found).identity.pid.relaxed(), seat().descriptor()) +
+            throw Error(Code::busy, where() + ": " + process_name(slot(found).identity.pid.relaxed(), locks().descriptor()) +
                                         (role == Role::exclusive ? " already publishes here" : " publishes here exclusively"));
         }
     }
@@ -177,7 +177,7 @@ class LogMembers : public Participants<Slot> {
             if (i == mine() || (reads ? !is_active(s, role) : !publishes(s)) || read_name(s.identity) != name) continue;
             const uint32_t pid = s.identity.pid.relaxed();
             if (reap(undo) && !is_active(s, role) && !publishes(s)) continue; // it has died
-            throw_name_taken(where(), name, process_name(pid, seat().descriptor()));
+            throw_name_taken(where(), name, process_name(pid, locks().descriptor()));
         }
     }
 

@@ -44,7 +44,7 @@ class TermLog {
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
     const std::string &path() const { return members_.path(); }
     const std::string &where() const { return members_.where(); } // for errors
-    const Seat &seat() const { return members_.seat(); }
+    const ByteLocks &locks() const { return members_.locks(); }
     Control &control() { return control_; }
     uint64_t tail() const { return room_.tail(); }
     uint64_t check_aligned(uint64_t position) const { return room_.check_aligned(position); }
@@ -177,7 +177,7 @@ class TermLog {
     // the lock.
     TermBuffer writable_terms() {
         if (!map_->protects()) return buffer_;
-        if (!repair_map_) repair_map_ = map_again(seat(), map_->size(), true);
+        if (!repair_map_) repair_map_ = map_again(locks(), map_->size(), true);
         return buffer_in(repair_map_->bytes() + terms_offset(geometry_.slot_count), geometry_);
     }
     // The repair of a slot whose owner has gone.

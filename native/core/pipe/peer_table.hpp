@@ -32,7 +32,7 @@ class PeerTable {
 
     const std::string &path() const { return members_.path(); }
     const std::string &where() const { return members_.where(); } // for errors
-    const Seat &seat() const { return members_.seat(); }
+    const ByteLocks &locks() const { return members_.locks(); }
     bool forked() const { return members_.forked(); }
     uint64_t id() const { return members_.id(); }
     uint32_t mine() const { return members_.mine(); }
@@ -185,7 +185,7 @@ class PeerTable {
                                                "': use another channel");
             pairs += role == PeerRole::pair;
             if (name_.is_own() && role != PeerRole::tap && read_name(slot(i).identity) == name_.now())
-                throw_name_taken(where(), name_.now(), process_name(slot(i).identity.pid.relaxed(), seat().descriptor()));
+                throw_name_taken(where(), name_.now(), process_name(slot(i).identity.pid.relaxed(), locks().descriptor()));
         }
         if (pairs > 1) throw Error(Code::busy, where() + ": a pair has two peers, and both are here");
     }

@@ -52,7 +52,7 @@ class Ring {
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
     const std::string &path() const { return members_.path(); }
     const std::string &where() const { return members_.where(); } // for errors
-    const Seat &seat() const { return members_.seat(); }
+    const ByteLocks &locks() const { return members_.locks(); }
     RingControl &control() const { return *control_; }
     bool forked() const { return members_.forked(); }
 
@@ -95,9 +95,9 @@ class Ring {
     // ---- the publication: at most one, and the kernel knows whether it lives ----
 
     void attach_writer() {
-        if (!members_.seat().try_take(lock_byte::writer)) {
+        if (!members_.locks().try_take(lock_byte::writer)) {
             if (errno != EAGAIN && errno != EACCES) fail_system(where() + ": cannot lock the publication's byte");
-            throw Error(Code::busy, where() + ": " + process_name(control_->writer.pid.relaxed(), members_.seat().descriptor()) +
+            throw Error(Code::busy, where() + ": " + process_name(control_->writer.pid.relaxed(), members_.locks().descriptor()) +
                                         " publishes here, and only one may");
         }
         RingControl::Writer &writer = control_->writer;
@@ -105,7 +105,7 @@ class Ring {
         writer.session.relaxed(writer.session.relaxed() + 1);
         writer.pid.relaxed(static_cast<uint32_t>(getpid()));
         writer.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
-        members_.seat().enter(lock_byte::writer);
+        members_.locks().enter(lock_byte::writer);
         begin_owner(writer.deaths); // if its predecessor died, `state` is 1 already: from here on it speaks of this one
         writer.state.release(1);    // SYNC -: only `inspect` reads it; the kernel's lock says whether a publication lives
         writes_ = true;
@@ -119,7 +119,7 @@ class Ring {
         if (session == 0) return false;
         // SYNC 25: pairs with Ring::detach; forbids looking for a last frame before the publication's end was seen
         if (control_->writer.state.acquire() == 0 || session == gone) return true;
-        if (!ask_kernel || members_.seat().taken_by_other(lock_byte::writer)) return false;
+        if (!ask_kernel || members_.locks().taken_by_other(lock_byte::writer)) return false;
         gone = session;
         return true;
     }

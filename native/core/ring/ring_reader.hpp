@@ -15,13 +15,13 @@ class RingReader {
     RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate)
         : RingReader(
               std::move(ring), start, conflate, [] {}, [](RingReader &reader, uint64_t count) { reader.go_back(count); }) {}
-    // `seated` runs when the slot is taken, before the start is looked for, and before anybody sees the subscription.
+    // `attached` runs when the slot is taken, before the start is looked for, and before anybody sees the subscription.
     // `go_back`: goes to where the newest messages begin, so many of them; see go_to().
-    template <class Seated, class GoBack>
-    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate, Seated &&seated, GoBack &&go_back)
+    template <class Attached, class GoBack>
+    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate, Attached &&attached, GoBack &&go_back)
         : ring_(std::move(ring)), conflate_(conflate) {
         ring_->attach_reader([&] {
-            seated();
+            attached();
             if (start.from == Start::From::last) go_back(*this, start.position);
             else seek(start);
         });
@@ -53,10 +53,10 @@ class RingReader {
     void rejoin() {
         rejoin([] {});
     }
-    template <class Seated> void rejoin(Seated &&seated) {
+    template <class Attached> void rejoin(Attached &&attached) {
         ring_->attach_reader([&] {
             ring_->me().reader.position.relaxed(position_);
-            seated();
+            attached();
         });
         counts_ = &ring_->me().reader.counts;
     }

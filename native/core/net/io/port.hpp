@@ -1,5 +1,5 @@
 // A UDP port as one process has it: the socket, its batches, and the sinks of the streams that are received through it. It knows
-// no files, no threads and no seats: its user locks. docs/design/network_log.md.
+// no files, threads or owners; its user locks. docs/design/network_log.md.
 #pragma once
 
 #include "ground/atomics.hpp"

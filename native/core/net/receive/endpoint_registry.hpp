@@ -21,7 +21,7 @@ struct SharedPort {
     std::mutex turning; // of everything here, but `waiter` and `port.receives()`
     Port port;
     SocketWaiter waiter;
-    std::vector<Endpoint *> seated;
+    std::vector<Endpoint *> owned;
     std::vector<std::shared_ptr<Endpoint>> foreign; // received for other processes
 };
 

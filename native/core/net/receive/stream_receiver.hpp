@@ -1,5 +1,5 @@
-// One stream as the holder of its seat receives it: its images, its replies, its counts. A port gives it datagrams. It knows no
-// seat, no thread and no other stream. docs/design/network_log.md.
+// One stream as the socket owner receives it: its images, its replies, its counts. A port gives it datagrams. It knows no
+// ownership, no thread and no other stream. docs/design/network_log.md.
 #pragma once
 
 #include "net/io/port.hpp"

@@ -22,8 +22,8 @@ class UdpReader {
     const EndpointFile &file() const { return endpoint_->file(); }
     std::string where() const { return file().uri(); }
     const std::shared_ptr<Mapping> &mapping() const { return file().mapping(); }
-    const Seat &seat() const { return sessions_.seat(); }
-    bool holds_seat() const { return endpoint_->holds_seat(); }
+    const ByteLocks &locks() const { return sessions_.locks(); }
+    bool owns_socket() const { return endpoint_->owns_socket(); }
     uint32_t slot() const { return sessions_.mine(); }
     Takeover takeover() const { return endpoint_->takeover(); }
 
@@ -142,7 +142,7 @@ class UdpReader {
 
     // Before the last look: from now on what comes ends the next sleep, for which the result is.
     uint32_t prepare() {
-        if (!endpoint_->holds_seat()) return event_prepare(event()); // never 0
+        if (!endpoint_->owns_socket()) return event_prepare(event()); // never 0
         endpoint_->waiter().announce();
         freshen(); // a datagram from now on ends the sleep at once
         return 0;
@@ -151,8 +151,9 @@ class UdpReader {
     bool sleep(uint32_t ticket, int64_t ns) {
         const std::shared_ptr<Endpoint> endpoint = endpoint_;
         if (ticket != 0) {
-            const bool woken = event_sleep(endpoint->file().control().event.value, ticket, std::min(ns, Endpoint::seat_keep_ns));
-            endpoint->turn(monotonic_ns()); // perhaps the seat is free now
+            const bool woken =
+                event_sleep(endpoint->file().control().event.value, ticket, std::min(ns, Endpoint::owner_check_ns));
+            endpoint->turn(monotonic_ns()); // ownership may be free now
             return woken;
         }
         // Heartbeats and timers are dealt with here: they are no reason to look for messages.
@@ -164,7 +165,7 @@ class UdpReader {
             const SocketWaiter::Woken woken = endpoint->waiter().sleep(endpoint->receives(), std::min(until, due) - now);
             if (woken == SocketWaiter::Woken::time && due > until) break;
             endpoint->turn(monotonic_ns());
-            over = woken == SocketWaiter::Woken::told || watch->readable() || !endpoint->holds_seat();
+            over = woken == SocketWaiter::Woken::told || watch->readable() || !endpoint->owns_socket();
         }
         freshen();
         if (over) endpoint->waiter().done();

@@ -46,10 +46,10 @@ static_assert(offsetof(EndpointWords, interface_host) == 56 && offsetof(Endpoint
 static_assert(offsetof(EndpointWords, control_port) == 76 && offsetof(EndpointWords, control_host) == 80);
 inline constexpr uint16_t endpoint_reliable = 1, endpoint_tagged = 2;
 
-// ---- page 1. "Holder": the process that holds the seat, and with it the socket ----
+// ---- page 1. "Holder": the process that owns the socket ----
 struct EndpointControl {
     Paired<Atomic<uint64_t>> lock;     // 0: generation << 32 | slot + 1 of its holder, or 0
-    Paired<Atomic<uint32_t>> event;    // 128: event: something came, or the list or the seat changed
+    Paired<Atomic<uint32_t>> event;    // 128: event: something came, or the list or ownership changed
     Paired<Atomic<uint64_t>> activity; // 256: grows with everything that readers may want to see; the holder
     Paired<Atomic<uint64_t>> changes;  // 384: grows with each change of the list of images; the holder of `lock`
     struct alignas(cache_pair) Rare {  // 512

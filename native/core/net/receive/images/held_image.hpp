@@ -223,7 +223,7 @@ class ImageOwner {
   private:
     uint64_t whole_frame(const Terms &terms, uint64_t at) const {
         const FrameHeader *frame = terms.frame(at);
-        const uint64_t word0 = frame->word0.relaxed(); // the kernel's lock on the seat has ordered its writer before us
+        const uint64_t word0 = frame->word0.relaxed(); // the owner's kernel lock orders its writer before us
         if (frame_length(word0) < static_cast<int32_t>(header_length) || frame_version(word0) != 0 ||
             frame_type(word0) > static_cast<uint16_t>(FrameType::data) || frame->term_offset != terms.offset(at) ||
             frame->term_id != terms.term_id(at))

@@ -1,4 +1,4 @@
-// All images of an endpoint as the holder of its seat has them: received into, shown to readers, consumed, and gone on with
+// All images of an endpoint as the socket owner has them: received into, shown to readers, consumed, and gone on with
 // after another holder. It knows no socket, no clock and no thread. docs/design/network_log.md.
 #pragma once
 

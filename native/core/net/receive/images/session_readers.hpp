@@ -80,7 +80,7 @@ class SessionReaders {
         changes_ = control.changes.value.relaxed() - 1;
         seen_ = 0;
     }
-    const Seat &seat() const { return members_->seat(); }
+    const ByteLocks &locks() const { return members_->locks(); }
     bool attached() const { return members_ && members_->attached(); }
     bool forked() const { return members_->forked(); }
     uint32_t mine() const { return members_->mine(); } // its slot
