@@ -57,7 +57,7 @@ inline void heavy_fence(site here) {
 
 namespace penstock {
 
-// Where an operation stands in the source: nothing at all in the library, a name for each site under the checker.
+// Where an operation is in the source: nothing in the library, a name for each site under the checker.
 using Site = platform::site;
 
 // One word that several threads or processes share. In mapped memory it is never constructed: it takes the bytes that are there.
@@ -118,8 +118,8 @@ inline size_t copy_blocks(void *to, const void *from, size_t length) {
 }
 
 // Bytes that one side may overwrite while the other reads them. They are copied word by word, each word atomic, so it is no data
-// race; long ones by the machine's block copy, which the compiler takes for I/O. The reader must find out afterwards whether
-// somebody wrote meanwhile. Whole words are moved: shared memory has room up to the next multiple of 8.
+// race; long ones by the machine's block copy, which the compiler takes for I/O. The reader must find out afterwards whether the
+// bytes were overwritten meanwhile. Whole words are moved: shared memory has room up to the next multiple of 8.
 inline void copy_words_in(void *to, const void *from, size_t length) {
     const size_t done = copy_blocks(to, from, length);
     auto *words = static_cast<Atomic<uint64_t> *>(to) + done / 8;

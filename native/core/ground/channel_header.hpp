@@ -37,7 +37,7 @@ inline constexpr uint32_t layout_version = 3;
 // The format's list of numbers. Nothing in this folder depends on which one a channel has: a kind's sizes are in its layout file.
 enum class Kind : uint32_t { log = 1, ring = 2, sync = 3, pipe = 4, frames = 5, endpoint = 6 };
 
-// Until its first publication decides what it is, a channel is open: open_channel.hpp.
+// A channel is open until its first publication decides it: open_channel.hpp.
 enum class ChannelState : uint32_t { decided = 0, open = 1 };
 
 // "Maker": the process that makes the file. "Decider": the maker of a decided file, or the first publication of an open one.

@@ -1,5 +1,5 @@
-// A channel that has subscriptions and no first publication yet: how it is made, joined, and decided. Its file grows in place, so
-// that its members keep their slots and locks. Knows the header and the open byte; the bytes behind the slots are the kind's.
+// A channel with subscriptions and no first publication yet: making, joining and deciding it. Its file grows in place, so its
+// members keep their slots and locks. Knows the header and the open byte; the bytes behind the slots are the kind's.
 // Argument, orders and crash table: docs/design/open_channels.md.
 #pragma once
 
@@ -99,7 +99,7 @@ inline void format_open(int fd, const KindLayout &kind, uint32_t slots, const st
 class OpenHold {
   public:
     OpenHold(int fd, const std::string &path, int64_t patience_ns) : locks_(fd, path) {
-        // The machine's time, never a test's: this is how long this thread really waits for another process's lock.
+        // The machine's time, never a test's: this thread really waits for another process's lock.
         const int64_t deadline = monotonic_ns() + patience_ns;
         while (!try_again() && monotonic_ns() < deadline) platform::nap(500'000);
     }
@@ -126,7 +126,7 @@ class OpenHold {
 
 // ---- deciding: all of it under the open byte ----
 
-// Throws if the members that are there, and the one that decides, do not all have slots in a table of `slots`.
+// Throws if a table of `slots` has no room for the present members and the decider.
 inline void check_room(ByteLocks &locks, const OpenPart &part, uint32_t slots, bool takes_one, const std::string &where) {
     uint32_t there = 0, need = 0;
     const uint32_t table = static_cast<uint32_t>((part.size - slots_offset) / part.kind.slot_size);
@@ -155,13 +155,13 @@ inline void grow_file(int fd, const OpenPart &part, uint64_t full) {
     fail_system("cannot allocate " + std::to_string(full) + " bytes", failed);
 }
 
-// Behind the new table of slots the file is zero.
+// Zeroes the file behind the new table of slots.
 inline void clear_behind(const Mapping &map, const OpenPart &part, uint32_t slots) {
     const uint64_t end = slots_offset + slots * part.kind.slot_size;
     if (end < part.size) zero(map.bytes() + end, part.size - end);
 }
 
-// Everything is in place: early subscriptions may look at it.
+// Everything is in place: early subscriptions may read it.
 inline void decided(const Mapping &map) {
     auto *header = reinterpret_cast<Header *>(map.bytes());
     wrote(&header->file_size, offsetof(Header, metadata) - offsetof(Header, file_size));

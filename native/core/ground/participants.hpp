@@ -28,7 +28,7 @@ concept CountsOwners = requires(Slot &slot) { slot.identity.generation; };
 template <class Slot> class Participants {
   public:
     static constexpr int64_t patience_to_join_ns = 1'000'000'000; // for one living holder of the lock
-    static constexpr int64_t patience_to_work_ns = 50'000;        // what is rare can be tried again later
+    static constexpr int64_t patience_to_work_ns = 50'000;        // rare work can be tried again later
 
     // Borrows `fd` for the call. `file`: the channel's bytes in memory, at least up to the end of `count` slots.
     // `each`: how many slots a member takes.
@@ -56,7 +56,7 @@ template <class Slot> class Participants {
     bool forked() const { return fork_generation_ != ForkGuard::generation(); }
     static constexpr uint64_t byte_of(uint32_t index) { return slots_offset + uint64_t{index} * sizeof(Slot); }
 
-    // ---- coming ----
+    // ---- joining ----
 
     // Takes a slot that no living process holds. The caller clears what the last owner left there. If joining fails before
     // joined(), the caller gives the slot back.
@@ -124,7 +124,7 @@ template <class Slot> class Participants {
     void forget() { attached_ = false; } // in a forked child: the slot stays its parent's
     void return_after_fork() { locks_.return_after_fork(); }
 
-    // ---- who lives ----
+    // ---- liveness ----
 
     // Whether a participant other than this one holds the slot, by the kernel's word.
     bool lives_elsewhere(uint32_t index) { return locks_.taken_by_other(byte_of(index)); }

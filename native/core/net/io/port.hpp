@@ -18,14 +18,14 @@ class Port {
   public:
     static constexpr uint8_t replies_ttl = 64; // over multicast: as far as the sender may be
     static constexpr uint64_t turn_bytes = 256 * 1024;
-    static constexpr int64_t look_ns = 20'000'000; // between two looks for a stream that nobody here receives
+    static constexpr int64_t look_ns = 20'000'000; // between two searches for a stream without a receiver here
 
     // What receives one stream.
     class Sink {
       public:
         virtual ~Sink() = default;
         virtual void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) = 0;
-        virtual bool work(int64_t now, Port &replies) = 0; // its timers and readers; true if readers were told of something
+        virtual bool work(int64_t now, Port &replies) = 0; // its timers and readers; true if readers were notified
         virtual int64_t next() const = 0;
     };
     // The socket's counts, for all streams.
@@ -66,7 +66,7 @@ class Port {
         return std::any_of(streams_.begin(), streams_.end(), [&](const Entry &entry) { return entry.stream == stream; });
     }
 
-    // One duty cycle of all streams; true if readers were told of something. `all`: every datagram leaves the socket.
+    // One duty cycle of all streams; true if readers were notified. `all`: every datagram leaves the socket.
     bool turn(int64_t now, bool all = false) {
         if (!open_) return false;
         const auto pass_on = [&](const Address &from, const uint8_t *bytes, size_t length) {
@@ -87,7 +87,7 @@ class Port {
         for (const Entry &entry : streams_) next = std::min(next, entry.to->next());
         return open_ && !open_->out.empty() ? std::min(next, monotonic_ns() + 1'000'000) : next;
     }
-    // Whether datagrams of a stream came that nobody here receives, and it is time to look for it. Says so once.
+    // Whether datagrams of an unknown stream have arrived and it is time to search for it. True once.
     bool should_look(int64_t now) {
         if (!unknown_ || now < look_at_) return false;
         unknown_ = false;
@@ -117,7 +117,7 @@ class Port {
 
     void bind(const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
         auto socket = std::make_unique<UdpSocket>(o.at, uri);
-        granted_ = socket->receive_buffer(asked); // before the first datagram can come
+        granted_ = socket->receive_buffer(asked); // before the first datagram can arrive
         if (is_multicast(o.at)) {
             socket->join(o.at, o.interface);
             socket->multicast(o.interface, replies_ttl);

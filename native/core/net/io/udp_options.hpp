@@ -17,7 +17,7 @@ struct UdpWriterOptions {
     std::optional<int32_t> session; // else random, and none of -1 … 1000
     uint32_t mtu = wire::mtu_default;
     uint32_t term_length = 4 << 20;
-    uint32_t capacity = 0; // bytes that it may be ahead of what was sent; 0: half a term; at most a term
+    uint32_t capacity = 0; // bytes that writers may be ahead of the network; 0: half a term; at most a term
     int32_t initial_term_id = 0;
     uint64_t start_position = 0;  // a multiple of the term length
     uint32_t window = 128 * 1024; // the receivers' usual window
@@ -63,7 +63,7 @@ struct UdpCounts {
     uint64_t takeovers = 0;                      // of the socket, from an owner that died or left
     uint64_t send_refused = 0, send_failed = 0;  // system calls: no room now (sent later); an error (dropped)
     uint64_t receive_failed = 0, truncated = 0;
-    uint64_t segmented = 0, coalesced = 0; // datagrams that left, and came, in runs (GSO, GRO)
+    uint64_t segmented = 0, coalesced = 0; // datagrams sent and received in runs (GSO, GRO)
 };
 
 inline constexpr size_t counts_words = sizeof(UdpCounts) / sizeof(uint64_t);

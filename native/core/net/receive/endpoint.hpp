@@ -19,7 +19,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
     static constexpr int64_t foreign_look_ns = 20'000'000;    // between looks whether a foreign stream is still wanted
     static constexpr int64_t foreign_reap_ns = 1'000'000'000; // and whether its subscriptions live
 
-    // The process's own for this file; made by its first subscription.
+    // This process's endpoint for the file; its first subscription makes it.
     static std::shared_ptr<Endpoint> of(int fd, const std::string &path, NetCalls &calls = NetCalls::system()) {
         return find(fd, path, calls, 1);
     }
@@ -42,7 +42,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         const std::shared_ptr<SharedPort> shared = shared_;
         const std::lock_guard hold(shared->turning);
         try_at_ = 0;
-        if (!receiver_ && members_.subscriptions() == 0) turn_held(monotonic_ns()); // senders hear that all has been read
+        if (!receiver_ && members_.subscriptions() == 0) turn_held(monotonic_ns()); // senders hear that everything was read
         leave_held();
         std::erase_if(shared->foreign, [&](const auto &foreign) { return foreign.get() == this; });
         const auto own = [](const Endpoint *one) { return one->own(); };
@@ -62,7 +62,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         shared_->waiter.turned(now);
         return turn_held(now, all);
     }
-    // The same for the first subscription: what keeps it from listening is an error of its own.
+    // The same for the first subscription. If the process cannot listen, it throws.
     void listen() {
         std::unique_lock hold(shared_->turning);
         Atomic<uint32_t> &event = file_.control().event.value;
@@ -81,9 +81,9 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             hold.lock();
         }
         hold.unlock();
-        start_conducting(); // not before: an opening that fails starts no thread
+        start_conducting(); // not earlier: an opening that fails starts no thread
     }
-    // A subscription of this process has joined all images: senders hear of it at once. Another holder counts every 20 ms.
+    // A subscription of this process has joined all images. Senders hear of it at once; from another process, within 20 ms.
     void joined() {
         const std::lock_guard hold(shared_->turning);
         if (!receiver_) return;
@@ -115,7 +115,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         const std::lock_guard hold(shared_->turning);
         return warning_;
     }
-    // Sessions that could not be received, and why the last one could not.
+    // The number of sessions that could not be received, and the reason for the last one.
     uint64_t refusals() const { return refusals_.relaxed(); }
     std::string refusal() {
         const std::lock_guard hold(shared_->turning);
@@ -136,7 +136,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             if (holder_.takeover.noticed_ns == 0 && holder_.ended()) holder_.takeover.noticed_ns = now;
         }
         turn_held(now);
-        if (!members_.attached()) return {INT64_MAX, true}; // a foreign stream that was let go
+        if (!members_.attached()) return {INT64_MAX, true}; // a foreign stream that was released
         // Ownership is free, but another process has the port, or the last owner's socket is not closed yet.
         if (!receiver_ && failed_) return {now + (ask_port_holder(file_, *failed_) ? owner_check_ns : owner_look_ns), false};
         const bool dead = !receiver_ && !holder_.watch(file_.control().rare.holder_pid.relaxed());
@@ -165,7 +165,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         return own() ? due : std::min(due, wanted_at_ + foreign_reap_ns);
     }
 
-    // `users`: how many subscriptions it has from now on beside those that it had.
+    // `users`: subscriptions to add.
     static std::shared_ptr<Endpoint> find(int fd, const std::string &path, NetCalls &calls, int users) {
         return EndpointRegistry::instance().find(fd, path, [&](std::shared_ptr<Endpoint> &found) {
             if (!found) found = std::make_shared<Endpoint>(fd, path, calls);
@@ -181,7 +181,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             throw;
         }
     }
-    // One subscription less; true if nobody finds this endpoint from now on.
+    // Removes a subscription. True if the registry has forgotten this endpoint.
     bool last_goes() {
         return EndpointRegistry::instance().forget(this, [&] {
             users_.increment(-1);
@@ -190,7 +190,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
     }
     void leave_held() {
         if (receiver_) give_up_ownership();
-        members_.detach([&] { // the last one leaves nothing behind
+        members_.detach([&] { // the last one removes everything
             members_.reap();
             if (members_.subscriptions() == 0) forget_images(file_, NetRandom()());
         });
@@ -209,7 +209,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
 
     // ---- other streams of the port ----
 
-    // Streams whose subscriptions are in other processes, which cannot have the port.
+    // Takes over streams whose subscriptions are in other processes, which cannot have the port.
     void adopt_foreign(int64_t now) {
         for (const PortFile &other : others_of_port(file_)) {
             if (shared_->port.receives(other.stream)) continue;
@@ -224,7 +224,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
                 shared_->foreign.push_back(foreign);
                 if (taken) foreign->start_conducting();
                 if (!taken) release_foreign([&](Endpoint &one) { return &one == foreign.get(); });
-            } catch (const Error &) { // it goes just now, or is full; its subscriptions ask again
+            } catch (const Error &) { // it is being removed, or is full; its subscriptions ask again
             }
         }
     }
@@ -236,8 +236,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             return true;
         });
     }
-    // Whether a foreign stream still has subscriptions, the same that it was taken on for. (If all of them have gone, others
-    // begin again.)
+    // Whether a foreign stream still has the subscriptions for which it was adopted. (New ones start their own receiver.)
     bool wanted(int64_t now) {
         if (file_.control().rare.receiver.relaxed() != receiver_id_) return false;
         if (now < wanted_at_) return true;
@@ -259,7 +258,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         if (!locks_.try_take(lock_byte::owner)) return false;
         try {
             begin_ownership(now);
-        } catch (const Error &error) { // perhaps the last holder's socket is not closed yet
+        } catch (const Error &error) { // the last owner's socket may not be closed yet
             if (receiver_) receiver_->images().hand_over();
             let_receiver_go();
             locks_.give_back(lock_byte::owner);
@@ -290,7 +289,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         options.memory_max = o.memory_max;
         options.control = o.control;
         if (is_multicast(o.at)) options.loss.spread_ns = 1'000'000;
-        if (!o.reliable) options.loss.delay_ns = 100'000; // a datagram that was overtaken may still come
+        if (!o.reliable) options.loss.delay_ns = 100'000; // a datagram that was overtaken may still arrive
         const uint64_t takeovers = control.rare.holder_pid.relaxed() != 0;
         receiver_ = std::make_unique<StreamReceiver>(file_, members_, options, shared_->port, now, takeovers);
         shared_->port.attach(o.stream, asked, *receiver_);

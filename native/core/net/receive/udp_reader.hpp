@@ -1,6 +1,6 @@
-// A subscription on the network: reads the images of all sessions of its endpoint, each in its own order, all of them in turn.
-// One thread at a time. Never waits but in sleep(): "nothing yet" is a value. When it finds nothing it turns the endpoint, if its
-// process has the socket.
+// A subscription on the network. Reads the images of all sessions of its endpoint in turn, each in order. Used by one thread at a
+// time. Only sleep() waits: "nothing yet" is a value. If it finds nothing, and its process owns the socket, it runs the
+// endpoint's duty cycle.
 #pragma once
 
 #include "net/receive/endpoint.hpp"
@@ -103,7 +103,7 @@ class UdpReader {
         return std::exchange(told_refusals_, refusals) == refusals ? "" : endpoint_->refusal();
     }
 
-    // ---- each session by itself, for a recorder ----
+    // ---- each session separately, for a recorder ----
 
     struct Stream {
         uint64_t number = 0; // of its image
@@ -140,14 +140,14 @@ class UdpReader {
     std::shared_ptr<UdpWatch> watch() const { return sessions_.watch(); }
     bool turn(bool all = false) { return endpoint_->turn(monotonic_ns(), all); }
 
-    // Before the last look: from now on what comes ends the next sleep, for which the result is.
+    // Call it before the last look. Whatever arrives afterwards ends the next sleep(), which takes the result.
     uint32_t prepare() {
         if (!endpoint_->owns_socket()) return event_prepare(event()); // never 0
         endpoint_->waiter().announce();
         freshen(); // a datagram from now on ends the sleep at once
         return 0;
     }
-    // Until something has come, at most so long. Any thread may call it, beside every other call.
+    // Sleeps until something arrives, for `ns` at most. Any thread may call it, during every other call.
     bool sleep(uint32_t ticket, int64_t ns) {
         const std::shared_ptr<Endpoint> endpoint = endpoint_;
         if (ticket != 0) {
@@ -156,7 +156,7 @@ class UdpReader {
             endpoint->turn(monotonic_ns()); // ownership may be free now
             return woken;
         }
-        // Heartbeats and timers are dealt with here: they are no reason to look for messages.
+        // Heartbeats and timers are handled here; they do not end the sleep.
         const std::shared_ptr<UdpWatch> watch = sessions_.watch();
         bool over = false;
         int64_t now = monotonic_ns();
@@ -171,7 +171,8 @@ class UdpReader {
         if (over) endpoint->waiter().done();
         return true;
     }
-    // Looks at the socket, if it is this process's and nobody else does. Any thread may call it, beside every other call.
+    // Runs a duty cycle if this process owns the socket and no other thread runs one. Any thread may call it, during every other
+    // call.
     void bring_in() {
         const std::shared_ptr<Endpoint> endpoint = endpoint_;
         endpoint->turn(monotonic_ns());
@@ -179,7 +180,7 @@ class UdpReader {
     // After the last sleep() of a wait, whatever it brought.
     void waited() { endpoint_->waiter().done(); }
 
-    // ---- coming and going ----
+    // ---- joining and leaving ----
 
     void rejoin() { // in a forked child
         const OpenFile again = open_file(file().file());
@@ -201,13 +202,13 @@ class UdpReader {
     }
 
   private:
-    // The socket was looked at just now: a look right afterwards leaves it alone.
+    // The socket was just read: a look right afterwards skips it.
     void freshen() { fresh_until_.relaxed(monotonic_ns() + fresh_ns); }
     void open(int fd) {
         endpoint_ = Endpoint::of(fd, path_, calls_);
         try {
             join(fd);
-        } catch (...) { // there is no subscription
+        } catch (...) { // the subscription was not made
             sessions_.give_up();
             endpoint_->leave();
             throw;

@@ -1,6 +1,6 @@
-// A publication's way out: its log, the sender over it, a socket. The writer turns it, under a lock that is only ever tried;
-// else the conductor does. The log is an ordinary one of shared memory; the sender takes part in it as a subscription, so that
-// writers are as far ahead of it as the log's window allows. docs/design/network_log.md.
+// A network publication: its log, the sender over it, a socket. Duty cycles are run by the writer, with try_lock, or by the
+// conductor. The log is an ordinary one in shared memory. The sender is one of its subscriptions, so writers are ahead of it by
+// the log's window at most. docs/design/network_log.md.
 #pragma once
 
 #include "log/log_writer.hpp"
@@ -18,11 +18,11 @@ namespace penstock {
 
 class NetworkPublication final : public Agent {
   public:
-    static constexpr int64_t hear_ns = 50'000;       // so often at least, while it is turned at all
-    static constexpr int64_t pause_ns = 50'000;      // a writer that has paused so long leaves the socket to the conductor
-    static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, however lately the last ones were
+    static constexpr int64_t hear_ns = 50'000;       // the socket is read at least this often
+    static constexpr int64_t pause_ns = 50'000;      // after this pause of the writer the conductor serves the socket
+    static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, even right after a send
     static constexpr int64_t retry_ns = 1'000'000;   // when the system had no room
-    static constexpr int64_t ask_ns = 100'000'000;   // between two looks whether somebody listens on another machine
+    static constexpr int64_t ask_ns = 100'000'000;   // between two checks for a receiver on another machine
     static constexpr int ticks_max = 16;
     static constexpr int64_t show_counts_ns = 1'000'000; // between two looks that others get at the counts
 
@@ -52,21 +52,21 @@ class NetworkPublication final : public Agent {
     SocketWaiter &waiter() { return waiter_; }
     uint64_t sent() const { return sent_.relaxed(); }
     uint32_t receivers() const { return receivers_.relaxed(); } // that were heard of lately
-    // The same, after a look whether somebody listens there. Of another machine the answer comes later, if at all: that is asked
-    // once in a while.
+    // The same, after a check for a receiver. The answer of another machine arrives later, if at all, so it is asked only once in
+    // a while.
     uint32_t ask_receivers(int64_t now) {
         if (receivers() == 0 || !connected_) return receivers();
         const std::lock_guard hold(turning_);
         if (removed_ || (!stays_here_ && now - asked_ns_ < ask_ns)) return receivers();
         asked_ns_ = now;
         sender_.ask_heartbeat();
-        turn_held(now, true, true); // all that it said before it died comes first
-        turn_held(now, true, true); // now the system has said that nobody is there
+        turn_held(now, true, true); // first, everything that it sent before it died
+        turn_held(now, true, true); // now the system has reported that the port is closed
         return receivers();
     }
     uint64_t burst() const { return burst_; }
-    // How long messages wait that the writer has left behind, for others to come: then the conductor sends them. A conductor that
-    // comes in vain, since the writer goes on, comes later the next time.
+    // How long messages may wait for more before the conductor sends them. The time grows while the writer keeps sending by
+    // itself.
     int64_t rescue_ns() const { return std::min(2 * look_ns_.relaxed(), Conductor::waiter_ns); }
     const std::string &warning() const { return warning_; }
 
@@ -86,7 +86,7 @@ class NetworkPublication final : public Agent {
         return with_destinations([&](Destinations &d) { return d.remove(to); });
     }
 
-    // No more is written. The conductor does the rest: what is in the log goes out, then the end of the stream.
+    // The writer has closed. The conductor sends the rest of the log, then the end of the stream.
     void close(int64_t now) {
         const std::lock_guard hold(turning_);
         leaving_.relaxed(true);
@@ -112,7 +112,7 @@ class NetworkPublication final : public Agent {
     Schedule do_work(int64_t now) override {
         Schedule schedule;
         if (!leaving() && waiter_.sleeps(now, schedule)) return schedule;
-        if (!leaving() && waiter_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
+        if (!leaving() && waiter_.turned_within(now, pause_ns)) { // the writer serves the socket itself
             schedule.due = now + look_ns_.relaxed();
             look_ns_.relaxed(std::min(2 * look_ns_.relaxed(), Conductor::look_max_ns));
             return schedule;
@@ -203,12 +203,12 @@ class NetworkPublication final : public Agent {
         in_ = std::make_unique<ReceiveBatch>(hears, calls);
     }
 
-    // Whether a closed publication has no more to do: then it is gone from this machine.
+    // Whether a closed publication has finished: then its files are removed.
     bool over(int64_t now) {
         if (!leaving() || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
         if (!removed_ && options_.linger_ns != 0 && sender_.position() < log_->tail())
             Conductor::instance().gave_up(uri_, log_->tail() - sender_.position());
-        remove_files(); // first: who holds no place in a log has no say about its name
+        remove_files(); // first: without a slot in the log its name is another's to remove
         log_->detach();
         return true;
     }
@@ -217,7 +217,7 @@ class NetworkPublication final : public Agent {
         ::unlink(counts_path_.c_str()); // first: the log's name keeps the number until both are gone
         ::unlink(path_.c_str());
     }
-    // For other processes: what the publication has counted so far.
+    // Shows the publication's counts to other processes.
     void show_counts(int64_t now) {
         shown_ns_ = now;
         const UdpCounts counts = counts_held();
@@ -242,7 +242,7 @@ class NetworkPublication final : public Agent {
         several_->add(options_.to);
         for (const Address &to : options_.destinations) several_->add(to);
     }
-    // Before what comes behind it: a receiver that is heard from now on is there.
+    // Call it before handling a datagram: a receiver that is heard afterwards exists.
     void note_unheard() {
         const uint64_t unheard = out_.counts().unheard + in_->counts().unheard;
         if (std::exchange(unheard_, unheard) != unheard) sender_.nobody_listens();
@@ -282,13 +282,13 @@ class NetworkPublication final : public Agent {
             flowing = out.flush();
         }
     }
-    // Writers may go on. Waits for receivers look again.
+    // Lets writers continue, and wakes waits for receivers.
     void show(int64_t now, bool heard) {
         const uint64_t position = sender_.position();
         const uint32_t receivers = sender_.readers();
         const bool moved = position != sent_.relaxed(), others = receivers != receivers_.relaxed();
         if (moved) {
-            if (leaving()) closed_at_most_ = now + options_.linger_ns; // receivers take what there is, if slowly
+            if (leaving()) closed_at_most_ = now + options_.linger_ns; // receivers make progress, if slowly
             sent_.relaxed(position);
             // SYNC 3: pairs with LogRoom::position_limit; forbids the position being visible before the frames below it were read
             log_->me().reader.position.release(position);
@@ -357,7 +357,7 @@ class NetworkPublication final : public Agent {
     const std::shared_ptr<Mapping> map_;
     std::unique_ptr<Mapping> counts_map_;
     UdpSocket socket_;
-    std::unique_ptr<UdpSocket> control_; // multicast: where receivers' messages come
+    std::unique_ptr<UdpSocket> control_; // multicast: where receivers' messages arrive
     std::unique_ptr<ReceiveBatch> in_;
     SendBatch out_;
     std::unique_ptr<Destinations> several_; // instead of `out_`

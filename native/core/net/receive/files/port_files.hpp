@@ -44,7 +44,7 @@ inline std::vector<PortFile> others_of_port(const EndpointFile &own) {
             EndpointMembers members(opened.fd(), about);
             if (about.options().at == own.options().at && members.subscriptions() != 0)
                 found.push_back({path, about.options().stream, members.locks().taken_by_other(lock_byte::owner)});
-        } catch (const Error &) { // it goes just now, or is no endpoint's
+        } catch (const Error &) { // it is being removed, or is not an endpoint's
         }
     }
     return found;

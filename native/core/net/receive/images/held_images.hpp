@@ -1,4 +1,4 @@
-// All images of an endpoint as the socket owner has them: received into, shown to readers, consumed, and gone on with
+// All images of an endpoint as the socket owner has them: received into, shown to readers, consumed, and continued
 // after another holder. It knows no socket, no clock and no thread. docs/design/network_log.md.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace penstock {
 
 class ImageSet {
   public:
-    static constexpr int64_t count_ns = 20'000'000;     // between two counts of the subscriptions, which senders are told
+    static constexpr int64_t count_ns = 20'000'000;     // between two counts of the subscriptions; senders get the count
     static constexpr int64_t readers_look_ns = 200'000; // first, while only readers elsewhere hold a sender up
     static constexpr int64_t readers_look_max_ns = 10'000'000;
 
@@ -19,7 +19,7 @@ class ImageSet {
     Receiver<ImageStore> &receiver() { return receiver_; }
     const Receiver<ImageStore> &receiver() const { return receiver_; }
     const ImageStore &store() const { return store_; }
-    // The images stay as they are: the next holder goes on with them.
+    // The images stay as they are; the next owner continues them.
     void hand_over() { store_.handing_over = true; }
     // The subscriptions are counted again at the next turn.
     void recount() { counted_at_ = 0; }
@@ -57,7 +57,7 @@ class ImageSet {
             }
         }
         store_.handing_over = false;
-        list_changed(file_.control());                // the last holder may have died before it said so
+        list_changed(file_.control());                // the last owner may have died before it raised the count
         if (!listed) remove_image(file_, last);       // of a holder that died before it listed it
         event_interrupt(file_.control().event.value); // it may have died with a wake on its hands
     }
@@ -82,7 +82,7 @@ class ImageSet {
                 image->consume(held->consumed(*image, joined));
             }
             waits |= (far && seems < image->rebuilt()) || (ending && image->consumed() < image->rebuilt());
-            if (waits && seems == held->moves) held->log().reap(); // nobody has moved: perhaps the slowest has died
+            if (waits && seems == held->moves) held->log().reap(); // no subscription has moved: the slowest may have died
             if (seems != held->moves) {
                 held->moves = seems;
                 readers_ns_ = readers_look_ns;
@@ -94,7 +94,7 @@ class ImageSet {
             readers_ns_ = std::min(2 * readers_ns_, readers_look_max_ns);
         }
     }
-    // Tells readers what is new; true if there is something. `tell(news)` runs before readers see it.
+    // Shows new frames to readers; true if there are any. `tell(news)` runs before readers see it.
     template <class Tell> bool show(Tell &&tell) {
         EndpointControl &control = file_.control();
         bool news = false;

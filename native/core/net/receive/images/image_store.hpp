@@ -55,7 +55,7 @@ class ImageStore {
     uint64_t refusals() const { return refusals_; }
 
     std::vector<std::unique_ptr<ImageOwner>> held;
-    bool handing_over = false; // the next holder goes on with the images
+    bool handing_over = false; // the next owner continues the images
 
   private:
     Terms make(uint32_t index, const wire::SetupFrame &setup, const Address &source) {

@@ -53,7 +53,7 @@ class Image {
           loss_(options.loss), high_(join_), bound_(join_), consumed_(join_), status_(join_),
           clean_(join_ - terms.offset(join_) + terms.size()), heard_ns_(now), status_at_(now), rtt_at_(now) {}
 
-    // Goes on where another process stopped, which died or gave up.
+    // Continues an image of a process that died or handed over.
     Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now,
           const ImageState &state)
         : Image(terms, options, setup, from, now) {
@@ -66,7 +66,7 @@ class Image {
         replied_ = state.replied;
         source_verified_ = state.proved;
         ahead_ = true; // how far is the sender?
-        told_ = 0;     // by the last holder: nobody knows what, and whether it arrived
+        told_ = 0;     // unknown: the last owner may have sent a count, and it may not have arrived
         several_ = true;
     }
 
@@ -89,20 +89,18 @@ class Image {
     uint32_t window() const { return window_; }
     const std::optional<uint64_t> &end() const { return end_; } // of the stream
     State state() const { return state_; }
-    bool fallen() const {
-        return overrun_;
-    } // behind what the sender keeps, or the sender is another one: it may be joined at once
-    bool proved() const { return source_verified_; } // the source receives what is sent there
+    bool fallen() const { return overrun_; } // overrun, or the sender was replaced: it may be joined again at once
+    bool proved() const { return source_verified_; } // the source receives at the address that it sends from
     int64_t round_trip_ns() const { return round_trips_.usual_ns(); }
     const std::string &description() const { return description_; }
     const ImageCounts &counts() const { return counts_; }
 
-    // The slowest local reader's position; only forward, and never beyond what is rebuilt.
+    // Takes the slowest local reader's position. It only moves forward, and never beyond rebuilt().
     void consume(uint64_t position) {
         if (position > consumed_ && position <= rebuilt()) consumed_ = position;
     }
 
-    // How many subscriptions read here: the sender is told with the next status message.
+    // The number of local subscriptions; the next status message carries it.
     void set_readers(uint32_t readers) {
         if (readers == readers_) return;
         readers_ = readers;
@@ -306,7 +304,8 @@ class Image {
         make_clean(consumed_ + terms_.term_length() / 2);
         status_ = consumed_;
         status_at_ =
-            now + (source_verified_ ? options_.status_ns : options_.status_ns / 10); // a sender that never heard of us goes on
+            now + (source_verified_ ? options_.status_ns
+                                    : options_.status_ns / 10); // a sender that never heard of this receiver keeps asking
         status_asked_ = false;
         if (send(out, status(0), status_size(options_), proof)) ++counts_.statuses;
         if (readers_ != told_ || (in_time && several_)) tell_readers(out);
@@ -331,7 +330,7 @@ class Image {
         return frame;
     }
 
-    // Before the sender is told that it may go on: what it may send next finds zeros, and so does a reader behind it.
+    // Before the sender gets a new limit: frames up to the limit, and a reader behind them, find zeros.
     void make_clean(uint64_t end) {
         const uint64_t to = end + header_length;
         if (to <= clean_) return;
@@ -342,7 +341,7 @@ class Image {
         full_fence(); // SYNC -: of all orders only the compiler's: a process that dies behind this has stored it
     }
 
-    // The sender is further than it was told to go: does it still keep what is missing here? Its SETUP tells.
+    // The sender is beyond its limit. Its SETUP shows whether it still has the bytes that are missing here.
     template <class Out> void ask_setup(int64_t now, Out &out) {
         if (!ahead_ || now < setup_at_) return;
         ahead_ = false;
@@ -460,10 +459,10 @@ class Image {
     uint64_t received_ = 0, replied_ = 0; // bytes, from and to the source
     uint32_t said_ = 0;
     uint32_t readers_ = 1, told_ = 1;
-    bool several_ = false; // more than one have read here: the sender is told again and again, since a frame may be lost
+    bool several_ = false; // more than one has read here: the count is sent repeatedly, since a frame may be lost
     State state_ = State::active;
     bool status_asked_ = true, source_verified_ = false, round_trip_asked_ = false;
-    bool ahead_ = false, overrun_ = false; // the sender is beyond the window; and beyond what it sends again
+    bool ahead_ = false, overrun_ = false; // the sender is beyond the window; it no longer has the missing bytes
     Atomic<uint64_t> *shown_clean_ = nullptr;
     std::string description_;
     ImageCounts counts_;

@@ -24,7 +24,7 @@ struct ReceiverOptions {
     int64_t round_trip_ns = 100'000'000; // between two measurements of the round trip, while something is missing
     int64_t cool_down_ns = 10'000'000'000;
     int64_t pending_ns = 1'000'000'000; // between two requests for the SETUP of one session
-    int64_t moved_ns = 1'000'000'000;   // a source silent for so long may have been replaced by another
+    int64_t moved_ns = 1'000'000'000;   // after this silence another source may have replaced it
     size_t sessions_max = 64;
     uint64_t memory_max = uint64_t{1} << 30;                    // of all images' terms
     std::optional<Address> control;                             // of a publication that sends to all that ask there

@@ -77,7 +77,7 @@ template <class Store> class Receiver {
         return *images_.back();
     }
 
-    // When the next tick is due if nothing arrives and nobody reads.
+    // When the next tick is due if nothing arrives and no reader moves.
     int64_t next() const {
         int64_t next = INT64_MAX;
         for (const auto &image : images_) next = std::min(next, image->next());
