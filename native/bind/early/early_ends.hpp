@@ -1,5 +1,5 @@
-// The end of a reader that is older than its channel's first publication: has its slot and nothing to read. Once the channel is
-// decided it becomes an ordinary end in the same slot, to which everything goes from then on. docs/design/open_channels.md.
+// The end of a reader whose channel has no publication yet: it holds a slot and has nothing to read. Once the channel is decided
+// it forwards every call to an ordinary end in the same slot. docs/design/open_channels.md.
 #pragma once
 
 #include "bind/early/early_members.hpp"

@@ -1,5 +1,5 @@
-// The slot of a reader in a channel without a first publication, one class per kind; and what it becomes once the channel is
-// decided. docs/design/open_channels.md.
+// The slot of a reader in a channel without a first publication, one class per kind; and the end that it becomes once the channel
+// is decided. docs/design/open_channels.md.
 #pragma once
 
 #include "bind/log/log_ends.hpp"

@@ -1,4 +1,4 @@
-// Where a test stands between a channel and its subscriptions: it decides when each message is delivered and each wait returns.
+// A test's gate between a channel and its subscriptions: the test decides when each message is delivered and each wait returns.
 #pragma once
 
 #include "bind/ground/bind.hpp"
@@ -44,7 +44,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
     uint64_t expired() const { return expired_.relaxed(); }
     uint32_t waiting() const { return waiting_; }
 
-    class Waiter { // while one of these lives, a thread waits; with null it stands for no gate
+    class Waiter { // while one of these lives, a thread waits; null: there is no gate
       public:
         explicit Waiter(Gate *gate) : gate_(gate), expired_(gate == nullptr ? 0 : gate->expired()) {
             if (gate_ != nullptr) ++gate_->waiting_;

@@ -49,8 +49,8 @@ bool daemon_thread() noexcept {
     }
 }
 
-// The end of the process has closed a handle that a daemon thread uses: nobody is left to tell, and an error would only be
-// printed. Threads that are not daemons may have a use for it.
+// The end of the process has closed a handle that a daemon thread uses: an error would only be printed. Threads that are not
+// daemons may have a use for it.
 void stay_if_handles_end() noexcept {
     if (!handles_end.relaxed() || closer.relaxed() == this_thread() || !daemon_thread()) return;
     PyEval_SaveThread();
@@ -173,8 +173,8 @@ void bind_gate(nb::module_ &m) {
         closer.relaxed(this_thread());
         exit_gate.set_bits(closed_bit); // SYNC -: only the word's own order counts
         const nb::gil_scoped_release let_them;
-        // Threads that were on their way take the GIL first: each gets it soon, because it is free here. Only a thread that
-        // keeps it for minutes could make one come too late.
+        // Threads that were on their way take the GIL first: each gets it soon, because it is free here. Only a thread that keeps
+        // it for minutes could make one too late.
         for (int i = 0; exit_gate.relaxed() != closed_bit && i < 600'000; ++i) {
             const timespec moment{0, 100'000};
             nanosleep(&moment, nullptr);
@@ -245,8 +245,8 @@ void refuse_message(PyObject *object, const End *end) {
 
 namespace {
 
-// Whether a buffer of this format (PEP 3118) holds addresses: of objects, texts, functions, anything. Names of fields stand
-// between colons. Zd is a complex number, Z alone a wide text's address.
+// Whether a buffer of this format (PEP 3118) holds addresses: of objects, texts, functions, anything. Names of fields are between
+// colons. Zd is a complex number, Z alone a wide text's address.
 bool holds_addresses(const char *format) {
     bool named = false;
     for (const char *at = format; at != nullptr && *at != '\0'; ++at) {

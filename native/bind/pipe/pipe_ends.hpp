@@ -220,7 +220,7 @@ class PipeWriterEnd final : public WriterEnd {
         if (peer_->write(data, length, id, kind, to)) return true;
         return refuse(length) != no_room;
     }
-    // Throws if a message sent now has nobody to go to. A partner that has left is known by one load. One that was killed is
+    // Throws if a message sent now would have no receiver. A partner that has left is known by one load. One that was killed is
     // noticed with the next tick of a coarse clock, a few milliseconds at most: asking the kernel each time would cost too much.
     void check_partner(uint64_t to) {
         if (const int64_t tick = system_ns(CLOCK_MONOTONIC_COARSE); tick != tick_) {

@@ -132,7 +132,7 @@ nb::dict totals_of(int fd, const EndpointFile &file) {
     return totals;
 }
 
-// The images that there are. Each is a log in a file of its own.
+// All images. Each is a log in a separate file.
 nb::list images_of(const EndpointFile &file) {
     nb::list images;
     for (uint32_t i = 0; i < images_max; ++i) {

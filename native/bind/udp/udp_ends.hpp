@@ -33,7 +33,7 @@ template <class... Facts> nb::object ask_policy(const char *function, const Fact
 }
 inline nb::bytes bytes_of(const std::string &text) { return nb::bytes(text.data(), text.size()); }
 
-// A subscription. It has a codec once its owner named one, or Python chose one by what the sessions told.
+// A subscription. It has a codec once its owner named one, or Python chose one from the sessions' descriptions.
 class UdpReaderEnd final : public KeptReader {
   public:
     // `metadata`: of the codec that the owner named, or empty.
@@ -70,7 +70,7 @@ class UdpReaderEnd final : public KeptReader {
         const EndpointFile &file = reader_->file();
         return latency_of(file.mapping()->bytes(), file.mapping()->size(), file.options().slot_count, reader_->slot());
     }
-    RunSource *runs() override { return nullptr; } // a recorder reads each image by itself
+    RunSource *runs() override { return nullptr; } // a recorder reads each image separately
     std::shared_ptr<Waitable> watched(bool until_end) override {
         return std::make_shared<UdpWatched>(reader_->watch(), reader_->event(), until_end);
     }
@@ -158,7 +158,7 @@ class UdpReaderEnd final : public KeptReader {
     int64_t agreed_ = INT64_MIN; // the session whose codec was compared last
 };
 
-// A recorder's view of an endpoint: it reads each session by itself.
+// A recorder's view of an endpoint: it reads each session separately.
 class UdpTapEnd : public StreamEnd {
   public:
     explicit UdpTapEnd(std::shared_ptr<UdpReader> reader) : reader_(std::move(reader)), where_(reader_->where()) {}

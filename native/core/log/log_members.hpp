@@ -26,7 +26,7 @@ class LogMembers : public Participants<Slot> {
           events_(events) {}
     const MemberEvents *events() const { return events_; }
 
-    // ---- coming and going ----
+    // ---- joining and leaving ----
 
     // Takes a slot. A publication gets a session; `start` sets a subscription's position. `name`: of a member of a sync queue.
     template <class Undo, class Start>
@@ -72,7 +72,7 @@ class LogMembers : public Participants<Slot> {
                         });
     }
 
-    // ---- who is there ----
+    // ---- present members ----
 
     static bool is_active(const Slot &s, Role role) {
         // SYNC -: decisions are made under the lock, which orders it (SYNC 6); a look without the lock only guesses
@@ -112,7 +112,7 @@ class LogMembers : public Participants<Slot> {
             if (lives(i, [](const Slot &s) { return is_active(s, Role::subscription); })) visit(slot(i));
     }
 
-    // The position of the slowest subscription, or `otherwise`, if none is below that. Under the lock: nobody joins meanwhile.
+    // The position of the slowest subscription, or `otherwise`, if none is below that. Under the lock: no member joins meanwhile.
     uint64_t slowest(uint64_t otherwise) const {
         for (uint32_t i = 0; i < count(); ++i) {
             if (!is_active(slot(i), Role::subscription)) continue;

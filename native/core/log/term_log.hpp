@@ -1,6 +1,6 @@
 // The term log: one total order of frames over three terms of shared memory, no driver process. This file puts its parts together
-// under the log's lock: the terms (term_buffer.hpp), who is there (log_members.hpp), how far may be claimed (log_room.hpp), and
-// what the dead left (log_repair.hpp). log_writer.hpp and log_reader.hpp use it.
+// under the log's lock: the terms (term_buffer.hpp), the members (log_members.hpp), the limit of claims (log_room.hpp), and
+// repairs after deaths (log_repair.hpp). log_writer.hpp and log_reader.hpp use it.
 // After Aeron's log buffers. Layout, orders and crash table: docs/design/term_log.md.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace penstock {
 class TermLog {
   public:
     // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of a separate one.
-    // `clock`: for what is decided by time: how long a slow subscription is waited for, how often the dead are looked for.
+    // `clock`: decides how long a slow subscription is waited for, and how often dead members are looked for.
     TermLog(int fd, const std::string &path, std::shared_ptr<Mapping> map = nullptr, Kind kind = Kind::log,
             MonotonicClock clock = MonotonicClock())
         : map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
@@ -68,7 +68,7 @@ class TermLog {
     // The oldest position that is kept. Stable while the lock is held.
     uint64_t earliest() const { return buffer_.oldest_kept(geometry_.start_position, limit() + header_length); }
 
-    // ---- the lock for rare work: members come and go, the limit moves, holes are filled ----
+    // ---- the lock for rare work: joining, leaving, moving the limit, filling holes ----
 
     // False when a living participant kept it for longer than `patience_ns`.
     bool acquire_lock(int64_t patience_ns) { return members_.acquire_lock(control_.lock.value, patience_ns); }
@@ -112,7 +112,7 @@ class TermLog {
     void forget_slot() { members_.forget(); }            // in a forked child: the slot stays its parent's
     void return_after_fork() { members_.return_after_fork(); }
 
-    // ---- for an image, where nobody claims: its holder asks, under the lock ----
+    // ---- for an image, which has no claims: its owner calls, under the lock ----
 
     uint64_t slowest(uint64_t otherwise) const { return members_.slowest(otherwise); }
     // Frees the dead, and lets subscriptions go whose `drop_after` is over, if they show a position so far back that nothing may
@@ -136,7 +136,7 @@ class TermLog {
 
     // ---- the end of the stream: there has been a publication, none is left, and no frame is left from a position on ----
 
-    // Decided under the lock, so that nobody joins meanwhile. Looks whether publications live only now and then.
+    // Decided under the lock, so that no member joins meanwhile. Checks only now and then whether publications live.
     bool ended(uint64_t position) {
         if (control_.sessions.value.relaxed() == 0) return false;
         const int64_t now = clock_.now_ns();

@@ -1,4 +1,4 @@
-// The ring: one publication, many subscriptions, and nobody waits. A subscription that is too slow is lapped and told what it
+// The ring: one publication, many subscriptions; none of them waits. A slow subscription is lapped and learns what it
 // lost. This file knows the shared words and the members; ring_writer.hpp and ring_reader.hpp move messages.
 // After MSGQ's broadcast ring, with its positions as whole words. Layout, orders and crash table: docs/design/ring.md.
 #pragma once
@@ -76,7 +76,7 @@ class Ring {
         // SYNC 11: pairs with RingWriter::advance; forbids reading the 0 and the number that stand there before the position
         return check_aligned(control_->writer.write.acquire());
     }
-    // Positions come from shared memory: a frame is only ever looked for, or written, where one can begin.
+    // Positions are read from shared memory: frames are read and written only where one can begin.
     uint64_t check_aligned(uint64_t position) const {
         if (position % frame_alignment != 0) throw_corrupt(position);
         return position;
@@ -141,7 +141,7 @@ class Ring {
             // SYNC 12: pairs with Ring::for_each_reader, describe_ring; forbids the state being visible before the new owner's
             // words
             s.identity.state.release(1);
-        } catch (...) { // the state still says that nobody is here
+        } catch (...) { // the state still says that there is no publication
             members_.give_slot_back();
             throw;
         }

@@ -53,7 +53,7 @@ struct RingControl {
     } writer;
     Paired<Atomic<uint64_t>> claimed;   // 128: bytes more than the capacity below this may be overwritten; the publication
     Paired<Atomic<uint32_t>> data;      // 256: event: something was committed
-    Paired<Atomic<uint32_t>> members;   // 384: event: a subscription came
+    Paired<Atomic<uint32_t>> members;   // 384: event: a subscription joined
     Paired<Atomic<uint32_t>> room;      // 512: event: frames: a lease was given back
     Paired<Atomic<uint32_t>> used;      // 640: frames: only slots below this were ever used; grows
     struct alignas(cache_pair) Starts { // 768: positions where a frame begins, in each part of the circle; the publication
