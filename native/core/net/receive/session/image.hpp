@@ -89,7 +89,7 @@ class Image {
     uint32_t window() const { return window_; }
     const std::optional<uint64_t> &end() const { return end_; } // of the stream
     State state() const { return state_; }
-    bool fallen() const { return overrun_; } // overrun, or the sender was replaced: it may be joined again at once
+    bool fallen() const { return overrun_; }         // overrun, or the sender was replaced: it may be joined again at once
     bool proved() const { return source_verified_; } // the source receives at the address that it sends from
     int64_t round_trip_ns() const { return round_trips_.usual_ns(); }
     const std::string &description() const { return description_; }
