@@ -87,7 +87,7 @@ UNBUILT = "does not build"
 COMPILER = ["g++", "-std=c++20", "-O1", "-w", "-pthread"]
 PLATFORM = [
     f'-DPENSTOCK_{seam}="../model/{header}.hpp"'
-    for seam, header in (("PLATFORM", "platform"), ("LIVENESS", "seat"), ("FILES", "files"))
+    for seam, header in (("PLATFORM", "platform"), ("LIVENESS", "byte_locks"), ("FILES", "files"))
 ]
 LOOKS = ("--preemptions 1 --stale 1 --most 2000 --first 1", "--preemptions 2 --stale 2 --most 60000 --first 1")
 # The network log's scenarios are wide: a look at three processes, and at their list of images.

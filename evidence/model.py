@@ -20,6 +20,7 @@ CORE = ROOT / "native" / "core"
 MOST = "400000"  # executions for one mutant in one scenario
 DEEP = "1000000"  # executions of a heavy scenario at three and three, in the long mode
 NETWORK = "udp_"  # scenarios of the network log: no others come by its orders, and few others need them
+HANDSHAKES = "waiter_"  # scenarios of the network log's handshakes between threads
 NETWORK_SITES = "400"  # executions of each of them after which it has come by its orders
 EXPLAINED_MOST = "20000"  # in the long mode every scenario is asked once more about what was explained
 KILLERS = Path(__file__).parent / "mutants.json"
@@ -175,7 +176,7 @@ def searched(mutant: Mutant, known: list[Scenario]) -> list[Scenario]:
     """The scenarios that may notice the loss of an order, those of its own structure first."""
     network = [s for s in known if s.name.startswith(NETWORK)]
     if mutant.site.startswith("net/"):
-        return network
+        return [*(s for s in known if s.name.startswith(HANDSHAKES)), *network]
     others = [s for s in known if not s.name.startswith(NETWORK)]
     return others if explanation(mutant) else [*others, *network]
 

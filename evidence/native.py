@@ -20,7 +20,7 @@ from evidence.report import WORKERS, Row
 SANITIZED = {
     **os.environ,
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-    "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",  # a child of udp_check starts a keeper of its own
+    "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",  # a child of udp_check starts a conductor of its own
 }
 LIVES_FAILED = 20  # of one worker: then something is wrong with all
 

@@ -68,12 +68,12 @@ def _a_refused_recorder_keeps_its_subscription() -> None:
     plain = RecordingWriter.__init__
 
     def begin(self: Any, folder: Any, description: Any, subscription: Any, *rest: Any) -> None:
-        class Kept:
+        class Agent:
             def __getattr__(self, name: str) -> Any:
                 return (lambda: None) if name == "close" else getattr(subscription, name)
 
         try:
-            plain(self, folder, description, Kept(), *rest)
+            plain(self, folder, description, Agent(), *rest)
         except BaseException:
             _kept.append(subscription)
             raise

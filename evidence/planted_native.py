@@ -85,7 +85,7 @@ NATIVE_BUGS = (
     NativeBug(
         "a socket lends from the mapping that it writes to",
         "PipeReaderEnd::readable_bytes",
-        "map = peer_->file().lent_mapping(seat());",
+        "map = peer_->file().lent_mapping(locks());",
         "if (!PLANTED) $0",
         ("tests/conformance/test_sockets.py::test_a_socket_lends_what_nobody_changes[shm-pair]",),
     ),
@@ -164,8 +164,8 @@ NATIVE_BUGS = (
     NativeBug(
         "the dead are counted",
         "Participants::lives",
-        "const bool there = seat_.member_at($a);",
-        "const bool there = PLANTED || seat_.member_at($a);",
+        "const bool there = locks_.member_at($a);",
+        "const bool there = PLANTED || locks_.member_at($a);",
         ("tests/conformance/test_living.py::test_a_killed_reader_is_not_counted[log]",),
     ),
     NativeBug(

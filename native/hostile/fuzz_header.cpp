@@ -26,7 +26,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     if ((kind & 128) != 0) length = noise;
     if ((state & 1) != 0) header->state.relaxed(state >> 1 & 1);
     if ((state & 4) != 0) header->open_slots = 4;
-    if ((state & 8) != 0) header->open_size = open_file_size(Kind::log, 4);
+    if ((state & 8) != 0) header->open_size = open_file_size(log_kind, 4);
     const auto exact = std::make_unique<uint8_t[]>(length);
     std::memcpy(exact.get(), file, length < sizeof file ? length : sizeof file);
     try {
@@ -38,7 +38,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     }
     try { // as an open channel
         if (!still_open(find_header(exact.get(), length, "fuzzed", Kind::log), "fuzzed")) return;
-        const OpenPart part = read_open_part(exact.get(), length, "fuzzed", Kind::log);
+        const OpenPart part = read_open_part(exact.get(), length, "fuzzed", log_kind);
         if (part.size > length || slots_offset + part.slots * sizeof(Slot) > part.size) __builtin_trap();
         const auto &notes = *reinterpret_cast<const Notes *>(exact.get() + notes_offset);
         if (read_notes(notes, "fuzzed").size() > notes_max) __builtin_trap();

@@ -20,7 +20,7 @@ const std::string json = "{\"codec\": 1}";
 
 // The operations of one kind. `shape` 0: the victim's wishes; 1: those of the process after it.
 struct LogCase {
-    static constexpr Kind kind = Kind::log;
+    static constexpr KindLayout kind = log_kind;
     using Early = TermLog;
     static std::shared_ptr<Early> join(int fd, std::shared_ptr<Mapping> map, const OpenPart &part) {
         auto log = std::make_shared<TermLog>(fd, "early", std::move(map), part);
@@ -33,7 +33,7 @@ struct LogCase {
         g.term_length = g.window = shape == 0 ? 2 * T : T;
         g.slot_count = shape == 0 ? 20 : 4;
         g.start_position = shape == 0 ? 2 * T : 7 * T;
-        decide_file(fd, "early", hold.seat(), kind, g.slot_count, log_file_size(g.slot_count, g.term_length), true,
+        decide_file(fd, "early", hold.locks(), kind, g.slot_count, log_file_size(g.slot_count, g.term_length), true,
                     [&](const Mapping &map, const OpenPart &part) { decide_log(map, part, g, json, boot, 77); });
     }
     static std::string flow(int fd, Early &early, std::shared_ptr<Mapping> map) {
@@ -71,7 +71,7 @@ struct LogCase {
 };
 
 struct RingCase {
-    static constexpr Kind kind = Kind::ring;
+    static constexpr KindLayout kind = ring_kind;
     using Early = Ring;
     static std::shared_ptr<Early> join(int fd, std::shared_ptr<Mapping> map, const OpenPart &part) {
         const OpenedRing opened = Ring::while_open(part);
@@ -83,7 +83,7 @@ struct RingCase {
     static void decide(int fd, OpenHold &hold, int shape) {
         const uint32_t capacity = shape == 0 ? 2 * T : T;
         const RingGeometry g{capacity, shape == 0 ? 20u : 3u, uint64_t{shape == 0 ? 2u : 7u} * T, 9, 0};
-        decide_file(fd, "early", hold.seat(), kind, g.slot_count, ring_file_size(g.slot_count, g.capacity), false,
+        decide_file(fd, "early", hold.locks(), kind, g.slot_count, ring_file_size(g.slot_count, g.capacity), false,
                     [&](const Mapping &map, const OpenPart &part) { decide_ring(map, part, g, json, boot, 77); });
     }
     static std::string flow(int fd, Early &early, std::shared_ptr<Mapping> map) {
@@ -104,7 +104,7 @@ struct RingCase {
 };
 
 struct PipeCase {
-    static constexpr Kind kind = Kind::pipe;
+    static constexpr KindLayout kind = pipe_kind;
     using Early = PipePeer;
     static std::shared_ptr<Early> join(int fd, std::shared_ptr<Mapping> map, const OpenPart &part) {
         return std::make_shared<PipePeer>(fd, "early", PeerRole::pull, "who", WhenFull::wait, std::move(map), part);
@@ -116,7 +116,7 @@ struct PipeCase {
         g.max_members = shape == 0 ? 20 : 4;
         g.max_pipes = 4;
         g.start_position = uint64_t{shape == 0 ? 2u : 7u} * 2 * T;
-        decide_file(fd, "early", hold.seat(), kind, g.max_members, g.file_size(), true,
+        decide_file(fd, "early", hold.locks(), kind, g.max_members, g.file_size(), true,
                     [&](const Mapping &map, const OpenPart &part) { decide_pipe(map, part, g, json, boot, 77); });
     }
     static std::string flow(int fd, Early &early, std::shared_ptr<Mapping> map) {

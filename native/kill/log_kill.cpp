@@ -63,7 +63,7 @@ struct Hands {
     std::vector<uint8_t> buffer;
     void make_writer() { writer = channel.writer(at.exclusive); }
     void make_reader() { reader = channel.reader({Start::From::earliest, 0}); }
-    void make_member(Start::From from) { // of a sync queue: two seats, both with its name
+    void make_member(Start::From from) { // of a sync queue; two slots, both with its name
         reader = channel.reader({from, 0}, 0, long_name);
         writer = channel.writer(false, long_name);
     }

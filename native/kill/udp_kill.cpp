@@ -1,8 +1,8 @@
 // Operations of an endpoint's processes, stepped through instruction by instruction: making an image, insertion, cleaning, the
-// end of a session, taking the seat over, handing it over, coming and going as a subscription. Another holder goes on
+// end of a session, taking ownership over, handing it over, coming and going as a subscription. Another holder goes on
 // from a copy of the files that they leave; and at the same places the operation's process is killed for good, another one takes
-// the seat, and a subscription that was there all along reads every message once, in order. The sockets are left out: the kernel
-// closes them.
+// ownership, and a subscription that was there all along reads every message once, in order. The sockets are left out: the
+// kernel closes them.
 //   udp_kill [--seed S] [--rounds N] [--kills K] [--part P --parts Q] [--operation NAME]
 #include "../tests/check.hpp"
 #include "net/receive/images/held_images.hpp"
@@ -151,16 +151,16 @@ struct Way {
     bool send(const Address &, const uint8_t *, size_t) { return true; }
 };
 
-// A process that holds the seat, or wants to.
+// A process that owns the socket, or wants to.
 class Holder {
   public:
     explicit Holder(const Ground &ground)
         : ground_(ground), opened_(open_file(ground.path)), file_(opened_.fd(), ground.path), members_(opened_.fd(), file_),
-          seat_(opened_.fd(), ground.path) {
+          locks_(opened_.fd(), ground.path) {
         members_.attach(MemberRole::host, [] {});
     }
     bool consume() {
-        if (!seat_.try_take(lock_byte::writer)) return false;
+        if (!locks_.try_take(lock_byte::owner)) return false;
         try {
             ReceiverOptions options;
             options.stream = 1;
@@ -171,13 +171,13 @@ class Holder {
         } catch (const Error &error) {
             if (error.code != Code::busy) throw;
             images.reset();
-            seat_.give_back(lock_byte::writer);
+            locks_.give_back(lock_byte::owner);
             return false;
         }
     }
     void take_surely() {
         for (int tries = 0; !consume(); ++tries) {
-            if (tries == 10'000) throw std::runtime_error("nobody can take the seat");
+            if (tries == 10'000) throw std::runtime_error("nobody can take ownership");
             usleep(100);
         }
     }
@@ -210,7 +210,7 @@ class Holder {
     void give_up() {
         images->hand_over();
         images.reset();
-        seat_.give_back(lock_byte::writer);
+        locks_.give_back(lock_byte::owner);
     }
 
   private:
@@ -218,7 +218,7 @@ class Holder {
     const OpenFile opened_;
     const EndpointFile file_;
     EndpointMembers members_;
-    Seat seat_;
+    ByteLocks locks_;
     int64_t now_ = 1'000'000'000;
     const Address from_{};
 
@@ -272,7 +272,7 @@ struct Operation {
     void (*prepare)(Hands &);
     void (*act)(Hands &);
     bool after_another = false; // another holder has died before, with bytes behind a gap
-    bool subscribes = false;    // no holder of the seat
+    bool subscribes = false;    // no socket owner
 };
 
 const Operation operations[] = {
@@ -299,7 +299,7 @@ const Operation operations[] = {
          h.holder->turn({end_of_stream(short_one)});
      },
      [](Hands &h) {
-         for (uint32_t i = 0; i < Image::farewells + 3; ++i) {
+         for (uint32_t i = 0; i < Image::eos_status_messages + 3; ++i) {
              h.holder->pass(200'000'000);
              h.holder->turn();
          }
@@ -318,7 +318,8 @@ const Operation operations[] = {
 
 // ---- what must be true afterwards ----
 
-// Another process takes the seat, the sender repeats what is missing, and the subscription reads to the end. Nothing is left.
+// Another process takes ownership, the sender repeats what is missing, and the subscription reads to the end. Nothing is
+// left.
 std::string go_on(const Ground &ground, const Case &at, const Operation &op, Reader &reader) {
     Stream stream(at, 7);
     if (std::string(op.name) == "end a session") stream.frames.resize(3);

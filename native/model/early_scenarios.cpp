@@ -12,18 +12,18 @@ constexpr uint64_t begin = 1024; // not where an undecided channel's zeros would
 const uint8_t boot[16] = {};
 
 // An open channel for all executions, in a file that is large enough already: growing it is the kernel's affair.
-template <Kind kind> class OpenStage {
+template <KindLayout kind> class OpenStage {
   public:
     OpenStage() {
         static Pristine file;
-        const uint64_t size = open_file_size(kind, open_slots), full = size + (kind == Kind::ring ? 512 : 3 * 512);
+        const uint64_t size = open_file_size(kind, open_slots), full = size + (kind.number == Kind::ring ? 512 : 3 * 512);
         mapping = file.restore(0, full, [&](int fd) {
             if (ftruncate(fd, static_cast<off_t>(size)) != 0) std::abort();
             format_open(fd, kind, open_slots, "{}", boot, 0);
             if (ftruncate(fd, static_cast<off_t>(full)) != 0) std::abort();
         });
         World::share(mapping->bytes(), mapping->size(), open_file_size(kind, open_slots));
-        if (kind == Kind::ring) return;
+        if (kind.number == Kind::ring) return;
         const auto *control = reinterpret_cast<Control *>(mapping->bytes() + control_offset);
         World::quiet(&control->totals, sizeof control->totals);
         World::quiet(&control->sessions, sizeof control->sessions);
@@ -42,7 +42,7 @@ template <Kind kind> class OpenStage {
 
 // ---- logs ----
 
-using Log = OpenStage<Kind::log>;
+using Log = OpenStage<log_kind>;
 
 LogGeometry geometry(uint32_t slots) {
     LogGeometry g;
@@ -59,7 +59,7 @@ bool decide(uint32_t slots = open_slots) {
     EXPECT(hold.held());
     if (!still_open(Log::header(), "open")) return true;
     try {
-        check_room(hold.seat(), Log::part(), slots, true, "open");
+        check_room(hold.locks(), Log::part(), slots, true, "open");
     } catch (const Error &error) {
         EXPECT(error.code == Code::busy);
         return false;
@@ -213,7 +213,7 @@ void decider_dies() { // wherever: the next one decides
 
 // ---- rings ----
 
-using Circle = OpenStage<Kind::ring>;
+using Circle = OpenStage<ring_kind>;
 
 Ring &early_ring_of(int thread) {
     World::owner(thread);

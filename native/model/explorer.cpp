@@ -1,4 +1,4 @@
-// Worlds, seats, and the executions of a scenario: depth-first or at random.
+// Worlds, byte locks, and the executions of a scenario: depth-first or at random.
 #include "machine.hpp"
 
 #include <algorithm>
@@ -47,17 +47,17 @@ void World::owner(int thread) { m.building_for = thread < 0 ? nobody : static_ca
 bool World::died(int thread) { return m.threads[thread].status == Status::dead; }
 bool World::finished(int thread) { return m.threads[thread].status == Status::done; }
 
-// ---- seats: the kernel's lock table is under a lock of its own, which orders who asks behind who has gone ----
+// ---- byte locks: the kernel's lock table is under a lock of its own, which orders who asks behind who has gone ----
 
 static void see_all_of(const View &view) {
     me().cur.join(view, static_cast<int>(m.locations.size()));
     me().acq.join(me().cur, static_cast<int>(m.locations.size()));
 }
 
-bool seat_take(const void *owner, uint64_t byte) {
+bool byte_lock_take(const void *owner, uint64_t byte) {
     if (m.running) schedule();
-    for (int i = 0; i < m.seat_count; ++i) {
-        SeatEntry &entry = m.seats[i];
+    for (int i = 0; i < m.byte_lock_count; ++i) {
+        ByteLockEntry &entry = m.byte_locks[i];
         if (entry.byte != byte) continue;
         const bool dead = entry.thread != nobody && m.threads[entry.thread].status == Status::dead;
         if (!dead && entry.owner != nullptr) {
@@ -67,56 +67,56 @@ bool seat_take(const void *owner, uint64_t byte) {
         }
         if (m.running) { // the kernel's lock orders the one before with us
             if (entry.thread != nobody) see_all_of(entry.owner == nullptr ? entry.left : m.threads[entry.thread].cur);
-            me().hash = mix(me().hash, mix(0x5ea8 + byte, m.seat_hash));
-            m.seat_hash = mix(m.seat_hash, me().hash);
+            me().hash = mix(me().hash, mix(0x5ea8 + byte, m.byte_lock_hash));
+            m.byte_lock_hash = mix(m.byte_lock_hash, me().hash);
             ++m.stores;
         }
         entry.owner = owner;
         entry.thread = m.running ? static_cast<uint8_t>(m.current) : m.building_for;
         return true;
     }
-    if (m.seat_count == seats_max) std::abort();
-    SeatEntry &fresh = m.seats[m.seat_count++];
+    if (m.byte_lock_count == byte_locks_max) std::abort();
+    ByteLockEntry &fresh = m.byte_locks[m.byte_lock_count++];
     fresh.owner = owner;
     fresh.byte = byte;
     fresh.thread = m.running ? static_cast<uint8_t>(m.current) : m.building_for;
     if (m.running) {
-        me().hash = mix(me().hash, mix(0x5ea9 + byte, m.seat_hash));
-        m.seat_hash = mix(m.seat_hash, me().hash);
+        me().hash = mix(me().hash, mix(0x5ea9 + byte, m.byte_lock_hash));
+        m.byte_lock_hash = mix(m.byte_lock_hash, me().hash);
     }
     return true;
 }
 
-void seat_pass(const void *from, const void *to) {
-    for (int i = 0; i < m.seat_count; ++i)
-        if (m.seats[i].owner == from) m.seats[i].owner = to;
+void byte_lock_pass(const void *from, const void *to) {
+    for (int i = 0; i < m.byte_lock_count; ++i)
+        if (m.byte_locks[i].owner == from) m.byte_locks[i].owner = to;
 }
 
-void seat_leave(const void *owner, uint64_t byte, bool all) {
+void byte_lock_leave(const void *owner, uint64_t byte, bool all) {
     if (m.running) schedule();
-    for (int i = 0; i < m.seat_count; ++i)
-        if (m.seats[i].owner == owner && (all || m.seats[i].byte == byte)) {
-            m.seats[i].owner = nullptr; // `thread` stays: the next one is ordered behind it
-            m.seats[i].left.clear();    // a participant that left during the build comes before all
+    for (int i = 0; i < m.byte_lock_count; ++i)
+        if (m.byte_locks[i].owner == owner && (all || m.byte_locks[i].byte == byte)) {
+            m.byte_locks[i].owner = nullptr; // `thread` stays: the next one is ordered behind it
+            m.byte_locks[i].left.clear();    // a participant that left during the build comes before all
             if (m.running) {
-                m.seats[i].thread = static_cast<uint8_t>(m.current);
-                m.seats[i].left = me().cur;
-                me().hash = mix(me().hash, 0x5eaa + m.seats[i].byte);
-                m.seat_hash = mix(m.seat_hash, me().hash);
+                m.byte_locks[i].thread = static_cast<uint8_t>(m.current);
+                m.byte_locks[i].left = me().cur;
+                me().hash = mix(me().hash, 0x5eaa + m.byte_locks[i].byte);
+                m.byte_lock_hash = mix(m.byte_lock_hash, me().hash);
                 ++m.stores;
             }
         }
 }
 
-bool seat_taken_by_other(const void *owner, uint64_t byte) {
+bool byte_lock_taken_by_other(const void *owner, uint64_t byte) {
     if (m.running) schedule();
-    for (int i = 0; i < m.seat_count; ++i) {
-        const SeatEntry &entry = m.seats[i];
+    for (int i = 0; i < m.byte_lock_count; ++i) {
+        const ByteLockEntry &entry = m.byte_locks[i];
         if (entry.byte != byte) continue;
         if (entry.owner == nullptr) { // the kernel's lock orders a look behind who left, as it orders a taking
             if (!m.running) return false;
             if (entry.thread != nobody) see_all_of(entry.left);
-            me().hash = mix(me().hash, mix(0x5eac + byte, m.seat_hash));
+            me().hash = mix(me().hash, mix(0x5eac + byte, m.byte_lock_hash));
             return false;
         }
         const bool dead = entry.thread != nobody && m.threads[entry.thread].status == Status::dead;
@@ -139,9 +139,9 @@ void begin_execution(Build build) {
     heap_used = 0;
     m.running = false;
     m.thread_count = 0;
-    m.seat_count = 0;
+    m.byte_lock_count = 0;
     m.sc.clear();
-    m.sc_hash = m.place_hash = m.seat_hash = m.stores = m.steps = 0;
+    m.sc_hash = m.place_hash = m.byte_lock_hash = m.stores = m.steps = 0;
     m.idle = 0;
     m.pruned = m.failed = false;
     m.depth = 0;

@@ -38,7 +38,7 @@ class World {
     static void quiet(const void *from, size_t length);
     static void thread(std::function<void()> body, bool mortal = false);
     static void finally(std::function<void()> check);
-    // Seats that are taken while building belong to this thread from now on (-1: to nobody who can die).
+    // Byte locks that are taken while building belong to this thread from now on (-1: to nobody who can die).
     static void owner(int thread);
     // The running thread may read bytes that change under it; `torn` says since the last call whether it did.
     static void tolerate();

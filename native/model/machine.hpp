@@ -1,11 +1,11 @@
-// The explorer's one machine: what an execution's threads, words, bytes and seats are. scheduler.cpp decides who runs,
+// The explorer's one machine: what an execution's threads, words, bytes and byte locks are. scheduler.cpp decides who runs,
 // memory.cpp what a load returns, explorer.cpp begins and ends executions.
 #pragma once
 
+#include "byte_locks.hpp"
 #include "explorer.hpp"
 #include "platform.hpp"
 #include "scenarios.hpp"
-#include "seat.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -31,7 +31,7 @@ inline constexpr uint64_t steps_max = 20'000;
 inline constexpr int idle_max = 60;
 inline constexpr uint8_t nobody = 255;
 inline constexpr int fences_max = 200;
-inline constexpr int seats_max = 64;
+inline constexpr int byte_locks_max = 64;
 
 // A source file as reports and mutants name it: a header of the core by its folder and name.
 inline const char *name_of(const char *file) {
@@ -108,7 +108,7 @@ struct Thread {
     uint8_t *stack = nullptr;
 };
 
-struct SeatEntry {
+struct ByteLockEntry {
     const void *owner;
     uint64_t byte;
     uint8_t thread; // nobody: made before the threads started
@@ -135,11 +135,11 @@ struct Machine {
     Thread threads[threads_max];
     int thread_count = 0, current = 0;
     View sc;
-    uint64_t sc_hash = 0, place_hash = 0, seat_hash = 0, stores = 0, steps = 0;
+    uint64_t sc_hash = 0, place_hash = 0, byte_lock_hash = 0, stores = 0, steps = 0;
     int idle = 0;
     uint8_t building_for = nobody;
-    SeatEntry seats[seats_max];
-    int seat_count = 0;
+    ByteLockEntry byte_locks[byte_locks_max];
+    int byte_lock_count = 0;
     std::function<void()> check;
     void *main_stack = nullptr;
 

@@ -55,7 +55,11 @@ inline constexpr uint32_t buffer_alignment = 64;
 inline constexpr bool keeps_latencies = false; // nothing depends on them
 
 template <class T> class atomic {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+
   public:
+    atomic() = default;
+    constexpr explicit atomic(T value) : word_(value) {}
     T load(order how, const site &at) const { return static_cast<T>(do_load(&word_, sizeof(T), how, at)); }
     void store(T value, order how, const site &at) { do_store(&word_, sizeof(T), static_cast<uint64_t>(value), how, at); }
     bool compare_exchange(T &expected, T desired, order success, order failure, const site &at) {

@@ -67,7 +67,7 @@ int choose(int count, int likely) {
 
 static uint64_t state_key() {
     uint64_t key = mix(m.place_hash, m.sc_hash + static_cast<uint64_t>(m.current) * 77);
-    key = mix(key, m.seat_hash);
+    key = mix(key, m.byte_lock_hash);
     for (int i = 0; i < m.thread_count; ++i) {
         const Thread &t = m.threads[i];
         key = mix(key, t.hash);

@@ -1,4 +1,4 @@
-// The network log's scenarios in which a process is killed at any of its operations: the holder of the seat, or a subscription.
+// The network log's scenarios in which a process is killed at any of its operations: the socket owner, or a subscription.
 #include "udp_stage.hpp"
 
 namespace penstock::model {
@@ -11,7 +11,7 @@ void made_by(int thread, Holder &holder) { // its locks and slots die with it
 }
 
 // The holder (thread 0) does `work` and may be killed anywhere. If it lives it goes on until the stream stands up to `end`.
-// Thread 1 reads it all, and takes the seat over as soon as that is free: then it hears the sender.
+// Thread 1 reads it all, and takes ownership over as soon as that is free: then it hears the sender.
 template <class Before, class Work> void taken_over(uint64_t end, Before before, Work work) {
     UdpStage stage(3);
     Holder &first = holder(0), &next = holder(1, false);

@@ -1,4 +1,4 @@
-// Shared by the network log's scenarios: one endpoint with its images, holders of its seat that are fed with datagrams, and
+// Shared by the network log's scenarios: one endpoint with its images, its socket owners that are fed with datagrams, and
 // subscriptions that check what they read. Terms are 256 bytes, frames 64, the window is half a term. Everything but the sockets
 // is the library's.
 #pragma once
@@ -146,7 +146,7 @@ class UdpStage {
     }
 };
 
-// ---- a process that may hold the seat ----
+// ---- a process that may own the socket ----
 
 struct Way { // where replies go
     bool send(const Address &, const uint8_t *, size_t) { return true; }
@@ -155,13 +155,13 @@ struct Way { // where replies go
 class Holder {
   public:
     explicit Holder(bool reliable = true)
-        : reliable_(reliable), members_(Folder::fd_of(0), *UdpStage::file), seat_(Folder::fd_of(0), "udp:test (/udp)") {
+        : reliable_(reliable), members_(Folder::fd_of(0), *UdpStage::file), locks_(Folder::fd_of(0), "udp:test (/udp)") {
         members_.attach(MemberRole::host, [] {});
     }
     ImageSet &images() { return *images_; }
-    // Takes the seat and goes on with the images, as an endpoint does.
+    // Takes ownership and goes on with the images, as an endpoint does.
     bool consume() {
-        if (!seat_.try_take(lock_byte::writer)) return false;
+        if (!locks_.try_take(lock_byte::owner)) return false;
         try {
             ReceiverOptions options;
             options.stream = 1;
@@ -172,7 +172,7 @@ class Holder {
         } catch (const Error &error) {
             EXPECT(error.code == Code::busy);
             images_.reset();
-            seat_.give_back(lock_byte::writer);
+            locks_.give_back(lock_byte::owner);
             return false;
         }
         return true;
@@ -215,22 +215,22 @@ class Holder {
     void give_up() {
         images_->hand_over();
         images_.reset();
-        seat_.give_back(lock_byte::writer);
+        locks_.give_back(lock_byte::owner);
     }
     void pass(int64_t ns) { now_ += ns; }
 
   private:
     const bool reliable_;
     EndpointMembers members_;
-    Seat seat_;
+    ByteLocks locks_;
     std::optional<ImageSet> images_;
     int64_t now_ = 1'000'000'000;
 };
 
-inline Holder &holder(int thread, bool takes_the_seat = true, bool reliable = true) {
+inline Holder &holder(int thread, bool takes_ownership = true, bool reliable = true) {
     World::owner(thread);
     auto &made = *new Holder(reliable);
-    if (takes_the_seat) made.take_surely();
+    if (takes_ownership) made.take_surely();
     World::owner(-1);
     return made;
 }

@@ -34,7 +34,7 @@ int main(int count, char **arguments) {
         const auto writer = channel.writer();
         std::vector<std::shared_ptr<LogReader>> readers;
         for (uint32_t i = 1; i < members; ++i) readers.push_back(channel.reader());
-        const int fd = writer->log().seat().again();
+        const int fd = writer->log().locks().again();
         uint32_t found = 0;
         const auto [ours, ours_least] = measure(passes, [&] {
             found = 0;

@@ -271,7 +271,7 @@ void a_receiver_sends_what_was_captured() {
     hand(receiver, 101'005, second);
     CHECK(image.rebuilt() == 1216 && image.counts().duplicates == 1 && image.counts().naks == 2);
     hand(receiver, 101'006, setup_bytes, 2);
-    CHECK(image.source() == address(1) && image.counts().strange == 1, "somebody else's SETUP");
+    CHECK(image.source() == address(1) && image.counts().rejected == 1, "somebody else's SETUP");
 }
 
 void late_datagrams_of_a_session_that_has_ended_make_no_image() {
@@ -349,7 +349,7 @@ void readers_are_told() {
     for (const uint32_t readers : {3u, 1u, 2u}) {
         receiver.image(session)->set_readers(readers);
         exchange(readers * ms);
-        CHECK(sender.readers() == readers && sender.receivers() == 1 && sender.counts().strange == 0);
+        CHECK(sender.readers() == readers && sender.receivers() == 1 && sender.counts().rejected == 0);
     }
 }
 

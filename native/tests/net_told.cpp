@@ -93,7 +93,7 @@ void a_description_that_is_lost_is_told_again() {
     for (const int64_t now : {200 * ms, 1'200 * ms}) {
         CHECK(pair.sender.next() <= now);
         CHECK(count(pair.exchange(now, nothing), wire::Type::extension) == 1);
-        CHECK(pair.receiver.image(session)->description() == Pair::sends().description && pair.receiver.counts().strange == 0);
+        CHECK(pair.receiver.image(session)->description() == Pair::sends().description && pair.receiver.counts().rejected == 0);
     }
 }
 

@@ -119,7 +119,7 @@ int main(int argc, char **argv) {
         measure(name, shape, "network log", false, limit);
         if (shape.lengths.size() > 1) measure(name, shape, "network log, batches", true, limit);
     }
-    CHECK(Keeper::instance().finish(20'000'000'000));
+    CHECK(Conductor::instance().finish(20'000'000'000));
     CHECK(rmdir(name.c_str()) == 0, "something was left in %s", name.c_str());
     return 0;
 }

@@ -13,7 +13,7 @@ namespace {
 void a_message_arrives(const Folder &folder) {
     const Place place(folder);
     auto reader = place.reader();
-    CHECK(reader->holds_seat());
+    CHECK(reader->owns_socket());
     auto writer = place.writer();
     CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
     CHECK(writer->offer("hello", 5) != no_room);
@@ -52,9 +52,9 @@ void a_late_subscription_counts_when_it_reads(const Folder &folder) {
 
 // A turn that finds something wakes the other threads that mean to sleep, and not its own.
 void a_turn_wakes_other_threads() {
-    Caller caller(NetCalls::system());
+    SocketWaiter caller(NetCalls::system());
     const auto elsewhere = [](auto &&work) { std::thread(work).join(); };
-    const auto woken = [&] { return caller.sleep(-1, 1'000'000) == Caller::Woken::told; };
+    const auto woken = [&] { return caller.sleep(-1, 1'000'000) == SocketWaiter::Woken::told; };
     caller.announce();
     caller.tell();
     CHECK(!woken(), "woken by its own turn");
@@ -73,7 +73,7 @@ void a_turn_wakes_other_threads() {
 }
 
 // Pairs of messages, with pauses: the second one would wait for a third in vain, and soon goes out at once. Whether it does is
-// the writer's own affair: it looks before the keeper comes.
+// the writer's own affair: it looks before the conductor comes.
 void messages_that_wait_in_vain_wait_no_more(const Folder &folder) {
     const Place place(folder);
     auto reader = place.reader();
@@ -107,7 +107,7 @@ void many_messages(const Folder &folder, uint32_t count, size_t size) {
             CHECK(wait_until(*writer, [&] { return writer->send_some(sending); }));
         }
         writer->leave();
-        CHECK(Keeper::instance().finish(20'000'000'000));
+        CHECK(Conductor::instance().finish(20'000'000'000));
         _exit(0);
     }
     for (uint32_t i = 0; i < count; ++i) {
@@ -153,13 +153,13 @@ class Faulty final : public NetCalls {
         errno = number;
         return -1;
     }
-    std::mutex mutex_; // callers and the keeper
+    std::mutex mutex_; // callers and the conductor
     std::mt19937_64 random_;
 };
 
 // Every message arrives, once and in order, whatever the system calls do.
 void system_calls_fail(const Folder &folder, uint64_t seed, uint32_t count) {
-    static Faulty sending(seed), receiving(seed + 1); // the keeper may use them after this function
+    static Faulty sending(seed), receiving(seed + 1); // the conductor may use them after this function
     const Place place(folder);
     auto reader = place.reader({}, receiving);
     auto writer = place.writer({}, sending);
@@ -213,7 +213,7 @@ void a_child_takes_part_anew(const Folder &folder) {
         CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
         CHECK(writer->offer("child", 5) != no_room);
         writer->leave();
-        CHECK(Keeper::instance().finish(60'000'000'000));
+        CHECK(Conductor::instance().finish(60'000'000'000));
         _exit(0);
     }
     CHECK(writer->offer("mother", 6) != no_room);
@@ -229,13 +229,13 @@ void a_child_takes_part_anew(const Folder &folder) {
     CHECK(wait_until(*reader, [&] { return reader->peek() != nullptr; }));
 }
 
-// The keeper's cycles, called here at times of this test's choosing: each visit at its time, and not before.
+// The conductor's cycles, called here at times of this test's choosing: each visit at its time, and not before.
 void a_keeper_comes_when_it_is_due() {
     static int64_t now;
     now = 5'000'000'000;
-    struct Visited final : Kept {
+    struct Visited final : Agent {
         explicit Visited(int64_t every) : every_ns(every) {}
-        Visit keep(int64_t at) override {
+        Schedule do_work(int64_t at) override {
             last = at;
             ++visits;
             return {at + every_ns, over};
@@ -246,43 +246,43 @@ void a_keeper_comes_when_it_is_due() {
         int visits = 0;
         bool over = false;
     };
-    Keeper keeper([] { return now; }, false);
+    Conductor conductor([] { return now; }, false);
     const auto often = std::make_shared<Visited>(1000), rarely = std::make_shared<Visited>(2500);
-    keeper.add(often);
-    keeper.add(rarely);
-    CHECK(keeper.cycle(0) == now + 1000); // the first visit is due at once
+    conductor.add(often);
+    conductor.add(rarely);
+    CHECK(conductor.cycle(0) == now + 1000); // the first visit is due at once
     CHECK(often->visits == 1 && rarely->visits == 1);
     now += 999;
-    CHECK(keeper.cycle(0) == now + 1 && often->visits == 1);
+    CHECK(conductor.cycle(0) == now + 1 && often->visits == 1);
     now += 1;
-    CHECK(keeper.cycle(0) == now + 1000 && often->visits == 2 && rarely->visits == 1);
+    CHECK(conductor.cycle(0) == now + 1000 && often->visits == 2 && rarely->visits == 1);
     now += 1'000'000; // a clock that jumps: one visit each, not those that were missed
-    CHECK(keeper.cycle(0) == now + 1000 && often->visits == 3 && rarely->visits == 2 && rarely->last == now);
-    keeper.wake(); // all of them, whatever the clock says
-    CHECK(keeper.cycle(0) == now + 1000 && often->visits == 4 && rarely->visits == 3);
+    CHECK(conductor.cycle(0) == now + 1000 && often->visits == 3 && rarely->visits == 2 && rarely->last == now);
+    conductor.wake(); // all of them, whatever the clock says
+    CHECK(conductor.cycle(0) == now + 1000 && often->visits == 4 && rarely->visits == 3);
 
     WakeUp something;
-    keeper.watch(*often, something.fd());
+    conductor.watch(*often, something.fd());
     something.set();
-    keeper.cycle(0);
+    conductor.cycle(0);
     CHECK(often->visits == 5);
-    keeper.cycle(0); // it still has something, but is watched once
+    conductor.cycle(0); // it still has something, but is watched once
     CHECK(often->visits == 5);
-    keeper.watch(*often, something.fd());
-    keeper.cycle(0);
+    conductor.watch(*often, something.fd());
+    conductor.cycle(0);
     CHECK(often->visits == 6);
 
-    keeper.come_in(1'000);
+    conductor.wake_within(1'000);
     now += 1;
-    keeper.cycle(10'000'000'000); // waits for the timer
+    conductor.cycle(10'000'000'000); // waits for the timer
     CHECK(often->visits == 7 && rarely->last == now);
 
-    CHECK(!keeper.finish(0));
+    CHECK(!conductor.finish(0));
     often->over = rarely->over = true;
     now += 3000;
-    keeper.cycle(0);
-    CHECK(keeper.finish(0) && often->visits == 8 && often.use_count() == 1);
-    CHECK(keeper.cycle(0) == now + 1'000'000'000 && keeper.visits() == 15);
+    conductor.cycle(0);
+    CHECK(conductor.finish(0) && often->visits == 8 && often.use_count() == 1);
+    CHECK(conductor.cycle(0) == now + 1'000'000'000 && conductor.agents_run() == 15);
 }
 
 // A closed publication goes on for as long as its receivers take something, however slowly. When nothing has moved for its linger
@@ -323,12 +323,12 @@ void a_closed_publication_waits_for_slow_receivers(const Folder &folder) {
         CHECK(out.sent() == room);
         for (uint32_t i = 1; slow && i < messages; ++i) {
             take(i);
-            CHECK(!out.keep(now += pause).done && out.sent() == (i + 1) * room, "%lu", static_cast<unsigned long>(out.sent()));
+            CHECK(!out.do_work(now += pause).done && out.sent() == (i + 1) * room, "%lu", static_cast<unsigned long>(out.sent()));
         }
-        CHECK(!out.keep(now += pause).done);
-        CHECK(out.keep(now += pause).done);
-        const Keeper::Unsent expected{{"udp:test", (messages - 1) * room}};
-        CHECK(Keeper::instance().take_unsent() == (slow ? Keeper::Unsent{} : expected));
+        CHECK(!out.do_work(now += pause).done);
+        CHECK(out.do_work(now += pause).done);
+        const Conductor::Unsent expected{{"udp:test", (messages - 1) * room}};
+        CHECK(Conductor::instance().take_unsent() == (slow ? Conductor::Unsent{} : expected));
     }
 }
 
@@ -369,7 +369,7 @@ int main(int argc, char **argv) {
     reaches(folder, parse_address("::1", free_port("::1")));
     reaches(folder, parse_address("239.192.7.9", free_port()));
     system_calls_fail(folder, argument(argc, argv, "--seed", 1), 5000 * scale);
-    CHECK(Keeper::instance().finish(20'000'000'000));
+    CHECK(Conductor::instance().finish(20'000'000'000));
     folder.check_empty();
     return 0;
 }

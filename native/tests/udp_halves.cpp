@@ -293,7 +293,7 @@ int main(int argc, char **argv) {
         sender(folder, c, limit);
         receiver(folder, c, limit);
     }
-    CHECK(Keeper::instance().finish(20'000'000'000));
+    CHECK(Conductor::instance().finish(20'000'000'000));
     folder.check_empty();
     return 0;
 }

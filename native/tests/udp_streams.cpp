@@ -39,7 +39,7 @@ void in_one_process(const Folder &folder) {
     const Address at = parse_address("127.0.0.1", free_port());
     const Place one(folder, stream(at, 1)), two(folder, stream(at, 2));
     auto first = one.reader(), second = two.reader();
-    CHECK(first->holds_seat() && second->holds_seat());
+    CHECK(first->owns_socket() && second->owns_socket());
     auto to_first = one.writer(brief()), to_second = two.writer(brief());
     for (UdpWriter *writer : {to_first.get(), to_second.get()})
         CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
@@ -59,7 +59,7 @@ void in_one_process(const Folder &folder) {
         send(*to_second, i);
         expect(*second, i);
     }
-    CHECK(second->holds_seat());
+    CHECK(second->owns_socket());
     auto again = one.reader(); // joins where the publication is when it is heard
     CHECK(wait_until(*again, [&] { return again->peek() != nullptr || !again->sessions().empty(); }));
     send(*to_first, 99);
@@ -76,7 +76,7 @@ struct Subscriber {
         CHECK(pid >= 0);
         if (pid == 0) {
             auto reader = place.reader({Start::From::earliest, 0});
-            const char there = reader->holds_seat() ? 2 : 1;
+            const char there = reader->owns_socket() ? 2 : 1;
             CHECK(::write(ends[1], &there, 1) == 1);
             for (uint32_t i = 0; i < count; ++i) expect(*reader, i);
             CHECK(reader->counts().losses == 0);
@@ -127,7 +127,7 @@ void in_several_processes(const Folder &folder) {
     third.hear();
     third.end(0);
     auto last = two.reader(); // the port is free again
-    CHECK(last->holds_seat());
+    CHECK(last->owns_socket());
 }
 
 // Subscriptions elsewhere that all go, and others that come: for these the stream begins again.
@@ -139,7 +139,7 @@ void a_guest_comes_again(const Folder &folder) {
     for (int i = 0; i < 3; ++i) {
         auto reader = two.reader();
         auto writer = two.writer();
-        CHECK(!reader->holds_seat());
+        CHECK(!reader->owns_socket());
         CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
         send(*writer, 5);
         expect(*reader, 5);
@@ -152,21 +152,21 @@ void a_guest_comes_again(const Folder &folder) {
     CHECK(wait_until(*writer, [&] { return writer->receivers() == 1; }));
     const OpenFile opened = open_file(two.path);
     const EndpointFile file(opened.fd(), two.path);
-    Seat seat(opened.fd(), two.path);
-    // The holder may let the guest before go, and take this one on, just now.
-    for (const int64_t until = monotonic_ns() + 60'000'000'000; !seat.taken_by_other(lock_byte::writer);) {
+    ByteLocks locks(opened.fd(), two.path);
+    // The holder may let the foreign stream before go, and take this one on, just now.
+    for (const int64_t until = monotonic_ns() + 60'000'000'000; !locks.taken_by_other(lock_byte::owner);) {
         CHECK(monotonic_ns() < until);
         platform::nap(1'000'000);
     }
-    killed.end(SIGKILL); // without subscriptions the seat is nobody's
-    for (const int64_t until = monotonic_ns() + 60'000'000'000; seat.taken_by_other(lock_byte::writer);) {
+    killed.end(SIGKILL); // without subscriptions ownership is nobody's
+    for (const int64_t until = monotonic_ns() + 60'000'000'000; locks.taken_by_other(lock_byte::owner);) {
         CHECK(monotonic_ns() < until);
         const uint32_t ticket = event_prepare(file.control().event.value);
-        if (seat.taken_by_other(lock_byte::writer)) event_sleep(file.control().event.value, ticket, 10'000'000);
+        if (locks.taken_by_other(lock_byte::owner)) event_sleep(file.control().event.value, ticket, 10'000'000);
     }
     holder.end(SIGKILL);
     auto reader = two.reader();
-    CHECK(wait_until(*reader, [&] { return reader->holds_seat(); }));
+    CHECK(wait_until(*reader, [&] { return reader->owns_socket(); }));
     one.reader(); // forgets what the killed one left
 }
 
@@ -209,7 +209,7 @@ int main() {
     a_guest_comes_again(folder);
     nobody_answers(folder);
     in_one_process(folder);
-    CHECK(Keeper::instance().finish(20'000'000'000));
+    CHECK(Conductor::instance().finish(20'000'000'000));
     folder.check_empty();
     std::printf("several streams share a port\n");
     return 0;

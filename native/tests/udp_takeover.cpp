@@ -1,6 +1,6 @@
 // Several processes subscribe to one endpoint while a publisher sends. The one that holds the socket is killed again and again,
 // at random moments. Every survivor reads every message, once, in order. Printed: how long each part of a takeover took, and how
-// often the seat was tried.
+// often ownership was tried.
 #include "udp_place.hpp"
 
 #include <random>
@@ -26,15 +26,15 @@ void publish(const Place &place, uint32_t count) {
         CHECK(wait_until(*writer, [&] { return writer->send_some(sending); }), "message %u", i);
     }
     writer->leave();
-    CHECK(Keeper::instance().finish(60'000'000'000));
+    CHECK(Conductor::instance().finish(60'000'000'000));
     const UdpCounts counts = writer->counts();
     std::printf("  sent in %lu datagrams, %lu of them again, for %lu naks; %lu refused connections\n", counts.datagrams_sent,
                 counts.retransmitted, counts.naks_received, counts.receive_failed + counts.send_failed);
 }
 
-// Written by the process that took the seat over, once a datagram has come. Nanoseconds; `noticed`: since the kill.
+// Written by the process that took ownership over, once a datagram has come. Nanoseconds; `noticed`: since the kill.
 struct TakenOver {
-    Atomic<uint64_t> noticed, seated, first, tries;
+    Atomic<uint64_t> noticed, owned, first, tries;
 };
 struct Shared {
     static constexpr uint32_t rows_max = 128;
@@ -48,11 +48,11 @@ void note(Shared &shared, const Takeover &t) {
     const uint64_t at = shared.count.add(1);
     if (at >= Shared::rows_max) return;
     const auto killed = static_cast<int64_t>(shared.killed_ns.relaxed());
-    const int64_t noticed = t.noticed_ns == 0 ? t.seated_ns : t.noticed_ns;
+    const int64_t noticed = t.noticed_ns == 0 ? t.owned_ns : t.noticed_ns;
     TakenOver &row = shared.rows[at];
     row.noticed.relaxed(static_cast<uint64_t>(std::max<int64_t>(noticed - killed, 0)));
-    row.seated.relaxed(static_cast<uint64_t>(t.seated_ns - noticed));
-    row.first.relaxed(static_cast<uint64_t>(std::max<int64_t>(t.first_ns - t.seated_ns, 0))); // it came in the same turn
+    row.owned.relaxed(static_cast<uint64_t>(t.owned_ns - noticed));
+    row.first.relaxed(static_cast<uint64_t>(std::max<int64_t>(t.first_ns - t.owned_ns, 0))); // it came in the same turn
     row.tries.relaxed(t.tries);
 }
 
@@ -79,9 +79,9 @@ void subscribe(const Place &place, uint32_t count, Shared &shared, int out) {
     Report report{0, 0, 0};
     uint32_t next = 0;
     int64_t before = 0;
-    bool noted = reader->holds_seat(); // the first one took nothing over
+    bool noted = reader->owns_socket(); // the first one took nothing over
     for (;;) {
-        if (!noted && reader->holds_seat()) {
+        if (!noted && reader->owns_socket()) {
             const Takeover taken = reader->takeover();
             if (taken.first_ns != 0) note(shared, taken), noted = true;
         }
@@ -193,13 +193,13 @@ int main(int argc, char **argv) {
             "%u messages, %u holders killed, %lu takeovers, %lu images, %zu survivors read %lu; the longest pause %.1f ms\n",
             count, kills, file.control().rare.takeovers.relaxed(), file.control().rare.last_number.relaxed(), all.size(), read,
             static_cast<double>(gap) / 1e6);
-        tell("from the kill until a keeper knows", shared, [](const TakenOver &row) -> auto & { return row.noticed; });
-        tell("from there until the images are gone on with", shared, [](const TakenOver &row) -> auto & { return row.seated; });
+        tell("from the kill until a conductor knows", shared, [](const TakenOver &row) -> auto & { return row.noticed; });
+        tell("from there until the images are gone on with", shared, [](const TakenOver &row) -> auto & { return row.owned; });
         tell("from there until a datagram has come", shared, [](const TakenOver &row) -> auto & { return row.first; });
         uint64_t tries = 0;
         const uint64_t noted = std::min<uint64_t>(shared.count.relaxed(), Shared::rows_max);
         for (uint32_t i = 0; i < noted; ++i) tries += shared.rows[i].tries.relaxed();
-        std::printf("  the seat was tried %lu times in these %lu takeovers\n", tries, noted);
+        std::printf("  ownership was tried %lu times in these %lu takeovers\n", tries, noted);
     }
     folder.check_empty();
     return 0;

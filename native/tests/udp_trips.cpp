@@ -144,11 +144,11 @@ void logged(const Case &one, int warm, int count) {
         const Place there(folder), back(folder);
         const pid_t other = in_child([&] {
             answer(Logged(there, back, one.wait), one.there, warm + count);
-            CHECK(Keeper::instance().finish(20'000'000'000));
+            CHECK(Conductor::instance().finish(20'000'000'000));
         });
         ask(one, Logged(back, there, one.wait), warm, count);
         expect_success(other);
-        CHECK(Keeper::instance().finish(20'000'000'000));
+        CHECK(Conductor::instance().finish(20'000'000'000));
     }
     folder.check_empty();
 }

@@ -102,7 +102,7 @@ def test_an_opening_without_descriptors_leaves_nothing(at, verb, channel_folder)
     """Each number of free descriptors, from none up to those that are enough."""
     uri = f"udp://{at[0]}:{at[1]}/7"
     opener = penstock.subscribe if verb == "subscribe" else penstock.publish
-    with penstock.publish(f"udp://{at[0]}:{free_port()}/8", linger=0):  # the keeper is there
+    with penstock.publish(f"udp://{at[0]}:{free_port()}/8", linger=0):  # the conductor is there
         _native.udp_finish(6.0)  # publications of other tests linger no more: descriptors stay as they are
         gc.collect()
         before = sorted(os.listdir("/proc/self/fd")), sorted(os.listdir(channel_folder))

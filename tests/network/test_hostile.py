@@ -73,7 +73,7 @@ def test_a_stranger_floods_a_receiver(rng, tally):
                     got += 1
         counts = sub.statistics().details
         assert counts["malformed"] > forged[0] // 20
-        assert counts["strange"] > 0
+        assert counts["rejected"] > 0
         assert counts["images"] <= 64
         live = [session for session in sub.sessions if session.session == SESSION]
         assert [session.lag for session in live] == [

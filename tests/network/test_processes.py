@@ -59,7 +59,7 @@ def _round_trip(spin, count=200):
 
 
 def test_a_subscription_that_spins_looks_at_its_socket():
-    # If it did not, the keeper would find each message, and comes after a millisecond. A message that wakes a sleeper does not wait
+    # If it did not, the conductor would find each message, and comes after a millisecond. A message that wakes a sleeper does not wait
     # for that. Other programs may have the cores meanwhile: one good round of several is enough.
     rounds = ((_round_trip(math.inf), _round_trip(0.0)) for _ in range(5))
     assert any(spinning < 2 * asleep for spinning, asleep in rounds)
@@ -114,7 +114,7 @@ def test_publishers_killed_under_load(uri, channel_folder):
         with penstock.publish(uri, linger=0):
             [own] = channel_folder.glob("*.log")
             assert own != last
-    for _ in range(PATIENCE * 100):  # the keeper takes the last one away
+    for _ in range(PATIENCE * 100):  # the conductor takes the last one away
         if not [name for name in os.listdir(channel_folder) if name.endswith((".log", ".image"))]:
             break
         threading.Event().wait(0.01)

@@ -32,7 +32,7 @@ PAGES_OF = {
     "sync": ("sync_queue",),
     "pipe": ("shm_pipe", "patterns"),
     "threads": ("ypipe", "mailbox"),
-    "bind": ("open_channels",),
+    "bind": ("open_channels", "mailbox"),
 }
 
 FENCES = {
@@ -130,9 +130,6 @@ def _side(called: str, arguments: str, words: set[str]) -> str:
     receiver, dot, method = found.groups()
     if receiver in (")", "]"):  # `word(i).release`: the name before the bracket is the receiver
         receiver = anchors.name_before(called[: found.start(2)])
-    if method in ("load", "store"):  # of the standard library's, in the bindings
-        said = re.search(r"memory_order_(acquire|release)", arguments)
-        return said[1] if said else ""
     if method in ("add", "exchange") and receiver not in words:
         return ""
     if method == "acquire" and arguments:

@@ -56,6 +56,11 @@ def test_core_headers_include_each_other_in_no_circle():
     TopologicalSorter({name: INCLUDE.findall(text) for name, text in HEADERS.items()}).prepare()
 
 
+def test_ground_knows_no_kind():
+    """The header has the list of numbers; sizes and lock bytes of a kind come from its layout file."""
+    assert [name for name, text in HEADERS.items() if folder(name) == "ground" and re.search(r"\bKind::", text)] == []
+
+
 def test_core_knows_no_python():
     assert [name for name, text in HEADERS.items() if "Python.h" in text or "nanobind" in text] == []
 

@@ -34,8 +34,15 @@ def test_channel_file_page_lists_every_word_of_its_headers():
                 if name not in ("unused", "ring"):
                     row = f"| {offset} | `{name}`" if kinds is None else f"| {kinds} | {offset} | `{name}`"
                     assert row in page, f"{file}: {row}"
-    header = (ROOT / "native" / "core" / "ground" / "channel_header.hpp").read_text()
-    locks = re.findall(r"constexpr uint64_t (\w+) = (\w+);", header.split("namespace lock_byte {")[1])
-    assert len(locks) == 3
-    for name, byte in locks:
-        assert f"| {'4096' if byte == 'control_offset' else byte} | `lock_byte::{name}`" in page
+
+
+def test_channel_file_page_lists_every_lock_byte():
+    page = (ROOT / "docs" / "design" / "channel_file.md").read_text()
+    locks: dict[str, str] = {}
+    for path in sorted((ROOT / "native" / "core").rglob("*.hpp")):
+        for body in re.findall(r"namespace lock_byte \{\n(.*?)\n\}", path.read_text(), re.DOTALL):
+            locks.update(re.findall(r"constexpr uint64_t (\w+) = ([\w +]+);", body))
+    assert set(locks) == {"life", "opening", "writer", "owner", "socket"}
+    numbers = {"control_offset": "4096", "owner + 1": "4097"}
+    for name, byte in locks.items():
+        assert f"| {numbers.get(byte, byte)} | `lock_byte::{name}`" in page

@@ -13,9 +13,9 @@ namespace {
 
 constexpr int64_t hold_patience_ns = 10'000'000'000;
 
-Kind kind_of(const std::string &name) {
-    for (const Kind kind : {Kind::log, Kind::ring, Kind::sync, Kind::pipe})
-        if (name == kind_name(static_cast<uint32_t>(kind))) return kind;
+const KindLayout &kind_of(const std::string &name) {
+    for (const KindLayout *kind : {&log_kind, &ring_kind, &sync_kind, &pipe_kind})
+        if (name == kind_name(static_cast<uint32_t>(kind->number))) return *kind;
     throw Error(Code::invalid, "channels of kind " + name + " are never open");
 }
 
@@ -34,7 +34,7 @@ struct Part {
 bool is_open(int fd, const std::string &path, const std::string &kind) {
     if (size_of_file(fd) < slots_offset) throw Error(Code::corrupt, path + " is too short for a channel");
     const Mapping head(fd, slots_offset, false);
-    return still_open(find_header(head.bytes(), slots_offset, path, kind_of(kind)), path);
+    return still_open(find_header(head.bytes(), slots_offset, path, kind_of(kind).number), path);
 }
 
 std::shared_ptr<ReaderEnd> early(const Part &part, std::unique_ptr<EarlyMember> member) {
@@ -89,8 +89,8 @@ nb::dict inspect_open(int fd, const std::string &path, const std::string &kind) 
     about["slots"] = part.about.slots;
     nb::list members;
     for (uint32_t i = 0; i < part.about.slots; ++i) {
-        const uint64_t at = slots_offset + i * slot_size(part.about.kind);
-        if (holds_member(fd, at)) describe_member(members, part.about.kind, i, part.map->bytes() + at);
+        const uint64_t at = slots_offset + i * part.about.kind.slot_size;
+        if (holds_member(fd, at)) describe_member(members, part.about.kind.number, i, part.map->bytes() + at);
     }
     about["members"] = members;
     return about;
@@ -140,7 +140,7 @@ void bind_early(nb::module_ &m) {
         [](int fd, const std::string &path, const std::string &kind, OpenHold &hold, nb::bytes notes,
            std::optional<uint32_t> slots) {
             const Part part(fd, path, kind, true);
-            if (slots) check_room(hold.seat(), part.about, *slots, false, path);
+            if (slots) check_room(hold.locks(), part.about, *slots, false, path);
             write_notes(*part.map, text_of(notes));
             if (slots) limit_slots(*part.map, *slots);
         },

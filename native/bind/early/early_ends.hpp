@@ -1,10 +1,9 @@
-// The end of a reader that is older than its channel's first publication: has its slot and nothing to read. Once the channel is
-// decided it becomes an ordinary end in the same slot, to which everything goes from then on. docs/design/open_channels.md.
+// The end of a reader whose channel has no publication yet: it holds a slot and has nothing to read. Once the channel is decided
+// it forwards every call to an ordinary end in the same slot. docs/design/open_channels.md.
 #pragma once
 
 #include "bind/early/early_members.hpp"
 
-#include <atomic>
 #include <utility>
 
 namespace penstock::bind {
@@ -16,12 +15,12 @@ class EarlyWatched final : public Waitable {
     Atomic<uint32_t> &event() override { return event_; } // the same word of the file in the short mapping and in the whole one
     bool readable(uint64_t position) const override {
         // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
-        const Waitable *now = now_.load(std::memory_order_acquire);
+        const auto *now = reinterpret_cast<const Waitable *>(now_.acquire());
         return now != nullptr ? now->readable(std::max(position, start_)) : decided();
     }
     bool stalled(uint64_t position) const override {
         // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
-        const Waitable *now = now_.load(std::memory_order_acquire);
+        const auto *now = reinterpret_cast<const Waitable *>(now_.acquire());
         return now != nullptr ? now->stalled(std::max(position, start_)) : decided();
     }
     void become(std::shared_ptr<Waitable> now, uint64_t start) { // once
@@ -29,7 +28,7 @@ class EarlyWatched final : public Waitable {
         kept_ = std::move(now);
         // SYNC 26: pairs with EarlyWatched::readable, EarlyWatched::stalled; forbids the bridge's thread seeing the channel
         // before its start
-        now_.store(kept_.get(), std::memory_order_release);
+        now_.release(reinterpret_cast<uint64_t>(kept_.get()));
     }
 
   private:
@@ -39,8 +38,8 @@ class EarlyWatched final : public Waitable {
     std::shared_ptr<Mapping> part_;
     Atomic<uint32_t> &event_;
     std::shared_ptr<Waitable> kept_;
-    std::atomic<const Waitable *> now_{nullptr};
-    uint64_t start_ = 0; // a watch armed while the channel was open is before it
+    Atomic<uint64_t> now_{}; // its address; 0 while the channel is open
+    uint64_t start_ = 0;     // a watch armed while the channel was open is before it
 };
 
 // `Role`: the end's role. The end that it becomes has the same role.
@@ -50,9 +49,9 @@ template <class Role> class EarlyEnd : public Role {
         : part_(std::move(part)), member_(std::move(member)), path_(member_->path()), event_(&member_->event()) {}
     ~EarlyEnd() override { leave_slot(); }
 
-    const std::string &where() const final { return member_->seat().where(); }
+    const std::string &where() const final { return member_->locks().where(); }
     std::shared_ptr<Mapping> mapping() const final { return now_ ? now_->mapping() : part_; }
-    const Seat &seat() const final { return now_ ? now_->seat() : member_->seat(); }
+    const ByteLocks &locks() const final { return now_ ? now_->locks() : member_->locks(); }
     bool prefault() final {
         prefault_ = true;
         return mapping()->populate();
@@ -76,7 +75,7 @@ template <class Role> class EarlyEnd : public Role {
             member_->rejoin();
             event_ = &member_->event();
         } else {
-            const Fd fd(member_->seat().again());
+            const Fd fd(member_->locks().again());
             become(member_->reopen(fd.number));
         }
     }
@@ -113,13 +112,13 @@ template <class Role> class EarlyEnd : public Role {
 
     // With its own open file description: a mapping would keep the slot's lock alive in a forked child.
     std::shared_ptr<Mapping> whole() const {
-        const Fd fd(member_->seat().again());
+        const Fd fd(member_->locks().again());
         auto map = std::make_shared<Mapping>(fd.number, size_of_file(fd.number), true);
         if (prefault_) map->populate();
         return map;
     }
     OpenHold held(int64_t patience_ns) const {
-        const Fd fd(member_->seat().again());
+        const Fd fd(member_->locks().again());
         return OpenHold(fd.number, path_, patience_ns);
     }
     void become(std::shared_ptr<StreamEnd> now) {

@@ -1,5 +1,5 @@
-// The slot of a reader in a channel without a first publication, one class per kind; and what it becomes once the channel is
-// decided. docs/design/open_channels.md.
+// The slot of a reader in a channel without a first publication, one class per kind; and the end that it becomes once the channel
+// is decided. docs/design/open_channels.md.
 #pragma once
 
 #include "bind/log/log_ends.hpp"
@@ -17,7 +17,7 @@ class EarlyMember {
   public:
     virtual ~EarlyMember() = default;
     virtual const std::string &path() const = 0;
-    virtual const Seat &seat() const = 0;
+    virtual const ByteLocks &locks() const = 0;
     virtual Atomic<uint32_t> &event() = 0;
     virtual bool forked() const = 0;
     virtual void leave() = 0;          // with the open byte held
@@ -34,13 +34,13 @@ class EarlyLog final : public EarlyMember {
   public:
     EarlyLog(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part, double drop_after,
              std::string name)
-        : log_(std::make_shared<TermLog>(fd, path, std::move(map), part)), kind_(part.kind), drop_after_(drop_after),
+        : log_(std::make_shared<TermLog>(fd, path, std::move(map), part)), kind_(part.kind.number), drop_after_(drop_after),
           name_(std::move(name)) {
         attach();
     }
     ~EarlyLog() override { crash_for_test(); }
     const std::string &path() const override { return log_->path(); }
-    const Seat &seat() const override { return log_->seat(); }
+    const ByteLocks &locks() const override { return log_->locks(); }
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
     bool forked() const override { return log_->forked(); }
     void leave() override { log_->detach(); }
@@ -83,7 +83,7 @@ class EarlyRing final : public EarlyMember {
         attach();
     }
     const std::string &path() const override { return ring_->path(); }
-    const Seat &seat() const override { return ring_->seat(); }
+    const ByteLocks &locks() const override { return ring_->locks(); }
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
     bool forked() const override { return ring_->forked(); }
     void leave() override { ring_->detach(); }
@@ -125,7 +125,7 @@ class EarlyPipe final : public EarlyMember {
           bell_(&peer_->peers().bell()) {}
     ~EarlyPipe() override { crash_for_test(); }
     const std::string &path() const override { return peer_->peers().path(); }
-    const Seat &seat() const override { return peer_->peers().seat(); }
+    const ByteLocks &locks() const override { return peer_->peers().locks(); }
     Atomic<uint32_t> &event() override { return *bell_; }
     bool forked() const override { return peer_->peers().forked(); }
     void leave() override { peer_->detach(); }

@@ -30,10 +30,10 @@ class End : public std::enable_shared_from_this<End> {
     virtual ~End() = default;
     virtual const std::string &where() const = 0;
     virtual std::shared_ptr<Mapping> mapping() const = 0;
-    virtual const Seat &seat() const = 0; // the file that it has open, whatever has its name now
-    virtual void rejoin() = 0;            // in a forked child: its own seat, at the same place
-    virtual void leave() = 0;             // gives the seat back
-    virtual void interrupt() = 0;         // everybody who sleeps on this channel looks again
+    virtual const ByteLocks &locks() const = 0; // the file that it has open, whatever has its name now
+    virtual void rejoin() = 0;                  // in a forked child: its own locks, at the same place
+    virtual void leave() = 0;                   // gives the slot back
+    virtual void interrupt() = 0;               // wakes all threads that sleep on this channel
 
     // Whether a wait sleeps in the end itself: a socket may wake it, too. prepare() comes before an attempt: what changes from
     // then on ends the sleep() after it, which takes what prepare() gave. It runs without the GIL, beside other calls, and ends
@@ -41,8 +41,9 @@ class End : public std::enable_shared_from_this<End> {
     virtual bool sleeps() const { return false; }
     virtual uint32_t prepare() { return 0; }
     virtual void sleep(uint32_t, int64_t) {}
-    virtual void bring_in() {} // between two looks of a spin: what has come, where only callers bring it in; as sleep() runs
-    virtual void waited() {}   // the wait is over, whatever it brought
+    virtual void bring_in() {
+    } // between two looks of a spin: receives what has arrived, where only callers do that; as sleep() runs
+    virtual void waited() {} // the wait is over, whatever it brought
 };
 
 // A message's sender and type; both empty where messages have none. Valid until the next message is taken.
@@ -53,11 +54,11 @@ struct Envelope {
 // A recorder's reader: whole runs of frames, unchanged.
 class RunSource {
   public:
-    virtual FrameBlock run(uint64_t max) = 0;    // the committed frames that come next, at most that many bytes
+    virtual FrameBlock run(uint64_t max) = 0;    // the next committed frames, at most that many bytes
     virtual void check_run() {}                  // after a run was copied: throws if writers went over it
     virtual void take_run(const FrameBlock &) {} // the run is copied
     virtual void show_position() {}              // to writers that wait for this reader
-    virtual bool skips() const = 0;              // the position may jump over what was lost; if not, a jump is a mistake
+    virtual bool skips() const = 0;              // the position may jump over losses; if not, a jump is a mistake
 
   protected:
     ~RunSource() = default;
@@ -79,7 +80,7 @@ class StreamEnd : public End {
 
     virtual Atomic<uint32_t> &event() = 0;  // something was committed
     virtual bool readable() const = 0;      // moves nothing
-    virtual bool repair() { return false; } // while nothing comes: what a dead writer left half
+    virtual bool repair() { return false; } // while nothing arrives: repairs a dead writer's half-written state
     virtual RunSource *runs() = 0;          // null where a reader takes messages away from others
 
     virtual uint64_t position() const = 0;
@@ -120,7 +121,7 @@ class ReaderEnd : public StreamEnd {
     // After a look that found nothing: whether the stream has ended. There has been a publication, none is left, all was read.
     virtual bool ended() = 0;
     virtual std::string why_ended() const { return "every publication has closed, and all was read"; }
-    virtual std::string why_waiting() { return {}; } // of a wait for the end: who keeps it from coming, if that is known
+    virtual std::string why_waiting() { return {}; } // of a wait for the end: which participant keeps the stream open, if known
     virtual void begin_call() {}                     // the owner has the messages of earlier calls
     virtual void hold_back() {}                      // but not yet the message taken last: its owner hears of it later
     virtual void hand_out() {}                       // now it does
@@ -131,7 +132,7 @@ class ReaderEnd : public StreamEnd {
     virtual const Message *peek() = 0;                       // the next message, not yet taken, or null
     virtual bool copy(void *to, const Message &message) = 0; // false: it was overwritten meanwhile, look again
     virtual void consume() = 0;                              // what peek() gave is done with
-    // Takes what is there into a batch, at most `limit` rows and about `most` bytes; whether nothing is left. `last`: the newest.
+    // Takes messages into a batch, at most `limit` rows and about `most` bytes. True if none is left. `last`: the newest.
     virtual bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) = 0;
     virtual Lender &lender() = 0;
 
@@ -149,7 +150,7 @@ template <class Role, class File> class SlotEnd : public Role {
     ~SlotEnd() override { file_->detach(); }
     const std::string &where() const final { return file_->where(); }
     std::shared_ptr<Mapping> mapping() const override { return file_->mapping(); }
-    const Seat &seat() const final { return file_->seat(); }
+    const ByteLocks &locks() const final { return file_->locks(); }
     void rejoin() override {
         file_->forget_slot();
         file_->return_after_fork();
@@ -245,7 +246,7 @@ class WriterEnd : public End {
   public:
     virtual Atomic<uint32_t> &room() = 0;                       // event: there may be room now
     virtual void glance(WatchSet &) {}                          // there was none: what will change
-    virtual Atomic<uint32_t> &members() = 0;                    // event: a subscription came
+    virtual Atomic<uint32_t> &members() = 0;                    // event: a subscription joined
     virtual int64_t offer(const void *data, size_t length) = 0; // the position after it, or no_room
     virtual size_t offer_many(const IoVec *pieces, size_t count) = 0;
     virtual bool claim(size_t length, ClaimedRange &range) = 0;
@@ -262,7 +263,7 @@ class WriterEnd : public End {
         sending.position = offer(sending.data, sending.length);
         return sending.position != no_room;
     }
-    virtual void repair() {} // while there is no room: what the dead left
+    virtual void repair() {} // while there is no room: repairs the state that dead participants left
     virtual void give_up(PendingSend &) {}
 
     virtual size_t payload_max() const = 0;                      // that offer and claim take

@@ -1,9 +1,10 @@
-// Where a test stands between a channel and its subscriptions: it decides when each message is delivered and each wait returns.
+// A test's gate between a channel and its subscriptions: the test decides when each message is delivered and each wait returns.
 #pragma once
 
 #include "bind/ground/bind.hpp"
 
-#include <atomic>
+#include "ground/atomics.hpp"
+
 #include <memory>
 #include <vector>
 
@@ -11,41 +12,41 @@ namespace penstock::bind {
 
 class ReaderEnd;
 
-// One for all subscriptions of a channel. Used under the GIL; the atomic words are also read by the bridge's
-// thread.
+// One for all subscriptions of a channel. Used under the GIL. The bridge's thread reads the atomic words, too; they need no
+// order, since wake() follows each change and the subscription looks again under the GIL.
 class Gate : public std::enable_shared_from_this<Gate> {
   public:
     // From now on only deliver() delivers messages.
     void hold() {
-        held_ = true;
-        credit_ = 0;
-        ++epoch_;
+        held_.relaxed(true);
+        credit_.relaxed(0);
+        epoch_.increment(1);
     }
     // Every subscription may take that many messages more.
     void deliver(uint64_t count) {
-        credit_ = credit_ > UINT64_MAX - count ? UINT64_MAX : credit_ + count;
+        credit_.relaxed(credit() > UINT64_MAX - count ? UINT64_MAX : credit() + count);
         wake();
     }
     // Every wait that is under way ends as if its timeout had passed.
     void expire() {
-        ++expired_;
+        expired_.increment(1);
         wake();
     }
     void release() {
-        held_ = false;
+        held_.relaxed(false);
         wake();
     }
     void add(const std::shared_ptr<ReaderEnd> &reader) { readers_.push_back(reader); }
 
-    bool held() const { return held_; }
-    uint64_t credit() const { return credit_; }
-    uint64_t epoch() const { return epoch_; }
-    uint64_t expired() const { return expired_; }
+    bool held() const { return held_.relaxed(); }
+    uint64_t credit() const { return credit_.relaxed(); }
+    uint64_t epoch() const { return epoch_.relaxed(); }
+    uint64_t expired() const { return expired_.relaxed(); }
     uint32_t waiting() const { return waiting_; }
 
-    class Waiter { // while one of these lives, a thread waits; with null it stands for no gate
+    class Waiter { // while one of these lives, a thread waits; null: there is no gate
       public:
-        explicit Waiter(Gate *gate) : gate_(gate), expired_(gate == nullptr ? 0 : gate->expired_.load()) {
+        explicit Waiter(Gate *gate) : gate_(gate), expired_(gate == nullptr ? 0 : gate->expired()) {
             if (gate_ != nullptr) ++gate_->waiting_;
         }
         ~Waiter() {
@@ -54,7 +55,7 @@ class Gate : public std::enable_shared_from_this<Gate> {
         Waiter(const Waiter &) = delete;
         Waiter &operator=(const Waiter &) = delete;
         bool stepped() const { return gate_ != nullptr; }
-        bool over() const { return gate_ != nullptr && gate_->expired_ != expired_; }
+        bool over() const { return gate_ != nullptr && gate_->expired() != expired_; }
 
       private:
         Gate *const gate_;
@@ -64,8 +65,10 @@ class Gate : public std::enable_shared_from_this<Gate> {
   private:
     void wake();
 
-    std::atomic<bool> held_{false};
-    std::atomic<uint64_t> credit_{0}, epoch_{0}, expired_{0};
+    Atomic<bool> held_{};
+    Atomic<uint64_t> credit_{};
+    Atomic<uint64_t> epoch_{};
+    Atomic<uint64_t> expired_{};
     uint32_t waiting_ = 0;
     std::vector<std::weak_ptr<ReaderEnd>> readers_;
 };
@@ -80,21 +83,22 @@ class DeliveryGate {
     // How many messages may be taken now.
     uint64_t allowed() const {
         if (!stepped()) return UINT64_MAX;
-        const uint64_t used = epoch_ == gate_->epoch() ? used_.load() : 0, credit = gate_->credit();
+        const uint64_t used = epoch_.relaxed() == gate_->epoch() ? used_.relaxed() : 0, credit = gate_->credit();
         return credit > used ? credit - used : 0;
     }
     void used(uint64_t count) {
         if (!stepped()) return;
-        if (epoch_ != gate_->epoch()) {
-            epoch_ = gate_->epoch();
-            used_ = 0;
+        if (epoch_.relaxed() != gate_->epoch()) {
+            epoch_.relaxed(gate_->epoch());
+            used_.relaxed(0);
         }
-        used_ += count;
+        used_.increment(count);
     }
 
   private:
     std::shared_ptr<Gate> gate_;
-    std::atomic<uint64_t> epoch_{0}, used_{0};
+    Atomic<uint64_t> epoch_{};
+    Atomic<uint64_t> used_{};
 };
 
 } // namespace penstock::bind

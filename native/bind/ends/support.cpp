@@ -20,10 +20,17 @@ std::map<int, PyObject *> &error_types() {
     return *types;
 }
 
-std::atomic<bool> gate_closed{false};
-std::atomic<bool> handles_end{false};
-std::atomic<uint32_t> coming_back{0}; // threads that have passed the gate and do not have the interpreter yet
-std::atomic<pthread_t> closer{};      // who ends the interpreter, and may still use it
+// The exit gate. One word, so that its order decides whether a thread passed before the gate closed; the GIL orders the rest.
+constexpr uint32_t closed_bit = 1u << 31; // below it: threads that have passed the gate and do not have the GIL yet
+Atomic<uint32_t> exit_gate{0};
+// A thread learns under the GIL that its handle is closed, and this was stored before the handle was closed.
+Atomic<bool> handles_end{false};
+Atomic<uint64_t> closer{0}; // the thread that ends the interpreter, and may still use it; only that thread finds itself in it
+
+uint64_t this_thread() {
+    static thread_local char here;
+    return reinterpret_cast<uint64_t>(&here);
+}
 
 [[noreturn]] void stay() { // until the process ends
     for (;;) {
@@ -42,10 +49,10 @@ bool daemon_thread() noexcept {
     }
 }
 
-// The end of the process has closed a handle that a daemon thread uses: nobody is left to tell, and an error would only be
-// printed. Threads that are not daemons may have a use for it.
+// The end of the process has closed a handle that a daemon thread uses: an error would only be printed. Threads that are not
+// daemons may have a use for it.
 void stay_if_handles_end() noexcept {
-    if (!handles_end || pthread_equal(closer, pthread_self()) != 0 || !daemon_thread()) return;
+    if (!handles_end.relaxed() || closer.relaxed() == this_thread() || !daemon_thread()) return;
     PyEval_SaveThread();
     stay();
 }
@@ -163,12 +170,12 @@ void bind_errors(nb::module_ &m) {
 
 void bind_gate(nb::module_ &m) {
     nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
-        closer = pthread_self();
-        gate_closed = true;
+        closer.relaxed(this_thread());
+        exit_gate.set_bits(closed_bit); // SYNC -: only the word's own order counts
         const nb::gil_scoped_release let_them;
-        // Threads that were on their way take the GIL first: each gets it soon, because it is free here. Only a thread that
-        // keeps it for minutes could make one come too late.
-        for (int i = 0; coming_back != 0 && i < 600'000; ++i) {
+        // Threads that were on their way take the GIL first: each gets it soon, because it is free here. Only a thread that keeps
+        // it for minutes could make one too late.
+        for (int i = 0; exit_gate.relaxed() != closed_bit && i < 600'000; ++i) {
             const timespec moment{0, 100'000};
             nanosleep(&moment, nullptr);
         }
@@ -176,25 +183,27 @@ void bind_gate(nb::module_ &m) {
     m.def(
         "end_handles",
         [] {
-            closer = pthread_self();
-            handles_end = true;
+            closer.relaxed(this_thread());
+            handles_end.relaxed(true);
         },
         "From now on a daemon thread whose handle was closed stays where it is. Called once, by what closes handles at the end "
         "of the process.");
     pthread_atfork(nullptr, nullptr, [] { // the parent's threads are not the child's, nor is its end
-        coming_back = 0;
-        handles_end = false;
+        exit_gate.relaxed(exit_gate.relaxed() & closed_bit);
+        handles_end.relaxed(false);
     });
     m.attr("_gate") = nb::bool_(true);
 }
 
 void pass_gate() {
-    ++coming_back;
-    if (!gate_closed || pthread_equal(closer, pthread_self()) != 0) return;
-    --coming_back;
+    // SYNC -: only the word's own order counts
+    if ((exit_gate.add(1) & closed_bit) == 0 || closer.relaxed() == this_thread()) return;
+    gate_passed();
     stay();
 }
-void gate_passed() { --coming_back; }
+void gate_passed() {
+    exit_gate.add(UINT32_MAX); // SYNC -: only the word's own order counts
+}
 
 std::string place_of(const End *end) { return end == nullptr ? std::string() : end->where() + ": "; }
 
@@ -236,8 +245,8 @@ void refuse_message(PyObject *object, const End *end) {
 
 namespace {
 
-// Whether a buffer of this format (PEP 3118) holds addresses: of objects, texts, functions, anything. Names of fields stand
-// between colons. Zd is a complex number, Z alone a wide text's address.
+// Whether a buffer of this format (PEP 3118) holds addresses: of objects, texts, functions, anything. Names of fields are between
+// colons. Zd is a complex number, Z alone a wide text's address.
 bool holds_addresses(const char *format) {
     bool named = false;
     for (const char *at = format; at != nullptr && *at != '\0'; ++at) {

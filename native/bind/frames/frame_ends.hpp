@@ -21,7 +21,7 @@ class FrameReaderEnd final : public RingReading {
     using RingReading::consume;
     bool newest(Frame &frame) { return reader_.newest(frame); }
     size_t frame_bytes() const { return pool_->geometry().frame_bytes; }
-    // A lease ended: the seat was kept for it if the handle was closed.
+    // A lease ended: the slot was kept for it if the handle was closed.
     void give_back(uint32_t buffer) {
         reader_.give_back(buffer);
         if (leaving_ && reader_.leases() == 0) reader_.leave();
@@ -111,7 +111,7 @@ class FrameWriterEnd final : public RingWriting {
     std::string why_full() const override {
         FramePool::Holder one;
         if (!pool_->slowest(one, writer_.waits())) return "every buffer is being filled";
-        std::string text = named_process(one.pid, seat().descriptor());
+        std::string text = named_process(one.pid, locks().descriptor());
         if (one.unread != 0) text += " has " + std::to_string(one.unread) + " frames yet to receive";
         if (one.unread != 0 && one.leased != 0) text += " and";
         if (one.leased != 0) text += " holds a lease on " + std::to_string(one.leased);

@@ -13,7 +13,7 @@ namespace penstock::bind {
 
 namespace {
 
-// A frame that nobody writes to while this lives, or anything made from it. Thread-safe under the GIL.
+// A frame whose buffer is not reused while this, or anything made from it, lives. Thread-safe under the GIL.
 class Lease {
   public:
     Lease(std::shared_ptr<FrameReaderEnd> end, Frame frame)

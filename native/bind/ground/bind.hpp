@@ -8,7 +8,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include <atomic>
 #include <climits>
 #include <exception>
 #include <memory>
@@ -22,12 +21,12 @@ class End;
 
 // ---- errors ----
 
-// Sets the Python error that stands for the C++ exception in flight; returns null for the caller to return.
+// Sets the Python error for the C++ exception in flight; returns null for the caller to return.
 PyObject *raise_current() noexcept;
 PyObject *timeout_error(); // the class
 // For errors: the number of a process that has a file open, and what of its command line fits.
 std::string named_process(uint32_t pid, int fd);
-std::string command_of(uint32_t pid); // a process' command line, any bytes; empty if there is none or nobody may see it
+std::string command_of(uint32_t pid); // a process' command line, any bytes; empty if there is none or it is hidden
 std::string place_of(const End *end); // for errors about arguments: the channel and a colon; nothing without an end
 PyObject *text_of(const std::string &bytes) noexcept; // bytes that are not UTF-8 as \xff
 void bind_errors(nb::module_ &m);

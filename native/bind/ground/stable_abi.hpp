@@ -35,7 +35,7 @@ inline PyObject *allocate(PyTypeObject *type, Py_ssize_t items) {
 }
 
 // Whether the process has no other Python thread. The stable ABI has no answer, but every CPython exports the functions. Where
-// they cannot be found the answer is no: a wait that thinks itself alone only spins longer.
+// they cannot be found the answer is no: the wait only spins longer.
 inline bool only_thread() {
 #ifdef Py_LIMITED_API
     using Head = PyThreadState *(*)(PyInterpreterState *);

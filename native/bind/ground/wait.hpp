@@ -26,7 +26,7 @@ class Deadline {
     int64_t at_;
 };
 
-inline constexpr int64_t room_spin_ns = 50'000;      // about what it takes to sleep and be woken
+inline constexpr int64_t room_spin_ns = 50'000;      // about the time to sleep and be woken
 inline constexpr int64_t alone_ns = 4000;            // a longer spin lets others have the interpreter and the core in between
 inline constexpr int64_t first_slice_ns = 1'000'000; // where the dead may have to be looked for
 
@@ -43,7 +43,7 @@ class Target {
     void spun(bool) {}
     // Whether it looks as fast as it can. If not, about a microsecond lies between two looks: a writer keeps its cache line.
     static constexpr bool often = true;
-    // Before a look of a spin, now and then: brings in what has come, where only callers do that. How many pauses follow.
+    // Called now and then while spinning: receives what has arrived, where only callers do that. Returns how many pauses follow.
     int bring_in() { return 64; }
     // The first sleep; each is twice as long as the one before, up to the longest.
     int64_t slice_ns() const { return slice_ns_max; }
@@ -52,14 +52,14 @@ class Target {
     void prepare() {}
     // After each sleep.
     void awake() {}
-    // After each slice in which nothing came: repairs what the dead left.
+    // After each slice in which nothing arrived: repairs the state that dead participants left.
     void idle() {}
     // Whether the clock ends the wait. If not, a test does.
     bool timed() const { return true; }
     bool over() const { return false; }
 };
 
-// For what has no event: looks again after a nap.
+// For waits without an event: looks again after a nap.
 class NapTarget : public Target {
   public:
     int64_t slice_ns() const { return 50'000; }

@@ -9,11 +9,11 @@
 
 namespace penstock::bind {
 
-// Words that change when a message comes, or room for one, and what they were before. Looked at without the GIL.
+// Words that change when a message or room for one appears, and their values before. Read without the GIL.
 class WatchSet {
   public:
     void clear() { count_ = 0, changes_ = nullptr; }
-    // Worth an attempt when `word` is so much further than `seen`.
+    // Worth an attempt when `word` is at least this far beyond `seen`.
     void add(const Atomic<uint64_t> &word, uint64_t seen, uint64_t step = 1) {
         if (count_ == most) return; // the sleeper's own look sees words that are left out
         words_[count_] = &word;
@@ -37,7 +37,7 @@ class WatchSet {
     uint32_t changes_seen_ = 0;
 };
 
-// When the bridge's thread may ask the kernel who lives: once in a while.
+// When the bridge's thread may ask the kernel which members live: once in a while.
 class Sometimes {
   public:
     bool now() {

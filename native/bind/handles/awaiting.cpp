@@ -12,7 +12,7 @@ namespace penstock::bind {
 
 namespace {
 
-// An event as the bridge sees it. A position here is what the event said before an attempt that failed.
+// An event as the bridge sees it. A position here is the event's value before an attempt that failed.
 class EventWatched final : public Waitable {
   public:
     EventWatched(std::shared_ptr<Mapping> map, Atomic<uint32_t> &event) : map_(std::move(map)), event_(event) {}

@@ -59,7 +59,7 @@ class ClaimView {
         try {
             if (std::exchange(aborting_, false) && generation_ == ForkGuard::generation()) publication_.end().abort(place_);
             busy_.reset();
-        } catch (const std::exception &) { // there is nobody to tell: the living repair what is left
+        } catch (const std::exception &) { // nobody can catch it here: the living repair the claim
         }
     }
     uint64_t position() const { return place_.position; }

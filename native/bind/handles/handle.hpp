@@ -1,4 +1,4 @@
-// Shared by publication and subscription handles: closing while others work, coming back after a fork, lent memory.
+// Shared by publication and subscription handles: closing while other threads work, use after a fork, lent memory.
 #pragma once
 
 #include "bind/ends/ends.hpp"
@@ -15,7 +15,7 @@ template <class Kind> class Handle {
     Handle(const Handle &) = delete;
     Handle &operator=(const Handle &) = delete;
 
-    // Ready for a call: not closed, and seated in this process.
+    // Ready for a call: not closed, and attached in this process.
     Kind &ready() {
         if (closed_ || generation_ != ForkGuard::generation()) [[unlikely]]
             come_back();
@@ -96,7 +96,7 @@ struct Lent {
         const nb::object entered = nb::steal(PyObject_CallNoArgs(view.ptr()));
         view.reset();
         if (!entered.is_valid()) PyErr_Clear();
-        if (!entered.is_valid() || entered.is_none()) return; // nobody kept it
+        if (!entered.is_valid() || entered.is_none()) return; // the program did not keep it
         PyObject *released = PyObject_CallMethod(entered.ptr(), "release", nullptr);
         if (released == nullptr) PyErr_Clear();
         Py_XDECREF(released);

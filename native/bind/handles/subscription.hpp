@@ -78,7 +78,7 @@ class Subscription : public StreamHandle {
     // After a call that found nothing: says so if there will never be more, and the owner asked for that.
     void tell_end(ReaderEnd &reader) {
         if (!until_end_ || !kept_back_.empty() || !reader.ended()) return;
-        moved(); // threads that wait on the descriptor are told too
+        moved(); // threads that wait on the descriptor notice, too
         throw Error(Code::end_of_stream, reader.where() + ": " + reader.why_ended());
     }
     // Sets the error of a call that waited in vain.
@@ -139,7 +139,7 @@ class Subscription : public StreamHandle {
         }
     }
 
-    // Until `attempt` finds what it wants. A wait asks for no new message: attempts begin with reading_on().
+    // Waits until `attempt` succeeds. A wait asks for no new message: attempts begin with reading_on().
     template <class Attempt> bool wait(int64_t timeout, Attempt &&attempt) {
         const Busy busy(*this);
         return wait_for(timeout, MessageTarget(*this, timeout), attempt);
@@ -287,11 +287,11 @@ class Subscription : public StreamHandle {
     ReaderEnd &source() {
         ReaderEnd &reader = ready();
         if (source_ == nullptr) {
-            ReaderEnd *settled = reader.passage.gate() == nullptr ? reader.resolved() : &reader;
-            if (settled == nullptr) return reader;
-            source_ = settled;
-            // A test's messages have times of its own.
-            latency_.begin(reader.passage.gate() == nullptr ? settled->latency() : nullptr, opened_ns_);
+            ReaderEnd *resolved = reader.passage.gate() == nullptr ? reader.resolved() : &reader;
+            if (resolved == nullptr) return reader;
+            source_ = resolved;
+            // A test sets the times of its messages.
+            latency_.begin(reader.passage.gate() == nullptr ? resolved->latency() : nullptr, opened_ns_);
         }
         return *source_;
     }

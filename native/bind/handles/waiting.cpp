@@ -175,7 +175,7 @@ void bind_streams(nb::module_ &m) {
 template <class Handle> nb::object look_at_file(Handle &handle, nb::callable look) {
     auto &end = handle.ready();
     const typename Handle::Busy busy(handle);
-    return look(end.seat().descriptor(), end.seat().path());
+    return look(end.locks().descriptor(), end.locks().path());
 }
 
 void bind_waiting(nb::module_ &m) {

@@ -102,8 +102,8 @@ void bind_log(nb::module_ &m) {
             const Kind kind = sync ? Kind::sync : Kind::log;
             if (hold == nullptr) return format_log(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME), kind);
             check_geometry(g, Code::invalid);
-            decide_file(fd, hold->seat().path(), hold->seat(), kind, slots, log_file_size(slots, term_length, kind), true,
-                        [&](const Mapping &map, const OpenPart &part) {
+            decide_file(fd, hold->locks().path(), hold->locks(), sync ? sync_kind : log_kind, slots,
+                        log_file_size(slots, term_length, kind), true, [&](const Mapping &map, const OpenPart &part) {
                             decide_log(map, part, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
                         });
         },

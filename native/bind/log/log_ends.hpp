@@ -135,7 +135,7 @@ class LogWriterEnd : public SlotEnd<WriterEnd, TermLog> {
         uint32_t pid = 0;
         uint64_t position = 0;
         if (!file_->slowest(pid, position) || position >= file_->tail()) return WriterEnd::why_full();
-        return named_process(pid, seat().descriptor()) + " is " + std::to_string(file_->tail() - position) + " bytes behind";
+        return named_process(pid, locks().descriptor()) + " is " + std::to_string(file_->tail() - position) + " bytes behind";
     }
     size_t payload_max() const override { return writer_.payload_max(); }
     size_t message_max() const override { return size_t{1} << 30; }

@@ -10,6 +10,7 @@
 #include "ground/member_name.hpp"
 #include "ground/open_channel.hpp"
 #include "ground/sync_message.hpp"
+#include "log/log_layout.hpp"
 #include "net/receive/files/endpoint_layout.hpp"
 #include "pipe/peer_table.hpp"
 #include "pipe/pipe_tap.hpp"

@@ -118,7 +118,7 @@ void bind_pipe(nb::module_ &m) {
             g.epoch = epoch;
             if (hold == nullptr) return format_pipe(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
             check_geometry(g, Code::invalid);
-            decide_file(fd, hold->seat().path(), hold->seat(), Kind::pipe, max_members, g.file_size(), true,
+            decide_file(fd, hold->locks().path(), hold->locks(), pipe_kind, max_members, g.file_size(), true,
                         [&](const Mapping &map, const OpenPart &part) {
                             decide_pipe(map, part, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
                         });

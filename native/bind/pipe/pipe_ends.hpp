@@ -53,7 +53,7 @@ template <class Role> class PeerEnd : public Role {
 
     const std::string &where() const final { return peer_->peers().where(); }
     std::shared_ptr<Mapping> mapping() const final { return peer_->file().mapping(); }
-    const Seat &seat() const final { return peer_->peers().seat(); }
+    const ByteLocks &locks() const final { return peer_->peers().locks(); }
     void rejoin() final { peer_->reattach(); }
     void leave() final { part_.leave(); }
     void interrupt() final { disturb_peer(*peer_); }
@@ -78,7 +78,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     std::string why_waiting() override {
         const uint32_t other = peer_->process_with_unread();
         return other == 0 ? ""
-                          : "every publication has closed, but " + named_process(other, seat().descriptor()) +
+                          : "every publication has closed, but " + named_process(other, locks().descriptor()) +
                                 " has messages that it has not read";
     }
     void glance(WatchSet &at) override {
@@ -124,7 +124,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     }
     const uint8_t *readable_bytes(const Message &message, std::shared_ptr<Mapping> &map) override {
         const ptrdiff_t at = message.data - map->bytes();
-        map = peer_->file().lent_mapping(seat());
+        map = peer_->file().lent_mapping(locks());
         return map->bytes() + at;
     }
     bool intact(const Message &) override { return true; }
@@ -176,7 +176,7 @@ class PipeWriterEnd final : public WriterEnd {
 
     const std::string &where() const override { return peer_->peers().where(); }
     std::shared_ptr<Mapping> mapping() const override { return peer_->file().mapping(); }
-    const Seat &seat() const override { return peer_->peers().seat(); }
+    const ByteLocks &locks() const override { return peer_->peers().locks(); }
     void rejoin() override { peer_->reattach(); }
     void leave() override { part_.leave(); }
     void interrupt() override { disturb_peer(*peer_); }
@@ -220,7 +220,7 @@ class PipeWriterEnd final : public WriterEnd {
         if (peer_->write(data, length, id, kind, to)) return true;
         return refuse(length) != no_room;
     }
-    // Throws if a message sent now has nobody to go to. A partner that has left is known by one load. One that was killed is
+    // Throws if a message sent now would have no receiver. A partner that has left is known by one load. One that was killed is
     // noticed with the next tick of a coarse clock, a few milliseconds at most: asking the kernel each time would cost too much.
     void check_partner(uint64_t to) {
         if (const int64_t tick = system_ns(CLOCK_MONOTONIC_COARSE); tick != tick_) {

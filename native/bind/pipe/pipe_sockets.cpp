@@ -54,7 +54,7 @@ Went send_to(Publication &publication, uint64_t to, uint64_t id, int32_t kind, c
 nb::object tuple_for_message() {
     nb::object made = nb::steal(PyTuple_New(5));
     if (!made.is_valid()) throw nb::python_error();
-    PyObject_GC_UnTrack(made.ptr()); // nobody finds it while it is empty, and its items will refer to nothing
+    PyObject_GC_UnTrack(made.ptr()); // it cannot be found while it is empty, and its items will refer to nothing
     return made;
 }
 
@@ -86,7 +86,7 @@ PyObject *consume(Subscription &subscription, ReaderEnd &ready, bool named, nb::
     if (!whole) throw nb::python_error();
     ready.consume();
     subscription.took(taken);
-    peer.acknowledge(); // nobody inherits what is sent to one peer
+    peer.acknowledge(); // a message to one peer is never redelivered to another
     return made.release().ptr();
 }
 
@@ -108,7 +108,7 @@ uint64_t word_of(PyObject *number) {
 }
 int32_t kind_of(PyObject *number) { return static_cast<int32_t>(word_of(number)); }
 
-// A message to one peer, which may be gone, and then the next one that comes.
+// Sends a message to one peer, which may be gone, and then receives the next one.
 PyObject *pipe_answer(PyObject *, PyObject *const *args, Py_ssize_t count) {
     try {
         if (count != 6 || !nb::isinstance<Publication>(args[0]) || !nb::isinstance<Subscription>(args[1]))

@@ -26,7 +26,7 @@ class SocketReaderEnd final : public PipeReaderEnd {
             last = *message;
             peer_->consume();
         }
-        peer_->acknowledge(); // no other peer inherits what is sent to one
+        peer_->acknowledge(); // a message to one peer is never redelivered to another
         return message == nullptr;
     }
     uint32_t columns() const override { return PipeReaderEnd::columns() | (named_ ? uint32_t{column_sender} : 0U); }
@@ -64,8 +64,8 @@ class SocketReaderEnd final : public PipeReaderEnd {
         clean_sender_.assign(utf8, static_cast<size_t>(length));
     }
 
-    const bool named_;                  // whether batches say who sent each message
-    std::string sender_, clean_sender_; // of the message read last; the same with what is not UTF-8 replaced
+    const bool named_;                  // whether batches have the sender of each message
+    std::string sender_, clean_sender_; // of the message read last; the same with invalid UTF-8 replaced
 };
 
 } // namespace penstock::bind

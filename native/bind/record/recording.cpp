@@ -32,8 +32,8 @@ class RecordingSegment {
                                                   data_length, messages_before);
     }
 
-    // Moves what the stream has into the segment, up to `max_bytes` and the rest of a frame; how many bytes. Runs without the
-    // GIL.
+    // Moves frames of the stream into the segment, up to `max_bytes` and the rest of a frame. Returns the bytes moved. Runs
+    // without the GIL.
     uint64_t record(StreamHandle &stream, uint64_t max_bytes) {
         const StreamHandle::Busy busy(stream);
         StreamEnd &end = stream.ready();
@@ -84,7 +84,7 @@ class PythonSource final : public ByteSource {
     size_t read_at(uint64_t offset, void *to, size_t length) const override {
         if (length == 0) return 0;
         const auto bytes = nb::cast<nb::bytes>(reader_.attr("read_at")(offset, length));
-        const size_t got = std::min(length, bytes.size()); // no more than was asked for, whatever came
+        const size_t got = std::min(length, bytes.size()); // never more than was asked for
         std::memcpy(to, bytes.data(), got);
         return got;
     }

@@ -26,7 +26,7 @@ void bind_ring(nb::module_ &m) {
             const RingGeometry g{capacity, slots, start_position, start_sequence, epoch};
             if (hold == nullptr) return format_ring(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
             check_geometry(g, Code::invalid);
-            decide_file(fd, hold->seat().path(), hold->seat(), Kind::ring, slots, ring_file_size(slots, capacity), false,
+            decide_file(fd, hold->locks().path(), hold->locks(), ring_kind, slots, ring_file_size(slots, capacity), false,
                         [&](const Mapping &map, const OpenPart &part) {
                             decide_ring(map, part, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
                         });

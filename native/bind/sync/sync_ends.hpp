@@ -16,10 +16,10 @@ namespace penstock::bind {
 class SyncTexts {
   public:
     struct Text {
-        std::string bytes, clean; // as they travel; the same with what is not UTF-8 replaced
+        std::string bytes, clean; // as sent; the same with invalid UTF-8 replaced
         nb::object text;
     };
-    // Runs no Python. Null for what is not known yet.
+    // Runs no Python. Null for an unknown text.
     const Text *known(std::string_view bytes) {
         Text &at = place_of(bytes);
         return at.text.is_valid() && at.bytes == bytes ? &at : nullptr;

@@ -143,13 +143,13 @@ class SyncMember {
     }
     uint64_t screened() const { return reading().screened(); }
 
-    // Until `attempt` returns true; looks again when a member came. False when the timeout passed.
+    // Waits until `attempt` returns true; tries again when a member joined. False when the timeout passed.
     bool wait_for_members(nb::handle attempt, int64_t timeout) {
         here();
         return publication_.wait_for_members(timeout, [&] { return nb::cast<bool>(attempt()); });
     }
 
-    const MemberEvents &events() { // of members that came and went
+    const MemberEvents &events() { // of members that joined and left
         here();
         return reader_end().events();
     }

@@ -4,7 +4,6 @@
 
 #include "threads/mailbox.hpp"
 
-#include <atomic>
 #include <string>
 
 namespace penstock::bind {
@@ -27,23 +26,26 @@ template <class Lock> class Handover {
         while (mailbox_.try_recv(left)) Py_DECREF(left);
     }
     void put(PyObject *item) {
-        if (closed_) throw Error(Code::closed, "the pipe is closed");
-        ++put_;
+        if (closed()) throw Error(Code::closed, "the pipe is closed");
+        put_.add(1); // SYNC -: only its value counts; the mailbox releases it with the item
         mailbox_.send(Py_NewRef(item));
     }
     // A new reference, or null with no error set.
     PyObject *try_get() {
         PyObject *item = nullptr;
+        // SYNC 41: pairs with Handover::close; forbids looking for an item before: one that was put before close() could be
+        // missed
+        const bool closed = closed_.acquire();
         bool found;
         {
             const std::lock_guard alone(taking_);
             found = mailbox_.try_recv(item);
         }
         if (!found) {
-            if (closed_) throw Error(Code::closed, "the pipe is closed");
+            if (closed) throw Error(Code::closed, "the pipe is closed");
             return nullptr;
         }
-        ++got_;
+        got_.add(1); // SYNC 42: pairs with Handover::size; forbids counting an item as taken that is not counted as put
         return item;
     }
     PyObject *get(int64_t timeout) {
@@ -55,26 +57,34 @@ template <class Lock> class Handover {
             wait_for(timeout, signal, [&] { return (item = try_get()) != nullptr; });
             slept = signal.slept();
         }
-        if (item != nullptr && slept && waiting_ != 0 && size() != 0)
+        if (item != nullptr && slept && waiting_.relaxed() != 0 && size() != 0)
             mailbox_.interrupt(); // another thread waits, and there is more
         return item;
     }
-    uint64_t size() const { return put_ - got_; }
+    uint64_t size() const {
+        // SYNC 42: pairs with Handover::try_get; forbids reading the puts before the takes: the difference could be negative
+        const uint64_t got = got_.acquire();
+        return put_.relaxed() - got;
+    }
     int fileno() {
         const std::lock_guard alone(taking_);
         return mailbox_.fd();
     }
     void close() {
-        closed_ = true;
+        closed_.release(true); // SYNC 41: pairs with Handover::try_get; forbids it being seen before the items put earlier
         mailbox_.interrupt();
     }
-    bool closed() const { return closed_; }
+    bool closed() const { return closed_.relaxed(); }
 
   private:
     class SignalTarget : public Target {
       public:
-        explicit SignalTarget(Handover &handover) : handover_(handover) { ++handover_.waiting_; }
-        ~SignalTarget() { --handover_.waiting_; }
+        explicit SignalTarget(Handover &handover) : handover_(handover) {
+            handover_.waiting_.add(1); // SYNC -: the lock of the taker, or the GIL, orders it with the look for an item
+        }
+        ~SignalTarget() {
+            handover_.waiting_.add(-1); // SYNC -: only its value counts
+        }
         SignalTarget(const SignalTarget &) = delete;
         SignalTarget &operator=(const SignalTarget &) = delete;
         void sleep(int64_t ns) {
@@ -94,9 +104,10 @@ template <class Lock> class Handover {
 
     Mailbox<PyObject *, Lock> mailbox_;
     Serial taking_;
-    std::atomic<uint64_t> put_{0}, got_{0};
-    std::atomic<int> waiting_{0};
-    std::atomic<bool> closed_{false};
+    Atomic<uint64_t> put_{};
+    Atomic<uint64_t> got_{};
+    Atomic<int> waiting_{};
+    Atomic<bool> closed_{};
 };
 
 template <class Kind> PyObject *put_item(PyObject *self, PyObject *item) {

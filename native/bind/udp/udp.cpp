@@ -5,7 +5,7 @@
 #include "bind/handles/subscription.hpp"
 #include "bind/udp/udp_ends.hpp"
 
-#include "net/io/keeper.hpp"
+#include "net/io/conductor.hpp"
 #include "net/receive/files/endpoint_members.hpp"
 
 #include <nanobind/stl/optional.h>
@@ -60,7 +60,7 @@ nb::dict dict_of(const UdpCounts &counts) {
         {"bytes_lost", counts.bytes_lost},
         {"setup_requests", counts.setup_requests},
         {"malformed", counts.malformed},
-        {"strange", counts.strange},
+        {"rejected", counts.rejected},
         {"held", counts.held},
         {"sessions", counts.sessions},
         {"sessions_refused", counts.sessions_refused},
@@ -132,7 +132,7 @@ nb::dict totals_of(int fd, const EndpointFile &file) {
     return totals;
 }
 
-// The images that there are. Each is a log in a file of its own.
+// All images. Each is a log in a separate file.
 nb::list images_of(const EndpointFile &file) {
     nb::list images;
     for (uint32_t i = 0; i < images_max; ++i) {
@@ -185,7 +185,7 @@ nb::dict inspect_endpoint(int fd, const std::string &path) {
     for (size_t i = 0; i < counts_words; ++i) words[i] = control.counts.words[i].relaxed();
     std::memcpy(&counts, words, sizeof counts);
     found["counts"] = dict_of(counts);
-    found["holder"] = holds_any(fd, lock_byte::writer) ? control.rare.holder_pid.relaxed() : 0;
+    found["holder"] = holds_any(fd, lock_byte::owner) ? control.rare.holder_pid.relaxed() : 0;
     found["granted"] = control.rare.window.relaxed();
     found["members"] = subscriptions_of(fd, file);
     found["totals"] = totals_of(fd, file);
@@ -376,12 +376,12 @@ void bind_udp(nb::module_ &m) {
         [](double seconds) {
             const int64_t ns = seconds_to_ns(seconds);
             bool done = false;
-            without_interpreter([&] { done = Keeper::instance().finish(ns); });
+            without_interpreter([&] { done = Conductor::instance().finish(ns); });
             return done;
         },
         nb::arg("seconds"), "Waits until all closed publications are done, at most so long. Whether they are.");
     m.def(
-        "udp_unsent", [] { return Keeper::instance().take_unsent(); },
+        "udp_unsent", [] { return Conductor::instance().take_unsent(); },
         "The closed publications that gave up since the last call: the channel of each, and how many bytes were never sent.");
 }
 

@@ -33,7 +33,7 @@ template <class... Facts> nb::object ask_policy(const char *function, const Fact
 }
 inline nb::bytes bytes_of(const std::string &text) { return nb::bytes(text.data(), text.size()); }
 
-// A subscription. It has a codec once its owner named one, or Python chose one by what the sessions told.
+// A subscription. It has a codec once its owner named one, or Python chose one from the sessions' descriptions.
 class UdpReaderEnd final : public KeptReader {
   public:
     // `metadata`: of the codec that the owner named, or empty.
@@ -44,7 +44,7 @@ class UdpReaderEnd final : public KeptReader {
     UdpReader &reader() { return *reader_; }
     const std::string &where() const override { return where_; }
     std::shared_ptr<Mapping> mapping() const override { return reader_->mapping(); }
-    const Seat &seat() const override { return reader_->seat(); }
+    const ByteLocks &locks() const override { return reader_->locks(); }
     std::string metadata() override { return metadata_; }
     void rejoin() override { reader_->rejoin(); }
     void leave() override { reader_->leave(); }
@@ -70,7 +70,7 @@ class UdpReaderEnd final : public KeptReader {
         const EndpointFile &file = reader_->file();
         return latency_of(file.mapping()->bytes(), file.mapping()->size(), file.options().slot_count, reader_->slot());
     }
-    RunSource *runs() override { return nullptr; } // a recorder reads each image by itself
+    RunSource *runs() override { return nullptr; } // a recorder reads each image separately
     std::shared_ptr<Waitable> watched(bool until_end) override {
         return std::make_shared<UdpWatched>(reader_->watch(), reader_->event(), until_end);
     }
@@ -158,7 +158,7 @@ class UdpReaderEnd final : public KeptReader {
     int64_t agreed_ = INT64_MIN; // the session whose codec was compared last
 };
 
-// A recorder's view of an endpoint: it reads each session by itself.
+// A recorder's view of an endpoint: it reads each session separately.
 class UdpTapEnd : public StreamEnd {
   public:
     explicit UdpTapEnd(std::shared_ptr<UdpReader> reader) : reader_(std::move(reader)), where_(reader_->where()) {}
@@ -167,7 +167,7 @@ class UdpTapEnd : public StreamEnd {
     const std::shared_ptr<UdpReader> &shared() const { return reader_; }
     const std::string &where() const override { return where_; }
     std::shared_ptr<Mapping> mapping() const override { return reader_->mapping(); }
-    const Seat &seat() const override { return reader_->seat(); }
+    const ByteLocks &locks() const override { return reader_->locks(); }
     void rejoin() override { throw Error(Code::invalid, where_ + ": a recorder does not go on in a forked child"); }
     void leave() override { reader_->leave(); }
     void interrupt() override { reader_->interrupt(); }
@@ -244,7 +244,7 @@ class UdpWriterEnd final : public WriterEnd {
     UdpWriter &writer() { return writer_; }
     const std::string &where() const override { return writer_.where(); }
     std::shared_ptr<Mapping> mapping() const override { return writer_.mapping(); }
-    const Seat &seat() const override { return writer_.log().seat(); }
+    const ByteLocks &locks() const override { return writer_.log().locks(); }
     void rejoin() override { writer_.rejoin(); }
     void leave() override { writer_.leave(); }
     void interrupt() override { writer_.interrupt(); }

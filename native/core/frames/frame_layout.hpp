@@ -53,7 +53,7 @@ struct FrameNote {
     uint32_t buffer = 0;
     uint32_t meta_length = 0;
     uint64_t id = 0;      // the publisher's own
-    int64_t start_ns = 0; // of the exposure, in the publisher's clock; 0: not said
+    int64_t start_ns = 0; // of the exposure, in the publisher's clock; 0: not given
     int64_t end_ns = 0;
 };
 static_assert(sizeof(FrameNote) == 32);
@@ -63,7 +63,7 @@ struct PoolGeometry {
     uint32_t buffers = 8;
     uint64_t frame_bytes = 0;
     // The longest fields of a frame. The notes of all buffers, a pad and what the ring claims ahead then fit in the circle: a
-    // subscription that has all those frames to come is not lapped.
+    // subscription that has yet to read all those frames is not lapped.
     uint32_t fields_max() const {
         return (ring.capacity / (2 * buffers) & ~(frame_alignment - 1)) - header_length -
                static_cast<uint32_t>(sizeof(FrameNote));

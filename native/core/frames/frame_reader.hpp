@@ -57,7 +57,7 @@ class FrameReader {
                 ring_.received(frame.message);
                 return true;
             }
-            // A frame of the past may be recycled by a publication that looked for subscriptions before this one came.
+            // A frame of the past may be recycled by a publication that looked for subscriptions before this one joined.
             if (waits_ == waits_never || sequence >= future_) ring_.missed(frame.message);
             if (waits_ != waits_never) event_notify(pool_->room());
         }
@@ -186,7 +186,7 @@ class FrameReader {
         for (uint32_t turn = 0; turn < turns_max; ++turn) {
             Message newest;
             uint64_t number = 0;
-            if (!ring.newest(newest, number)) break; // there is none yet, or a lap came in between
+            if (!ring.newest(newest, number)) break; // there is none yet, or a lap happened in between
             const uint64_t kept = find_kept(number, positions);
             if (kept == 0 || !ring.go_to(positions[kept - 1], number - (kept - 1))) continue;
             future_ = number + 1;
@@ -237,7 +237,7 @@ class FrameReader {
     RingReader ring_;
     std::vector<uint32_t> held_; // leases of each buffer through this reader
     uint32_t leases_ = 0;        // buffers held
-    uint64_t future_ = 0;        // the first frame behind those that were there as it came
+    uint64_t future_ = 0;        // the first frame after those that were there when it joined
     const uint32_t waits_;
     Frame next_; // for the recorder, leased while held_back_
     bool held_back_ = false;

@@ -35,6 +35,9 @@ template <class T> class atomic {
     T fetch_add(T amount, order how, site) { return word_.fetch_add(amount, how); }
     T fetch_or(T bits, order how, site) { return word_.fetch_or(bits, how); }
 
+    atomic() = default;
+    constexpr explicit atomic(T value) : word_(value) {}
+
   private:
     std::atomic<T> word_;
 };
@@ -54,14 +57,16 @@ inline void heavy_fence(site here) {
 
 namespace penstock {
 
-// Where an operation stands in the source: nothing at all in the library, a name for each site under the checker.
+// Where an operation is in the source: nothing in the library, a name for each site under the checker.
 using Site = platform::site;
 
-// One word that several processes share. It is placed into mapped memory, never constructed there.
+// One word that several threads or processes share. In mapped memory it is never constructed: it takes the bytes that are there.
 template <class T> class Atomic {
     static_assert(std::is_integral_v<T> && sizeof(T) <= 8);
 
   public:
+    Atomic() = default;
+    constexpr explicit Atomic(T value) : word_(value) {} // for a word of one process
     T relaxed(Site site = Site::here()) const { return word_.load(platform::relaxed, site); }
     T acquire(Site site = Site::here()) const { return word_.load(platform::acquire, site); }
     void relaxed(T value, Site site = Site::here()) { word_.store(value, platform::relaxed, site); }
@@ -113,8 +118,8 @@ inline size_t copy_blocks(void *to, const void *from, size_t length) {
 }
 
 // Bytes that one side may overwrite while the other reads them. They are copied word by word, each word atomic, so it is no data
-// race; long ones by the machine's block copy, which the compiler takes for I/O. The reader must find out afterwards whether
-// somebody wrote meanwhile. Whole words are moved: shared memory has room up to the next multiple of 8.
+// race; long ones by the machine's block copy, which the compiler takes for I/O. The reader must find out afterwards whether the
+// bytes were overwritten meanwhile. Whole words are moved: shared memory has room up to the next multiple of 8.
 inline void copy_words_in(void *to, const void *from, size_t length) {
     const size_t done = copy_blocks(to, from, length);
     auto *words = static_cast<Atomic<uint64_t> *>(to) + done / 8;

@@ -1,12 +1,12 @@
 // The library's own threads. They take no signal, own no Python object, and end with the process; a forked child starts its own.
 // There are two, because no call of the kernel sleeps on futexes and on descriptors: the bridge behind fileno() sleeps on the
-// futexes of channels (threads/bridge.hpp), and the keeper on the sockets of the network log (net/io/keeper.hpp).
+// futexes of channels (threads/bridge.hpp), and the conductor on the sockets of the network log (net/io/conductor.hpp).
 #pragma once
 
+#include "ground/atomics.hpp"
 #include "ground/error.hpp"
 #include "ground/liveness.hpp"
 
-#include <atomic>
 #include <csignal>
 #include <string>
 #include <system_error>
@@ -36,15 +36,16 @@ template <class T> T &of_this_process() {
         T object;
         const uint32_t generation = ForkGuard::generation();
     };
-    static std::atomic<Made *> only{nullptr};
-    Made *seen = only;
-    if (seen == nullptr || seen->generation != ForkGuard::generation()) {
-        auto *made = new Made;
-        if (only.compare_exchange_strong(seen, made)) return made->object;
-        delete made; // another thread was faster
-        return only.load()->object;
-    }
-    return seen->object;
+    static Atomic<uint64_t> only{}; // its address, or 0
+    // SYNC 37: pairs with of_this_process; forbids using the object before it is made
+    uint64_t seen = only.acquire();
+    if (auto *made = reinterpret_cast<Made *>(seen); made != nullptr && made->generation == ForkGuard::generation())
+        return made->object;
+    auto *made = new Made;
+    // SYNC 37: pairs with of_this_process; forbids another thread using the object before it is made
+    if (only.cas(seen, reinterpret_cast<uint64_t>(made))) return made->object;
+    delete made; // another thread was faster
+    return reinterpret_cast<Made *>(seen)->object;
 }
 
 } // namespace penstock

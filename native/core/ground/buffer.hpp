@@ -10,7 +10,7 @@
 
 namespace penstock {
 
-// Blocks that nobody uses, of this process; any thread. A thread that finds it busy (or locked for ever, in a forked child) does
+// Unused blocks of this process; any thread. A thread that finds it busy (or locked for ever, in a forked child) does
 // without it.
 class SpareBlocks {
   public:
@@ -53,7 +53,7 @@ class SpareBlocks {
         size_t size = 0;
     };
 #ifdef __SANITIZE_ADDRESS__
-    static constexpr size_t least = SIZE_MAX / 8, most = SIZE_MAX / 4; // it is to see who uses what was given back
+    static constexpr size_t least = SIZE_MAX / 8, most = SIZE_MAX / 4; // so that it detects a use after it was given back
 #else
     static constexpr size_t least = 64 * 1024, most = 16 * 1024 * 1024;
 #endif

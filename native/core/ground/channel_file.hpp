@@ -46,7 +46,7 @@ inline const char *kind_name(uint32_t kind) {
     return names[kind < sizeof names / sizeof *names ? kind : 0];
 }
 
-// The header of a channel of this kind, or an error that says what the file is instead.
+// The header of a channel of this kind, or an error that names what the file is.
 inline const Header *find_header(const uint8_t *bytes, uint64_t size, const std::string &where, Kind wanted) {
     if (size < slots_offset)
         throw Error(Code::corrupt, where + " holds " + std::to_string(size) + " bytes: too few for a channel");
@@ -64,7 +64,7 @@ inline const Header *find_header(const uint8_t *bytes, uint64_t size, const std:
     return header;
 }
 
-// Whether nobody has decided yet what this channel is. Until then the rest of its header means nothing.
+// Whether the channel is still open. Until it is decided the rest of its header means nothing.
 inline bool still_open(const Header *header, const std::string &where) {
     const uint32_t state = header->state.acquire(); // SYNC 24: pairs with decided; forbids reading the header before the state
     if (state > static_cast<uint32_t>(ChannelState::open))
@@ -92,7 +92,7 @@ inline void read_common(const Header *header, const std::string &where, OpenedCh
     std::memcpy(channel.boot_id, header->boot_id, 16);
 }
 
-// `check` throws what it would for its creator; here that means that the header was overwritten.
+// `check` throws as it would for the creator; for an opener that means that the header was overwritten.
 template <class Check> void check_header(const std::string &where, Check &&check) {
     try {
         check();

@@ -25,7 +25,7 @@ namespace penstock {
 //          +---------------------------------------------------------------+
 //     4096 | page 1: the kind's control words; its last 3088 bytes: Notes of an open channel
 //          +---------------------------------------------------------------+
-//     8192 | slots, slot_size(kind) bytes each; behind them what the kind holds
+//     8192 | slots, each of the kind's size; behind them what the kind holds
 //          +---------------------------------------------------------------+
 //      end | LatencySlot x slots: latency.hpp
 //
@@ -34,9 +34,10 @@ namespace penstock {
 inline constexpr uint64_t magic = 0x4b434f54534e4550; // "PENSTOCK", little-endian
 inline constexpr uint32_t layout_version = 3;
 
+// The format's list of numbers. Nothing in this folder depends on which one a channel has: a kind's sizes are in its layout file.
 enum class Kind : uint32_t { log = 1, ring = 2, sync = 3, pipe = 4, frames = 5, endpoint = 6 };
 
-// Until its first publication decides what it is, a channel is open: open_channel.hpp.
+// A channel is open until its first publication decides it: open_channel.hpp.
 enum class ChannelState : uint32_t { decided = 0, open = 1 };
 
 // "Maker": the process that makes the file. "Decider": the maker of a decided file, or the first publication of an open one.
@@ -82,16 +83,17 @@ inline constexpr size_t control_offset = sizeof(Header);
 inline constexpr size_t slots_offset = control_offset + 4096;
 inline constexpr uint32_t slot_count_max = 1024;
 
-// Bytes of one participant's slot. The layout of each kind asserts its own.
-constexpr uint64_t slot_size(Kind kind) { return kind == Kind::ring || kind == Kind::frames ? 256 : 512; }
+// What an open channel needs to know of its kind: open_channel.hpp. Each kind that may be open has one in its layout file.
+struct KindLayout {
+    Kind number;
+    uint64_t slot_size;        // bytes of one participant's slot
+    uint32_t slots_per_member; // 2: a member reads and writes
+};
 
 // Bytes of the file that processes hold kernel locks on, whatever the bytes say. The kernel frees a lock when its holder ends.
-// The first byte of a slot belongs to the slot's owner: slots_offset + i * slot_size(kind).
+// The first byte of each slot belongs to the slot's owner. A kind's own lock bytes are in its layout file.
 namespace lock_byte {
-inline constexpr uint64_t life = 8;                // sync: shared by processes that join, exclusive to one that removes the file
-inline constexpr uint64_t opening = 16;            // joining, leaving or deciding an open channel
-inline constexpr uint64_t writer = control_offset; // ring, frames: the publication; endpoint: the holder of its seat
-inline constexpr uint64_t socket = writer + 1;     // endpoint: the same, once it has the socket
+inline constexpr uint64_t opening = 16; // joining, leaving or deciding an open channel
 } // namespace lock_byte
 
 } // namespace penstock

@@ -20,7 +20,7 @@ inline void begin_owner(Deaths &deaths) {
     deaths.relaxed(deaths.relaxed() & ~uint64_t{1});
 } // before `state` says that it is there
 
-// Owners that died, those whom nobody has cleared among them. `is_there()`: whether the slot says that it has an owner;
+// Owners that died, including those whose slots are not cleared yet. `is_there()`: whether the slot says that it has an owner;
 // `lives()`: the kernel's word; `joined`: the owner's time of joining. Never falls: if the slot changes hands, it is looked at
 // again.
 template <class IsThere, class Lives>

@@ -20,19 +20,19 @@
 
 namespace penstock {
 
-class Seat;
+class ByteLocks;
 
 // A forked child shares its parent's open file descriptions and so would keep a dead parent's locks alive. The child
-// closes them before it runs anything else; each handle takes its own seat when it is next used.
+// closes them before it runs anything else; each handle takes a slot of its own when it is next used.
 class ForkGuard {
   public:
     static ForkGuard &instance() {
         static ForkGuard *guard = new ForkGuard; // never destroyed: handles may outlive static destruction
         return *guard;
     }
-    void add(Seat *seat);
-    void replace(Seat *seat, Seat *by);
-    void remove(Seat *seat);
+    void add(ByteLocks *locks);
+    void replace(ByteLocks *locks, ByteLocks *by);
+    void remove(ByteLocks *locks);
     static uint32_t generation() { return generation_; }
 
   private:
@@ -43,7 +43,7 @@ class ForkGuard {
 
     static inline uint32_t generation_ = 0;
     std::mutex mutex_;
-    Seat *first_ = nullptr;
+    ByteLocks *first_ = nullptr;
 };
 
 inline struct flock whole_byte(uint64_t byte, short type) {
@@ -66,26 +66,27 @@ inline short lock_on(int fd, int command, uint64_t byte) {
 inline bool holds_any(int fd, uint64_t byte) { return lock_on(fd, F_GETLK, byte) != F_UNLCK; }
 inline bool holds_member(int fd, uint64_t byte) { return lock_on(fd, F_GETLK, byte) == F_RDLCK; }
 
-class Seat {
+// The kernel locks of one participant on bytes of its channel's file. They end with the process.
+class ByteLocks {
   public:
     // Opens the file of `fd` once more. The lock must be on a description that no mapping refers to: a forked child
     // inherits mappings, and would keep the lock of a dead parent alive by them.
     // path: a file's, or a channel's URI and its file's path: `log:imu (/dev/shm/penstock-0/imu.log)`.
-    Seat(int fd, std::string path) : fd_(reopen(fd, path)), path_(std::move(path)), place_(uri_of(path_)) {
+    ByteLocks(int fd, std::string path) : fd_(reopen(fd, path)), path_(std::move(path)), place_(uri_of(path_)) {
         struct stat about;
         if (fstat(fd_, &about) != 0) fail_system("cannot read " + path_);
         device_ = about.st_dev;
         inode_ = about.st_ino;
         ForkGuard::instance().add(this);
     }
-    ~Seat() {
+    ~ByteLocks() {
         ForkGuard::instance().remove(this);
         leave();
     }
-    Seat(const Seat &) = delete;
-    Seat &operator=(const Seat &) = delete;
+    ByteLocks(const ByteLocks &) = delete;
+    ByteLocks &operator=(const ByteLocks &) = delete;
     // Takes over the other's description with the locks on it, for the same bytes of the same file.
-    Seat(Seat &&other) : path_(other.path_), place_(other.place_), device_(other.device_), inode_(other.inode_) {
+    ByteLocks(ByteLocks &&other) : path_(other.path_), place_(other.place_), device_(other.device_), inode_(other.inode_) {
         ForkGuard::instance().replace(&other, this);
     }
     // The same file under a separate open file description, for a mapping; the caller closes it.
@@ -158,32 +159,33 @@ class Seat {
     std::string path_, place_;
     dev_t device_ = 0;
     ino_t inode_ = 0;
-    Seat *next_ = nullptr, **link_ = nullptr;
+    ByteLocks *next_ = nullptr, **link_ = nullptr;
 };
 
-inline void ForkGuard::add(Seat *seat) {
+inline void ForkGuard::add(ByteLocks *locks) {
     const std::lock_guard hold(mutex_);
-    seat->next_ = first_;
-    seat->link_ = &first_;
-    if (first_ != nullptr) first_->link_ = &seat->next_;
-    first_ = seat;
+    locks->next_ = first_;
+    locks->link_ = &first_;
+    if (first_ != nullptr) first_->link_ = &locks->next_;
+    first_ = locks;
 }
 
-inline void ForkGuard::replace(Seat *seat, Seat *by) { // never without a place in the list: a fork may come at any time
+inline void ForkGuard::replace(ByteLocks *locks,
+                               ByteLocks *by) { // never without a place in the list: a fork may come at any time
     add(by);
     const std::lock_guard hold(mutex_);
-    by->fd_ = std::exchange(seat->fd_, -1);
+    by->fd_ = std::exchange(locks->fd_, -1);
 }
 
-inline void ForkGuard::remove(Seat *seat) {
+inline void ForkGuard::remove(ByteLocks *locks) {
     const std::lock_guard hold(mutex_);
-    *seat->link_ = seat->next_;
-    if (seat->next_ != nullptr) seat->next_->link_ = seat->link_;
+    *locks->link_ = locks->next_;
+    if (locks->next_ != nullptr) locks->next_->link_ = locks->link_;
 }
 
 inline void ForkGuard::in_child() {
     ++generation_;
-    for (Seat *seat = first_; seat != nullptr; seat = seat->next_) seat->leave();
+    for (ByteLocks *locks = first_; locks != nullptr; locks = locks->next_) locks->leave();
     mutex_.unlock();
 }
 

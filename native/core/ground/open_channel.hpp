@@ -1,5 +1,5 @@
-// A channel that has subscriptions and no first publication yet: how it is made, joined, and decided. Its file grows in place, so
-// that its members keep their slots and locks. Knows the header and the open byte; the bytes behind the slots are the kind's.
+// A channel with subscriptions and no first publication yet: making, joining and deciding it. Its file grows in place, so its
+// members keep their slots and locks. Knows the header and the open byte; the bytes behind the slots are the kind's.
 // Argument, orders and crash table: docs/design/open_channels.md.
 #pragma once
 
@@ -25,19 +25,19 @@ struct Notes {
 inline constexpr size_t notes_max = sizeof(Notes::text) / 2;
 inline constexpr size_t notes_offset = slots_offset - sizeof(Notes);
 static_assert(sizeof(Notes) == 3088 && notes_offset == control_offset + 1008);
-constexpr uint64_t open_file_size(Kind kind, uint64_t slots) {
-    return (slots_offset + slots * slot_size(kind) + 4095) & ~uint64_t{4095};
+constexpr uint64_t open_file_size(const KindLayout &kind, uint64_t slots) {
+    return (slots_offset + slots * kind.slot_size + 4095) & ~uint64_t{4095};
 }
 
 // The short part of an open channel, checked.
 struct OpenPart {
-    Kind kind = Kind::log;
+    KindLayout kind;
     uint32_t slots = 0; // that may be taken
     uint64_t size = 0;
 };
 
-inline OpenPart read_open_part(const uint8_t *bytes, uint64_t size, const std::string &where, Kind kind) {
-    const Header *header = find_header(bytes, size, where, kind);
+inline OpenPart read_open_part(const uint8_t *bytes, uint64_t size, const std::string &where, const KindLayout &kind) {
+    const Header *header = find_header(bytes, size, where, kind.number);
     const OpenPart part{kind, header->open_slots, header->open_size};
     if (part.slots < 1 || part.slots > slot_count_max || part.size > size || part.size % 4096 != 0 ||
         part.size < open_file_size(kind, part.slots))
@@ -78,14 +78,14 @@ inline void limit_slots(const Mapping &map, uint32_t slots) {
 // ---- making one ----
 
 // Fills a new file that no other process can open yet, of open_file_size.
-inline void format_open(int fd, Kind kind, uint32_t slots, const std::string &notes, const uint8_t boot_id[16],
+inline void format_open(int fd, const KindLayout &kind, uint32_t slots, const std::string &notes, const uint8_t boot_id[16],
                         int64_t created_ns) {
     if (slots < 1 || slots > slot_count_max)
         throw Error(Code::invalid, "max_members is " + std::to_string(slots) + ": it must be from 1 to 1024");
     const uint64_t size = open_file_size(kind, slots);
     if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
     const Mapping map(fd, size, true);
-    Header *header = begin_header(map, kind, {}, boot_id, created_ns);
+    Header *header = begin_header(map, kind.number, {}, boot_id, created_ns);
     header->open_slots = slots;
     header->open_size = size;
     write_notes(map, notes);
@@ -98,8 +98,8 @@ inline void format_open(int fd, Kind kind, uint32_t slots, const std::string &no
 // Holds the open byte. Its holder looks at the state again before anything else.
 class OpenHold {
   public:
-    OpenHold(int fd, const std::string &path, int64_t patience_ns) : seat_(fd, path) {
-        // The machine's time, never a test's: this is how long this thread really waits for another process's lock.
+    OpenHold(int fd, const std::string &path, int64_t patience_ns) : locks_(fd, path) {
+        // The machine's time, never a test's: this thread really waits for another process's lock.
         const int64_t deadline = monotonic_ns() + patience_ns;
         while (!try_again() && monotonic_ns() < deadline) platform::nap(500'000);
     }
@@ -108,35 +108,35 @@ class OpenHold {
     bool held() const { return held_; }
     // For one that is not held. Never waits.
     bool try_again() {
-        held_ = seat_.try_take(lock_byte::opening);
+        held_ = locks_.try_take(lock_byte::opening);
         if (!held_ && errno != EAGAIN && errno != EACCES)
-            fail_system(seat_.path() + ": cannot lock the byte that orders joining");
+            fail_system(locks_.path() + ": cannot lock the byte that orders joining");
         return held_;
     }
-    Seat &seat() { return seat_; }
+    ByteLocks &locks() { return locks_; }
     void release() {
         held_ = false;
-        seat_.leave();
+        locks_.leave();
     }
 
   private:
-    Seat seat_;
+    ByteLocks locks_;
     bool held_ = false;
 };
 
 // ---- deciding: all of it under the open byte ----
 
-// Throws if the members that are there, and the one that decides, do not all have slots in a table of `slots`.
-inline void check_room(Seat &seat, const OpenPart &part, uint32_t slots, bool takes_one, const std::string &where) {
+// Throws if a table of `slots` has no room for the present members and the decider.
+inline void check_room(ByteLocks &locks, const OpenPart &part, uint32_t slots, bool takes_one, const std::string &where) {
     uint32_t there = 0, need = 0;
-    const uint32_t table = static_cast<uint32_t>((part.size - slots_offset) / slot_size(part.kind));
+    const uint32_t table = static_cast<uint32_t>((part.size - slots_offset) / part.kind.slot_size);
     for (uint32_t i = 0; i < table; ++i)
-        if (seat.taken_by_other(slots_offset + i * slot_size(part.kind))) {
+        if (locks.taken_by_other(slots_offset + i * part.kind.slot_size)) {
             ++there;
             need = i + 1;
         }
     need = std::max(need, there + (takes_one ? 1 : 0));
-    const uint32_t each = part.kind == Kind::sync ? 2 : 1; // a member of a sync queue reads and writes
+    const uint32_t each = part.kind.slots_per_member;
     if (need > slots)
         throw Error(Code::busy, where + ": " + std::to_string(there) + " readers are here already, and max_members=" +
                                     std::to_string(slots / each) + " leaves them no room: ask for " +
@@ -155,13 +155,13 @@ inline void grow_file(int fd, const OpenPart &part, uint64_t full) {
     fail_system("cannot allocate " + std::to_string(full) + " bytes", failed);
 }
 
-// Behind the new table of slots the file is zero.
+// Zeroes the file behind the new table of slots.
 inline void clear_behind(const Mapping &map, const OpenPart &part, uint32_t slots) {
-    const uint64_t end = slots_offset + slots * slot_size(part.kind);
+    const uint64_t end = slots_offset + slots * part.kind.slot_size;
     if (end < part.size) zero(map.bytes() + end, part.size - end);
 }
 
-// Everything is in place: early subscriptions may look at it.
+// Everything is in place: early subscriptions may read it.
 inline void decided(const Mapping &map) {
     auto *header = reinterpret_cast<Header *>(map.bytes());
     wrote(&header->file_size, offsetof(Header, metadata) - offsetof(Header, file_size));
@@ -170,15 +170,15 @@ inline void decided(const Mapping &map) {
 }
 
 // Decides an open channel: `slots` in the table, `full` bytes in the file. `takes_one`: the decider will need a slot. `write`
-// calls decide_log, decide_ring or decide_pipe. `seat` holds the open byte.
+// calls decide_log, decide_ring or decide_pipe. `locks` holds the open byte.
 template <class Write>
-void decide_file(int fd, const std::string &where, Seat &seat, Kind kind, uint32_t slots, uint64_t full, bool takes_one,
-                 Write &&write) {
+void decide_file(int fd, const std::string &where, ByteLocks &locks, const KindLayout &kind, uint32_t slots, uint64_t full,
+                 bool takes_one, Write &&write) {
     const OpenPart part = [&] {
         const Mapping head(fd, slots_offset, false);
         return read_open_part(head.bytes(), size_of_file(fd), where, kind);
     }();
-    check_room(seat, part, slots, takes_one, where);
+    check_room(locks, part, slots, takes_one, where);
     grow_file(fd, part, full);
     const Mapping map(fd, full, true);
     write(map, part);

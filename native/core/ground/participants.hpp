@@ -28,25 +28,25 @@ concept CountsOwners = requires(Slot &slot) { slot.identity.generation; };
 template <class Slot> class Participants {
   public:
     static constexpr int64_t patience_to_join_ns = 1'000'000'000; // for one living holder of the lock
-    static constexpr int64_t patience_to_work_ns = 50'000;        // what is rare can be tried again later
+    static constexpr int64_t patience_to_work_ns = 50'000;        // rare work can be tried again later
 
     // Borrows `fd` for the call. `file`: the channel's bytes in memory, at least up to the end of `count` slots.
     // `each`: how many slots a member takes.
     Participants(int fd, std::string path, uint8_t *file, uint32_t count, uint32_t each = 1)
-        : seat_(fd, std::move(path)), slots_(table_in(file)), count_(count), each_(each),
+        : locks_(fd, std::move(path)), slots_(table_in(file)), count_(count), each_(each),
           fork_generation_(ForkGuard::generation()) {}
     // The same participant in the same slot, of a file that has grown in place.
     Participants(Participants &&before, uint8_t *file, uint32_t count)
-        : seat_(std::move(before.seat_)), slots_(table_in(file)), count_(count), each_(before.each_), mine_(before.mine_),
+        : locks_(std::move(before.locks_)), slots_(table_in(file)), count_(count), each_(before.each_), mine_(before.mine_),
           generation_(before.generation_), fork_generation_(before.fork_generation_),
           attached_(std::exchange(before.attached_, false)) {}
     Participants(const Participants &) = delete;
     Participants &operator=(const Participants &) = delete;
 
-    const std::string &path() const { return seat_.path(); }
-    const std::string &where() const { return seat_.where(); } // for errors
-    Seat &seat() { return seat_; }
-    const Seat &seat() const { return seat_; }
+    const std::string &path() const { return locks_.path(); }
+    const std::string &where() const { return locks_.where(); } // for errors
+    ByteLocks &locks() { return locks_; }
+    const ByteLocks &locks() const { return locks_; }
     uint32_t count() const { return count_; }
     Slot &slot(uint32_t index) const { return slots_[index]; }
     Slot &me() const { return slots_[mine_]; }
@@ -56,13 +56,13 @@ template <class Slot> class Participants {
     bool forked() const { return fork_generation_ != ForkGuard::generation(); }
     static constexpr uint64_t byte_of(uint32_t index) { return slots_offset + uint64_t{index} * sizeof(Slot); }
 
-    // ---- coming ----
+    // ---- joining ----
 
     // Takes a slot that no living process holds. The caller clears what the last owner left there. If joining fails before
     // joined(), the caller gives the slot back.
     void take_any_slot() {
         for (uint32_t i = 0; i < count_; ++i) {
-            if (!seat_.try_take(byte_of(i))) continue;
+            if (!locks_.try_take(byte_of(i))) continue;
             mine_ = i;
             if constexpr (CountsOwners<Slot>) {
                 Atomic<uint32_t> &generation = slot(i).identity.generation;
@@ -80,9 +80,9 @@ template <class Slot> class Participants {
         throw Error(Code::busy, where() + ": it has " + most + " members, and takes no more (max_members=" + most +
                                     "): let one close, or make the channel with a larger max_members");
     }
-    void give_slot_back() { seat_.give_back(byte_of(mine_)); }
+    void give_slot_back() { locks_.give_back(byte_of(mine_)); }
     // The slot is this participant's, its words too: it is counted from now on. Before `state` says that it is there.
-    void enter() { seat_.enter(byte_of(mine_)); }
+    void enter() { locks_.enter(byte_of(mine_)); }
     // From here on detach is due. Also for a member without a slot, whose lock is on a byte of another kind.
     void joined() {
         attached_ = true;
@@ -115,19 +115,19 @@ template <class Slot> class Participants {
         }
         leave();
     }
-    void leave() { seat_.leave(); } // the kernel's locks go with it
+    void leave() { locks_.leave(); } // the kernel's locks go with it
     // As a killed process would: everything else stays for the living to repair.
     void crash_for_test() {
         attached_ = false;
         leave();
     }
     void forget() { attached_ = false; } // in a forked child: the slot stays its parent's
-    void return_after_fork() { seat_.return_after_fork(); }
+    void return_after_fork() { locks_.return_after_fork(); }
 
-    // ---- who lives ----
+    // ---- liveness ----
 
     // Whether a participant other than this one holds the slot, by the kernel's word.
-    bool lives_elsewhere(uint32_t index) { return seat_.taken_by_other(byte_of(index)); }
+    bool lives_elsewhere(uint32_t index) { return locks_.taken_by_other(byte_of(index)); }
 
     // Whether `is_there(slot)` is true of a participant that lives, this one included. Both answers are of one owner: if the slot
     // has changed hands between them, both are asked again.
@@ -136,7 +136,7 @@ template <class Slot> class Participants {
         for (int attempt = 0; attempt < 4; ++attempt) { // each owner has its generation, so damaged memory alone needs more
             const uint32_t generation = generation_at(index);
             if (!is_there(slot(index))) return false;
-            const bool there = seat_.member_at(byte_of(index));
+            const bool there = locks_.member_at(byte_of(index));
             if (generation_at(index) == generation) return there && is_there(slot(index));
         }
         return false;
@@ -145,9 +145,9 @@ template <class Slot> class Participants {
     // Does `clear` for a slot that no living process holds, while its byte is ours, so that no other process does or takes the
     // slot. False: a living process is in it, or it is this participant's own.
     template <class Clear> bool reap(uint32_t index, Clear &&clear) {
-        if (index == mine_ || !seat_.try_take(byte_of(index))) return false;
+        if (index == mine_ || !locks_.try_take(byte_of(index))) return false;
         clear();
-        seat_.give_back(byte_of(index));
+        locks_.give_back(byte_of(index));
         return true;
     }
     // The same for each slot that says that it has an owner: `has_owner(slot)`, `clear(index)`. True if any was freed.
@@ -182,7 +182,7 @@ template <class Slot> class Participants {
         return lives_elsewhere(index);
     }
 
-    Seat seat_;
+    ByteLocks locks_;
     Slot *const slots_;
     const uint32_t count_, each_;
     uint32_t mine_ = nowhere, generation_ = 0, fork_generation_;

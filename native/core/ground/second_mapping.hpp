@@ -1,4 +1,5 @@
-// A second mapping of a participant's file, for bytes that the first one maps otherwise. Knows a seat and nothing of the bytes.
+// A second mapping of a participant's file, for bytes that the first one maps otherwise. Knows byte locks and nothing of the
+// bytes.
 #pragma once
 
 #include "ground/liveness.hpp"
@@ -9,12 +10,12 @@
 
 namespace penstock {
 
-inline std::shared_ptr<Mapping> map_again(const Seat &seat, uint64_t size, bool writable) {
+inline std::shared_ptr<Mapping> map_again(const ByteLocks &locks, uint64_t size, bool writable) {
     struct Descriptor {
         ~Descriptor() { ::close(number); }
         const int number;
     };
-    const Descriptor file{seat.again()}; // its own open file description: a mapping would keep a lock alive in a forked child
+    const Descriptor file{locks.again()}; // its own open file description: a mapping would keep a lock alive in a forked child
     return std::make_shared<Mapping>(file.number, size, writable);
 }
 

@@ -100,7 +100,7 @@ inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::str
 inline void decide_log(const Mapping &map, const OpenPart &part, const LogGeometry &g, const std::string &metadata,
                        const uint8_t boot_id[16], int64_t created_ns) {
     clear_behind(map, part, g.slot_count);
-    Header *header = begin_header(map, part.kind, metadata, boot_id, created_ns);
+    Header *header = begin_header(map, part.kind.number, metadata, boot_id, created_ns);
     fill_log(map, header, g);
     for (uint32_t i = 0; i < g.slot_count; ++i) {
         auto *slot = reinterpret_cast<Slot *>(map.bytes() + slots_offset + size_t{i} * sizeof(Slot));

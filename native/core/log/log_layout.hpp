@@ -86,7 +86,11 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 512 && offsetof(Slot, reader) == 128 && offsetof(Slot, writer) == 256);
 static_assert(offsetof(Slot, counters) == 384 && sizeof(Slot::Writer) == 128);
-static_assert(sizeof(Slot) == slot_size(Kind::log) && sizeof(Slot) == slot_size(Kind::sync));
+inline constexpr KindLayout log_kind{Kind::log, sizeof(Slot), 1}, sync_kind{Kind::sync, sizeof(Slot), 2};
+
+namespace lock_byte {
+inline constexpr uint64_t life = 8; // sync: shared by processes that join, exclusive to one that removes the file
+} // namespace lock_byte
 
 // ---- a sync queue's: the members that read and came or went last; the holder of `lock` ----
 inline constexpr uint32_t member_events_max = 256;

@@ -26,7 +26,7 @@ class LogMembers : public Participants<Slot> {
           events_(events) {}
     const MemberEvents *events() const { return events_; }
 
-    // ---- coming and going ----
+    // ---- joining and leaving ----
 
     // Takes a slot. A publication gets a session; `start` sets a subscription's position. `name`: of a member of a sync queue.
     template <class Undo, class Start>
@@ -72,7 +72,7 @@ class LogMembers : public Participants<Slot> {
                         });
     }
 
-    // ---- who is there ----
+    // ---- present members ----
 
     static bool is_active(const Slot &s, Role role) {
         // SYNC -: decisions are made under the lock, which orders it (SYNC 6); a look without the lock only guesses
@@ -112,7 +112,7 @@ class LogMembers : public Participants<Slot> {
             if (lives(i, [](const Slot &s) { return is_active(s, Role::subscription); })) visit(slot(i));
     }
 
-    // The position of the slowest subscription, or `otherwise`, if none is below that. Under the lock: nobody joins meanwhile.
+    // The position of the slowest subscription, or `otherwise`, if none is below that. Under the lock: no member joins meanwhile.
     uint64_t slowest(uint64_t otherwise) const {
         for (uint32_t i = 0; i < count(); ++i) {
             if (!is_active(slot(i), Role::subscription)) continue;
@@ -164,7 +164,7 @@ class LogMembers : public Participants<Slot> {
                     found = i;
             if (found == count()) return;
             if (attempt == 0 && reap(undo)) continue;
-            throw Error(Code::busy, where() + ": " + process_name(slot(found).identity.pid.relaxed(), seat().descriptor()) +
+            throw Error(Code::busy, where() + ": " + process_name(slot(found).identity.pid.relaxed(), locks().descriptor()) +
                                         (role == Role::exclusive ? " already publishes here" : " publishes here exclusively"));
         }
     }
@@ -177,7 +177,7 @@ class LogMembers : public Participants<Slot> {
             if (i == mine() || (reads ? !is_active(s, role) : !publishes(s)) || read_name(s.identity) != name) continue;
             const uint32_t pid = s.identity.pid.relaxed();
             if (reap(undo) && !is_active(s, role) && !publishes(s)) continue; // it has died
-            throw_name_taken(where(), name, process_name(pid, seat().descriptor()));
+            throw_name_taken(where(), name, process_name(pid, locks().descriptor()));
         }
     }
 

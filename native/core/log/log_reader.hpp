@@ -105,7 +105,7 @@ class LogReader {
     // Throws `too_slow` if writers stopped waiting for this subscription. It is then at the oldest kept position.
     void still_mine() {
         // SYNC 8: pairs with LogRoom::drop_slow; forbids looking at the state before the bytes were read: they could be cleaned
-        // bytes although the state still says that nobody cleans them
+        // bytes although the state still says that they are not cleaned
         acquire_fence();
         // SYNC -: the fence has ordered the reads before it; after it only the value of the state counts
         if (log_->me().identity.state.acquire() == static_cast<uint32_t>(State::active)) return;
@@ -133,7 +133,7 @@ class LogReader {
     bool stalled() const { return log_->tail() > position_; }
     bool unblock() { return stalled() && log_->unblock(position_); }
 
-    // After a look that found nothing: whether nothing more will come.
+    // After a look that found nothing: whether the stream has ended.
     bool ended() { return log_->ended(position_); }
 
     // Whether a frame is at the position, of whatever kind. Unlike peek() it moves nothing.
@@ -177,7 +177,7 @@ class LogReader {
         move_to(position_ + run.length);
     }
 
-    // Of an image: passes the padding that is here for what was lost on the way. How many bytes.
+    // Of an image: skips padding that stands for lost frames. Returns its bytes.
     uint64_t pass_lost() {
         const uint64_t before = position_;
         for (;;) {

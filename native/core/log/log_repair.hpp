@@ -1,5 +1,5 @@
-// Claims that nobody will complete: their owner died between the claim and the commit. The living pad them, so that readers go
-// on. It knows the terms and the claim records in the slots; it does not know who lives. The holder of the log's lock calls it.
+// Repairs claims whose owner died between the claim and the commit. The living pad them, so that readers continue. It knows the
+// terms and the claim records in the slots; it does not know which owners live. The holder of the log's lock calls it.
 // After Aeron's TermUnblocker. A buffer whose holes mean something else, as those of a network's image, goes without it.
 // docs/design/term_log.md.
 #pragma once
@@ -35,7 +35,7 @@ class LogRepair {
     }
 
     // Completes the frame at `position` if no living process will. True when it is complete. `tail`: of the log. `members`: frees
-    // the dead by reap(undo), which pads what they had claimed with a known place, and visits each_publication.
+    // the dead by reap(undo), which pads their claims of known position, and visits each_publication.
     template <class Members, class Undo> bool unblock(uint64_t position, uint64_t tail, Members &members, Undo &&undo) {
         if (position >= tail || tail - position > buffer_.size()) return false;
         FrameHeader *at = buffer_.frame(position);
@@ -62,7 +62,7 @@ class LogRepair {
         // SYNC -: the acquires of the records, above, order it; nothing is read after it
         const uint64_t word0 = at->word0.acquire();
         if (frame_length(word0) > 0) return true;
-        // Its owner died between the claim and the record of its place, so it wrote nothing. The hole is zero up to the next
+        // Its owner died between the claim and the record of its position, so it wrote nothing. The hole is zero up to the next
         // frame or claim.
         uint64_t end = position + frame_alignment;
         // SYNC -: only compared with zero, up to the next recorded claim

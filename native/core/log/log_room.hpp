@@ -29,7 +29,7 @@ class LogRoom {
         return control_.limit.value
             .acquire(); // SYNC 2: pairs with LogRoom::make_room; forbids writing below it before it is clean
     }
-    // Positions come from shared memory: a frame is only ever looked for, or written, where one can begin.
+    // Positions are read from shared memory: frames are read and written only where one can begin.
     uint64_t check_aligned(uint64_t position) const {
         if (position % frame_alignment != 0) throw_no_frame(members_.where(), position);
         return position;

@@ -147,7 +147,7 @@ class LogWriter {
         event_notify(log_->control().data.value);
     }
 
-    // Makes the rest of the term padding, so that the next frames stand in one term. False: no room.
+    // Pads the rest of the term, so that the next frames are in one term. False: no room.
     bool pad_rest() {
         const uint64_t left = log_->left_in_term(log_->tail());
         uint64_t at;
@@ -262,7 +262,7 @@ class LogWriter {
         return taken;
     }
 
-    // Frames after the first are complete, but nobody can reach them before the first one's length is stored.
+    // Frames after the first are complete, but unreachable until the first one's length is stored.
     void fill_run(const IoVec *pieces, size_t count, uint64_t at) {
         const int64_t now = clock_.now_ns();
         uint8_t *to = reinterpret_cast<uint8_t *>(log_->frame(at));

@@ -1,4 +1,4 @@
-// The members that came and went last, with their names, so that one that joined and left between two looks is named too. It is
+// The members that joined and left last, with their names. A member that joined and left between two looks is named, too. It is
 // a separate table in a sync queue's file: the holder of the log's lock writes it, and any process reads it without the lock.
 // docs/design/sync_queue.md.
 #pragma once

@@ -1,6 +1,6 @@
 // The term log: one total order of frames over three terms of shared memory, no driver process. This file puts its parts together
-// under the log's lock: the terms (term_buffer.hpp), who is there (log_members.hpp), how far may be claimed (log_room.hpp), and
-// what the dead left (log_repair.hpp). log_writer.hpp and log_reader.hpp use it.
+// under the log's lock: the terms (term_buffer.hpp), the members (log_members.hpp), the limit of claims (log_room.hpp), and
+// repairs after deaths (log_repair.hpp). log_writer.hpp and log_reader.hpp use it.
 // After Aeron's log buffers. Layout, orders and crash table: docs/design/term_log.md.
 #pragma once
 
@@ -18,18 +18,19 @@ namespace penstock {
 class TermLog {
   public:
     // Borrows `fd` for the call. `map`: a mapping to share with other handles of this process, instead of a separate one.
-    // `clock`: for what is decided by time: how long a slow subscription is waited for, how often the dead are looked for.
+    // `clock`: decides how long a slow subscription is waited for, and how often dead members are looked for.
     TermLog(int fd, const std::string &path, std::shared_ptr<Mapping> map = nullptr, Kind kind = Kind::log,
             MonotonicClock clock = MonotonicClock())
         : map_(map ? std::move(map) : std::make_shared<Mapping>(fd, size_of_file(fd), true)),
           opened_(read_header(map_->bytes(), map_->size(), path, kind)), geometry_(opened_.geometry),
           buffer_(buffer_in(map_->bytes() + terms_offset(geometry_.slot_count), geometry_)),
-          members_(fd, path, map_->bytes(), geometry_.slot_count, slots_each(kind), events_in(*map_, geometry_)),
+          members_(fd, path, map_->bytes(), geometry_.slot_count, (kind == Kind::sync ? sync_kind : log_kind).slots_per_member,
+                   events_in(*map_, geometry_)),
           clock_(std::move(clock)) {}
     // While the channel is open: no terms yet, only members. `map`: its short part.
     TermLog(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part)
         : map_(std::move(map)), geometry_(while_open(part)), buffer_(buffer_in(nullptr, geometry_)),
-          members_(fd, path, map_->bytes(), part.slots, slots_each(part.kind), nullptr) {}
+          members_(fd, path, map_->bytes(), part.slots, part.kind.slots_per_member, nullptr) {}
     // The same member, in the same slot, once the channel is decided. `opened`: what `map`, the whole of it, says.
     TermLog(TermLog &&before, std::shared_ptr<Mapping> map, OpenedLog opened)
         : map_(std::move(map)), opened_(std::move(opened)), geometry_(opened_.geometry),
@@ -43,7 +44,7 @@ class TermLog {
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
     const std::string &path() const { return members_.path(); }
     const std::string &where() const { return members_.where(); } // for errors
-    const Seat &seat() const { return members_.seat(); }
+    const ByteLocks &locks() const { return members_.locks(); }
     Control &control() { return control_; }
     uint64_t tail() const { return room_.tail(); }
     uint64_t check_aligned(uint64_t position) const { return room_.check_aligned(position); }
@@ -67,7 +68,7 @@ class TermLog {
     // The oldest position that is kept. Stable while the lock is held.
     uint64_t earliest() const { return buffer_.oldest_kept(geometry_.start_position, limit() + header_length); }
 
-    // ---- the lock for rare work: members come and go, the limit moves, holes are filled ----
+    // ---- the lock for rare work: joining, leaving, moving the limit, filling holes ----
 
     // False when a living participant kept it for longer than `patience_ns`.
     bool acquire_lock(int64_t patience_ns) { return members_.acquire_lock(control_.lock.value, patience_ns); }
@@ -111,7 +112,7 @@ class TermLog {
     void forget_slot() { members_.forget(); }            // in a forked child: the slot stays its parent's
     void return_after_fork() { members_.return_after_fork(); }
 
-    // ---- for an image, where nobody claims: its holder asks, under the lock ----
+    // ---- for an image, which has no claims: its owner calls, under the lock ----
 
     uint64_t slowest(uint64_t otherwise) const { return members_.slowest(otherwise); }
     // Frees the dead, and lets subscriptions go whose `drop_after` is over, if they show a position so far back that nothing may
@@ -135,7 +136,7 @@ class TermLog {
 
     // ---- the end of the stream: there has been a publication, none is left, and no frame is left from a position on ----
 
-    // Decided under the lock, so that nobody joins meanwhile. Looks whether publications live only now and then.
+    // Decided under the lock, so that no member joins meanwhile. Checks only now and then whether publications live.
     bool ended(uint64_t position) {
         if (control_.sessions.value.relaxed() == 0) return false;
         const int64_t now = clock_.now_ns();
@@ -159,8 +160,6 @@ class TermLog {
     }
 
   private:
-    static constexpr uint32_t slots_each(Kind kind) { return kind == Kind::sync ? 2 : 1; } // a member of a queue reads and writes
-
     static LogGeometry while_open(const OpenPart &part) {
         LogGeometry g;
         g.term_length = term_length_min;
@@ -178,7 +177,7 @@ class TermLog {
     // the lock.
     TermBuffer writable_terms() {
         if (!map_->protects()) return buffer_;
-        if (!repair_map_) repair_map_ = map_again(seat(), map_->size(), true);
+        if (!repair_map_) repair_map_ = map_again(locks(), map_->size(), true);
         return buffer_in(repair_map_->bytes() + terms_offset(geometry_.slot_count), geometry_);
     }
     // The repair of a slot whose owner has gone.

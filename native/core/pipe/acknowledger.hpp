@@ -49,7 +49,7 @@ class Acknowledger {
     void give_back() { --lent_; }
     // Messages already consumed are redelivered when this peer detaches.
     void requeue_on_close() { unacknowledged_ = false; }
-    // In a forked child: what was consumed is the parent's.
+    // In a forked child: consumed messages are the parent's.
     void forget() {
         unacknowledged_ = false;
         lent_ = 0;

@@ -16,11 +16,11 @@ class FairQueue {
     // Messages that drain() consumed from one pipe in a row.
     struct Drained {
         uint64_t messages = 0, bytes = 0, redelivered = 0;
-        uint64_t position = 0;         // where reading has come to
+        uint64_t position = 0;         // the reading position
         bool last_redelivered = false; // whether the last one was
     };
 
-    // The next message, of the pipe whose turn it is, or null. `position`: where this peer's reading has come to.
+    // The next message, from the pipe whose turn it is, or null. `position`: this peer's reading position.
     const Message *peek(uint64_t position) {
         const size_t count = pipes_.size();
         for (size_t i = 0; i < count; ++i) {
@@ -51,7 +51,7 @@ class FairQueue {
         rebase(message_, position, current().reader);
         return &message_;
     }
-    // Of the message that was peeked at: it, and the pipe that it came by.
+    // The message that was peeked at, and its pipe.
     const Message &message() const { return message_; }
     const Pipe &current() const { return pipes_[next_]; }
     // Consumes it. Returns its pipe; the next one has its turn.

@@ -20,7 +20,7 @@ class LoadBalancer {
     };
 
     // Room for a message in the next pipe in turn that has any, or null. `to`: only in the pipe to that peer, if it is not 0.
-    // `drop_oldest`: where there is no room, the oldest messages give way, and `dropped` gets the bytes of each.
+    // `drop_oldest`: if there is no room, the oldest messages are dropped, and `dropped` gets the bytes of each.
     template <class Dropped>
     [[gnu::always_inline]] Pipe *choose(uint32_t length, ClaimedRange &room, uint64_t to, bool drop_oldest, Dropped &&dropped) {
         const size_t count = pipes_.size();
@@ -97,7 +97,7 @@ class LoadBalancer {
         for (const Pipe &pipe : pipes_) most = std::max(most, pipe.writer.lag());
         return most;
     }
-    uint64_t waiting() const { // messages that nobody has acknowledged
+    uint64_t waiting() const { // unacknowledged messages
         uint64_t all = 0;
         for (const Pipe &pipe : pipes_) all += pipe.writer.waiting();
         return all;

@@ -1,4 +1,4 @@
-// The peers of a pipe channel: this peer's slot in the table, and who else lives there. Peers that attach, detach, or find
+// The peers of a pipe channel: this peer's slot in the table, and which others live. Peers that attach, detach, or find
 // another one dead change the table under one robust lock, which alone orders it (SYNC 6). A look without the lock is only a
 // guess. Knows no pipe. docs/design/patterns.md.
 #pragma once
@@ -32,7 +32,7 @@ class PeerTable {
 
     const std::string &path() const { return members_.path(); }
     const std::string &where() const { return members_.where(); } // for errors
-    const Seat &seat() const { return members_.seat(); }
+    const ByteLocks &locks() const { return members_.locks(); }
     bool forked() const { return members_.forked(); }
     uint64_t id() const { return members_.id(); }
     uint32_t mine() const { return members_.mine(); }
@@ -42,7 +42,7 @@ class PeerTable {
     PeerRole role() const { return role_; }
     WhenFull when_full() const { return when_full_; }
 
-    // Takes a slot. `connect` makes this peer's pipes. `attached` runs once everybody has been told; both run under the lock.
+    // Takes a slot. `connect` makes this peer's pipes. `attached` runs after all peers were notified. Both run under the lock.
     template <class Connect, class Attached> void attach(Connect &&connect, Attached &&attached) {
         members_.join(control_->lock.value, [&] {
             try {
@@ -80,7 +80,7 @@ class PeerTable {
     PeerRole role_of(uint32_t index) const { return static_cast<PeerRole>(slot(index).identity.role.relaxed()); }
     bool alive(uint64_t id) const {
         const uint32_t index = slot_of(id);
-        if (index >= count()) return false; // also for 0, which is nobody
+        if (index >= count()) return false; // also for 0: no peer
         return present(index) && slot(index).identity.generation.relaxed() == generation_of(id);
     }
     std::string name_of(uint64_t id) const {
@@ -185,7 +185,7 @@ class PeerTable {
                                                "': use another channel");
             pairs += role == PeerRole::pair;
             if (name_.is_own() && role != PeerRole::tap && read_name(slot(i).identity) == name_.now())
-                throw_name_taken(where(), name_.now(), process_name(slot(i).identity.pid.relaxed(), seat().descriptor()));
+                throw_name_taken(where(), name_.now(), process_name(slot(i).identity.pid.relaxed(), locks().descriptor()));
         }
         if (pairs > 1) throw Error(Code::busy, where() + ": a pair has two peers, and both are here");
     }

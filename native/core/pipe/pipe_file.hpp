@@ -36,9 +36,9 @@ class PipeFile {
     // From now on this mapping only reads the circles: its peer never writes to a pipe.
     void protect_circles() { map_->protect(geometry_.data_offset(), geometry_.data_offset() + all_circles()); }
     // A mapping that only reads the circles: this one, or for a peer that also writes, another one, made when it first lends.
-    const std::shared_ptr<Mapping> &lent_mapping(const Seat &seat) {
+    const std::shared_ptr<Mapping> &lent_mapping(const ByteLocks &locks) {
         if (map_->protects()) return map_;
-        if (!lent_map_) lent_map_ = map_again(seat, map_->size(), false);
+        if (!lent_map_) lent_map_ = map_again(locks, map_->size(), false);
         return lent_map_;
     }
 

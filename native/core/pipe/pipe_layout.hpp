@@ -28,7 +28,7 @@ static_assert(sizeof(PipeWords) == 12 && offsetof(PipeWords, max_messages) == 4 
 // ---- page 1 ----
 struct PipeControl {
     Paired<Atomic<uint64_t>> lock;      // 0: the peer that changes the table: generation << 32 | slot + 1, or 0
-    Paired<Atomic<uint32_t>> changes;   // 128: grows when peers or pipes come, go or change hands; the holder of `lock`
+    Paired<Atomic<uint32_t>> changes;   // 128: grows when peers or pipes appear, disappear or change owner; the holder of `lock`
     struct alignas(cache_pair) Totals { // 256: of peers that are gone; the holder of `lock`
         Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, messages_dropped,
             messages_lost, returned;
@@ -89,7 +89,7 @@ constexpr const char *role_name(PeerRole role) {
     return names[static_cast<uint32_t>(role) < 9 ? static_cast<uint32_t>(role) : 0];
 }
 
-// A peer's participant_id in 32 bits, for messages; comes again after a million owners.
+// A peer's participant_id in 32 bits, for messages; reused after a million owners.
 constexpr int32_t session_of(uint64_t peer) { return static_cast<int32_t>((peer >> 32 & 0xfffff) << 11 | (peer & 0x7ff)); }
 
 // ---- one peer: the holder of the kernel lock on this slot's byte owns the slot ----
@@ -101,7 +101,7 @@ struct PeerSlot {
         Atomic<uint32_t> pid;
         Atomic<uint64_t> joined_ns;
         Atomic<uint64_t> name[8]; // filled up with zeros
-        Atomic<uint32_t> lossy;   // its messages may be dropped, the oldest first; a tap: nobody waits for it
+        Atomic<uint32_t> lossy;   // its messages may be dropped, the oldest first; a tap: writers do not wait for it
         Atomic<uint32_t> met;     // 1 once a peer that it exchanges messages with has been there; the holder of `lock`
         Atomic<uint32_t> begun;   // a puller: 1 once it has looked for a message; the holder of `lock`
     } identity;
@@ -118,14 +118,14 @@ struct PeerSlot {
     uint8_t spare[cache_pair];
 };
 static_assert(sizeof(PeerSlot) == 512 && offsetof(PeerSlot, bell) == 128 && offsetof(PeerSlot, counters) == 256);
-static_assert(sizeof(PeerSlot) == slot_size(Kind::pipe));
+inline constexpr KindLayout pipe_kind{Kind::pipe, sizeof(PeerSlot), 1};
 
 // ---- one pipe: one writer, one reader ----
 struct PipeLink {
     struct alignas(cache_pair) Ends { // 0: the holder of `lock`
         Atomic<uint32_t> state;       // 1 while it is a pipe
         Atomic<uint32_t> pattern;     // the writer's role; tap: copies of what it writes, for a recorder
-        Atomic<uint64_t> from, to;    // generation << 32 | slot + 1; 0: nobody yet
+        Atomic<uint64_t> from, to;    // generation << 32 | slot + 1; 0: none yet
         Atomic<uint64_t> held;        // messages before this position were given to a reader that died with them
         Atomic<uint32_t> lossy;       // the writer drops the oldest: so the reader claims each message
         Atomic<uint32_t> role;        // the writer's
@@ -149,7 +149,7 @@ static_assert(sizeof(PipeLink) == 512 && offsetof(PipeLink, writer) == 128 && of
 // Bytes that a message takes in a pipe, and by which it moves positions.
 inline uint64_t frame_bytes(uint64_t length) { return align_frame(length + header_length); }
 
-// Bytes that stand in a pipe and were not given to its reader's owner, if that is this peer.
+// Bytes in a pipe that its reader's owner has not received, if that is this peer.
 inline uint64_t unread_in(const PipeLink &link, uint64_t reader) {
     if (link.ends.state.relaxed() != 1 || link.ends.to.relaxed() != reader) return 0;
     const uint64_t read = link.reader.read.relaxed(), tail = link.writer.tail.relaxed();
@@ -233,7 +233,7 @@ inline OpenedPipe read_pipe_header(const uint8_t *bytes, uint64_t size, const st
 inline void decide_pipe(const Mapping &map, const OpenPart &part, const PipeGeometry &g, const std::string &metadata,
                         const uint8_t boot_id[16], int64_t created_ns) {
     clear_behind(map, part, g.max_members);
-    Header *header = begin_header(map, part.kind, metadata, boot_id, created_ns);
+    Header *header = begin_header(map, part.kind.number, metadata, boot_id, created_ns);
     fill_pipe(header, g);
     decided(map);
     for (uint32_t i = 0; i < g.max_members; ++i) {

@@ -15,7 +15,7 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
     static constexpr int64_t repair_interval_ns = 1'000'000;
 
     // Borrows `fd` for the call. `clock`: stamps messages. `map`: a mapping to share with other handles of this process, instead
-    // of one of its own. `time`: says how often the dead are looked for.
+    // of one of its own. `time`: decides how often dead peers are looked for.
     PipePeer(int fd, const std::string &path, PeerRole role, MemberName name, WhenFull when_full = WhenFull::wait,
              std::shared_ptr<ManualClock> clock = nullptr, std::shared_ptr<Mapping> map = nullptr,
              MonotonicClock time = MonotonicClock())
@@ -186,10 +186,10 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
         acknowledger_.acknowledge([&](uint64_t writer) { peers_.notify([&] { return writer; }); });
     }
 
-    // ---- the end of the stream: somebody has sent to this peer, none of those is left, and nothing waits for it ----
+    // ---- the end of the stream: this peer has had senders, all have left, and no message waits ----
 
-    // After a peek that found nothing. Decided under the table's lock, so that nobody attaches meanwhile. A puller also waits for
-    // messages that other living pullers have not read: if one of those dies, they come here.
+    // After a peek that found nothing. Decided under the table's lock, so that no peer attaches meanwhile. A puller also waits
+    // for messages that other living pullers have not read: if one of them dies, its messages are redelivered here.
     bool ended() {
         if (!peers_.ever_written()) return false;
         const int64_t now = time_.now_ns();

@@ -1,4 +1,4 @@
-// The pipes between the peers of a channel: who has which end of them. Peers make pipes, repair those of the dead, and take them
+// The pipes between the peers of a channel, and the owner of each end. Peers make pipes, repair those of the dead, and take them
 // over, under the lock of the peers' table. A look without the lock is only a guess. Reads and writes no message.
 // docs/design/patterns.md.
 #pragma once
@@ -97,7 +97,7 @@ class PipeTable {
             } else if (!written && (empty || (!pushed && !is_read))) { // also while its reader has not noticed (look_for_more)
                 free_pipe(l, !empty);
                 changed = true;
-            } else if (!pushed && !is_read && from == me()) { // nobody will ever read it
+            } else if (!pushed && !is_read && from == me()) { // no peer will ever read it
                 free_pipe(l, true);
                 changed = true;
             }
@@ -124,7 +124,7 @@ class PipeTable {
 
     // ---- guesses, which any thread may make without the lock ----
 
-    // Bytes that stand in pipes to this peer and were not given to its owner.
+    // Bytes in pipes to this peer that its owner has not received.
     uint64_t unread() const {
         uint64_t all = 0;
         for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i) all += unread_in(link(i), me());
@@ -219,7 +219,7 @@ class PipeTable {
         }
         l.ends.state.relaxed(0);
     }
-    // Whether this peer reads another pipe that this writer goes on writing to. Of two to one reader it closes one.
+    // Whether this peer reads another pipe to which this writer still writes. Of two pipes to one reader the writer closes one.
     bool reads_from(uint64_t from, uint32_t except) const {
         for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i)
             if (i != except && in_use(link(i)) && link(i).ends.from.relaxed() == from && link(i).ends.to.relaxed() == me() &&

@@ -1,5 +1,5 @@
 // All messages of a pipe channel, for a recorder: each peer makes a copy of every message that it sends. Here they become frames
-// of a stream with positions of its own. Sender and role stand before each body, as in a sync queue's message.
+// of a stream with positions of its own. Sender and role precede each body, as in a sync queue's message.
 // docs/design/patterns.md.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace penstock {
 
 class PipeTap {
   public:
-    // Bytes of the stream that a message counts for that is missing: nobody knows how long it was.
+    // Bytes of the stream for a missing message, whose length is unknown.
     static constexpr uint64_t missing_length = 32;
 
     PipeTap(std::shared_ptr<PipePeer> peer, uint64_t position) : peer_(std::move(peer)), position_(position) {}
@@ -40,7 +40,7 @@ class PipeTap {
         run.length = frames_.size();
         return run;
     }
-    // That run is recorded: its senders may go on.
+    // That run is recorded: its senders may continue.
     void acknowledge(const FrameBlock &run) {
         position_ += run.length;
         peer_->acknowledge();

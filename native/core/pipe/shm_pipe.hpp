@@ -22,7 +22,7 @@ inline uint64_t frame_id(const FrameHeader &frame) {
     return uint64_t{static_cast<uint32_t>(frame.term_id)} << 32 | frame.term_offset;
 }
 
-// Where a frame may be, and how long it is: both ends ask this of bytes that somebody else may have overwritten.
+// Where a frame may be, and its length: both ends check bytes that another process may have overwritten.
 class PipeBytes {
   public:
     PipeBytes(PipeLink &link, uint8_t *bytes, uint32_t capacity, const std::string &where)
@@ -32,7 +32,7 @@ class PipeBytes {
     FrameHeader *frame(uint64_t position) const { return reinterpret_cast<FrameHeader *>(bytes_ + (position & (capacity_ - 1))); }
     uint64_t left_to_the_end(uint64_t position) const { return capacity_ - (position & (capacity_ - 1)); }
     uint32_t capacity() const { return capacity_; }
-    // The step over the frame at `position`, of which `there` bytes stand; 0 if none can begin there.
+    // The step over the frame at `position`, of which `there` bytes are present; 0 if none can begin there.
     uint64_t step(uint64_t word0, uint64_t position, uint64_t there) const {
         const int32_t length = frame_length(word0);
         const uint64_t step = align_frame(static_cast<uint32_t>(length));
@@ -63,7 +63,7 @@ class PipeWriter {
         check_base();
     }
 
-    // Claims room for one more message behind what was written since the last flush. False if the high-water mark or the capacity
+    // Claims room for one more message behind those written since the last flush. False if the high-water mark or the capacity
     // forbids it.
     [[gnu::always_inline]] bool claim(uint32_t length, ClaimedRange &room) {
         const uint64_t need = align_frame(uint64_t{length} + header_length), left = pipe_.left_to_the_end(end_);
@@ -175,7 +175,7 @@ class PipeWriter {
     bool fits(uint64_t need) const {
         return end_ + need - base_ <= pipe_.capacity() && messages_ - read_messages_ < max_messages_;
     }
-    [[gnu::noinline]] bool peek_again() { // rare: claim() stays small enough to stand in a batch's loop
+    [[gnu::noinline]] bool peek_again() { // rare: claim() stays small enough for a batch's loop
         const uint64_t before = base_, messages_before = read_messages_;
         // SYNC 19: pairs with PipeReader::acknowledge; forbids overwriting bytes before the reader's last look at them
         const uint64_t acked = pipe_.link().reader.acked.acquire();
@@ -258,7 +258,7 @@ class PipeReader {
             pipe_.link().reader.read.relaxed(read_); // the next reader of this pipe knows by it which messages are redelivered
     }
     // Acknowledges every message that was consumed, except one that is held back and those behind it: the bytes may be
-    // overwritten, and nobody gets the messages again. True if the writer should be woken.
+    // overwritten, and the messages are not redelivered. True if the writer should be woken.
     bool acknowledge() {
         const uint64_t done = held_back_ ? held_back_->position : read_;
         if (done == acked_) return false;

@@ -19,7 +19,7 @@ class Taps {
             return !tap.waited_for || tap.writer.has_room(length, claimed_bytes, claimed_messages);
         });
     }
-    // Copies a message. Where there is no room, its number is missing in the recording.
+    // Copies a message. If there is no room, its number is missing in the recording.
     void record(const void *data, uint32_t length, const PipeTag &tag) {
         for (Tap &tap : taps_)
             if (!tap.writer.write(data, length, tag)) tap.writer.skip();

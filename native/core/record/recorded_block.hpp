@@ -9,7 +9,7 @@
 
 namespace penstock {
 
-// Walks the frames of a block; how far it came, which is the block's length unless something there is no frame.
+// Walks the frames of a block. Returns where it stopped: the block's length, unless bytes there are not a frame.
 // `visit(word0, at)`, with the frame's offset in the block.
 template <class Visit> uint64_t walk_frames(const uint8_t *bytes, const IndexEntry &entry, uint32_t term_length, Visit &&visit) {
     uint64_t at = 0;

@@ -33,7 +33,7 @@ struct IndexHeader {
 };
 static_assert(sizeof(IndexHeader) == 64 && offsetof(IndexHeader, crc) == 60);
 
-// hole: a block that was damaged. Its bytes stay in the file and are believed by no reader; positions go on behind them.
+// hole: a block that was damaged. Its bytes stay in the file and no reader uses them; positions continue behind them.
 enum class EntryKind : uint16_t { block = 0, gap = 1, seal = 2, hole = 3 };
 
 struct IndexEntry {
@@ -55,7 +55,7 @@ static_assert(sizeof(IndexEntry) == 64 && offsetof(IndexEntry, messages_before) 
 template <class Record> void seal_record(Record &record) { record.crc = crc32c(&record, offsetof(Record, crc)); }
 template <class Record> bool record_intact(const Record &record) { return record.crc == crc32c(&record, offsetof(Record, crc)); }
 
-// Where bytes go. The real one writes to a descriptor; a test's may lose or tear what was not synced.
+// The destination of bytes. The real one writes to a descriptor; a test's may lose or tear bytes that were not synced.
 class ByteSink {
   public:
     virtual ~ByteSink() = default;
@@ -92,7 +92,7 @@ class FileSink final : public ByteSink {
 // Appends to one segment. A block counts once its index entry is written, which happens after its bytes are.
 class SegmentWriter {
   public:
-    // Begins a segment, or, with `entries` > 0, goes on after that many index entries.
+    // Begins a segment, or, with `entries` > 0, continues after that many index entries.
     SegmentWriter(std::unique_ptr<ByteSink> data, std::unique_ptr<ByteSink> index, const IndexHeader &header, uint64_t entries,
                   uint64_t data_length, uint64_t messages_before)
         : data_(std::move(data)), index_(std::move(index)), header_(header),

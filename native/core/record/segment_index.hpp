@@ -29,7 +29,7 @@ struct SegmentIndex {
     bool other = false; // it belongs elsewhere: nothing in it is believed
 };
 
-// The position in a segment's file name, which is its first byte's; nothing for a name that is no segment's.
+// The position in a segment's file name, which is its first byte's; nothing for other names.
 inline std::optional<int64_t> base_in_name(const std::string &path) {
     constexpr size_t digits = 20, suffix = 4;
     const size_t slash = path.rfind('/'), begin = slash == std::string::npos ? 0 : slash + 1;
@@ -85,7 +85,7 @@ inline bool read_index_header(const ByteSource &file, uint64_t recording, Segmen
     return true;
 }
 
-// What is wrong with the entry that comes next, at `position` if none is missing; null if nothing is.
+// The fault of the next entry, which is at `position` if none is missing; null if it has none.
 inline const char *find_entry_problem(const SegmentIndex &index, const IndexEntry &entry, uint64_t position) {
     const auto at = static_cast<uint64_t>(entry.position);
     if (index.sealed) return "an index entry follows the seal";

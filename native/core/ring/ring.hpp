@@ -1,4 +1,4 @@
-// The ring: one publication, many subscriptions, and nobody waits. A subscription that is too slow is lapped and told what it
+// The ring: one publication, many subscriptions; none of them waits. A slow subscription is lapped and learns what it
 // lost. This file knows the shared words and the members; ring_writer.hpp and ring_reader.hpp move messages.
 // After MSGQ's broadcast ring, with its positions as whole words. Layout, orders and crash table: docs/design/ring.md.
 #pragma once
@@ -52,7 +52,7 @@ class Ring {
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
     const std::string &path() const { return members_.path(); }
     const std::string &where() const { return members_.where(); } // for errors
-    const Seat &seat() const { return members_.seat(); }
+    const ByteLocks &locks() const { return members_.locks(); }
     RingControl &control() const { return *control_; }
     bool forked() const { return members_.forked(); }
 
@@ -76,7 +76,7 @@ class Ring {
         // SYNC 11: pairs with RingWriter::advance; forbids reading the 0 and the number that stand there before the position
         return check_aligned(control_->writer.write.acquire());
     }
-    // Positions come from shared memory: a frame is only ever looked for, or written, where one can begin.
+    // Positions are read from shared memory: frames are read and written only where one can begin.
     uint64_t check_aligned(uint64_t position) const {
         if (position % frame_alignment != 0) throw_corrupt(position);
         return position;
@@ -95,9 +95,9 @@ class Ring {
     // ---- the publication: at most one, and the kernel knows whether it lives ----
 
     void attach_writer() {
-        if (!members_.seat().try_take(lock_byte::writer)) {
+        if (!members_.locks().try_take(lock_byte::writer)) {
             if (errno != EAGAIN && errno != EACCES) fail_system(where() + ": cannot lock the publication's byte");
-            throw Error(Code::busy, where() + ": " + process_name(control_->writer.pid.relaxed(), members_.seat().descriptor()) +
+            throw Error(Code::busy, where() + ": " + process_name(control_->writer.pid.relaxed(), members_.locks().descriptor()) +
                                         " publishes here, and only one may");
         }
         RingControl::Writer &writer = control_->writer;
@@ -105,7 +105,7 @@ class Ring {
         writer.session.relaxed(writer.session.relaxed() + 1);
         writer.pid.relaxed(static_cast<uint32_t>(getpid()));
         writer.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
-        members_.seat().enter(lock_byte::writer);
+        members_.locks().enter(lock_byte::writer);
         begin_owner(writer.deaths); // if its predecessor died, `state` is 1 already: from here on it speaks of this one
         writer.state.release(1);    // SYNC -: only `inspect` reads it; the kernel's lock says whether a publication lives
         writes_ = true;
@@ -119,7 +119,7 @@ class Ring {
         if (session == 0) return false;
         // SYNC 25: pairs with Ring::detach; forbids looking for a last frame before the publication's end was seen
         if (control_->writer.state.acquire() == 0 || session == gone) return true;
-        if (!ask_kernel || members_.seat().taken_by_other(lock_byte::writer)) return false;
+        if (!ask_kernel || members_.locks().taken_by_other(lock_byte::writer)) return false;
         gone = session;
         return true;
     }
@@ -141,7 +141,7 @@ class Ring {
             // SYNC 12: pairs with Ring::for_each_reader, describe_ring; forbids the state being visible before the new owner's
             // words
             s.identity.state.release(1);
-        } catch (...) { // the state still says that nobody is here
+        } catch (...) { // the state still says that there is no publication
             members_.give_slot_back();
             throw;
         }

@@ -53,7 +53,7 @@ struct RingControl {
     } writer;
     Paired<Atomic<uint64_t>> claimed;   // 128: bytes more than the capacity below this may be overwritten; the publication
     Paired<Atomic<uint32_t>> data;      // 256: event: something was committed
-    Paired<Atomic<uint32_t>> members;   // 384: event: a subscription came
+    Paired<Atomic<uint32_t>> members;   // 384: event: a subscription joined
     Paired<Atomic<uint32_t>> room;      // 512: event: frames: a lease was given back
     Paired<Atomic<uint32_t>> used;      // 640: frames: only slots below this were ever used; grows
     struct alignas(cache_pair) Starts { // 768: positions where a frame begins, in each part of the circle; the publication
@@ -83,7 +83,10 @@ struct RingSlot {
     } reader;
 };
 static_assert(sizeof(RingSlot) == 256 && offsetof(RingSlot, reader) == 128);
-static_assert(sizeof(RingSlot) == slot_size(Kind::ring) && sizeof(RingSlot) == slot_size(Kind::frames));
+inline constexpr KindLayout ring_kind{Kind::ring, sizeof(RingSlot), 1};
+namespace lock_byte {
+inline constexpr uint64_t writer = control_offset; // ring, frames: the publication
+} // namespace lock_byte
 
 inline constexpr uint32_t ring_capacity_max = 1u << 30;
 
@@ -171,7 +174,7 @@ inline OpenedRing read_ring_header(const uint8_t *bytes, uint64_t size, const st
 inline void decide_ring(const Mapping &map, const OpenPart &part, const RingGeometry &g, const std::string &metadata,
                         const uint8_t boot_id[16], int64_t created_ns) {
     clear_behind(map, part, g.slot_count);
-    Header *header = begin_header(map, part.kind, metadata, boot_id, created_ns);
+    Header *header = begin_header(map, part.kind.number, metadata, boot_id, created_ns);
     fill_ring(map, header, g);
     for (uint32_t i = 0; i < g.slot_count; ++i) {
         auto *slot = reinterpret_cast<RingSlot *>(map.bytes() + slots_offset + size_t{i} * sizeof(RingSlot));

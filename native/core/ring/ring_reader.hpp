@@ -15,13 +15,13 @@ class RingReader {
     RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate)
         : RingReader(
               std::move(ring), start, conflate, [] {}, [](RingReader &reader, uint64_t count) { reader.go_back(count); }) {}
-    // `seated` runs when the slot is taken, before the start is looked for, and before anybody sees the subscription.
-    // `go_back`: goes to where the newest messages begin, so many of them; see go_to().
-    template <class Seated, class GoBack>
-    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate, Seated &&seated, GoBack &&go_back)
+    // `attached` runs when the slot is taken, before the start is looked for, and before anybody sees the subscription.
+    // `go_back`: moves back by this many of the newest messages; see go_to().
+    template <class Attached, class GoBack>
+    RingReader(std::shared_ptr<Ring> ring, Start start, bool conflate, Attached &&attached, GoBack &&go_back)
         : ring_(std::move(ring)), conflate_(conflate) {
         ring_->attach_reader([&] {
-            seated();
+            attached();
             if (start.from == Start::From::last) go_back(*this, start.position);
             else seek(start);
         });
@@ -53,10 +53,10 @@ class RingReader {
     void rejoin() {
         rejoin([] {});
     }
-    template <class Seated> void rejoin(Seated &&seated) {
+    template <class Attached> void rejoin(Attached &&attached) {
         ring_->attach_reader([&] {
             ring_->me().reader.position.relaxed(position_);
-            seated();
+            attached();
         });
         counts_ = &ring_->me().reader.counts;
     }
@@ -196,7 +196,7 @@ class RingReader {
         return run;
     }
 
-    // ---- where to begin, for a slot that nobody sees yet ----
+    // ---- where to begin, before the slot is visible ----
 
     // Behind the newest message.
     void go_to_end() {
@@ -287,7 +287,7 @@ class RingReader {
 
     static constexpr uint32_t turns_max = 64; // a writer that laps its readers all the time must not keep one in a call
 
-    // The write position and the number of the message that comes there, which belong together.
+    // The write position, and the number of the next message at it.
     void find_end(uint64_t &end, uint64_t &next) const {
         for (uint32_t turn = 0; turn < 1000; ++turn) { // a writer would have to lap us each time between two loads
             end = ring_->write_position();

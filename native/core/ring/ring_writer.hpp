@@ -110,7 +110,7 @@ class RingWriter {
         writer.write.release(position_); // SYNC -: the same fence stands before it
     }
 
-    // Where a message of that many bytes goes: at the end of the circle a pad may come before it.
+    // The position of a message of that many bytes: at the end of the circle padding may precede it.
     uint64_t begin(uint64_t need) const {
         const uint64_t left = ring_->left_to_the_end(position_);
         return need <= left ? position_ : position_ + left;

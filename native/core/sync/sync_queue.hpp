@@ -17,7 +17,7 @@
 
 namespace penstock {
 
-// The messages that a member passes over: those of its own publication, of some senders, of some types.
+// The messages that a member skips: those of its own publication, of some senders, of some types.
 struct SyncScreen {
     bool hides(const SyncParts &parts) const {
         return (!senders.empty() && senders.find(parts.sender) != senders.end()) ||
@@ -60,7 +60,7 @@ class SyncReader {
     }
     // Sender and type of the message that peek() returned.
     const SyncParts &parts() const { return parts_; }
-    // Whether that message is the member's own copy, which nobody overwrites.
+    // Whether that message is the member's own copy, which no writer overwrites.
     bool gave_spilled() const { return given_is_spilled_; }
 
     // Moves everything unread into the member's own memory, so that no writer waits for this reader. Returns whether anything
@@ -78,7 +78,7 @@ class SyncReader {
             }
         } catch (const Error &error) {
             if (error.code != Code::too_slow) throw;
-            Spilled here; // the reader hears of it when it has come this far
+            Spilled here; // the reader learns of it when it reaches this position
             here.message.position = log_->position();
             here.let_go = std::current_exception();
             spilled_.push_back(std::move(here));
@@ -194,7 +194,7 @@ class SyncWriter {
         copy_in(range.payload, data, length);
         return log_.commit(range);
     }
-    // Room for a message: its prefix is written, and `place.payload` is where its body goes.
+    // Room for a message: its prefix is written, and `range.payload` is where its body goes.
     bool claim(std::string_view prefix, size_t length, uint32_t index, ClaimedRange &range) {
         if (!log_.claim(static_cast<uint32_t>(prefix.size() + length), index, range)) return false;
         copy_in(range.payload, prefix.data(), prefix.size());
@@ -255,7 +255,7 @@ bool attempt_or_spill(TermLog &writes, SyncReader &reader, size_t length, size_t
         if (attempt()) return true;
     while (reader.spill(spill_limit));
     refuse_waiting(writes, length);
-    reader.log().unblock(); // a claim of the dead may stand between this reader and what it has to spill
+    reader.log().unblock(); // a dead member's claim may be between this reader and the messages to spill
     return false;
 }
 

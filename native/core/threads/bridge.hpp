@@ -36,12 +36,13 @@ class Bridge {
         Watch(const Watch &) = delete;
         Watch &operator=(const Watch &) = delete;
         int fd() const { return fd_; }
-        bool armed() const { return armed_; }
+        // Relaxed: the mutex orders changes, and after a stale `true` the descriptor is readable, which is noticed as well.
+        bool armed() const { return armed_.relaxed(); }
 
       private:
         friend class Bridge;
         void signal() {
-            armed_ = false;
+            armed_.relaxed(false);
             const uint64_t one = 1;
             [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
         }
@@ -49,7 +50,7 @@ class Bridge {
         std::shared_ptr<Waitable> channel_;
         uint64_t position_ = 0;
         int fd_;
-        std::atomic<bool> armed_{false};
+        Atomic<bool> armed_{false};
         bool closed_ = false;
     };
 
@@ -72,7 +73,7 @@ class Bridge {
             uint64_t count;
             [[maybe_unused]] const auto got = ::read(watch.fd_, &count, sizeof count);
             watch.position_ = position;
-            watch.armed_ = true;
+            watch.armed_.relaxed(true);
         }
         kick();
     }
@@ -104,7 +105,7 @@ class Bridge {
             {
                 const std::lock_guard hold(mutex_);
                 for (const std::shared_ptr<Watch> &watch : watches_) {
-                    if (!watch->armed_) continue;
+                    if (!watch->armed()) continue;
                     Atomic<uint32_t> &event = watch->channel_->event();
                     const uint32_t expected = event_announce(event);
                     if (entries.size() < wait_many_max) {
@@ -116,7 +117,7 @@ class Bridge {
                 }
                 event_announced();
                 for (const std::shared_ptr<Watch> &watch : watches_) {
-                    if (!watch->armed_ || !watch->channel_->readable(watch->position_)) continue;
+                    if (!watch->armed() || !watch->channel_->readable(watch->position_)) continue;
                     watch->signal();
                     slice = 0; // look again at once; arming the watch again kicks this thread
                 }
@@ -134,7 +135,7 @@ class Bridge {
     void wake_stalled() {
         const std::lock_guard hold(mutex_);
         for (const std::shared_ptr<Watch> &watch : watches_)
-            if (watch->armed_ && watch->channel_->stalled(watch->position_)) watch->signal();
+            if (watch->armed() && watch->channel_->stalled(watch->position_)) watch->signal();
     }
 
     std::mutex mutex_;

@@ -104,7 +104,7 @@ template <class T, class Lock = std::mutex, size_t N = 64> class Mailbox {
     YPipe<T, N> pipe_;
     Signaler signaler_;
     Lock lock_;
-    bool watched_ = false, up_ = false; // somebody has the descriptor; the reader raised it itself. Both the reader's
+    bool watched_ = false, up_ = false; // the program has the descriptor; the reader raised it itself. Both are the reader's
 };
 
 } // namespace penstock

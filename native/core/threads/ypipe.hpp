@@ -19,7 +19,7 @@ template <class T, size_t N> class YPipe {
 
     // ---- the writer ----
 
-    // Writes a value; nobody sees it before flush, nor before a value that completes the group it begins.
+    // Writes a value. The reader does not see it before flush(), nor before the value that completes its group.
     void write(T value, bool incomplete = false) {
         queue_.back() = std::move(value);
         queue_.push();

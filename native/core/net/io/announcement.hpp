@@ -1,5 +1,5 @@
-// The handshake between threads that are about to sleep on a socket and one that finds something for them meanwhile. It is a word
-// of one process; the descriptor that wakes is its user's.
+// The handshake between threads that are about to sleep on a socket and a thread that finds something for them. A word of one
+// process; its user has the descriptor that wakes.
 #pragma once
 
 #include "ground/atomics.hpp"
@@ -10,8 +10,8 @@ namespace penstock {
 
 class Announcement {
   public:
-    // This thread means to sleep, and checks once more after this call: either a claim() comes later in the order of what happens
-    // to the word, and wakes it, or the thread sees what was found. `me` names it: at least 2.
+    // Announces that this thread is about to sleep. It must check once more after this call: either a later claim() wakes it, or
+    // it sees what was found. `me` identifies the thread: at least 2.
     void announce(uint64_t me) {
         // SYNC 36: pairs with Announcement::claim; forbids checking before the announcement: what was found could be missed and
         // nobody wake the thread
@@ -20,7 +20,7 @@ class Announcement {
         // SYNC -: any value but nobody has every sleeper woken, and the first exchange has ordered the check
         word_.exchange(several);
     }
-    // Call after what was found is stored. True if another thread has to be woken, which no other caller does then.
+    // Call it after storing what was found. True if the caller must wake the other threads; no other caller will.
     bool claim(uint64_t me) {
         // SYNC 36: pairs with Announcement::announce; forbids reading the word before what was found is visible
         const uint64_t who = word_.add(0);

@@ -31,7 +31,8 @@ class OpenFile {
 
 inline constexpr const char *unnamed_suffix = ".new";
 
-// A new file without a name where the kernel can: nobody else can remove it, or give its name to another. Else under `unnamed`.
+// A new file without a name where the kernel can: no other process can remove it, or give its name to another file. Else under
+// `unnamed`.
 class UnnamedFile {
   public:
     explicit UnnamedFile(const std::string &path) : unnamed_(path + unnamed_suffix), file_(opened()) {}

@@ -1,7 +1,9 @@
 // A UDP port as one process has it: the socket, its batches, and the sinks of the streams that are received through it. It knows
-// no files, no threads and no seats: its user locks. docs/design/network_log.md.
+// no files, threads or owners; its user locks. docs/design/network_log.md.
 #pragma once
 
+#include "ground/atomics.hpp"
+#include "ground/clock.hpp"
 #include "net/io/receive_batch.hpp"
 #include "net/io/send_batch.hpp"
 #include "net/io/udp_options.hpp"
@@ -16,14 +18,14 @@ class Port {
   public:
     static constexpr uint8_t replies_ttl = 64; // over multicast: as far as the sender may be
     static constexpr uint64_t turn_bytes = 256 * 1024;
-    static constexpr int64_t look_ns = 20'000'000; // between two looks for a stream that nobody here receives
+    static constexpr int64_t look_ns = 20'000'000; // between two searches for a stream without a receiver here
 
     // What receives one stream.
     class Sink {
       public:
         virtual ~Sink() = default;
         virtual void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) = 0;
-        virtual bool work(int64_t now, Port &replies) = 0; // its timers and readers; true if readers were told of something
+        virtual bool work(int64_t now, Port &replies) = 0; // its timers and readers; true if readers were notified
         virtual int64_t next() const = 0;
     };
     // The socket's counts, for all streams.
@@ -33,7 +35,8 @@ class Port {
 
     explicit Port(NetCalls &calls) : calls_(calls) {}
 
-    int receives() const { return socket_; } // the socket; -1 without one. Any thread
+    // The socket; -1 without one. Any thread may ask: the number refers to an object of the kernel, and to no memory.
+    int receives() const { return socket_.relaxed(); }
 
     // Makes the socket, if there is none. The bytes of its buffer that one more stream would have, which asks for `asked`.
     uint32_t open(const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
@@ -56,14 +59,14 @@ class Port {
             return true;
         });
         if (!streams_.empty()) return;
-        socket_ = -1;
+        socket_.relaxed(-1);
         open_.reset();
     }
     bool receives(int32_t stream) const {
         return std::any_of(streams_.begin(), streams_.end(), [&](const Entry &entry) { return entry.stream == stream; });
     }
 
-    // One duty cycle of all streams; true if readers were told of something. `all`: every datagram leaves the socket.
+    // One duty cycle of all streams; true if readers were notified. `all`: every datagram leaves the socket.
     bool turn(int64_t now, bool all = false) {
         if (!open_) return false;
         const auto pass_on = [&](const Address &from, const uint8_t *bytes, size_t length) {
@@ -84,7 +87,7 @@ class Port {
         for (const Entry &entry : streams_) next = std::min(next, entry.to->next());
         return open_ && !open_->out.empty() ? std::min(next, monotonic_ns() + 1'000'000) : next;
     }
-    // Whether datagrams of a stream came that nobody here receives, and it is time to look for it. Says so once.
+    // Whether datagrams of an unknown stream have arrived and it is time to search for it. True once.
     bool should_look(int64_t now) {
         if (!unknown_ || now < look_at_) return false;
         unknown_ = false;
@@ -114,7 +117,7 @@ class Port {
 
     void bind(const UdpEndpointOptions &o, uint32_t asked, const std::string &uri) {
         auto socket = std::make_unique<UdpSocket>(o.at, uri);
-        granted_ = socket->receive_buffer(asked); // before the first datagram can come
+        granted_ = socket->receive_buffer(asked); // before the first datagram can arrive
         if (is_multicast(o.at)) {
             socket->join(o.at, o.interface);
             socket->multicast(o.interface, replies_ttl);
@@ -124,7 +127,7 @@ class Port {
         if (is_multicast(o.at)) open_->group = control_group(o.at);
         asked_ = 0;
         unknown_ = false;
-        socket_ = open_->socket->fd();
+        socket_.relaxed(open_->socket->fd());
     }
     // The stream of a datagram, which the first one counts if no stream is known for it; null: it is for this port itself.
     Sink *stream_of(const uint8_t *bytes, size_t length) {
@@ -141,7 +144,7 @@ class Port {
     std::unique_ptr<Open> open_;
     std::vector<Entry> streams_;
     uint64_t asked_ = 0, granted_ = 0;
-    std::atomic<int> socket_{-1};
+    Atomic<int> socket_{-1};
     bool unknown_ = false;
     int64_t look_at_ = 0;
 };

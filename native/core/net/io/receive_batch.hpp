@@ -1,4 +1,4 @@
-// Datagrams that came: many by one system call, runs of them taken apart again (GRO). Errors are counted, never thrown.
+// Receives datagrams: many with one system call, and splits coalesced runs (GRO). Errors are counted, never thrown.
 #pragma once
 
 #include "net/io/net_calls.hpp"
@@ -12,7 +12,7 @@ namespace penstock {
 
 struct ReceiveCounts {
     uint64_t datagrams = 0, bytes = 0, coalesced = 0, truncated = 0, failed = 0, calls = 0;
-    uint64_t unheard = 0; // nobody listens where a datagram went that was sent earlier
+    uint64_t unheard = 0; // an earlier datagram went to a port without a socket
 };
 
 class ReceiveBatch {
@@ -47,7 +47,7 @@ class ReceiveBatch {
                 if (came < 0 && errno == EINTR) continue;
                 if (came < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
                     counts_.unheard += errno == ECONNREFUSED;
-                    ++counts_.failed; // ECONNREFUSED of a datagram sent earlier, ENETDOWN: the next call goes on
+                    ++counts_.failed; // ECONNREFUSED of an earlier datagram, ENETDOWN: the next call continues
                     if (++failed_in_row_ < 8) continue;
                 }
                 failed_in_row_ = 0;
@@ -118,7 +118,8 @@ class ReceiveBatch {
     std::array<Control, buffers> controls_{};
     std::array<sockaddr_storage, buffers> from_{};
     unsigned written_ = buffers;
-    bool runs_ = false, alone_ = false, empty_ = false; // the last datagrams came in runs; came alone; none came since
+    bool runs_ = false, alone_ = false,
+         empty_ = false; // the last datagrams arrived in runs; arrived one by one; the socket was empty
     int failed_in_row_ = 0;
     ReceiveCounts counts_;
 };

@@ -15,7 +15,7 @@ struct SendCounts {
     uint64_t datagrams = 0, bytes = 0, segmented = 0;
     uint64_t refused = 0, failed = 0; // no room now; an error: dropped
     uint64_t calls = 0;
-    uint64_t unheard = 0; // nobody listens where an earlier datagram went
+    uint64_t unheard = 0; // an earlier datagram went to a port without a socket
     SendCounts &operator+=(const SendCounts &more) {
         datagrams += more.datagrams, bytes += more.bytes, segmented += more.segmented;
         refused += more.refused, failed += more.failed, calls += more.calls, unheard += more.unheard;
@@ -169,7 +169,7 @@ class SendBatch {
             return true;
         }
         counts_.unheard += number == ECONNREFUSED;
-        if (number == ECONNREFUSED && !refused_once_) { // said of an earlier datagram; this one was not tried
+        if (number == ECONNREFUSED && !refused_once_) { // the error of an earlier datagram; this one was not tried
             refused_once_ = true;
             return true;
         }

@@ -71,7 +71,7 @@ inline socklen_t fill(sockaddr_storage &to, const Address &address, int family) 
     std::memcpy(&v6.sin6_addr, address.host.data(), 16);
     return sizeof v6;
 }
-// A number, as 10.0.0.7 or fe80::1; names are for callers to resolve.
+// Numeric, as 10.0.0.7 or fe80::1; callers resolve names.
 inline Address parse_address(const std::string &host, uint16_t port, uint32_t scope = 0) {
     Address made;
     made.port = port;
@@ -99,8 +99,8 @@ inline Address control_group(Address group) {
     return group;
 }
 
-// The error of bind(), and which process has the port. That costs a look at all processes.
-inline Error told_who(const Error &error, const Address &at) {
+// Adds the process that has the port to an error of bind(). It searches all processes.
+inline Error name_port_holder(const Error &error, const Address &at) {
     return error.number == EADDRINUSE ? Error(error.code, error.what() + port_holder_text(at.port), error.number) : error;
 }
 
@@ -134,7 +134,7 @@ class UdpSocket {
         return address_of(at);
     }
 
-    // Takes part in a group. Several sockets of a host may.
+    // Joins a group. Several sockets of a host may.
     void join(const Address &group, const Address &interface) {
         set(SOL_SOCKET, SO_REUSEADDR, 1);
         bind(group);
@@ -153,7 +153,7 @@ class UdpSocket {
         }
         if (result != 0) fail_system(where_ + ": cannot join the group " + text_of(group));
     }
-    // Where datagrams to groups leave, and how far they go.
+    // The interface and the TTL of datagrams to groups.
     void multicast(const Address &interface, uint8_t ttl) {
         int result = 0;
         if (family_ == AF_INET) {
@@ -170,10 +170,10 @@ class UdpSocket {
         if (result != 0) fail_system(where_ + ": cannot send to groups through " + host_text(interface));
     }
 
-    // Asks for a buffer; the bytes granted. A process that may, goes beyond the system's limit.
+    // Requests a buffer; returns the bytes granted. A privileged process exceeds the system's limit.
     uint32_t receive_buffer(uint32_t bytes) { return buffer(SO_RCVBUF, SO_RCVBUFFORCE, bytes); }
     uint32_t send_buffer(uint32_t bytes) { return buffer(SO_SNDBUF, SO_SNDBUFFORCE, bytes); }
-    // Runs of datagrams come as one. False on an old kernel: they come one by one.
+    // Lets the kernel coalesce runs of datagrams. False on an old kernel, which delivers them one by one.
     bool coalesce() {
         const int on = 1;
         return setsockopt(fd(), IPPROTO_UDP, UDP_GRO, &on, sizeof on) == 0;
@@ -189,7 +189,7 @@ class UdpSocket {
     }
     uint32_t buffer(int option, int by_force, uint32_t bytes) {
         const int asked = static_cast<int>(std::min<uint32_t>(bytes, 1u << 30));
-        int granted = 0; // the kernel says twice what it was asked for
+        int granted = 0; // the kernel reports twice the granted size
         socklen_t length = sizeof granted;
         setsockopt(fd(), SOL_SOCKET, option, &asked, sizeof asked);
         getsockopt(fd(), SOL_SOCKET, option, &granted, &length);

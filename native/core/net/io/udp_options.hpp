@@ -17,16 +17,16 @@ struct UdpWriterOptions {
     std::optional<int32_t> session; // else random, and none of -1 … 1000
     uint32_t mtu = wire::mtu_default;
     uint32_t term_length = 4 << 20;
-    uint32_t capacity = 0; // bytes that it may be ahead of what was sent; 0: half a term; at most a term
+    uint32_t capacity = 0; // bytes that writers may be ahead of the network; 0: half a term; at most a term
     int32_t initial_term_id = 0;
     uint64_t start_position = 0;  // a multiple of the term length
     uint32_t window = 128 * 1024; // the receivers' usual window
     FlowControl flow_control = FlowControl::max;
     int64_t group_tag = 0;
-    int64_t linger_ns = 5'000'000'000; // bounds what close() leaves for the keeper to do
+    int64_t linger_ns = 5'000'000'000; // bounds what close() leaves for the conductor to do
     uint32_t slot_count = 16;          // of its log: the publication, the sender, and local subscriptions ("spies")
     std::string metadata;              // of its log's file
-    std::string description;           // told to receivers; at most 1024 bytes, and what fits the MTU
+    std::string description;           // sent to receivers; at most 1024 bytes, and what fits the MTU
     Address interface;                 // multicast: where it leaves, by address, or by scope alone; all zero: the system's choice
     uint8_t ttl = 1;                   // multicast
     uint32_t send_buffer = 0, receive_buffer = 0; // bytes; 0: what the windows need
@@ -35,7 +35,7 @@ struct UdpWriterOptions {
     bool several = false;                         // destinations may be added and removed
 };
 
-// Of an endpoint. They stand in its file, so that the next holder of the socket goes on with the same.
+// Of an endpoint. They are in its file: the next owner of the socket uses the same ones.
 struct UdpEndpointOptions {
     Address at; // where it listens, or a multicast group
     int32_t stream = 1;
@@ -58,12 +58,12 @@ struct UdpCounts {
     uint64_t retransmitted_bytes = 0;
     uint64_t duplicates = 0, overruns = 0, overlaps = 0;
     uint64_t losses = 0, bytes_lost = 0; // gaps that were given up
-    uint64_t setup_requests = 0, malformed = 0, strange = 0, held = 0;
+    uint64_t setup_requests = 0, malformed = 0, rejected = 0, held = 0;
     uint64_t sessions = 0, sessions_refused = 0; // images ever made; refused by a cap
-    uint64_t takeovers = 0;                      // of the seat, from one that died or left
+    uint64_t takeovers = 0;                      // of the socket, from an owner that died or left
     uint64_t send_refused = 0, send_failed = 0;  // system calls: no room now (sent later); an error (dropped)
     uint64_t receive_failed = 0, truncated = 0;
-    uint64_t segmented = 0, coalesced = 0; // datagrams that left, and came, in runs (GSO, GRO)
+    uint64_t segmented = 0, coalesced = 0; // datagrams sent and received in runs (GSO, GRO)
 };
 
 inline constexpr size_t counts_words = sizeof(UdpCounts) / sizeof(uint64_t);
@@ -74,11 +74,11 @@ static_assert(sizeof(UdpCounts) <= counts_file_size);
 struct UdpSession {
     int32_t session = 0;
     std::string source;                        // HOST:PORT
-    std::string description;                   // as its publication told it; empty: not yet, or nothing
-    uint64_t join = 0, position = 0, high = 0; // where it was joined, where this subscription is, what is there
+    std::string description;                   // sent by its publication; empty: none has arrived
+    uint64_t join = 0, position = 0, high = 0; // where it was joined; this subscription's position; the end of what has arrived
     uint64_t lag = 0;
     uint32_t term_length = 0, mtu = 0;
-    bool ended = false; // no more comes, and this subscription has read all
+    bool ended = false; // the stream has ended, and this subscription has read all of it
 };
 
 } // namespace penstock

@@ -1,8 +1,8 @@
 // The endpoints of this process by their files, and the ports that they share by their addresses.
 #pragma once
 
-#include "net/io/caller.hpp"
 #include "net/io/port.hpp"
+#include "net/io/socket_waiter.hpp"
 #include "net/receive/files/port_files.hpp"
 
 #include <map>
@@ -16,13 +16,13 @@ class Endpoint;
 
 // A port, and the endpoints whose streams it receives.
 struct SharedPort {
-    explicit SharedPort(NetCalls &calls) : port(calls), caller(calls) {}
+    explicit SharedPort(NetCalls &calls) : port(calls), waiter(calls) {}
 
-    std::mutex turning; // of everything here, but `caller` and `port.receives()`
+    std::mutex turning; // of everything here, but `waiter` and `port.receives()`
     Port port;
-    Caller caller;
-    std::vector<Endpoint *> seated;
-    std::vector<std::shared_ptr<Endpoint>> guests; // received for other processes
+    SocketWaiter waiter;
+    std::vector<Endpoint *> owned;
+    std::vector<std::shared_ptr<Endpoint>> foreign; // received for other processes
 };
 
 class EndpointRegistry {

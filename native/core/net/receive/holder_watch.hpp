@@ -1,5 +1,5 @@
-// The process that has a seat, watched by one that is ready to take it: its death wakes a poller at once, where the kernel tells
-// of it. The seat's lock decides.
+// Watches the process that owns a socket, for a process that is ready to take over. Its death wakes a poller at once, where the
+// kernel reports it. The owner's lock decides.
 #pragma once
 
 #include "net/io/descriptor.hpp"
@@ -12,20 +12,20 @@
 
 namespace penstock {
 
-// How this process came to hold the seat after another one's death, for measurements: monotonic times.
+// How this process came to own the socket after another one's death, for measurements: monotonic times.
 struct Takeover {
-    int64_t noticed_ns = 0;              // the keeper knows of the death; 0: a caller took the seat before that
-    int64_t seated_ns = 0, first_ns = 0; // the images are gone on with; the first datagram has come
-    uint32_t tries = 0;                  // of the seat, since the death was noticed
+    int64_t noticed_ns = 0;             // the conductor knows of the death; 0: a caller took ownership before that
+    int64_t owned_ns = 0, first_ns = 0; // the images are adopted; the first datagram has arrived
+    uint32_t tries = 0;                 // to take ownership, since the death was noticed
 };
 
 class HolderWatch {
   public:
-    static constexpr uint32_t dead_checks_max = 50; // while nobody takes a dead holder's seat
+    static constexpr uint32_t dead_checks_max = 50; // while nobody takes a dead owner's place
 
     Takeover takeover;
 
-    // Watches a process; 0: there is none. False: it has died, and the seat is worth another try soon.
+    // Watches a process; 0: there is none. False: it has died, so try to take ownership again soon.
     bool watch(uint32_t pid) {
         if (pid == 0) return true;
         if (pid != pid_) {

@@ -1,5 +1,5 @@
-// One stream as the holder of its seat receives it: its images, its replies, its counts. A port gives it datagrams. It knows no
-// seat, no thread and no other stream. docs/design/network_log.md.
+// One stream as the socket owner receives it: its images, its replies, its counts. A port gives it datagrams. It knows no
+// ownership, no thread and no other stream. docs/design/network_log.md.
 #pragma once
 
 #include "net/io/port.hpp"
@@ -23,14 +23,14 @@ class StreamReceiver final : public Port::Sink {
     }
 
     ImageSet &images() { return images_; }
-    int64_t first_ns() const { return first_ns_; } // when the first datagram came; 0: none yet
+    int64_t first_ns() const { return first_ns_; } // when the first datagram arrived; 0: none yet
 
     // The bytes of a socket's buffer that a stream asks for.
     static uint32_t buffer(const UdpEndpointOptions &o) {
         if (o.receive_buffer != 0) return o.receive_buffer;
         return static_cast<uint32_t>(std::min<uint64_t>(uint64_t{4} * o.window, 1u << 30));
     }
-    // The window that a buffer of so many bytes holds, however small the datagrams are that fill it.
+    // The window that fits a buffer of this many bytes, even if it is filled with small datagrams.
     static ReceiveWindow window(const UdpEndpointOptions &o, uint32_t granted) {
         ReceiveWindow found{std::min(o.window, std::max<uint32_t>(granted / 4 & ~(frame_alignment - 1), 4096)), ""};
         if (found.bytes == o.window) return found;
@@ -103,7 +103,7 @@ class StreamReceiver final : public Port::Sink {
         c.bytes_lost = sum.bytes_lost + r.bytes_skipped;
         c.setup_requests = sum.setup_requests + r.setup_requests;
         c.malformed = sum.malformed + r.malformed;
-        c.strange = sum.strange + r.strange;
+        c.rejected = sum.rejected + r.rejected;
         c.held = sum.held;
         return c;
     }
@@ -113,7 +113,7 @@ class StreamReceiver final : public Port::Sink {
     NetRandom random_;
     std::array<uint64_t, counts_words> counted_{}; // by the holders before
     UdpCounts own_;                                // datagrams and bytes of this stream
-    const Port::Counts base_;                      // of the port, when this stream came
+    const Port::Counts base_;                      // of the port, when this stream was attached
     const uint64_t takeovers_;
     int64_t first_ns_ = 0;
     bool came_ = false;

@@ -1,6 +1,6 @@
-// A subscription on the network: reads the images of all sessions of its endpoint, each in its own order, all of them in turn.
-// One thread at a time. Never waits but in sleep(): "nothing yet" is a value. When it finds nothing it turns the endpoint, if its
-// process has the socket.
+// A subscription on the network. Reads the images of all sessions of its endpoint in turn, each in order. Used by one thread at a
+// time. Only sleep() waits: "nothing yet" is a value. If it finds nothing, and its process owns the socket, it runs the
+// endpoint's duty cycle.
 #pragma once
 
 #include "net/receive/endpoint.hpp"
@@ -22,8 +22,8 @@ class UdpReader {
     const EndpointFile &file() const { return endpoint_->file(); }
     std::string where() const { return file().uri(); }
     const std::shared_ptr<Mapping> &mapping() const { return file().mapping(); }
-    const Seat &seat() const { return sessions_.seat(); }
-    bool holds_seat() const { return endpoint_->holds_seat(); }
+    const ByteLocks &locks() const { return sessions_.locks(); }
+    bool owns_socket() const { return endpoint_->owns_socket(); }
     uint32_t slot() const { return sessions_.mine(); }
     Takeover takeover() const { return endpoint_->takeover(); }
 
@@ -103,7 +103,7 @@ class UdpReader {
         return std::exchange(told_refusals_, refusals) == refusals ? "" : endpoint_->refusal();
     }
 
-    // ---- each session by itself, for a recorder ----
+    // ---- each session separately, for a recorder ----
 
     struct Stream {
         uint64_t number = 0; // of its image
@@ -140,45 +140,47 @@ class UdpReader {
     std::shared_ptr<UdpWatch> watch() const { return sessions_.watch(); }
     bool turn(bool all = false) { return endpoint_->turn(monotonic_ns(), all); }
 
-    // Before the last look: from now on what comes ends the next sleep, for which the result is.
+    // Call it before the last look. Whatever arrives afterwards ends the next sleep(), which takes the result.
     uint32_t prepare() {
-        if (!endpoint_->holds_seat()) return event_prepare(event()); // never 0
-        endpoint_->caller().announce();
+        if (!endpoint_->owns_socket()) return event_prepare(event()); // never 0
+        endpoint_->waiter().announce();
         freshen(); // a datagram from now on ends the sleep at once
         return 0;
     }
-    // Until something has come, at most so long. Any thread may call it, beside every other call.
+    // Sleeps until something arrives, for `ns` at most. Any thread may call it, during every other call.
     bool sleep(uint32_t ticket, int64_t ns) {
         const std::shared_ptr<Endpoint> endpoint = endpoint_;
         if (ticket != 0) {
-            const bool woken = event_sleep(endpoint->file().control().event.value, ticket, std::min(ns, Endpoint::seat_keep_ns));
-            endpoint->turn(monotonic_ns()); // perhaps the seat is free now
+            const bool woken =
+                event_sleep(endpoint->file().control().event.value, ticket, std::min(ns, Endpoint::owner_check_ns));
+            endpoint->turn(monotonic_ns()); // ownership may be free now
             return woken;
         }
-        // Heartbeats and timers are dealt with here: they are no reason to look for messages.
+        // Heartbeats and timers are handled here; they do not end the sleep.
         const std::shared_ptr<UdpWatch> watch = sessions_.watch();
         bool over = false;
         int64_t now = monotonic_ns();
         for (const int64_t until = now + std::min(ns, Endpoint::sleep_max_ns); !over && now < until; now = monotonic_ns()) {
             const int64_t due = endpoint->next_turn();
-            const Caller::Woken woken = endpoint->caller().sleep(endpoint->receives(), std::min(until, due) - now);
-            if (woken == Caller::Woken::time && due > until) break;
+            const SocketWaiter::Woken woken = endpoint->waiter().sleep(endpoint->receives(), std::min(until, due) - now);
+            if (woken == SocketWaiter::Woken::time && due > until) break;
             endpoint->turn(monotonic_ns());
-            over = woken == Caller::Woken::told || watch->readable() || !endpoint->holds_seat();
+            over = woken == SocketWaiter::Woken::told || watch->readable() || !endpoint->owns_socket();
         }
         freshen();
-        if (over) endpoint->caller().done();
+        if (over) endpoint->waiter().done();
         return true;
     }
-    // Looks at the socket, if it is this process's and nobody else does. Any thread may call it, beside every other call.
+    // Runs a duty cycle if this process owns the socket and no other thread runs one. Any thread may call it, during every other
+    // call.
     void bring_in() {
         const std::shared_ptr<Endpoint> endpoint = endpoint_;
         endpoint->turn(monotonic_ns());
     }
     // After the last sleep() of a wait, whatever it brought.
-    void waited() { endpoint_->caller().done(); }
+    void waited() { endpoint_->waiter().done(); }
 
-    // ---- coming and going ----
+    // ---- joining and leaving ----
 
     void rejoin() { // in a forked child
         const OpenFile again = open_file(file().file());
@@ -196,17 +198,17 @@ class UdpReader {
     }
     void interrupt() {
         event_interrupt(event());
-        endpoint_->caller().interrupt();
+        endpoint_->waiter().interrupt();
     }
 
   private:
-    // The socket was looked at just now: a look right afterwards leaves it alone.
+    // The socket was just read: a look right afterwards skips it.
     void freshen() { fresh_until_.relaxed(monotonic_ns() + fresh_ns); }
     void open(int fd) {
         endpoint_ = Endpoint::of(fd, path_, calls_);
         try {
             join(fd);
-        } catch (...) { // there is no subscription
+        } catch (...) { // the subscription was not made
             sessions_.give_up();
             endpoint_->leave();
             throw;

@@ -15,8 +15,8 @@ namespace penstock {
 class Destinations {
   public:
     static constexpr size_t destinations_max = 64;
-    static constexpr int64_t silence_ns = 5'000'000'000; // a receiver that asked and is silent for so long is forgotten
-    static constexpr uint64_t reply_factor = 3;          // bytes for each byte that came, until the address is proved
+    static constexpr int64_t silence_ns = 5'000'000'000; // a receiver that is silent for this long is forgotten
+    static constexpr uint64_t reply_factor = 3;          // bytes sent for each byte received, until the address is verified
 
     Destinations(const UdpSocket &socket, NetCalls &calls, bool dynamic, const uint8_t *stable, uint64_t stable_size)
         : socket_(socket), calls_(calls), dynamic_(dynamic), stable_(stable), stable_size_(stable_size) {}

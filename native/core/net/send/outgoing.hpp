@@ -1,13 +1,13 @@
-// A publication's way out: its log, the sender over it, a socket. The writer turns it, under a lock that is only ever tried;
-// else the keeper does. The log is an ordinary one of shared memory; the sender takes part in it as a subscription, so that
-// writers are as far ahead of it as the log's window allows. docs/design/network_log.md.
+// A network publication: its log, the sender over it, a socket. Duty cycles are run by the writer, with try_lock, or by the
+// conductor. The log is an ordinary one in shared memory. The sender is one of its subscriptions, so writers are ahead of it by
+// the log's window at most. docs/design/network_log.md.
 #pragma once
 
 #include "log/log_writer.hpp"
-#include "net/io/caller.hpp"
 #include "net/io/new_file.hpp"
 #include "net/io/receive_batch.hpp"
 #include "net/io/send_batch.hpp"
+#include "net/io/socket_waiter.hpp"
 #include "net/io/udp_options.hpp"
 #include "net/send/destinations.hpp"
 #include "net/send/sender.hpp"
@@ -16,13 +16,13 @@
 
 namespace penstock {
 
-class NetworkPublication final : public Kept {
+class NetworkPublication final : public Agent {
   public:
-    static constexpr int64_t hear_ns = 50'000;       // so often at least, while it is turned at all
-    static constexpr int64_t pause_ns = 50'000;      // a writer that has paused so long leaves the socket to the keeper
-    static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, however lately the last ones were
+    static constexpr int64_t hear_ns = 50'000;       // the socket is read at least this often
+    static constexpr int64_t pause_ns = 50'000;      // after this pause of the writer the conductor serves the socket
+    static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, even right after a send
     static constexpr int64_t retry_ns = 1'000'000;   // when the system had no room
-    static constexpr int64_t ask_ns = 100'000'000;   // between two looks whether somebody listens on another machine
+    static constexpr int64_t ask_ns = 100'000'000;   // between two checks for a receiver on another machine
     static constexpr int ticks_max = 16;
     static constexpr int64_t show_counts_ns = 1'000'000; // between two looks that others get at the counts
 
@@ -31,7 +31,7 @@ class NetworkPublication final : public Kept {
         : options_(options), uri_(uri), session_(session), path_(path_of(prefix, session)), counts_path_(counts_path_of(path_)),
           where_(uri + " (" + path_ + ")"), file_(make_log()), log_(std::make_shared<TermLog>(file_.fd(), where_)),
           map_(log_->mapping()), socket_(options.to, uri), out_(socket_, calls, terms_at(), log_->buffer().size()), calls_(calls),
-          sender_(terms(), sender_options(), options.start_position, monotonic_ns()), caller_(calls),
+          sender_(terms(), sender_options(), options.start_position, monotonic_ns()), waiter_(calls),
           burst_(std::clamp<uint64_t>(options.window / 4, options.mtu, burst_max)) {
         open_socket(uri, calls);
         const OpenFile counts = make_file(counts_path_, counts_file_size, [](int) {});
@@ -49,32 +49,32 @@ class NetworkPublication final : public Kept {
     const std::string &path() const { return path_; }
     int fd() const { return file_.fd(); }
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
-    Caller &caller() { return caller_; }
+    SocketWaiter &waiter() { return waiter_; }
     uint64_t sent() const { return sent_.relaxed(); }
     uint32_t receivers() const { return receivers_.relaxed(); } // that were heard of lately
-    // The same, after a look whether somebody listens there. Of another machine the answer comes later, if at all: that is asked
-    // once in a while.
+    // The same, after a check for a receiver. The answer of another machine arrives later, if at all, so it is asked only once in
+    // a while.
     uint32_t ask_receivers(int64_t now) {
         if (receivers() == 0 || !connected_) return receivers();
         const std::lock_guard hold(turning_);
         if (removed_ || (!stays_here_ && now - asked_ns_ < ask_ns)) return receivers();
         asked_ns_ = now;
         sender_.ask_heartbeat();
-        turn_held(now, true, true); // all that it said before it died comes first
-        turn_held(now, true, true); // now the system has said that nobody is there
+        turn_held(now, true, true); // first, everything that it sent before it died
+        turn_held(now, true, true); // now the system has reported that the port is closed
         return receivers();
     }
     uint64_t burst() const { return burst_; }
-    // How long messages wait that the writer has left behind, for others to come: then the keeper sends them. A keeper that comes
-    // in vain, since the writer goes on, comes later the next time.
-    int64_t rescue_ns() const { return std::min(2 * look_ns_.load(), Keeper::caller_ns); }
+    // How long messages may wait for more before the conductor sends them. The time grows while the writer keeps sending by
+    // itself.
+    int64_t rescue_ns() const { return std::min(2 * look_ns_.relaxed(), Conductor::waiter_ns); }
     const std::string &warning() const { return warning_; }
 
     // One duty cycle, if no other thread runs it now. `hear`: looks at the socket in any case.
     bool turn(int64_t now, bool hear) {
         if (!turning_.try_lock()) return false;
         const std::lock_guard hold(turning_, std::adopt_lock);
-        caller_.turned(now);
+        waiter_.turned(now);
         if (!removed_) turn_held(now, hear);
         return true;
     }
@@ -86,10 +86,10 @@ class NetworkPublication final : public Kept {
         return with_destinations([&](Destinations &d) { return d.remove(to); });
     }
 
-    // No more is written. The keeper does the rest: what is in the log goes out, then the end of the stream.
+    // The writer has closed. The conductor sends the rest of the log, then the end of the stream.
     void close(int64_t now) {
         const std::lock_guard hold(turning_);
-        leaving_ = true;
+        leaving_.relaxed(true);
         closed_at_most_ = now + options_.linger_ns;
         sender_.close(now, log_->tail());
         turn_held(now, true);
@@ -109,26 +109,26 @@ class NetworkPublication final : public Kept {
         return next_held();
     }
 
-    Visit keep(int64_t now) override {
-        Visit visit;
-        if (!leaving_ && caller_.sleeps(now, visit)) return visit;
-        if (!leaving_ && caller_.turned_within(now, pause_ns)) { // it hears the socket itself, and sends what it writes
-            visit.due = now + look_ns_;
-            look_ns_ = std::min(2 * look_ns_.load(), Keeper::look_max_ns);
-            return visit;
+    Schedule do_work(int64_t now) override {
+        Schedule schedule;
+        if (!leaving() && waiter_.sleeps(now, schedule)) return schedule;
+        if (!leaving() && waiter_.turned_within(now, pause_ns)) { // the writer serves the socket itself
+            schedule.due = now + look_ns_.relaxed();
+            look_ns_.relaxed(std::min(2 * look_ns_.relaxed(), Conductor::look_max_ns));
+            return schedule;
         }
-        look_ns_ = pause_ns;
+        look_ns_.relaxed(pause_ns);
         if (!turning_.try_lock()) return {now + pause_ns, false};
         const std::lock_guard hold(turning_, std::adopt_lock);
         if (!removed_) turn_held(now, true);
         if (over(now)) return {INT64_MAX, true};
-        Keeper::instance().watch(*this, socket());
-        visit.due = more_ ? now : next_held();
-        if (leaving_) visit.due = std::min(visit.due, closed_at_most_.load());
-        return visit;
+        Conductor::instance().watch(*this, socket());
+        schedule.due = more_ ? now : next_held();
+        if (leaving()) schedule.due = std::min(schedule.due, closed_at_most_);
+        return schedule;
     }
     int socket() const { return control_ ? control_->fd() : socket_.fd(); }
-    bool leaving() const override { return leaving_; }
+    bool leaving() const override { return leaving_.relaxed(); }
 
   private:
     template <class Do> bool with_destinations(Do &&change) {
@@ -203,12 +203,12 @@ class NetworkPublication final : public Kept {
         in_ = std::make_unique<ReceiveBatch>(hears, calls);
     }
 
-    // Whether a closed publication has no more to do: then it is gone from this machine.
+    // Whether a closed publication has finished: then its files are removed.
     bool over(int64_t now) {
-        if (!leaving_ || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
+        if (!leaving() || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
         if (!removed_ && options_.linger_ns != 0 && sender_.position() < log_->tail())
-            Keeper::instance().gave_up(uri_, log_->tail() - sender_.position());
-        remove_files(); // first: who holds no place in a log has no say about its name
+            Conductor::instance().gave_up(uri_, log_->tail() - sender_.position());
+        remove_files(); // first: without a slot in the log its name is another's to remove
         log_->detach();
         return true;
     }
@@ -217,7 +217,7 @@ class NetworkPublication final : public Kept {
         ::unlink(counts_path_.c_str()); // first: the log's name keeps the number until both are gone
         ::unlink(path_.c_str());
     }
-    // For other processes: what the publication has counted so far.
+    // Shows the publication's counts to other processes.
     void show_counts(int64_t now) {
         shown_ns_ = now;
         const UdpCounts counts = counts_held();
@@ -233,7 +233,7 @@ class NetworkPublication final : public Kept {
             try {
                 socket_.bind(*options_.control);
             } catch (const Error &error) {
-                throw told_who(error, *options_.control);
+                throw name_port_holder(error, *options_.control);
             }
         }
         several_ =
@@ -242,7 +242,7 @@ class NetworkPublication final : public Kept {
         several_->add(options_.to);
         for (const Address &to : options_.destinations) several_->add(to);
     }
-    // Before what comes behind it: a receiver that is heard from now on is there.
+    // Call it before handling a datagram: a receiver that is heard afterwards exists.
     void note_unheard() {
         const uint64_t unheard = out_.counts().unheard + in_->counts().unheard;
         if (std::exchange(unheard_, unheard) != unheard) sender_.nobody_listens();
@@ -282,13 +282,13 @@ class NetworkPublication final : public Kept {
             flowing = out.flush();
         }
     }
-    // Writers may go on. Waits for receivers look again.
+    // Lets writers continue, and wakes waits for receivers.
     void show(int64_t now, bool heard) {
         const uint64_t position = sender_.position();
         const uint32_t receivers = sender_.readers();
         const bool moved = position != sent_.relaxed(), others = receivers != receivers_.relaxed();
         if (moved) {
-            if (leaving_) closed_at_most_ = now + options_.linger_ns; // receivers take what there is, if slowly
+            if (leaving()) closed_at_most_ = now + options_.linger_ns; // receivers make progress, if slowly
             sent_.relaxed(position);
             // SYNC 3: pairs with LogRoom::position_limit; forbids the position being visible before the frames below it were read
             log_->me().reader.position.release(position);
@@ -296,7 +296,7 @@ class NetworkPublication final : public Kept {
         if (others) receivers_.relaxed(receivers);
         if (!moved && !others && !heard) return;
         event_notify(log_->control().space.value);
-        caller_.tell();
+        waiter_.tell();
     }
     int64_t next_held() const {
         return (several_ ? several_->empty() : out_.empty()) ? sender_.next() : monotonic_ns() + retry_ns;
@@ -325,7 +325,7 @@ class NetworkPublication final : public Kept {
         c.retransmitted_bytes = s.retransmitted_bytes;
         c.setup_requests = s.setup_requests;
         c.malformed = s.malformed;
-        c.strange = s.strange + s.statuses_refused + s.receivers_refused;
+        c.rejected = s.rejected + s.statuses_refused + s.receivers_refused;
         c.held = s.naks_ignored;
         c.sessions = 1;
         return c;
@@ -357,22 +357,25 @@ class NetworkPublication final : public Kept {
     const std::shared_ptr<Mapping> map_;
     std::unique_ptr<Mapping> counts_map_;
     UdpSocket socket_;
-    std::unique_ptr<UdpSocket> control_; // multicast: where receivers' messages come
+    std::unique_ptr<UdpSocket> control_; // multicast: where receivers' messages arrive
     std::unique_ptr<ReceiveBatch> in_;
     SendBatch out_;
     std::unique_ptr<Destinations> several_; // instead of `out_`
     NetCalls &calls_;
     Sender sender_;
-    Caller caller_;
+    SocketWaiter waiter_;
     const uint64_t burst_;
     std::mutex turning_;
     bool more_ = false;
     bool connected_ = false, stays_here_ = false; // the socket has one destination; it is this machine
     int64_t heard_ns_ = 0, shown_ns_ = 0, asked_ns_ = 0;
     uint64_t unheard_ = 0;
-    std::atomic<int64_t> look_ns_{pause_ns}; // until the keeper looks again at a writer that does not pause; the keeper stores it
-    std::atomic<bool> leaving_{false};
-    std::atomic<int64_t> closed_at_most_{INT64_MAX};
+    Atomic<int64_t> look_ns_{
+        pause_ns}; // until the conductor looks again at a writer that does not pause; the conductor stores it
+    int64_t closed_at_most_ = INT64_MAX;
+    // Stored under the lock. Without it the conductor may see it late: after close() it is woken, by a system call, and looks
+    // again.
+    Atomic<bool> leaving_{false};
     Atomic<uint64_t> sent_;
     Atomic<uint32_t> receivers_;
     std::string warning_;

@@ -26,12 +26,12 @@ struct SenderOptions {
     int32_t ttl = 0;
     FlowControl flow_control = FlowControl::max;
     int64_t group_tag = 0;          // of FlowControl::tagged
-    std::string description;        // told to receivers in an extension frame; empty: none
-    uint32_t window = 128 * 1024;   // the receivers' usual window: bounds what is sent again
+    std::string description;        // sent to receivers in an extension frame; empty: none
+    uint32_t window = 128 * 1024;   // the receivers' usual window: bounds retransmits
     int64_t setup_ns = 100'000'000; // between SETUPs, between heartbeats
     int64_t liveness_ns = 5'000'000'000;
     int64_t linger_ns = 5'000'000'000;
-    int64_t retransmit_ns = 10'000'000; // a range is not sent again sooner, unless receivers have told of shorter round trips
+    int64_t retransmit_ns = 10'000'000; // a range is not retransmitted sooner, unless receivers have reported shorter round trips
     int64_t retransmit_min_ns = 80'000;
     int64_t describe_ns = 1'000'000'000;
 };
@@ -45,7 +45,7 @@ struct SenderCounts {
     uint64_t setup_requests = 0;
     uint64_t naks = 0, naks_ignored = 0; // asked already, too much at once, from a stranger, or no longer kept
     uint64_t errors = 0;
-    uint64_t malformed = 0, strange = 0; // of another session, stream or type
+    uint64_t malformed = 0, rejected = 0; // of another session, stream or type
     uint64_t receivers_refused = 0, replies_dropped = 0;
     uint64_t no_room = 0; // the way out was full
 };
@@ -56,7 +56,7 @@ class Sender {
     enum class State { unheard, active, draining, lingering, closed };
     static constexpr uint32_t datagrams_per_tick = 64, windows_per_retransmit = 16;
 
-    // `position`: where the stream goes on, a frame's start.
+    // `position`: where the stream continues; the start of a frame.
     Sender(Terms terms, SenderOptions options, uint64_t position, int64_t now)
         : terms_(terms), options_(std::move(options)), receivers_(options_.flow_control, options_.liveness_ns),
           retransmits_(options_.retransmit_ns, uint64_t{windows_per_retransmit} * options_.window), position_(position),
@@ -92,12 +92,12 @@ class Sender {
         else if (type == wire::Type::rtt) on_rtt(bytes, length);
         else if (type == wire::Type::error) on_error(bytes, length);
         else if (type == wire::Type::extension) on_extension(from, bytes, length);
-        else ++counts_.strange;
+        else ++counts_.rejected;
     }
 
-    // The system says that nobody listens where the stream goes.
+    // The system reports that no socket has the destination's port.
     void nobody_listens() { receivers_.nobody_listens(); }
-    // The next tick sends a heartbeat, to find out whether somebody listens.
+    // The next tick sends a heartbeat, to find out whether a receiver listens.
     void ask_heartbeat() { heartbeat_at_ = now_; }
     // A receiver asks for SETUP that knows no session yet; a newcomer has proved its address.
     void ask_setup() { setup_asked_ = true; }
@@ -137,17 +137,17 @@ class Sender {
         end_ = end;
         closing_ = state_ == State::unheard && end > position_;
         linger_until_ = now_ + options_.linger_ns;
-        if (!closing_) state_ = state_ == State::unheard ? State::closed : State::draining; // nobody ever listened
+        if (!closing_) state_ = state_ == State::unheard ? State::closed : State::draining; // there was never a receiver
         heartbeat_at_ = now_;
     }
 
   private:
-    // Clocks that jump back stand still here.
+    // A clock that jumps back is taken to stand still.
     void advance(int64_t now) { now_ = std::max(now_, now); }
 
     template <class Frame> bool mine(const Frame &frame) {
         if (frame.session == options_.session && frame.stream == options_.stream) return true;
-        ++counts_.strange;
+        ++counts_.rejected;
         return false;
     }
 
@@ -202,7 +202,7 @@ class Sender {
         const uint64_t end = std::min(at + std::min(static_cast<uint64_t>(frame.length), most), position_);
         return retransmits_.ask(now_, at, end);
     }
-    // Below it nothing is sent again: writers may come to overwrite it.
+    // Bytes below it are not retransmitted: writers may overwrite them.
     uint64_t oldest() const {
         const uint64_t kept = terms_.term_length() / 2 + std::max<uint64_t>(options_.mtu, terms_.term_length() / 8);
         return position_ - start_ > kept ? position_ - kept : start_;
@@ -212,7 +212,7 @@ class Sender {
         wire::RttFrame frame;
         if (!wire::parse(bytes, length, frame)) ++counts_.malformed;
         else if (!mine(frame)) return;
-        else if ((frame.start.flags & wire::flag_reply) == 0) ++counts_.strange;
+        else if ((frame.start.flags & wire::flag_reply) == 0) ++counts_.rejected;
         else if (replies_ == rtt_.size()) ++counts_.replies_dropped;
         else {
             frame.start.flags = 0;
@@ -236,7 +236,7 @@ class Sender {
         uint32_t number = 0;
         if (!wire::parse(bytes, length, frame, text)) ++counts_.malformed;
         else if (!mine(frame)) return;
-        else if (frame.noun == wire::extension_description || !wire::read_number(text, number)) ++counts_.strange;
+        else if (frame.noun == wire::extension_description || !wire::read_number(text, number)) ++counts_.rejected;
         else if (frame.noun == wire::extension_readers) receivers_.told(from, number);
         else receivers_.told_round_trip(from, number);
     }

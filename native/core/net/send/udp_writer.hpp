@@ -1,5 +1,5 @@
-// A publication on the network: writes its own log, and sends it on. One thread at a time. Never waits but in sleep(): "no room"
-// is a value. After a message it sends at once if the last datagram left a while ago, else with those that follow.
+// A publication on the network: writes a log, and sends it. Used by one thread at a time. Only sleep() waits: "no room" is a
+// value. A message is sent at once if the last datagram left a while ago, and otherwise together with the messages that follow.
 #pragma once
 
 #include "net/send/outgoing.hpp"
@@ -79,7 +79,7 @@ class UdpWriter {
 
     // ---- the network ----
 
-    // Committed messages go out now, as far as receivers allow.
+    // Sends committed messages now, as far as receivers allow.
     void flush() {
         out_->turn(monotonic_ns(), true);
         turned_tail_ = log_->control().tail.value.relaxed();
@@ -96,24 +96,24 @@ class UdpWriter {
     // ---- waiting for room, or for receivers ----
 
     Atomic<uint32_t> &room() { return log_->control().space.value; }
-    // Before the last look: from now on what comes ends the next sleep, for which the result is.
+    // Call it before the last look. Whatever arrives afterwards ends the next sleep(), which takes the result.
     uint32_t prepare() {
         flush();
         if (spied()) return event_prepare(room()); // never 0
-        out_->caller().announce();
+        out_->waiter().announce();
         return 0;
     }
-    // Until something has come, at most so long. Any thread may call it, beside every other call.
+    // Sleeps until something arrives, for `ns` at most. Any thread may call it, during every other call.
     bool sleep(uint32_t ticket, int64_t ns) {
         if (ticket != 0) return event_sleep(room(), ticket, ns);
         const std::shared_ptr<NetworkPublication> out = out_;
-        out->caller().sleep(out->socket(), std::min(ns, out->next() - monotonic_ns()));
+        out->waiter().sleep(out->socket(), std::min(ns, out->next() - monotonic_ns()));
         out->turn(monotonic_ns(), true);
-        out->caller().done();
+        out->waiter().done();
         return true;
     }
 
-    // ---- coming and going ----
+    // ---- joining and leaving ----
 
     void rejoin() { // in a forked child: the log and the socket are its parent's
         log_->forget_slot();
@@ -123,14 +123,14 @@ class UdpWriter {
     void leave() {
         if (left_ || log_->forked()) return;
         left_ = true;
-        log_->detach(); // the tail stands from now on
+        log_->detach(); // the tail no longer moves
         out_->close(monotonic_ns());
-        Keeper::instance().wake();
+        Conductor::instance().wake();
     }
     void interrupt() {
         event_interrupt(log_->control().data.value);
         event_interrupt(log_->control().space.value);
-        out_->caller().interrupt();
+        out_->waiter().interrupt();
     }
 
   private:
@@ -143,7 +143,7 @@ class UdpWriter {
         out_ = std::move(out);
         left_ = false;
         turned_tail_ = log_->control().tail.value.relaxed();
-        Keeper::instance().add(out_);
+        Conductor::instance().add(out_);
     }
     static int32_t random_session() {
         NetRandom random;
@@ -162,7 +162,7 @@ class UdpWriter {
         if (whole > log_->geometry().window || whole <= log_->left_in_term(log_->tail())) return true;
         return again([&] { return writer_->pad_rest(); });
     }
-    // Tries; if there was no room, lets receivers say that there is, and tries once more. However often, it is one refusal.
+    // Tries. If there is no room, hears receivers and tries once more. Both attempts count as one refusal.
     template <class Try> bool again(Try &&attempt) {
         Atomic<uint64_t> &refused = log_->me().counters.back_pressure;
         const uint64_t before = refused.relaxed();
@@ -183,18 +183,18 @@ class UdpWriter {
         const int64_t passed = now - turned_ns_;
         ++waiting_;
         if (tail - turned_tail_ < out_->burst() && passed < gap_ns_ && passed >= 0 && at_once_ == 0) {
-            Keeper::instance().come_in(out_->rescue_ns());
+            Conductor::instance().wake_within(out_->rescue_ns());
             return;
         }
         learn(out_->sent() >= before || passed >= 2 * gap_max_ns);
         turned_tail_ = tail;
-        // The keeper turns it just now, and may be past these frames.
-        if (!out_->turn(monotonic_ns(), false)) Keeper::instance().come_in(gap_max_ns);
-        turned_ns_ = pace_.now_ns(); // not from its begin: where a send takes longer than a gap, each message would go alone
+        // If the conductor runs the duty cycle now, it may be past these frames.
+        if (!out_->turn(monotonic_ns(), false)) Conductor::instance().wake_within(gap_max_ns);
+        turned_ns_ = pace_.now_ns(); // the end of the send: if a send takes longer than a gap, each message would go alone
     }
-    // Messages that come fast wait for each other. They have waited in vain if the keeper had to send them, or should have. Where
-    // few have, as in an exchange of questions and answers, whose next question may follow the end of a send at once, the next
-    // ones go out at once: more of them each time, until waits pay. Many are the end of a burst.
+    // Adaptive batching, like Nagle's. Messages in quick succession wait for each other. If the conductor had to send a small
+    // batch, the wait was in vain, as in an exchange of requests and replies: the next messages are sent at once, four times as
+    // many after each such batch, until waiting pays. A large batch is the end of a burst.
     void learn(bool in_vain) {
         if (waiting_ == 1) {
             if (at_once_ != 0) --at_once_;
@@ -208,7 +208,7 @@ class UdpWriter {
         }
         waiting_ = 0;
     }
-    // Whether a local subscription, and not the network, is what writers wait for.
+    // Whether writers wait for a local subscription (a spy), and not for the network.
     bool spied() const {
         const uint64_t sent = out_->sent();
         return log_->subscriptions([&](uint64_t position) { return position < sent; }) != 0;
@@ -226,8 +226,8 @@ class UdpWriter {
     WallClock pace_;
     uint64_t tail_ = 0, turned_tail_ = 0;
     int64_t turned_ns_ = 0, gap_ns_ = gap_min_ns;
-    uint32_t waiting_ = 0;                                   // messages that wait for others
-    uint32_t at_once_ = at_once_min, in_vain_ = at_once_min; // messages that do not; how many after the next wait in vain
+    uint32_t waiting_ = 0;                                   // messages in the current batch
+    uint32_t at_once_ = at_once_min, in_vain_ = at_once_min; // messages left to send unbatched; how many after the next vain wait
     bool left_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Where a datagram came from. The state machines compare addresses and hand them back; they never look inside.
+// The source of a datagram. The state machines compare addresses and return them; they never look inside.
 #pragma once
 
 #include <array>

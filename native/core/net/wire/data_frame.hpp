@@ -53,7 +53,7 @@ struct DataRun {
     if (header.session != run.session || header.stream != run.stream || header.term_id != run.term_id) return false;
     if (static_cast<uint32_t>(header.term_offset) != run.term_offset + run.room) return false;
     if (header.start.length < static_cast<int32_t>(header_length)) return false;
-    if (pad && (header.start.flags & flag_lost) != 0) return false; // only a receiver says what it has lost
+    if (pad && (header.start.flags & flag_lost) != 0) return false; // only a receiver marks losses
     const uint64_t room = align_frame(static_cast<uint64_t>(header.start.length));
     if (room > term_length - (run.term_offset + run.room)) return false;
     frame.room = static_cast<uint32_t>(room);

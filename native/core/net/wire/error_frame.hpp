@@ -27,7 +27,7 @@ struct [[gnu::packed]] ErrorFrame {
 static_assert(sizeof(ErrorFrame) == 40 && offsetof(ErrorFrame, receiver) == 16 && offsetof(ErrorFrame, text_length) == 36);
 inline constexpr size_t error_text_max = 1023;
 
-// The text is for people: what is not printable ASCII becomes a question mark.
+// The text is for people: bytes that are not printable ASCII become question marks.
 inline bool parse(const uint8_t *bytes, size_t length, ErrorFrame &frame, std::string &text) {
     if (length < sizeof frame || length > sizeof frame + error_text_max) return false;
     std::memcpy(&frame, bytes, sizeof frame);

@@ -48,17 +48,17 @@ class FlowLimit {
     void nobody_listens() {
         for (Entry &entry : entries_) entry.gone = true;
     }
-    // A receiver said how many subscriptions read there.
+    // A receiver reports its number of subscriptions.
     void told(const Address &from, uint32_t readers) {
         for (Entry &entry : entries_)
             if (entry.report.from == from) entry.readers = std::clamp(readers, 1u, readers_max);
     }
-    // A receiver said how long a round trip takes.
+    // A receiver reports its round-trip time.
     void told_round_trip(const Address &from, int64_t ns) {
         for (Entry &entry : entries_)
             if (entry.report.from == from) entry.round_trip_ns = ns;
     }
-    // The longest; `otherwise` where a receiver has said nothing.
+    // The longest; `otherwise` for a receiver that has not reported one.
     int64_t round_trip(int64_t otherwise) const {
         int64_t longest = entries_.empty() ? otherwise : 0;
         for (const Entry &entry : entries_)
@@ -99,7 +99,7 @@ class FlowLimit {
         Report report;
         int64_t heard_ns;
         uint32_t readers;
-        int64_t round_trip_ns; // -1: it has not said
+        int64_t round_trip_ns; // -1: not reported
         bool gone;             // by the system's word, or since another one has its address
     };
     const FlowControl how_;

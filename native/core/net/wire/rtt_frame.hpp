@@ -1,5 +1,5 @@
 // RTTM, the measurement of a round trip: a receiver asks, the sender sends the timestamp back. A receiver also learns by it
-// that the source of a stream really receives what is sent there.
+// that the source of a stream really receives at its address.
 #pragma once
 
 #include "net/wire/wire.hpp"
@@ -18,7 +18,7 @@ struct [[gnu::packed]] RttFrame {
     Start start;
     int32_t session;  // 8
     int32_t stream;   // 12
-    int64_t echo;     // 16: comes back as it was
+    int64_t echo;     // 16: returned unchanged
     int64_t delta;    // 24: how long the sender kept it, ns
     int64_t receiver; // 32
 };

@@ -47,7 +47,7 @@ COUNTED = (  # of the network, in `details`
     "statuses",
     "losses",
     "malformed",
-    "strange",
+    "rejected",
     "held",
     "sessions",
     "sessions_refused",

@@ -46,10 +46,10 @@ static_assert(offsetof(EndpointWords, interface_host) == 56 && offsetof(Endpoint
 static_assert(offsetof(EndpointWords, control_port) == 76 && offsetof(EndpointWords, control_host) == 80);
 inline constexpr uint16_t endpoint_reliable = 1, endpoint_tagged = 2;
 
-// ---- page 1. "Holder": the process that holds the seat, and with it the socket ----
+// ---- page 1. "Holder": the process that owns the socket ----
 struct EndpointControl {
     Paired<Atomic<uint64_t>> lock;     // 0: generation << 32 | slot + 1 of its holder, or 0
-    Paired<Atomic<uint32_t>> event;    // 128: event: something came, or the list or the seat changed
+    Paired<Atomic<uint32_t>> event;    // 128: event: something arrived, or the list or the owner changed
     Paired<Atomic<uint64_t>> activity; // 256: grows with everything that readers may want to see; the holder
     Paired<Atomic<uint64_t>> changes;  // 384: grows with each change of the list of images; the holder of `lock`
     struct alignas(cache_pair) Rare {  // 512
@@ -76,7 +76,7 @@ static_assert(offsetof(EndpointControl, counts) == 640 && offsetof(EndpointContr
 enum class MemberRole : uint32_t { none = 0, subscription = 1, host = 2 };
 struct EndpointSlot {
     struct alignas(cache_pair) Identity { // 0: the owner on joining; `state` also the holder of `lock`
-        Atomic<uint32_t> state;           // 1: somebody is there
+        Atomic<uint32_t> state;           // 1: taken
         Atomic<uint32_t> role;
         Atomic<uint32_t> generation;
         Atomic<uint32_t> pid;
@@ -91,7 +91,10 @@ struct EndpointSlot {
     uint8_t spare[256]; // 256
 };
 static_assert(sizeof(EndpointSlot) == 512 && offsetof(EndpointSlot, subscriber) == 128);
-static_assert(sizeof(EndpointSlot) == slot_size(Kind::endpoint));
+namespace lock_byte {
+inline constexpr uint64_t owner = control_offset; // endpoint: the socket's owner
+inline constexpr uint64_t socket = owner + 1;     // endpoint: the same, once it has the socket
+} // namespace lock_byte
 
 // ---- an image: what must outlive the process that receives for it ----
 struct SourceWords {
@@ -101,7 +104,7 @@ struct SourceWords {
 };
 struct ImageEntry {
     Atomic<uint64_t> number;                           // 0: names its file; 0: none; the holder of `lock`
-    Atomic<uint64_t> end;                              // 8: no frame comes from here on, or no_end; the holder
+    Atomic<uint64_t> end;                              // 8: the stream ends here, or no_end; the holder
     Atomic<uint64_t> status;                           // 16: position of the last status message; the holder
     Atomic<uint64_t> clean;                            // 24: memory behind the rebuilt frames is zero up to here; the holder
     Atomic<uint64_t> high;                             // 32: the highest position seen; the holder

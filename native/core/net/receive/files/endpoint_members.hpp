@@ -19,7 +19,7 @@ class EndpointMembers : public Participants<EndpointSlot> {
 
     Atomic<uint64_t> &lock() const { return control_.lock.value; }
 
-    // `under_lock()` runs before the slot says that somebody is there.
+    // `under_lock()` runs before the slot shows its owner.
     template <class UnderLock> void attach(MemberRole role, UnderLock &&under_lock) {
         join(lock(), [&] {
             if (subscribes(me())) count_death(me().subscriber.deaths);
@@ -58,7 +58,7 @@ class EndpointMembers : public Participants<EndpointSlot> {
         for (uint32_t i = 0; i < count(); ++i) found += subscribes(slot(i));
         return found;
     }
-    // Living subscriptions that miss nothing of what is sent from now on.
+    // Living subscriptions that will miss nothing sent from now on.
     uint32_t readers() {
         uint32_t found = 0;
         for (uint32_t i = 0; i < count(); ++i)
@@ -90,7 +90,7 @@ class EndpointMembers : public Participants<EndpointSlot> {
     EndpointControl &control_;
 };
 
-// Removes the file of an endpoint that nobody has: no subscription is there, and `made` by the caller, or never received. True if
+// Removes the file of an unused endpoint: no subscription is there, and `made` by the caller, or never received. True if
 // its name is gone. A subscription that joins meanwhile sees that when it looks for the name after it has joined: this looks at
 // the subscriptions, and removes the name, under the lock that it joins under.
 inline bool forget_endpoint(int fd, const std::string &path, bool made) {
@@ -120,7 +120,7 @@ inline void remove_image(const EndpointFile &file, uint64_t number) {
     remove_file(file.image_file(number) + unnamed_suffix);
 }
 
-// Under the lock, when no subscription is there: an endpoint that nobody uses holds nothing. Its images' files go.
+// Under the lock, when the last subscription has left: removes the files of all images.
 inline void forget_images(const EndpointFile &file, uint64_t receiver) {
     EndpointControl &control = file.control();
     for (uint32_t i = 0; i < images_max; ++i) {

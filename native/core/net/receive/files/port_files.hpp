@@ -15,7 +15,7 @@ namespace penstock {
 struct PortFile {
     std::string path; // as an EndpointFile takes it
     int32_t stream;
-    bool held; // another process has its seat
+    bool held; // another process owns its socket
 };
 
 // Whether streams of this address can share a socket. Over multicast each has its own.
@@ -43,8 +43,8 @@ inline std::vector<PortFile> others_of_port(const EndpointFile &own) {
             const EndpointFile about(opened.fd(), path);
             EndpointMembers members(opened.fd(), about);
             if (about.options().at == own.options().at && members.subscriptions() != 0)
-                found.push_back({path, about.options().stream, members.seat().taken_by_other(lock_byte::writer)});
-        } catch (const Error &) { // it goes just now, or is no endpoint's
+                found.push_back({path, about.options().stream, members.locks().taken_by_other(lock_byte::owner)});
+        } catch (const Error &) { // it is being removed, or is not an endpoint's
         }
     }
     return found;

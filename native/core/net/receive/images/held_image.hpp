@@ -1,4 +1,4 @@
-// An image's file and its entry in the endpoint's list, as the holder of the socket has them: made at SETUP, gone on with after
+// An image's file and its entry in the endpoint's list, as the holder of the socket has them: made at SETUP, continued after
 // another holder's death, shown to readers, removed. The state machine itself is image.hpp. Crash table:
 // docs/design/network_log.md.
 #pragma once
@@ -43,7 +43,7 @@ inline void write_setup(ImageEntry &entry, const wire::SetupFrame &setup) {
     entry.ttl.relaxed(static_cast<uint32_t>(setup.ttl));
     entry.stream.relaxed(static_cast<uint32_t>(setup.stream));
 }
-// False: these are no words that this library wrote.
+// False: this library did not write these words.
 inline bool read_setup(const ImageEntry &entry, wire::SetupFrame &setup) {
     setup = wire::make<wire::SetupFrame>(wire::Type::setup);
     setup.session = static_cast<int32_t>(entry.session.relaxed());
@@ -182,7 +182,7 @@ class ImageOwner {
         }
         if (image.status_position() != entry_.status.relaxed()) {
             entry_.status.relaxed(image.status_position());
-            // Subscriptions that come now find nothing that is older. Up to three terms before the limit may be gone.
+            // New subscriptions find nothing older. Up to three terms before the limit may be gone.
             log_->control().limit.value.relaxed(image.status_position() + 2 * log_->buffer().term_length());
         }
         entry_.high.relaxed(image.high());
@@ -196,13 +196,13 @@ class ImageOwner {
         const bool stopped = image.state() == Image::State::draining;
         const uint64_t end = stopped ? image.rebuilt() : image.end().value_or(no_end);
         if (end != entry_.end.relaxed()) {
-            entry_.end.relaxed(end); // only its value counts: a subscription has read up to there by itself
+            entry_.end.relaxed(end); // only its value counts: the subscription has read up to there itself
             news = true;
         }
         return news;
     }
 
-    // How far every subscription has read, at most `rebuilt`. Waits for nobody: what stands in the way counts as not read.
+    // How far every subscription has read, `rebuilt` at most. It never waits: a slot that is locked counts as unread.
     // `all_joined`: whether each subscription of the endpoint has a slot here.
     uint64_t consumed(const Image &image, bool all_joined) {
         const uint64_t before = image.consumed();
@@ -218,12 +218,12 @@ class ImageOwner {
     uint64_t seems_consumed(uint64_t rebuilt) const { return log_->slowest(rebuilt); }
 
     uint64_t moves = 0;   // of the subscriptions, as last looked at
-    bool showing = false; // the image tells its entry what it cleans
+    bool showing = false; // the image writes to its entry how far it cleans
 
   private:
     uint64_t whole_frame(const Terms &terms, uint64_t at) const {
         const FrameHeader *frame = terms.frame(at);
-        const uint64_t word0 = frame->word0.relaxed(); // the kernel's lock on the seat has ordered its writer before us
+        const uint64_t word0 = frame->word0.relaxed(); // the owner's kernel lock orders its writer before us
         if (frame_length(word0) < static_cast<int32_t>(header_length) || frame_version(word0) != 0 ||
             frame_type(word0) > static_cast<uint16_t>(FrameType::data) || frame->term_offset != terms.offset(at) ||
             frame->term_id != terms.term_id(at))

@@ -1,26 +1,26 @@
-// All images of an endpoint as the holder of its seat has them: received into, shown to readers, consumed, and gone on with
+// All images of an endpoint as the socket owner has them: received into, shown to readers, consumed, and continued
 // after another holder. It knows no socket, no clock and no thread. docs/design/network_log.md.
 #pragma once
 
-#include "net/receive/images/image_place.hpp"
+#include "net/receive/images/image_store.hpp"
 #include "net/receive/session/receiver.hpp"
 
 namespace penstock {
 
 class ImageSet {
   public:
-    static constexpr int64_t count_ns = 20'000'000;     // between two counts of the subscriptions, which senders are told
+    static constexpr int64_t count_ns = 20'000'000;     // between two counts of the subscriptions; senders get the count
     static constexpr int64_t readers_look_ns = 200'000; // first, while only readers elsewhere hold a sender up
     static constexpr int64_t readers_look_max_ns = 10'000'000;
 
     ImageSet(const EndpointFile &file, EndpointMembers &members, const ReceiverOptions &options, int64_t now)
-        : file_(file), members_(members), place_(file, members), receiver_(options, place_, now) {}
+        : file_(file), members_(members), store_(file, members), receiver_(options, store_, now) {}
 
     Receiver<ImageStore> &receiver() { return receiver_; }
     const Receiver<ImageStore> &receiver() const { return receiver_; }
-    const ImageStore &place() const { return place_; }
-    // The images stay as they are: the next holder goes on with them.
-    void hand_over() { place_.handing_over = true; }
+    const ImageStore &store() const { return store_; }
+    // The images stay as they are; the next owner continues them.
+    void hand_over() { store_.handing_over = true; }
     // The subscriptions are counted again at the next turn.
     void recount() { counted_at_ = 0; }
     // When consumption has to be looked at again though nothing arrives.
@@ -31,7 +31,7 @@ class ImageSet {
         if (!members_.acquire_lock(members_.lock(), EndpointMembers::patience_to_join_ns))
             throw Error(Code::busy, file_.uri() + ": a participant holds the channel's lock and does not run (stopped?)");
         const RobustLockGuard held(members_.lock());
-        place_.handing_over = true; // if this fails at a later image, the first ones stay for the next try
+        store_.handing_over = true; // if this fails at a later image, the first ones stay for the next try
         const uint64_t last = file_.control().rare.last_number.relaxed();
         bool listed = last == 0;
         for (uint32_t index = 0; index < images_max; ++index) {
@@ -46,8 +46,8 @@ class ImageSet {
                 if (file.fd() < 0 || !read_setup(entry, setup)) throw Error(Code::corrupt, file_.uri() + ": an image is damaged");
                 auto image = std::make_unique<ImageOwner>(file.fd(), file_, index, number, setup);
                 const ImageState state = image->recover();
-                place_.held.push_back(std::move(image));
-                receiver_.adopt(place_.held.back()->terms(), setup, read_source(entry), state).show_clean(entry.clean);
+                store_.held.push_back(std::move(image));
+                receiver_.adopt(store_.held.back()->terms(), setup, read_source(entry), state).show_clean(entry.clean);
             } catch (const Error &error) {
                 // Its last holder has died, but has not let go of everything yet; or the system has no room. It is tried again.
                 if (error.code == Code::busy || error.code == Code::system) throw;
@@ -56,8 +56,8 @@ class ImageSet {
                 entry.number.relaxed(0);
             }
         }
-        place_.handing_over = false;
-        list_changed(file_.control());                // the last holder may have died before it said so
+        store_.handing_over = false;
+        list_changed(file_.control());                // the last owner may have died before it raised the count
         if (!listed) remove_image(file_, last);       // of a holder that died before it listed it
         event_interrupt(file_.control().event.value); // it may have died with a wake on its hands
     }
@@ -70,7 +70,7 @@ class ImageSet {
         }
         bool waits = false;
         for (const auto &image : receiver_.images()) {
-            ImageOwner *held = place_.of(image->session());
+            ImageOwner *held = store_.of(image->session());
             if (held == nullptr || image->consumed() == image->rebuilt()) continue;
             const bool ending = image->state() == Image::State::draining || (image->end() && image->rebuilt() >= *image->end());
             const bool far = image->high() - image->status_position() >= image->window() / 2;
@@ -82,7 +82,7 @@ class ImageSet {
                 image->consume(held->consumed(*image, joined));
             }
             waits |= (far && seems < image->rebuilt()) || (ending && image->consumed() < image->rebuilt());
-            if (waits && seems == held->moves) held->log().reap(); // nobody has moved: perhaps the slowest has died
+            if (waits && seems == held->moves) held->log().reap(); // no subscription has moved: the slowest may have died
             if (seems != held->moves) {
                 held->moves = seems;
                 readers_ns_ = readers_look_ns;
@@ -94,12 +94,12 @@ class ImageSet {
             readers_ns_ = std::min(2 * readers_ns_, readers_look_max_ns);
         }
     }
-    // Tells readers what is new; true if there is something. `tell(news)` runs before readers see it.
+    // Shows new frames to readers; true if there are any. `tell(news)` runs before readers see it.
     template <class Tell> bool show(Tell &&tell) {
         EndpointControl &control = file_.control();
         bool news = false;
         for (const auto &image : receiver_.images()) {
-            ImageOwner *held = place_.of(image->session());
+            ImageOwner *held = store_.of(image->session());
             if (held == nullptr) continue;
             if (!held->showing) {
                 held->showing = true;
@@ -128,7 +128,7 @@ class ImageSet {
 
     const EndpointFile &file_;
     EndpointMembers &members_;
-    ImageStore place_;
+    ImageStore store_;
     Receiver<ImageStore> receiver_;
     uint64_t changes_ = 0;
     int64_t reap_at_ = 0, counted_at_ = 0;

@@ -21,7 +21,7 @@ class UdpWatch {
         held_.relaxed(0);
     }
     Atomic<uint32_t> &event() const { return control_.event.value; }
-    // Whether something has come since the reader found nothing. Not while it has a message that it may not give yet: a wait
+    // Whether anything has arrived since the reader found nothing. Not while it has a message that it may not give yet: a wait
     // would not sleep.
     bool readable() const { return held_.relaxed() == 0 && control_.activity.value.relaxed() != seen_.relaxed(); }
     bool held() const { return held_.relaxed() != 0; }
@@ -41,7 +41,7 @@ class SessionReaders {
     static constexpr uint64_t fair_bytes = 64 * 1024; // of one session, while others wait
     static constexpr size_t left_max = 1024;
 
-    // It stays the same when a session that fell silent goes on in another image, and at no other time.
+    // A session that was silent and continues in another image keeps it. Nothing else does.
     struct Publication {
         int32_t session = 0, initial_term_id = 0;
         uint32_t term_length = 0, mtu = 0;
@@ -63,7 +63,7 @@ class SessionReaders {
     // `start`: where in sessions that are there already; others are read from where they are joined.
     SessionReaders(Start start, uint64_t drop_after_ns) : start_(start), drop_after_ns_(drop_after_ns) {}
 
-    // ---- coming and going ----
+    // ---- joining and leaving ----
 
     // Becomes a subscription of the endpoint. refresh() joins its images. `receiver`: the endpoint's id, if it begins to be used.
     void join(int fd, const EndpointFile &file, uint64_t receiver) {
@@ -80,7 +80,7 @@ class SessionReaders {
         changes_ = control.changes.value.relaxed() - 1;
         seen_ = 0;
     }
-    const Seat &seat() const { return members_->seat(); }
+    const ByteLocks &locks() const { return members_->locks(); }
     bool attached() const { return members_ && members_->attached(); }
     bool forked() const { return members_->forked(); }
     uint32_t mine() const { return members_->mine(); } // its slot
@@ -88,7 +88,7 @@ class SessionReaders {
         for (const auto &one : open_) one->reader->log().detach();
         members_->detach([] {});
     }
-    // Joining has failed: there is no subscription.
+    // Joining has failed: the subscription was not made.
     void give_up() {
         open_.clear();
         if (members_) members_->detach([] {});
@@ -115,16 +115,17 @@ class SessionReaders {
             if (number == 0 || find(number) != nullptr) continue;
             try {
                 read_image(index, number, entry);
-            } catch (const Error &error) { // no descriptor or memory for it: the others go on
+            } catch (const Error &error) { // no descriptor or memory for it: the others continue
                 if (error.code != Code::system) throw;
                 trouble_ = error;
             }
         }
         if (trouble_) return;
-        members_->me().subscriber.reads.relaxed(1); // an image that comes now is read from its join
+        members_->me().subscriber.reads.relaxed(1); // an image that is made from now on is read from its join
         changes_ = changes;
-        watch_->saw(control().activity.value.relaxed() - 1);      // look at all of them
-        if (control().changes.value.relaxed() != changes) return; // an older one may have come where this has looked already
+        watch_->saw(control().activity.value.relaxed() - 1); // look at all of them
+        if (control().changes.value.relaxed() != changes)
+            return; // an older image may have been listed where this loop has already looked
         if (newest > seen_) members_->me().subscriber.seen.relaxed(seen_ = newest); // ordered by the locks of those images' logs
     }
 
@@ -195,7 +196,7 @@ class SessionReaders {
         members_->me().subscriber.messages.increment(messages);
         members_->me().subscriber.bytes.increment(bytes);
     }
-    // Of one session, for a recorder: passes the padding for what was lost on the way. How many bytes.
+    // Of one session, for a recorder: skips padding that stands for lost frames. Returns its bytes.
     uint64_t pass_lost(LogReader &reader) {
         const uint64_t gone = reader.pass_lost();
         if (gone != 0) members_->me().subscriber.bytes_lost.increment(gone);
@@ -224,7 +225,7 @@ class SessionReaders {
         for (const auto &one : open_) sum += one->reader->incomplete();
         return sum;
     }
-    // Whether nothing more comes, and all was read.
+    // Whether the stream has ended and everything was read.
     bool is_over(const Open &one) const {
         const ImageEntry &entry = file_->entry(one.index);
         // Only the values count, in any order: an entry is given to another image when all that read this one have read it whole.
@@ -273,7 +274,7 @@ class SessionReaders {
         seen_any_ = true;
     }
     // The same publication may have been read before, until it fell silent or the receiver fell behind: what lies between is
-    // lost. Each subscription knows by itself, so the holder of the socket may change meanwhile.
+    // lost. Each subscription knows its own position, so the socket's owner may change meanwhile.
     uint64_t skipped_before(const Publication &from, uint64_t join) const {
         uint64_t end = join;
         for (const Left &old : left_)

@@ -37,7 +37,7 @@ inline size_t status_size(const ReceiverOptions &options) {
 class Image {
   public:
     enum class State { active, draining, leaving, gone };
-    static constexpr uint32_t farewells = 5;
+    static constexpr uint32_t eos_status_messages = 5;
     // A sender sends nothing again that lies further back than this.
     static uint64_t kept(const wire::SetupFrame &setup) {
         return uint64_t{static_cast<uint32_t>(setup.term_length)} / 2 + static_cast<uint32_t>(setup.term_length) / 8;
@@ -53,7 +53,7 @@ class Image {
           loss_(options.loss), high_(join_), bound_(join_), consumed_(join_), status_(join_),
           clean_(join_ - terms.offset(join_) + terms.size()), heard_ns_(now), status_at_(now), rtt_at_(now) {}
 
-    // Goes on where another process stopped, which died or gave up.
+    // Continues an image of a process that died or handed over.
     Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now,
           const ImageState &state)
         : Image(terms, options, setup, from, now) {
@@ -64,13 +64,13 @@ class Image {
         end_ = state.end;
         received_ = state.received;
         replied_ = state.replied;
-        proved_ = state.proved;
-        passed_ = true; // how far is the sender?
-        told_ = 0;      // by the last holder: nobody knows what, and whether it arrived
+        source_verified_ = state.proved;
+        ahead_ = true; // how far is the sender?
+        told_ = 0;     // unknown: the last owner may have sent a count, and it may not have arrived
         several_ = true;
     }
 
-    ImageState image_state() const { return {rebuilt(), status_, clean_, received_, replied_, proved_, end_}; }
+    ImageState image_state() const { return {rebuilt(), status_, clean_, received_, replied_, source_verified_, end_}; }
     // Tells it whenever memory may have been written beyond the last edge, before it is.
     void show_clean(Atomic<uint64_t> &word) { shown_clean_ = &word; }
     uint64_t status_position() const { return status_; }
@@ -89,20 +89,18 @@ class Image {
     uint32_t window() const { return window_; }
     const std::optional<uint64_t> &end() const { return end_; } // of the stream
     State state() const { return state_; }
-    bool fallen() const {
-        return fallen_;
-    } // behind what the sender keeps, or the sender is another one: it may be joined at once
-    bool proved() const { return proved_; } // the source receives what is sent there
+    bool fallen() const { return overrun_; }         // overrun, or the sender was replaced: it may be joined again at once
+    bool proved() const { return source_verified_; } // the source receives at the address that it sends from
     int64_t round_trip_ns() const { return round_trips_.usual_ns(); }
     const std::string &description() const { return description_; }
     const ImageCounts &counts() const { return counts_; }
 
-    // The slowest local reader's position; only forward, and never beyond what is rebuilt.
+    // Takes the slowest local reader's position. It only moves forward, and never beyond rebuilt().
     void consume(uint64_t position) {
         if (position > consumed_ && position <= rebuilt()) consumed_ = position;
     }
 
-    // How many subscriptions read here: the sender is told with the next status message.
+    // The number of local subscriptions; the next status message carries it.
     void set_readers(uint32_t readers) {
         if (readers == readers_) return;
         readers_ = readers;
@@ -121,25 +119,25 @@ class Image {
         const bool other = !same || (found && at < rebuilt() && !(from == source_));
         if (other && state_ == State::active &&
             now - heard_ns_ >= options_.moved_ns) { // another publication with the same number
-            fallen_ = true;
+            overrun_ = true;
             drain();
         }
         if (!same || state_ != State::active || !is_source(now, from, true)) {
-            ++counts_.strange;
+            ++counts_.rejected;
             return;
         }
         hear(now, sizeof setup);
         status_asked_ = true;
         if (!found) return;
         if (at > rebuilt() + kept(setup_)) { // the sender has dropped some of the missing bytes
-            fallen_ = true;
+            overrun_ = true;
             drain();
         } else if (at > rebuilt()) hear_of(at);
     }
 
     void on_data(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
         if (!is_source(now, from, false)) {
-            ++counts_.strange;
+            ++counts_.rejected;
             return;
         }
         wire::DataRun run;
@@ -158,14 +156,14 @@ class Image {
     void on_rtt(int64_t now, const Address &from, const wire::RttFrame &frame) {
         const bool answer = (frame.start.flags & wire::flag_reply) == 0 && frame.receiver == options_.receiver;
         if (!answer || !(from == source_)) {
-            ++counts_.strange;
+            ++counts_.rejected;
             return;
         }
         if (!round_trips_.answered(now, frame.echo, frame.delta)) { // doubled on the way, or very late
             ++counts_.duplicates;
             return;
         }
-        proved_ = true;
+        source_verified_ = true;
         rtt_at_ = now + (round_trips_.enough() ? options_.round_trip_ns : options_.status_ns / 10);
         round_trip_asked_ = true;
     }
@@ -197,8 +195,8 @@ class Image {
         if (state_ == State::leaving) return status_at_;
         int64_t next = status_is_due() ? INT64_MIN : std::min(status_at_, heard_ns_ + options_.liveness_ns);
         if (end_ && consumed_ >= *end_) next = INT64_MIN;
-        if (!proved_ || round_trip_asked_) next = std::min(next, round_trip_asked_ ? INT64_MIN : rtt_at_);
-        if (passed_) next = std::min(next, setup_at_);
+        if (!source_verified_ || round_trip_asked_) next = std::min(next, round_trip_asked_ ? INT64_MIN : rtt_at_);
+        if (ahead_) next = std::min(next, setup_at_);
         if (ranges_.whole() && high_ <= rebuilt()) return next;
         return std::min(next, loss_.next() == INT64_MAX ? heard_ns_ + options_.loss.delay_ns : loss_.next());
     }
@@ -208,11 +206,11 @@ class Image {
     // Until the new source has proved itself, a word from the one that had takes the session back.
     bool is_source(int64_t now, const Address &from, bool may_move) {
         if (from == source_) return true;
-        const bool back = !proved_ && proved_source_ && *proved_source_ == from;
+        const bool back = !source_verified_ && proved_source_ && *proved_source_ == from;
         if (!back && (!may_move || now - heard_ns_ < options_.moved_ns)) return false;
-        if (proved_) proved_source_ = source_;
+        if (source_verified_) proved_source_ = source_;
         source_ = from;
-        proved_ = back;
+        source_verified_ = back;
         round_trips_ = {};
         received_ = replied_ = 0;
         rtt_at_ = now;
@@ -235,7 +233,7 @@ class Image {
             high_ = std::min(high_, at); // heartbeats may have lied
             bound_ = std::min(bound_, at);
         }
-        if (at > edge()) passed_ = true;
+        if (at > edge()) ahead_ = true;
         hear_of(at);
     }
     // Nothing more is taken; local readers read on to the last end of a frame that is known, also beyond the edge. The next image
@@ -264,7 +262,7 @@ class Image {
         }
         if (at + length > edge() || (end_ && to > *end_)) {
             ++counts_.overruns;
-            passed_ = true;
+            ahead_ = true;
             return;
         }
         see(to);
@@ -305,7 +303,9 @@ class Image {
         if (!status_is_due() && !in_time) return;
         make_clean(consumed_ + terms_.term_length() / 2);
         status_ = consumed_;
-        status_at_ = now + (proved_ ? options_.status_ns : options_.status_ns / 10); // a sender that never heard of us goes on
+        status_at_ =
+            now + (source_verified_ ? options_.status_ns
+                                    : options_.status_ns / 10); // a sender that never heard of this receiver keeps asking
         status_asked_ = false;
         if (send(out, status(0), status_size(options_), proof)) ++counts_.statuses;
         if (readers_ != told_ || (in_time && several_)) tell_readers(out);
@@ -330,7 +330,7 @@ class Image {
         return frame;
     }
 
-    // Before the sender is told that it may go on: what it may send next finds zeros, and so does a reader behind it.
+    // Before the sender gets a new limit: frames up to the limit, and a reader behind them, find zeros.
     void make_clean(uint64_t end) {
         const uint64_t to = end + header_length;
         if (to <= clean_) return;
@@ -341,10 +341,10 @@ class Image {
         full_fence(); // SYNC -: of all orders only the compiler's: a process that dies behind this has stored it
     }
 
-    // The sender is further than it was told to go: does it still keep what is missing here? Its SETUP tells.
+    // The sender is beyond its limit. Its SETUP shows whether it still has the bytes that are missing here.
     template <class Out> void ask_setup(int64_t now, Out &out) {
-        if (!passed_ || now < setup_at_) return;
-        passed_ = false;
+        if (!ahead_ || now < setup_at_) return;
+        ahead_ = false;
         setup_at_ = now + options_.status_ns;
         if (send(out, make_status(options_, session(), wire::flag_send_setup), status_size(options_), proof))
             ++counts_.setup_requests;
@@ -352,7 +352,7 @@ class Image {
 
     template <class Out> void say_farewell(int64_t now, Out &out) {
         if (now < status_at_) return;
-        if (said_ == farewells) {
+        if (said_ == eos_status_messages) {
             state_ = State::gone;
             return;
         }
@@ -364,7 +364,7 @@ class Image {
     // Proof that the source is there: it sends a number back that it cannot guess.
     template <class Out, class Random> void ask_rtt(int64_t now, Out &out, Random &&random) {
         const bool misses = options_.reliable && (!ranges_.whole() || high_ > rebuilt());
-        if ((proved_ && !misses) || now < rtt_at_) return;
+        if ((source_verified_ && !misses) || now < rtt_at_) return;
         const auto number = static_cast<int64_t>(random() | 1);
         auto frame = wire::make<wire::RttFrame>(wire::Type::rtt, wire::flag_reply);
         frame.session = session();
@@ -427,7 +427,7 @@ class Image {
         return send_bytes(out, wire::bytes_of(frame), length, left);
     }
     template <class Out> bool send_bytes(Out &out, const uint8_t *bytes, size_t length, size_t left) {
-        if (!proved_ && replied_ + length + left > 3 * received_) {
+        if (!source_verified_ && replied_ + length + left > 3 * received_) {
             ++counts_.held;
             return false;
         }
@@ -459,10 +459,10 @@ class Image {
     uint64_t received_ = 0, replied_ = 0; // bytes, from and to the source
     uint32_t said_ = 0;
     uint32_t readers_ = 1, told_ = 1;
-    bool several_ = false; // more than one have read here: the sender is told again and again, since a frame may be lost
+    bool several_ = false; // more than one has read here: the count is sent repeatedly, since a frame may be lost
     State state_ = State::active;
-    bool status_asked_ = true, proved_ = false, round_trip_asked_ = false;
-    bool passed_ = false, fallen_ = false; // the sender is beyond the window; and beyond what it sends again
+    bool status_asked_ = true, source_verified_ = false, round_trip_asked_ = false;
+    bool ahead_ = false, overrun_ = false; // the sender is beyond the window; it no longer has the missing bytes
     Atomic<uint64_t> *shown_clean_ = nullptr;
     std::string description_;
     ImageCounts counts_;

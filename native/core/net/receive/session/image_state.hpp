@@ -24,7 +24,7 @@ struct ReceiverOptions {
     int64_t round_trip_ns = 100'000'000; // between two measurements of the round trip, while something is missing
     int64_t cool_down_ns = 10'000'000'000;
     int64_t pending_ns = 1'000'000'000; // between two requests for the SETUP of one session
-    int64_t moved_ns = 1'000'000'000;   // a source silent for so long may have been replaced by another
+    int64_t moved_ns = 1'000'000'000;   // after this silence another source may have replaced it
     size_t sessions_max = 64;
     uint64_t memory_max = uint64_t{1} << 30;                    // of all images' terms
     std::optional<Address> control;                             // of a publication that sends to all that ask there
@@ -47,7 +47,7 @@ struct ImageCounts {
     uint64_t duplicates = 0, overruns = 0; // datagrams with nothing new, or beyond the window
     uint64_t overlaps = 0;                 // frames that contradict what is there: forged
     uint64_t malformed = 0;
-    uint64_t strange = 0; // from another source than the session's
+    uint64_t rejected = 0; // from another source than the session's
     uint64_t statuses = 0, naks = 0, rtt_requests = 0, setup_requests = 0;
     uint64_t held = 0; // replies not sent to a source that has not proved itself
     uint64_t losses = 0, bytes_lost = 0;

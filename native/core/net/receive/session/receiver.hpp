@@ -13,23 +13,23 @@ namespace penstock {
 
 // All of them grow only.
 struct ReceiverCounts {
-    uint64_t malformed = 0, strange = 0; // of another stream or type
-    uint64_t images = 0;                 // ever made
-    uint64_t sessions_refused = 0;       // a cap was reached, or the place had none
-    uint64_t cooled = 0;                 // datagrams of sessions that have ended, or from before they fell silent
-    uint64_t unknown = 0;                // data of sessions without an image
+    uint64_t malformed = 0, rejected = 0; // of another stream or type
+    uint64_t images = 0;                  // ever made
+    uint64_t sessions_refused = 0;        // a cap was reached, or the store had no room
+    uint64_t cooled = 0;                  // datagrams of sessions that have ended, or from before they fell silent
+    uint64_t unknown = 0;                 // data of sessions without an image
     uint64_t setup_requests = 0, requests_dropped = 0;
     uint64_t skips = 0, bytes_skipped = 0; // bytes between two images of a session that its sender had dropped
 };
 
-// `Place`: optional<Terms> open(setup, address) gives zeroed terms for a new image, or none; close(image) takes them back.
-template <class Place> class Receiver {
+// `Store`: optional<Terms> open(setup, address) gives zeroed terms for a new image, or none; close(image) takes them back.
+template <class Store> class Receiver {
   public:
     static constexpr size_t pending_max = 64, cooling_max = 1024;
 
-    Receiver(ReceiverOptions options, Place &place, int64_t now) : options_(options), place_(place), now_(now) {}
+    Receiver(ReceiverOptions options, Store &store, int64_t now) : options_(options), store_(store), now_(now) {}
     ~Receiver() {
-        for (const auto &image : images_) place_.close(*image);
+        for (const auto &image : images_) store_.close(*image);
     }
     Receiver(const Receiver &) = delete;
     Receiver &operator=(const Receiver &) = delete;
@@ -53,7 +53,7 @@ template <class Place> class Receiver {
         else if (type == wire::Type::setup) on_setup(from, bytes, length);
         else if (type == wire::Type::rtt) on_rtt(from, bytes, length);
         else if (type == wire::Type::extension) on_extension(from, bytes, length);
-        else ++counts_.strange;
+        else ++counts_.rejected;
     }
 
     template <class Out, class Random> void tick(int64_t now, Out &out, Random &&random) {
@@ -77,7 +77,7 @@ template <class Place> class Receiver {
         return *images_.back();
     }
 
-    // When the next tick is due if nothing arrives and nobody reads.
+    // When the next tick is due if nothing arrives and no reader moves.
     int64_t next() const {
         int64_t next = INT64_MAX;
         for (const auto &image : images_) next = std::min(next, image->next());
@@ -112,7 +112,7 @@ template <class Place> class Receiver {
     void on_data(const Address &from, const uint8_t *bytes, size_t length) {
         int32_t session, stream;
         if (!wire::parse_session(bytes, length, session, stream)) ++counts_.malformed;
-        else if (stream != options_.stream) ++counts_.strange;
+        else if (stream != options_.stream) ++counts_.rejected;
         else if (Image *known = image(session)) known->on_data(now_, from, bytes, length);
         else if (is_cooling(session)) ++counts_.cooled;
         else {
@@ -141,7 +141,7 @@ template <class Place> class Receiver {
     void on_setup(const Address &from, const uint8_t *bytes, size_t length) {
         wire::SetupFrame setup;
         if (!wire::parse(bytes, length, setup)) ++counts_.malformed;
-        else if (setup.stream != options_.stream) ++counts_.strange;
+        else if (setup.stream != options_.stream) ++counts_.rejected;
         else if (Image *known = image(setup.session)) known->on_setup(now_, from, setup);
         else if (is_cooling(setup.session) || is_late(from, setup)) ++counts_.cooled;
         else make_image(from, setup);
@@ -155,7 +155,7 @@ template <class Place> class Receiver {
         const uint64_t size = uint64_t{3} * static_cast<uint32_t>(setup.term_length);
         const bool fits = images_.size() < options_.sessions_max && size <= options_.memory_max - memory_;
         const wire::SetupFrame begin = begin_of(from, setup);
-        const std::optional<Terms> terms = fits ? place_.open(begin, from) : std::nullopt;
+        const std::optional<Terms> terms = fits ? store_.open(begin, from) : std::nullopt;
         if (!terms) {
             ++counts_.sessions_refused;
             return;
@@ -219,7 +219,7 @@ template <class Place> class Receiver {
             remember(*image);
             memory_ -= image->terms().size();
             add(past_, image->counts());
-            place_.close(*image);
+            store_.close(*image);
         }
         std::erase_if(images_, [](const auto &image) { return image->state() == Image::State::gone; });
     }
@@ -229,7 +229,7 @@ template <class Place> class Receiver {
         if (!wire::parse(bytes, length, frame)) ++counts_.malformed;
         else if (Image *known = frame.stream == options_.stream ? image(frame.session) : nullptr)
             known->on_rtt(now_, from, frame);
-        else ++counts_.strange;
+        else ++counts_.rejected;
     }
     void on_extension(const Address &from, const uint8_t *bytes, size_t length) {
         wire::ExtensionFrame frame;
@@ -237,11 +237,11 @@ template <class Place> class Receiver {
         if (!wire::parse(bytes, length, frame, text)) ++counts_.malformed;
         else if (Image *known = frame.stream == options_.stream ? image(frame.session) : nullptr)
             known->on_extension(from, frame.noun, std::move(text));
-        else ++counts_.strange;
+        else ++counts_.rejected;
     }
 
     const ReceiverOptions options_;
-    Place &place_;
+    Store &store_;
     std::vector<std::unique_ptr<Image>> images_;
     std::vector<Pending> pending_;
     std::vector<Cooling> cooling_;

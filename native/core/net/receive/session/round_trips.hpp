@@ -13,12 +13,12 @@ class RoundTrips {
   public:
     static constexpr size_t asked_max = 8, kept = 5;
 
-    // A request now: `number` is what the source sends back, random and not 0.
+    // Records a request that is sent now. `number` is random and not 0; the source sends it back.
     void asked(int64_t now, int64_t number) {
         asked_[next_asked_++ % asked_max] = {number, now};
         ++unanswered_;
     }
-    // False: nobody asked for this number. `delay_ns`: how long the source says that it had it.
+    // False: no request has this number. `delay_ns`: how long the source kept it, by its own account.
     bool answered(int64_t now, int64_t number, int64_t delay_ns) {
         if (number == 0) return false;
         for (Asked &one : asked_) {

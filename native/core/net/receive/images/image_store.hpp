@@ -1,4 +1,4 @@
-// The place of images: files beside the endpoint's, made at SETUP, listed in its entries, and removed when all have read them.
+// Stores images: files beside the endpoint's, made at SETUP, listed in its entries, and removed when all have read them.
 #pragma once
 
 #include "net/receive/files/endpoint_members.hpp"
@@ -55,7 +55,7 @@ class ImageStore {
     uint64_t refusals() const { return refusals_; }
 
     std::vector<std::unique_ptr<ImageOwner>> held;
-    bool handing_over = false; // the next holder goes on with the images
+    bool handing_over = false; // the next owner continues the images
 
   private:
     Terms make(uint32_t index, const wire::SetupFrame &setup, const Address &source) {

@@ -1,13 +1,14 @@
-// The keeper: one thread per process, asleep on the sockets of endpoints and publications that no caller turns, and on the next
-// deadline. It starts with the first of them, owns no Python object, and does nothing in a forked child: a child starts afresh.
+// The conductor: one thread per process that runs the duty cycles of endpoints and publications while the program makes no call.
+// It sleeps on their sockets and until the next deadline. It starts with the first agent and owns no Python object. A forked
+// child starts its own.
 #pragma once
 
 #include "ground/background_thread.hpp"
 #include "ground/clock.hpp"
 #include "net/io/descriptor.hpp"
+#include "net/io/wake_request.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -21,33 +22,33 @@
 
 namespace penstock {
 
-// Something that has to be turned when no caller does.
-class Kept {
+// An endpoint or a publication, as the conductor runs it.
+class Agent {
   public:
-    struct Visit {
-        int64_t due = INT64_MAX; // when to come again
-        bool done = false;       // never again
+    struct Schedule {
+        int64_t due = INT64_MAX; // of the next duty cycle
+        bool done = false;       // there is none
     };
-    virtual ~Kept() = default;
-    virtual Visit keep(int64_t now) = 0;           // the keeper's thread
+    virtual ~Agent() = default;
+    virtual Schedule do_work(int64_t now) = 0;     // the conductor's thread
     virtual bool leaving() const { return false; } // its handle has closed; it still has something to send
 
   private:
-    friend class Keeper;
-    int watched_ = -1; // the descriptor that epoll knows; the keeper's thread
+    friend class Conductor;
+    int watched_ = -1; // the descriptor that epoll knows; the conductor's thread
 };
 
-class Keeper {
+class Conductor {
   public:
     using Clock = int64_t (*)();                       // monotonic, in ns
-    static constexpr int64_t caller_ns = 1'000'000;    // a caller that turned so lately is left alone
-    static constexpr int64_t look_max_ns = 10'000'000; // between two looks at one that goes on
+    static constexpr int64_t waiter_ns = 1'000'000;    // an endpoint that a caller turned within this time is left to it
+    static constexpr int64_t look_max_ns = 10'000'000; // between two looks at one that callers keep turning
 
     using Unsent = std::vector<std::pair<std::string, uint64_t>>; // channels, and bytes
     static constexpr size_t unsent_max = 64;
 
-    // With `thread` false it starts no thread: a test calls its cycles.
-    explicit Keeper(Clock clock = monotonic_ns, bool thread = true)
+    // With `thread` false it starts no thread: a test calls cycle().
+    explicit Conductor(Clock clock = monotonic_ns, bool thread = true)
         : clock_(clock), epoll_(epoll_create1(EPOLL_CLOEXEC)),
           timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)), started_(!thread) {
         if (epoll_.get() < 0 || timer_.get() < 0) fail_system("cannot make an epoll descriptor");
@@ -55,38 +56,38 @@ class Keeper {
         control(timer_.get(), EPOLLIN, EPOLL_CTL_ADD);
     }
 
-    static Keeper &instance() { return of_this_process<Keeper>(); }
+    static Conductor &instance() { return of_this_process<Conductor>(); }
 
-    void add(std::shared_ptr<Kept> kept) {
+    void add(std::shared_ptr<Agent> agent) {
         const std::lock_guard hold(mutex_);
         if (!started_) start();
-        entries_.push_back({std::move(kept), 0});
+        entries_.push_back({std::move(agent), 0});
         wake_.set();
     }
-    void remove(const Kept *kept) {
-        std::shared_ptr<Kept> gone; // freed without the lock
+    void remove(const Agent *agent) {
+        std::shared_ptr<Agent> gone; // freed without the lock
         const std::lock_guard hold(mutex_);
         for (Entry &entry : entries_)
-            if (entry.kept.get() == kept) gone = std::move(entry.kept);
-        std::erase_if(entries_, [](const Entry &entry) { return !entry.kept; });
+            if (entry.agent.get() == agent) gone = std::move(entry.agent);
+        std::erase_if(entries_, [](const Entry &entry) { return !entry.agent; });
         changed_.notify_all();
     }
-    // It looks at all of them again, now.
+    // Runs all agents now.
     void wake() { wake_.set(); }
-    // It looks again in so long, at the latest. Cheap while it is said already.
-    void come_in(int64_t ns) {
-        if (coming_ || coming_.exchange(true)) return; // a load costs less than an exchange
+    // Runs all agents after `ns` at the latest. Cheap while an earlier request is pending.
+    void wake_within(int64_t ns) {
+        if (!request_.make()) return;
         const itimerspec in{{0, 0}, {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)}};
         timerfd_settime(timer_.get(), 0, &in, nullptr);
     }
-    // Waits until everything that has closed has sent what it had to; at most so long. For the end of a process.
+    // Waits until all closed publications have sent their rest, for `ns` at most. For the end of a process.
     bool finish(int64_t ns) {
         std::unique_lock hold(mutex_);
         return changed_.wait_for(hold, std::chrono::nanoseconds(ns), [&] {
-            return std::none_of(entries_.begin(), entries_.end(), [](const Entry &entry) { return entry.kept->leaving(); });
+            return std::none_of(entries_.begin(), entries_.end(), [](const Entry &entry) { return entry.agent->leaving(); });
         });
     }
-    // A closed publication has no handle any more that could tell of it: these bytes of its stream were never sent.
+    // Reports bytes of a closed publication that were never sent: it has no handle left to report them.
     void gave_up(const std::string &uri, uint64_t bytes) {
         const std::lock_guard hold(mutex_);
         if (unsent_.size() < unsent_max) unsent_.emplace_back(uri, bytes);
@@ -95,45 +96,45 @@ class Keeper {
         const std::lock_guard hold(mutex_);
         return std::exchange(unsent_, {});
     }
-    // From within keep(): comes again as soon as `fd` has something. The caller sees to it that nobody closes it meanwhile.
-    void watch(Kept &kept, int fd) {
+    // From within do_work(): runs the agent again when `fd` becomes readable. The agent must keep `fd` open during the call.
+    void watch(Agent &agent, int fd) {
         const uint32_t events = EPOLLIN | EPOLLONESHOT; // a socket that a caller empties must not wake this thread each time
-        if (fd < 0 || (fd == kept.watched_ && control(fd, events, EPOLL_CTL_MOD))) return;
+        if (fd < 0 || (fd == agent.watched_ && control(fd, events, EPOLL_CTL_MOD))) return;
         if (!control(fd, events, EPOLL_CTL_ADD)) control(fd, events, EPOLL_CTL_MOD);
-        kept.watched_ = fd;
+        agent.watched_ = fd;
     }
-    uint64_t visits() const { return visits_; }
+    uint64_t agents_run() const { return agents_run_.relaxed(); }
 
-    // The duty cycle: waits for an event for at most so long, then visits those whose time has come by the clock, or all of them
-    // after an event. Returns when the next one is due.
+    // One turn of the loop: waits for an event, for `wait_ns` at most. Then it runs the agents that are due, or all of them after
+    // an event. Returns when the next one is due.
     int64_t cycle(int64_t wait_ns) {
         const bool all = sleep(wait_ns);
-        if (all) coming_ = false;
+        if (all) request_.clear();
         const int64_t now = clock_();
-        std::vector<std::shared_ptr<Kept>> due;
+        std::vector<std::shared_ptr<Agent>> due;
         {
             const std::lock_guard hold(mutex_);
             for (const Entry &entry : entries_)
-                if (all || entry.due <= now) due.push_back(entry.kept);
+                if (all || entry.due <= now) due.push_back(entry.agent);
         }
-        std::vector<Kept::Visit> said;
-        for (const std::shared_ptr<Kept> &kept : due) said.push_back(kept->keep(now));
-        visits_ = visits_ + due.size();
+        std::vector<Agent::Schedule> schedules;
+        for (const std::shared_ptr<Agent> &agent : due) schedules.push_back(agent->do_work(now));
+        agents_run_.increment(due.size());
         int64_t next = now + 1'000'000'000;
         const std::lock_guard hold(mutex_);
-        for (size_t i = 0; i < due.size(); ++i) note(due[i].get(), said[i]);
+        for (size_t i = 0; i < due.size(); ++i) reschedule(due[i].get(), schedules[i]);
         for (const Entry &entry : entries_) next = std::min(next, entry.due);
         return next;
     }
 
   private:
     struct Entry {
-        std::shared_ptr<Kept> kept;
+        std::shared_ptr<Agent> agent;
         int64_t due;
     };
 
     void start() {
-        start_background_thread("keeps network channels", [this] {
+        start_background_thread("serves network channels", [this] {
             for (int64_t next = 0;;) next = cycle(std::max<int64_t>(next - clock_(), 0));
         });
         started_ = true;
@@ -164,15 +165,15 @@ class Keeper {
         return count > 0;
     }
 
-    void note(const Kept *kept, const Kept::Visit &said) {
-        const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry &e) { return e.kept.get() == kept; });
+    void reschedule(const Agent *agent, const Agent::Schedule &schedule) {
+        const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry &e) { return e.agent.get() == agent; });
         if (found == entries_.end()) return;
-        if (said.done) {
+        if (schedule.done) {
             entries_.erase(found);
             changed_.notify_all();
             return;
         }
-        found->due = said.due;
+        found->due = schedule.due;
     }
 
     const Clock clock_;
@@ -183,8 +184,8 @@ class Keeper {
     std::vector<Entry> entries_;
     Unsent unsent_;
     bool started_;
-    std::atomic<bool> coming_{false};
-    std::atomic<uint64_t> visits_{0};
+    WakeRequest request_; // by wake_within()
+    Atomic<uint64_t> agents_run_{};
 };
 
 } // namespace penstock
