@@ -225,7 +225,8 @@ def test_recordings_and_queries(tmp_path):
 
 def test_tables_are_counted_again_after_a_commit_only(tmp_path, monkeypatch):
     pytest.importorskip("deltalake")
-    from penstock.spark import delta, pipeline, tables
+    from penstock.spark import pipeline, tables
+    from penstock.tables import delta
 
     archive = penstock.Archive(tmp_path / "a")
     with penstock.publish("log:a", codec="json") as pub, archive.record("log:a"):

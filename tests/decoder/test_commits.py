@@ -19,14 +19,15 @@ import penstock
 from penstock import codecs
 from penstock.export import export
 from penstock.spark import books, compacting, pipeline, tables
-from penstock.spark.delta import Table
-from penstock.spark.delta_files import written
-from penstock.spark.places import Place
 from penstock.spark.queries import by_duckdb
+from penstock.tables.delta import Table
+from penstock.tables.delta_files import written
+from penstock.tables.places import Place
 
 DYING = """
 import os, sys
-from penstock.spark import delta, pipeline
+from penstock.spark import pipeline
+from penstock.tables import delta
 left, when = int(sys.argv[3]), sys.argv[4]
 def dies(real):
     def commit(*given, **named):

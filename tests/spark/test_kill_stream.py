@@ -23,8 +23,8 @@ from conftest import LONG
 from spark import stream_victim
 
 import penstock
-from penstock.spark.places import Place
 from penstock.spark.reading import name_of
+from penstock.tables.places import Place
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
 pytestmark = [

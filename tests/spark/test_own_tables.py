@@ -249,7 +249,8 @@ union all select * from (select * from t1, lateral (select * from t7))
 
 KILLED = """
 import os, sys
-from penstock.spark import delta, pipeline, session
+from penstock.spark import pipeline, session
+from penstock.tables import delta
 create, when = delta.Table.create, sys.argv[4]
 def dying(place, *given, **named):
     mine = str(place).endswith("/sums")

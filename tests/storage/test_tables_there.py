@@ -12,8 +12,8 @@ import pytest
 import penstock
 from penstock.errors import Busy, Corrupt, Invalid, NotFound
 from penstock.spark import compacting, pipeline, queries, tables
-from penstock.spark.delta import APP, STATE, Table
-from penstock.spark.places import Place
+from penstock.tables.delta import APP, STATE, Table
+from penstock.tables.places import Place
 
 POINT = np.dtype([("t", "f8"), ("tag", "S4")])
 
@@ -155,14 +155,15 @@ def test_a_state_that_may_yet_be_committed_stays(bucket, monkeypatch):
     table.tidy()
     assert len((place / STATE).list()) == 2
     later = time.time() + 7200
-    monkeypatch.setattr("penstock.spark.delta.time.time", lambda: later)
+    monkeypatch.setattr("penstock.tables.delta.time.time", lambda: later)
     table.tidy()
     assert [info.base_name for info in (place / STATE).list()] == [f"state-{table.mark(APP)}.json"]
 
 
 DIES = """
 import os, sys
-from penstock.spark import delta, pipeline
+from penstock.spark import pipeline
+from penstock.tables import delta
 left, when = int(sys.argv[3]), sys.argv[4]
 made = delta.Table.commit
 def commit(self, *given, **named):

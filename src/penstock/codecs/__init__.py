@@ -6,7 +6,6 @@ without being told. Never pickle: an unpickling receiver runs whatever code the 
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import struct
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import msgspec
 
 from penstock._native import core as _native
-from penstock.codecs import buffers, classes, dtypes, multipart, packing, protobufs, values
+from penstock.codecs import buffers, classes, declared, dtypes, multipart, protobufs, values
 from penstock.errors import Corrupt, DecodeError, Invalid, text_of
 
 if TYPE_CHECKING:
@@ -35,7 +34,11 @@ CHOICE = (
     "'bytes', 'json' or dict, 'msgpack', a NumPy structured dtype, array(dtype, shape), a dataclass, a msgspec.Struct type, "
     "a TypedDict, or a protobuf message class"
 )
-FOR_OTHERS = ("schema", "mcap")  # in a description: what MCAP files and Foxglove need to know about the messages
+FOR_OTHERS = (
+    "schema",
+    "mcap",
+    "columns",
+)  # in a description: what MCAP files, Foxglove and tables need to know of the messages
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
 
@@ -293,17 +296,12 @@ def objects(cls: type[Message], form: str = "json", *, schema: str | None = None
         raise Invalid(
             f"schema is {schema!r}: only JSON has a schema in other tools; leave it out, or choose form='json'"
         )
-    return _of_class(
-        cls, {"kind": form, **({"schema": _schema(cast("Hashable", cls), schema)} if form == "json" else {})}
-    )
-
-
-@functools.lru_cache(256)
-def _schema(cls: Hashable, name: str | None) -> dict[str, str]:
-    """The schema of a class as its channel keeps it: a name, and the JSON Schema where it has one."""
-    found = classes.json_schema(cls)
-    packed = {} if found is None else {"json": packing.pack(json.dumps(found, separators=(",", ":")).encode())}
-    return {"name": name or classes.name_of(cls), **packed}
+    about: dict[str, Any] = {"kind": form}
+    if form == "json":
+        about["schema"] = classes.kept_schema(cast("Hashable", cls), schema)
+    if found := declared.safely(cast("Hashable", cls)):
+        about["columns"] = found
+    return _of_class(cls, about)
 
 
 def _of_class(own: Any, spec: dict[str, Any]) -> Codec:

@@ -7,14 +7,16 @@ Knows msgspec; knows no channel and no other codec.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
 
-from penstock.codecs import values
+from penstock.codecs import packing, values
 from penstock.errors import Invalid
 
 FORMS = ("json", "msgpack")
@@ -93,6 +95,14 @@ def json_schema(cls: Any) -> dict[str, Any] | None:
     if all(one.get("type") == "object" for one in found.get("anyOf", [{}])):
         found["type"] = "object"  # Foxglove asks for it
     return found
+
+
+@functools.lru_cache(256)
+def kept_schema(cls: Hashable, name: str | None) -> dict[str, str]:
+    """The schema of a class as its channel keeps it: a name, and the JSON Schema where it has one."""
+    found = json_schema(cls)
+    packed = {} if found is None else {"json": packing.pack(json.dumps(found, separators=(",", ":")).encode())}
+    return {"name": name or name_of(cls), **packed}
 
 
 def _beyond(cls: Any) -> Any:

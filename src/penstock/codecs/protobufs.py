@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import functools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.errors import Invalid, Unsupported
@@ -75,11 +75,11 @@ def plain_coders(about: dict[str, Any]) -> tuple[Callable[[Any], bytes], Callabl
     """
     name = about["message"]
     try:
-        reader = _reader(name, about["files"])
+        read = reader(about)
     except Unsupported as error:  # such a channel is still listed, recorded and removed
         text = str(error)
 
-        def reader(data: bytes) -> Any:
+        def read(data: bytes) -> Any:
             raise Unsupported(text)
 
     def encode(value: Any) -> bytes:
@@ -87,11 +87,22 @@ def plain_coders(about: dict[str, Any]) -> tuple[Callable[[Any], bytes], Callabl
             raise Invalid(f"this channel carries {name}, not {type(value).__qualname__}")
         return bytes(value.SerializeToString())
 
-    return encode, lambda data: plain(reader(bytes(data)))
+    return encode, lambda data: plain(read(bytes(data)))
+
+
+def reader(about: Mapping[str, Any]) -> Callable[[bytes], Any]:
+    """How bytes become a message of a description. `Unsupported` without the package protobuf."""
+    found: Callable[[bytes], Any] = message_class(about).FromString
+    return found
+
+
+def message_class(about: Mapping[str, Any]) -> Any:
+    """The class of a description's messages. `Unsupported` without the package protobuf."""
+    return _made(about["message"], about["files"])
 
 
 @functools.lru_cache(64)
-def _reader(name: str, files: str) -> Callable[[bytes], Any]:
+def _made(name: str, files: str) -> Any:
     with explain_missing(f"reading messages of protobuf's {name}"):
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.message import DecodeError
@@ -103,8 +114,7 @@ def _reader(name: str, files: str) -> Callable[[bytes], Any]:
         raise ValueError(f"its description is none of protobuf's: {error}") from error
     for file in found_files.file:
         pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
-    found: Callable[[bytes], Any] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name)).FromString
-    return found
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
 
 def description(about: dict[str, Any]) -> bytes | None:

@@ -14,11 +14,11 @@ from penstock.codecs import bare
 from penstock.errors import Corrupt, PenstockError
 from penstock.record import Range
 from penstock.spark import tasks as work
-from penstock.spark.delta import same_type
 from penstock.spark.ledger import OURS, Ledger, Row, key_of
 from penstock.spark.needs import Have, has_columns
-from penstock.spark.places import Place
 from penstock.spark.tables import stream_folder
+from penstock.tables.delta_files import same_type
+from penstock.tables.places import Place
 
 SAMPLE = 2000
 WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())

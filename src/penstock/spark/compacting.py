@@ -13,8 +13,8 @@ from penstock.spark import tasks as work
 from penstock.spark.books import Books
 from penstock.spark.engine import Engine, Progress
 from penstock.spark.ledger import Ledger, Row, digest, key_of
-from penstock.spark.places import Place
 from penstock.spark.tables import NAMES, locked, names
+from penstock.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,9 @@ import pyarrow as pa
 from penstock.columns.parts import table_name
 from penstock.errors import Invalid
 from penstock.record import Range, RecordingInfo, Truncation
-from penstock.spark.delta import Table
-from penstock.spark.delta_files import Added, File
-from penstock.spark.places import Place
+from penstock.tables.delta import Table
+from penstock.tables.delta_files import Added, File
+from penstock.tables.places import Place
 
 Row = dict[str, Any]
 Key = tuple[str, int]  # a channel, and the epoch that its positions belong to

@@ -19,10 +19,10 @@ from penstock.errors import Invalid, PenstockError
 from penstock.spark import definitions as written_down
 from penstock.spark import tables
 from penstock.spark.definitions import Definition
-from penstock.spark.delta import Table
 from penstock.spark.failures import failure, unlogged
 from penstock.spark.naming import Names, quoted
-from penstock.spark.places import Place
+from penstock.tables.delta import Table
+from penstock.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.spark.places import Place
 from penstock.spark.workers import in_a_line
+from penstock.tables.places import Place
 from penstock.util.storage import reaching
 
 TASK_BYTES = 32 << 20

@@ -22,9 +22,9 @@ from penstock.spark.books import Books
 from penstock.spark.engine import Engine, Progress
 from penstock.spark.own_tables import Result
 from penstock.spark.passes import Work
-from penstock.spark.places import Place
 from penstock.spark.reading import Reading
 from penstock.spark.tables import NAMES, RECORDED, locked, table
+from penstock.tables.places import Place
 from penstock.util.storage import where
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from penstock.errors import Invalid, NotFound
 from penstock.spark import tables
 from penstock.spark.naming import BUILT_IN, Names, quoted
-from penstock.spark.places import Place
 from penstock.spark.statements import TOKEN
+from penstock.tables.places import Place
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:

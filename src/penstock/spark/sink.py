@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 
 from penstock.columns.parts import Writer
 from penstock.errors import Invalid
-from penstock.spark.delta import STATE
-from penstock.spark.delta_files import Added, written
-from penstock.spark.places import Place
 from penstock.spark.workers import in_a_line
+from penstock.tables.delta import STATE
+from penstock.tables.delta_files import Added, written
+from penstock.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from penstock.columns.parts import Writer
 from penstock.errors import NotFound
 from penstock.spark import tables
-from penstock.spark.delta import Table
-from penstock.spark.delta_files import Added, File, written
 from penstock.spark.own_tables import isolated, sweep
-from penstock.spark.places import Place
+from penstock.tables.delta import Table
+from penstock.tables.delta_files import Added, File, written
+from penstock.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

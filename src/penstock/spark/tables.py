@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from penstock.columns.parts import table_name
 from penstock.errors import Busy, Corrupt, Invalid, NotFound, SystemFailure
-from penstock.spark.delta import Table
-from penstock.spark.delta_files import File
-from penstock.spark.places import Place
+from penstock.tables.delta import Table
+from penstock.tables.delta_files import File
+from penstock.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,10 +23,10 @@ from penstock.columns.parts import Unwritten, Writer
 from penstock.errors import Corrupt, PenstockError
 from penstock.record import Range
 from penstock.record.read import rows
-from penstock.spark.delta_files import Added, written
 from penstock.spark.ledger import Row, fresh_stem, source_of
-from penstock.spark.places import Place
 from penstock.spark.workers import told_in_a_line
+from penstock.tables.delta_files import Added, written
+from penstock.tables.places import Place
 
 UTC = pa.timestamp("us", "UTC")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

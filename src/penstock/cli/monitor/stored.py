@@ -14,7 +14,7 @@ import penstock
 from penstock.record import Consumer, RecordingInfo, intervals
 
 if TYPE_CHECKING:
-    from penstock.spark.places import Place
+    from penstock.tables.places import Place
 
 MOST = 500  # recordings that the page lists: the newest
 
@@ -97,7 +97,7 @@ class TablesView:
         return row
 
     def _table(self, folder: Place, name: str) -> dict[str, Any]:
-        from penstock.spark.delta import Table
+        from penstock.tables.delta import Table
 
         commits = [info for info in (folder / name / "_delta_log").list() if info.base_name.endswith(".json")]
         newest = commits[-1] if commits else None

@@ -18,8 +18,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from penstock.errors import Busy, Corrupt, NotFound, PenstockError
-from penstock.spark.delta_files import Added, File
-from penstock.spark.places import Place
+from penstock.tables.delta_files import Added, File, same_type
+from penstock.tables.places import Place
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
@@ -146,6 +146,10 @@ class Table:
             for row in rows
         ]
 
+    def count(self) -> int:
+        """Its rows, by the log."""
+        return sum(file.rows for file in self.files())
+
     def uris(self) -> list[str]:
         """Its Parquet files, as other readers take them."""
         return sorted(self.place.location(file.path) for file in self.files())
@@ -196,6 +200,42 @@ class Table:
             except FileNotFoundError as error:
                 raise NotFound(f"the log of {self.place} does not go back to version {version}") from error
             yield from map(json.loads, lines)
+
+    def operations(self, since: int) -> Iterator[tuple[int, str]]:
+        """(version, operation) of later commits, as far as the log goes back."""
+        for version in range(since + 1, self.version + 1):
+            try:
+                lines = (self.place / "_delta_log").read(f"{version:020d}.json").splitlines()
+            except FileNotFoundError:
+                continue
+            for line in lines:
+                if found := json.loads(line).get("commitInfo"):
+                    yield version, str(found.get("operation", ""))
+
+    def delete(self, predicate: str, state: Mapping[str, Any]) -> int:
+        """Deletes rows by a predicate of SQL, and remembers `state`, in one commit. How many rows. Files without such rows stay."""
+        before = self.mark(APP) or 0
+        _, properties = _next(self.place, before, state, {})
+        with self._altering():
+            done = self._found.delete(predicate, commit_properties=properties)
+            self._found.update_incremental()
+        if not done.get("num_removed_files"):  # then there was no commit
+            self.commit(state=state)
+        elif before:
+            (self.place / STATE).delete(_state_file(before))
+        return int(done.get("num_deleted_rows") or 0)
+
+    def compact(self, target_bytes: int) -> None:
+        """Joins small files. Rows stay as they are, and so do readers' snapshots."""
+        with self._altering():
+            self._found.optimize.compact(target_size=target_bytes)
+            self._found.update_incremental()
+
+    def vacuum(self, hours: int) -> int:
+        """Deletes files that were replaced longer ago. How many."""
+        with self._altering():
+            gone = self._found.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+        return len(gone)
 
     def state(self) -> dict[str, Any]:
         """The notes of its writer. Empty if it never did. `Corrupt` if the file is not there."""
@@ -301,17 +341,6 @@ class Table:
             is_old = self.place.is_local or (info.mtime and time.time() - info.mtime.timestamp() > UNCOMMITTED_S)
             if is_old and info.base_name != (None if current is None else _state_file(current)):
                 (self.place / STATE).delete(info.base_name)
-
-
-def same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether two types are one in the log: names of a list's items aside."""
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return same_type(one.value_type, other.value_type)
-    if pa.types.is_struct(one) and pa.types.is_struct(other):
-        return len(one) == len(other) and all(
-            a.name == b.name and same_type(a.type, b.type) for a, b in zip(one, other, strict=True)
-        )
-    return bool(one == other)
 
 
 def _file_in_log(found: dict[str, Any]) -> File:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.spark.places import Place
-
-if TYPE_CHECKING:
-    pass
+from penstock.tables.places import Place
 
 TEXT_MAX = 64  # longer texts have no minimum and maximum in the log
 COLUMNS_MAX = 32  # statistics are kept of so many columns
@@ -89,3 +87,14 @@ def _bound(value: Any) -> Any:
         zone = "" if value.tzinfo is None else "Z"
         return f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}{zone}"
     return None
+
+
+def same_type(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two types are one in the log: names of a list's items aside."""
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return same_type(one.value_type, other.value_type)
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return len(one) == len(other) and all(
+            a.name == b.name and same_type(a.type, b.type) for a, b in zip(one, other, strict=True)
+        )
+    return bool(one == other)

@@ -1,0 +1,149 @@
+"""Messages of json and msgpack as Python objects that lose nothing: numbers keep their digits, and repeated keys are found."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Errors = dict[int, str]
+ERROR_MAX = 200
+DIGITS = 17  # that a double may need
+SHORT = 15  # a text of so many characters is one double, and that one has its digits
+LEAST = 1e-290  # doubles below this have fewer digits
+# A number with more digits than that; a shorter one with zeros in front of it is none.
+LONG = r"[1-9][0-9.]{18}"
+MEMBER = re.compile(rb'"\s*:')
+# MessagePack's time stamps with nanoseconds; the decoder rounds them to microseconds.
+STAMPS = re.compile(rb"\xd7\xff(?P<short>.{8})|\xc7\x0c\xff(?P<ns>.{4})(?P<s>.{8})", re.DOTALL)
+DOUBLED = "a key is repeated: only the payload has both values"
+ROUNDED = "a time stamp has nanoseconds, the column microseconds: only the payload has it"
+
+
+def _number(text: str) -> float | Decimal:
+    """A fraction as it was written: a double if that gives the same digits back, else all its digits."""
+    found = float(text)
+    if len(text) <= SHORT and (LEAST < abs(found) < math.inf or found == 0 == float(text.lower().partition("e")[0])):
+        return found
+    exact = Decimal(text)
+    if not math.isfinite(found):
+        return exact
+    if abs(found) <= LEAST:
+        return found if Decimal(repr(found)) == exact else exact
+    digits = len(exact.normalize().as_tuple().digits)
+    back = Decimal(f"{found:.{digits - 1}e}") if digits <= DIGITS else Decimal(found)
+    return found if back == exact else exact
+
+
+_JSON = msgspec.json.Decoder(float_hook=_number)
+
+
+def has_long_numbers(payload: pa.Array) -> bool:
+    """Whether a JSON message may have a number with more digits than a double holds."""
+    return bool(pc.any(pc.match_substring_regex(payload.cast(pa.string()), LONG)).as_py())
+
+
+def objects(kind: str, payload: pa.Array) -> tuple[list[Any], Errors]:
+    """(a message each, None where it is damaged; what is wrong with which)."""
+    data = payload.to_pylist()
+    errors: Errors = {}
+    parse = _JSON.decode if kind == "json" else msgspec.msgpack.decode
+    try:
+        rows: list[Any] = [parse(item) for item in data]
+    except Exception:  # one of them: which one, and why, is found one by one
+        rows = [_one(parse, item, at, errors) for at, item in enumerate(data)]
+    for at, (item, row) in enumerate(zip(data, rows, strict=True)):
+        if at in errors:
+            continue
+        wrong = _json_loss(item, row) if kind == "json" else _msgpack_loss(item, row)
+        if wrong:
+            rows[at], errors[at] = None, wrong
+    return rows, errors
+
+
+def note(errors: Errors, at: int, text: str) -> None:
+    """What is wrong with a message, in a line of limited length."""
+    errors[at] = text[:ERROR_MAX].encode("utf-8", "replace").decode()
+
+
+def _one(parse: Any, item: bytes, at: int, errors: Errors) -> Any:
+    try:
+        return parse(item)
+    except RecursionError:
+        note(errors, at, "it is nested too deep")
+    except Exception as error:  # any error of a decoder is that message's error
+        note(errors, at, str(error) or type(error).__name__)
+    return None
+
+
+def _json_loss(item: bytes, row: Any) -> str:
+    """A repeated key: the decoder keeps the last value only. Members are counted; colons inside of texts make it look closely."""
+    if len(MEMBER.findall(item)) == _members(row):
+        return ""
+    try:
+        json.loads(item, object_pairs_hook=_unique)
+    except KeyError:
+        return DOUBLED
+    except RecursionError:
+        return "it is nested too deep"
+    return ""
+
+
+def _members(row: Any) -> int:
+    if type(row) is dict:
+        count = len(row)
+        for value in row.values():
+            if type(value) in (dict, list):
+                count += _members(value)
+        return count
+    return sum(_members(value) for value in row if type(value) in (dict, list)) if type(row) is list else 0
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise KeyError
+    return found
+
+
+def _msgpack_loss(item: bytes, row: Any) -> str:
+    if (b"\xd7\xff" in item or b"\xc7\x0c\xff" in item) and _was_rounded(item, row):
+        return ROUNDED
+    if type(row) is dict and (first := item[0]):
+        size = int.from_bytes(item[1 : 3 if first == 0xDE else 5], "big") if first in (0xDE, 0xDF) else first & 15
+        if size != len(row):
+            return DOUBLED
+    return ""
+
+
+def _was_rounded(item: bytes, row: Any) -> bool:
+    stamps = [value for value in _all_values(row) if isinstance(value, datetime.datetime)]
+    for match in STAMPS.finditer(item) if stamps else ():
+        if match["short"] is not None:
+            number = int.from_bytes(match["short"], "big")
+            nanoseconds, seconds = number >> 34, number & ((1 << 34) - 1)
+        else:
+            nanoseconds, seconds = int.from_bytes(match["ns"], "big"), int.from_bytes(match["s"], "big", signed=True)
+        if nanoseconds % 1000 and any(abs(stamp.timestamp() - seconds) <= 1 for stamp in stamps):
+            return True
+    return False
+
+
+def _all_values(row: Any) -> list[Any]:
+    found, todo = [], [row]
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            todo += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple):
+            todo += value
+        else:
+            found.append(value)
+    return found

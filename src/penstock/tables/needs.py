@@ -1,0 +1,65 @@
+"""Parts of an archive that tables lack, as ranges to read: a range that both tables lack is read once.
+
+Knows plans and intervals; reads no message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.columns.contract.declared import declared, is_open
+from penstock.record import Range, ReadPlanner, intervals
+from penstock.tables.folder import Have
+
+
+def has_columns(codec: dict[str, object]) -> bool:
+    """Whether messages of a codec have columns of their own, and so a table."""
+    return is_open(codec) or len(declared(codec)) > 0
+
+
+def plan(survey: ReadPlanner, have: Mapping[str, Have], range_bytes: int) -> list[tuple[Range, tuple[str, ...]]]:
+    """(range, the tables that lack it), each position once per table. have: what *messages* holds, and the streams' tables; streams
+    of plain bytes have no table of their own."""
+    have = _filled(survey, have)
+    anywhere = _joined(*have.values())
+    found = [(one, tuple(have)) for one in survey.plan(done=anywhere, range_bytes=range_bytes)]
+    fresh: Have = {}
+    for planned, _ in found:
+        fresh.setdefault((planned.channel, planned.epoch), []).append((planned.start, planned.end))
+    full = _joined(anywhere, fresh)
+    for name, held in have.items():
+        then = _joined(held, fresh)
+        if then != full:
+            found += [(planned, (name,)) for planned in survey.plan(done=then, range_bytes=range_bytes)]
+    wanted = [
+        (planned, names if has_columns(planned.codec) else tuple(name for name in names if name != "stream"))
+        for planned, names in found
+    ]
+    # In the order of one run for all, since new keys get their columns' names in the order in which they arrive.
+    order = {one.info.id: number for number, one in enumerate(survey.recordings)}
+    wanted.sort(key=lambda pair: (order[pair[0].recording], pair[0].start))
+    return [(planned, names) for planned, names in wanted if names]
+
+
+def held_by_all(survey: ReadPlanner, have: Mapping[str, Have]) -> Have:
+    """The positions that every table holds."""
+    first, *others = _filled(survey, have).values()
+    for held in others:
+        first = {key: intervals.common(value, held.get(key, [])) for key, value in first.items()}
+    return first
+
+
+def _filled(survey: ReadPlanner, have: Mapping[str, Have]) -> dict[str, Have]:
+    """The positions that each table holds. Of streams that have no table of their own, it is what *messages* holds."""
+    found = {name: {key: value for key, value in held.items() if value} for name, held in have.items()}
+    for one in survey.recordings:
+        key = (one.info.channel, one.info.epoch)
+        if not has_columns(one.info.codec):
+            found["stream"].pop(key, None)
+            if key in found["messages"]:
+                found["stream"][key] = found["messages"][key]
+    return found
+
+
+def _joined(*many: Have) -> Have:
+    return {key: intervals.union(*(held.get(key, []) for held in many)) for key in set().union(*many)}

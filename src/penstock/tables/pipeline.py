@@ -1,0 +1,382 @@
+"""The pipeline: archive → *messages*, *losses*, and a table of decoded columns per stream, as Delta tables that only gain rows.
+
+A run reads what the tables lack; a killed one loses and doubles nothing. Tasks read and write with Arrow, wherever an engine does
+them; here, on the driver, their files become commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock import Archive
+from penstock.columns import contract as contracts
+from penstock.columns.contract import types
+from penstock.columns.contract.declared import inner, is_open
+from penstock.columns.contract.decoding import MODES, decode
+from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
+from penstock.record import Range, ReadPlanner
+from penstock.tables import keep, losses, needs
+from penstock.tables.delta_files import Added
+from penstock.tables.engine import Engine, LocalEngine, Progress
+from penstock.tables.folder import Folder, locked
+from penstock.tables.places import Place
+from penstock.tables.schemas import of_stream
+from penstock.tables.state import Row, Stored, cut_predicate, sql_text
+from penstock.tables.tasks import MESSAGES_TABLE, STREAM_TABLE, beginning
+from penstock.util.storage import where
+
+log = logging.getLogger("penstock")
+
+COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "brotli", "none")
+COMMIT_BYTES = 256 << 20
+COMMIT_RANGES = 64
+RANGE_BYTES = 32 << 20
+SAMPLE = 4096  # messages from which the columns of a stream follow that nobody declared
+ON_RESTORE = ("keep", "refill")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run. rows: of *messages*, new in this run; total_rows: in the table now, with those that others added or deleted;
+    engine: spark or local."""
+
+    ranges: int
+    rows: int
+    total_rows: int
+    streams: tuple[str, ...]
+    seconds: float
+    engine: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """How tables are made; see `run`."""
+
+    compression: str = "snappy"
+    schema: Mapping[str, str] = field(default_factory=dict)
+    new_keys: str = "add"
+    keep: Mapping[str | None, int] = field(default_factory=dict)
+    range_bytes: int = RANGE_BYTES
+    commit_bytes: int = COMMIT_BYTES
+    restored: str | None = None
+    compacts: bool = False
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSIONS:
+            raise Invalid(f"compression is {self.compression!r}: there are {', '.join(COMPRESSIONS)}")
+        if self.new_keys not in MODES:
+            raise Invalid(f"new_keys is {self.new_keys!r}: it must be {', '.join(MODES)}")
+        if self.restored not in (None, *ON_RESTORE):
+            raise Invalid(f"restored is {self.restored!r}: it must be {' or '.join(ON_RESTORE)}")
+        for stream, text in self.schema.items():
+            try:
+                types.parse(text)
+            except Invalid as error:
+                raise Invalid(f"the schema of {stream}: {error}") from None
+
+
+class Pipeline:
+    """An archive and its tables: `step` brings these up to date. A context manager that holds the lock of the folder."""
+
+    def __init__(
+        self,
+        archive: str | Path,
+        out: str | Path,
+        options: Options | None = None,
+        *,
+        engine: Engine | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.options, self.engine = options or Options(), engine or LocalEngine()
+        self.progress = progress or (lambda what, done, count: None)
+        self.place = Place.of(out)
+        self.archive = Archive(where(archive, "the archive").uri, create=False)
+        self._hints = {stream: types.parse(text) for stream, text in self.options.schema.items()}
+        self.damaged: list[str] = []
+        self._gaps: list[str] = []  # damaged blocks that any step left out: no later step reads their ranges again
+        self._lock = contextlib.ExitStack()
+        self._folder: Folder | None = None
+
+    def __enter__(self) -> Pipeline:
+        self._lock.enter_context(locked(self.place))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    # ---- one pass ----
+
+    def step(self) -> Outcome:
+        """One pass. `left_out` lists what is not in the tables."""
+        begun = time.monotonic()
+        self.damaged = []
+        survey = ReadPlanner(self.archive, on_skip=self.damaged.append)
+        folder = self._opened(survey)
+        self._follow_cuts(folder, survey)
+        planned = needs.plan(survey, folder.have(), self.options.range_bytes)
+        rows, lost, at = 0, list[Row](), 0
+        while at < len(planned):
+            group = _first(planned[at:], self.options.commit_bytes)
+            count, more = self._batch(folder, group, at, len(planned))
+            rows, lost, at = rows + count, lost + more, at + len(group)
+        losses.bring(folder.losses, survey, lost, self.options.compression)
+        keep.expire(folder, self.options.keep)
+        if self.options.compacts:
+            keep.compact_grown(folder)
+        folder.save()
+        self._folder = folder  # after an error, tables are opened again
+        total = 0 if folder.messages.table is None else folder.messages.table.count()
+        streams = tuple(sorted({row["channel"] for row in folder.messages.state.done}))
+        return Outcome(len(planned), rows, total, streams, time.monotonic() - begun, self.engine.name)
+
+    def _opened(self, survey: ReadPlanner) -> Folder:
+        folder, self._folder = self._folder, None
+        if folder is None:
+            folder = Folder(self.place, self.damaged)
+            folder.clean()
+        folder.damaged = self.damaged
+        for one in folder.all():
+            if one.restored and self.options.restored is not None:
+                if self.options.restored == "refill":
+                    keep.refill(one, survey)
+                one.accept(refilled=self.options.restored == "refill")
+            one.check()
+        unknown = sorted(set(self._hints) - {one.info.channel for one in survey.recordings} - set(folder.streams))
+        if unknown:
+            raise NotFound(f"the schema names {', '.join(unknown)}, and the archive has no such stream")
+        for channel, hints in self._hints.items():
+            if channel in folder.streams and (table := folder.streams[channel].table) is not None:
+                contracts.declare(contracts.from_schema(table.schema), hints, channel)
+        return folder
+
+    def _follow_cuts(self, folder: Folder, survey: ReadPlanner) -> None:
+        """Rows behind new cuts of recordings go."""
+        for info, cut in survey.cuts:
+            for one in (folder.messages, folder.streams.get(info.channel)):
+                if one is None or cut.token in one.state.cuts:
+                    continue
+                before = one.state.intervals()
+                one.state.forget(info, cut)
+                if one.table is None or before == one.state.intervals():
+                    continue
+                predicate = cut_predicate(info, cut)
+                if one is folder.messages:
+                    predicate = f"stream = {sql_text(info.channel)} AND {predicate}"
+                one.delete(predicate)
+
+    def _batch(
+        self, folder: Folder, group: list[tuple[Range, tuple[str, ...]]], at: int, count: int
+    ) -> tuple[int, list[Row]]:
+        """Some ranges, and one commit of each table that they touch. (rows of *messages*, losses that reading met)"""
+        targets = [self._targets(folder, one, names) for one, names in group]
+        token = folder.begin_batch([stored.folder for found in targets for stored in found.values()])
+        try:
+            answers = self._written(folder, group, targets, token, at, count)
+            rows, lost = self._committed(folder, group, targets, answers)
+        except BaseException:
+            with contextlib.suppress(PenstockError, OSError):
+                folder.clean()
+            raise
+        folder.end_batch(token)
+        return rows, lost
+
+    def _targets(self, folder: Folder, one: Range, names: tuple[str, ...]) -> dict[str, Stored]:
+        found = {MESSAGES_TABLE: folder.messages} if MESSAGES_TABLE in names else {}
+        if STREAM_TABLE in names and not folder.is_left_out(one.channel):
+            found[STREAM_TABLE] = folder.stream(one.channel)
+        return found
+
+    def _written(
+        self,
+        folder: Folder,
+        group: list[tuple[Range, tuple[str, ...]]],
+        targets: list[dict[str, Stored]],
+        token: str,
+        at: int,
+        count: int,
+    ) -> list[Row]:
+        """The answers of all ranges. Ranges whose new keys have other columns than the table gets are read again."""
+        contracts_of: dict[str, contracts.Contract] = {}
+        for (one, _), found in zip(group, targets, strict=True):
+            if STREAM_TABLE in found and one.channel not in contracts_of:
+                contracts_of[one.channel] = self.contract(found[STREAM_TABLE], one)
+        done: dict[int, Row] = {}
+        todo = list(range(len(group)))
+        while todo:
+            given = {number: contracts_of.get(group[number][0].channel, ()) for number in todo}
+            tasks = [
+                self._task(folder, group[number][0], targets[number], given[number], token, number) for number in todo
+            ]
+            size = sum(group[number][0].bytes for number in todo)
+            answers = self.engine.do(
+                "writing", tasks, size, lambda what, ready, _: self.progress(what, at + ready, count)
+            )
+            again = []
+            for answer in sorted(answers, key=lambda one: int(one["number"])):
+                number = answer["number"]
+                channel = group[number][0].channel
+                if "contract" in answer and channel in contracts_of:
+                    wanted = contracts.unpack(answer["contract"])
+                    merged = contracts.add(
+                        contracts_of[channel], ((one.label, contracts.key_text(one.label), one.type) for one in wanted)
+                    )
+                    contracts_of[channel] = merged
+                    if not set(wanted) <= set(merged):
+                        self._discard(targets[number], answer)
+                        again.append(number)
+                        continue
+                done[number] = {**answer, "contract": None}
+            todo = again
+        for number, answer in done.items():
+            answer["contract"] = contracts_of.get(group[number][0].channel, ())
+        return [done[number] for number in range(len(group))]
+
+    def _task(
+        self,
+        folder: Folder,
+        one: Range,
+        targets: dict[str, Stored],
+        contract: contracts.Contract,
+        token: str,
+        number: int,
+    ) -> Row:
+        return {
+            "number": number,
+            "range": asdict(one),
+            "places": {name: str(stored.place) for name, stored in targets.items()},
+            "contract": contracts.pack(contract),
+            "mode": self.options.new_keys if STREAM_TABLE in targets else "rescue",
+            "erased": folder.erased_spans(one.channel),
+            "batch": token,
+            "compression": self.options.compression,
+            "ingested_us": time.time_ns() // 1000,
+        }
+
+    @staticmethod
+    def _discard(targets: dict[str, Stored], answer: Row) -> None:
+        for name, file in answer["files"].items():
+            if file:
+                targets[name].place.delete(file[0])
+
+    def contract(self, stored: Stored, one: Range) -> contracts.Contract:
+        """The columns of a stream's table: those it has, those that the user and the codec declare, and without any of these, those of
+        the first messages."""
+        found: contracts.Contract = () if stored.table is None else contracts.from_schema(stored.table.schema)
+        hints = self._hints.get(one.channel, {})
+        found = contracts.declare(found, hints, one.channel)
+        found = beginning(one.codec, found)
+        _check_hints(hints, found, one)
+        if is_open(one.codec) and stored.table is None:
+            try:
+                batch = next(one.scan(["payload"], batch_rows=SAMPLE), None)
+            except (PenstockError, OSError):  # damaged: the range's task says so
+                batch = None
+            if batch is not None and self.options.new_keys == "add":
+                found = decode(one.codec, found, batch.column("payload")).contract
+        return found
+
+    def _committed(
+        self,
+        folder: Folder,
+        group: list[tuple[Range, tuple[str, ...]]],
+        targets: list[dict[str, Stored]],
+        answers: list[Row],
+    ) -> tuple[int, list[Row]]:
+        adds: dict[str, list[Added]] = {}
+        schemas: dict[str, Any] = {}
+        touched: dict[str, Stored] = {}
+        rows, lost = 0, list[Row]()
+        for (one, _), found, answer in zip(group, targets, answers, strict=True):
+            if "error" in answer:
+                self.damaged.append(f"{one.channel}: {answer['error']}")
+                self._discard(found, answer)
+                continue
+            self._gaps += [text for text in answer["damaged"] if text not in self._gaps]  # two ranges may meet at it
+            lost += [
+                {"channel": one.channel, "epoch": one.epoch, "start": low, "end": high} for low, high in answer["lost"]
+            ]
+            for name, stored in found.items():
+                touched[stored.folder] = stored
+                stored.state.cover(one.channel, one.epoch, one.recording, answer["done"])
+                if name == STREAM_TABLE:
+                    stored.state.codecs[str(one.recording)] = one.codec
+                    schemas[stored.folder] = of_stream(answer["contract"], inner(one.codec)["kind"])
+                if file := answer["files"].get(name):
+                    adds.setdefault(stored.folder, []).append(Added.from_json(file))
+                    rows += file[2] if name == MESSAGES_TABLE else 0
+        for name, stored in touched.items():
+            try:
+                stored.commit(adds.get(name, []), schema=schemas.get(name))
+            except PenstockError as error:
+                if stored is folder.messages:
+                    raise
+                self.damaged.append(f"the table of {stored.name}: {error}")
+        return rows, lost
+
+    # ---- the end ----
+
+    def left_out(self) -> list[str]:
+        """The parts that the last step had to leave out, and the damaged blocks that any step left out."""
+        return self.damaged + self._gaps
+
+    def check(self) -> None:
+        """`Corrupt` if anything was left out."""
+        if found := self.left_out():
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise Corrupt(f"{found[0]}{more}; all else is in the tables")
+
+
+def _check_hints(hints: Mapping[str, Any], found: contracts.Contract, one: Range) -> None:
+    """`Invalid` for a declared column that the codec has in another type."""
+    declared = {column.label: column.type for column in beginning(one.codec, ())}
+    for key, kind in hints.items():
+        there = declared.get(contracts.text_label(key))
+        if there is not None and there != kind:
+            raise Invalid(
+                f"the schema says that {key} of {one.channel} is {types.ddl(kind)}; its codec says {types.ddl(there)}: leave {key} out of the schema"
+            )
+
+
+def _first(planned: Sequence[tuple[Range, tuple[str, ...]]], commit_bytes: int) -> list[tuple[Range, tuple[str, ...]]]:
+    """As many ranges as one commit has."""
+    size, found = 0, list[tuple[Range, tuple[str, ...]]]()
+    for one in planned:
+        if found and (size + one[0].bytes > commit_bytes or len(found) >= COMMIT_RANGES):
+            break
+        found.append(one)
+        size += one[0].bytes
+    return found
+
+
+def run(
+    archive: str | Path,
+    out: str | Path,
+    *,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Outcome:
+    """Brings the tables in `out` up to date with an archive, once.
+
+    engine: who does the tasks; by default this machine, without a JVM (`penstock.spark.engine` has Spark's). out: a folder of its own;
+    nothing is deleted in it that the pipeline did not write. progress is called with (what, done, all).
+
+    Options: schema: stream → columns, as {"log:imu": "px double, ts timestamp"}. new_keys: what becomes of a key that has no column: `add`
+    makes one, `rescue` puts its values into `_rescued`, `fail` leaves the stream out. keep: nanoseconds after which rows go, by stream or
+    None for all. restored: for tables that were set back: `keep` leaves out the rows that are gone, `refill` reads them again.
+    compression: as pyarrow names it. range_bytes: about how much of the archive a task reads; commit_bytes: and how much is read
+    between commits.
+
+    Raises `Busy` if another pipeline writes to `out`, and `Corrupt` if a recording or a stream of the archive is damaged; all else is in
+    the tables then.
+    """
+    with Pipeline(archive, out, Options(**options), engine=engine, progress=progress) as pipeline:
+        outcome = pipeline.step()
+    pipeline.check()
+    return outcome
