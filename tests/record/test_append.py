@@ -7,6 +7,7 @@ import pytest
 from dying import moments
 
 import penstock
+from penstock import codecs
 from penstock.record.format import batches
 from penstock.record.write import append as appending
 
@@ -165,3 +166,32 @@ def test_a_kill_at_any_moment_leaves_a_batch_whole_or_out(archive, tally):
             assert archive.verify() == []
     assert min(there.values()) > 10, there
     tally("kills of a program that appends to an archive", sum(there.values()))
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+def test_a_position_that_was_purged_is_never_given_again(archive, codec):
+    """Whoever had read the purged message would take the new one for it."""
+    archive.append("log:p", [1, 2], codec="json")
+    archive.append("log:p", [3], codec="msgpack")
+    watch = archive.watch()
+    watch.refresh()
+    done = watch.fresh({})
+    archive.purge(2)
+    archive.append("log:p", [4], codec=codec)
+    found = archive.list()
+    assert [info.messages for info in found] == [2, 1]
+    assert found[1].epoch == found[0].epoch
+    assert found[1].start_position > found[0].end_position
+    assert sum(info.lost_bytes for info in found) == 0
+    watch.refresh()
+    fresh = watch.fresh(done)
+    rows = [
+        payload
+        for planned in watch.plan(fresh, range_bytes=4096, reported={})
+        for batch in planned.rows(["payload"])
+        for payload in batch.column("payload").to_pylist()
+    ]
+    assert rows == [codecs.resolve(codec).encode(4)]
+    archive.append("log:p", [5], codec=codec)
+    assert len(archive.list()) == 2
+    assert archive.verify() == []

@@ -22,7 +22,7 @@ from penstock.channels.checks import whole
 from penstock.codecs import buffers
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record.format import batches as batch_files
-from penstock.record.format import segment_totals, truncations
+from penstock.record.format import intervals, removed, segment_totals, truncations
 from penstock.record.format.archive_folder import ArchiveFolder, row_of
 from penstock.record.format.batches import Batches, Entry
 from penstock.record.format.coverage import Coverage, coverage_of
@@ -195,14 +195,26 @@ class _Appender:
             not truncations.known(last.folder.path)[0]
             and last.about.codec == messages.codec.spec
             and last.holds.bytes < recording_length
+            and self._free_position(last) == last.holds.end_position
         )
 
+    def _free_position(self, last: _Target) -> int | None:
+        """Where the next message of the stream goes: behind what recordings hold, and behind what was purged. A position is never given
+        twice: others have read another message there. None if nobody knows what was purged."""
+        try:
+            gone = removed.read(self._files.path).get((last.about.channel, last.about.epoch), [])
+        except Corrupt:
+            return None
+        return max(last.holds.end_position, intervals.end_of(gone) if gone else 0)
+
     def _begin(self, last: _Target | None, messages: Messages) -> tuple[_Target, int]:
-        """A new recording. It continues where the last one ends, unless that one was truncated."""
+        """A new recording. It continues behind the last one, unless that one was truncated."""
         start, epoch, held = 0, secrets.randbits(63), Batches()
         if last is not None and not truncations.known(last.folder.path)[0]:
-            start, epoch, held = last.holds.end_position, last.about.epoch, last.batches
-            held.forget_beyond(start)
+            free = self._free_position(last)
+            if free is not None:
+                start, epoch, held = free, last.about.epoch, last.batches
+                held.forget_beyond(last.holds.end_position)
         about = Description(
             id=0,
             channel=messages.channel,
