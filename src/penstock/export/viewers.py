@@ -28,7 +28,7 @@ class Viewers:
         self._logger = logging.getLogger(CLIENTS)
         came = self.came
 
-        class _Listener(websocket.ServerListener):  # type: ignore[misc, name-defined]
+        class _Listener(websocket.ServerListener):  # type: ignore[misc]
             """Notes each subscription of a viewer, in the SDK's own thread."""
 
             def on_subscribe(self, client: Any, channel: Any) -> None:
