@@ -36,8 +36,6 @@ class Client:
             if one["topic"] == self.name and one["id"] != self.number:  # the channel was made again
                 self.number = one["id"]
                 self.ask()
-        if found["op"] == "status":  # the server tells of a topic before it knows it: ask again
-            self.ask()
 
     def topic(self, name):
         while name not in self.topics:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from viewer import Client, Serving
 
 import penstock
 from penstock import cli
+from penstock.export import live, viewers
 
 pytest.importorskip("foxglove", reason="the view needs penstock[foxglove]")
 
@@ -118,6 +120,54 @@ def test_each_viewer_that_comes_gets_the_newest_message():
                 pub.send({"n": n})
             assert [json.loads(s.client.next()[2])["n"] for _ in range(2, 50)] == list(range(2, 50))
             assert not s.viewed.left_out
+
+
+def test_topics_are_there_before_the_server_takes_viewers(monkeypatch):
+    """The SDK advertises a topic to the viewers that there are before it takes their subscriptions to it."""
+    with penstock.publish("log:a"), penstock.publish("frames:b", shape=(2, 2)):
+        found = []
+        start = live.Viewed._start_server
+        monkeypatch.setattr(
+            live.Viewed, "_start_server", lambda viewed, port: found.extend(viewed.channels) or start(viewed, port)
+        )
+        with Serving():
+            assert sorted(found) == ["frames:b", "log:a"]
+
+
+def test_a_refused_subscription_is_asked_for_again(caplog):
+    """A viewer that subscribes before the SDK knows the topic is refused, and asks again only for a topic with a new number."""
+    refused = logging.getLogger(viewers.CLIENTS)
+    with penstock.publish("log:a", codec="json") as pub, Serving() as s:
+        pub.send({"n": 0})
+        number = s.client.topic("log:a")["id"]
+        s.client.name, s.client.number = "log:a", number  # a viewer that wants it, and was refused
+        refused.error("Client 127.0.0.1:1 attempted to subscribe to unknown channel: %d", number)
+        assert json.loads(s.client.next()[2]) == {"n": 0}
+        assert s.client.number != number
+        refused.error("Client 127.0.0.1:1 attempted to subscribe to unknown channel: %d", 1 << 40)
+    assert not caplog.messages
+    refused.error("Client 127.0.0.1:1 attempted to subscribe to unknown channel: %d", number)
+    assert len(caplog.messages) == 1  # no view is there to answer it
+
+
+def test_a_viewer_gets_the_newest_frame_once():
+    with penstock.publish("frames:cam", shape=(2, 2), dtype="i4") as cam:
+        cam.send(np.full((2, 2), 1, "i4"))
+        viewed = live.Viewed(["frames:cam"])
+        with viewed:
+            client = Client(viewed.port)
+            client.subscribe("frames:cam")
+            while not viewed._viewers.came:  # the SDK has taken the subscription, and the view has not looked
+                time.sleep(0.001)
+            thread = threading.Thread(target=lambda: [viewed.step(0.05) for _ in range(3)])
+            thread.start()
+            thread.join()
+            cam.send(np.full((2, 2), 2, "i4"))
+            thread = threading.Thread(target=lambda: [viewed.step(0.05) for _ in range(3)])
+            thread.start()
+            thread.join()
+            assert [json.loads(client.next()[2])["values"][0][0] for _ in range(2)] == [1, 2]
+            client.left.close()
 
 
 def test_a_channel_that_is_made_again_is_one_topic():

@@ -10,21 +10,18 @@ import errno
 import importlib
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import penstock
 from penstock.channels.discovery import Appearing
 from penstock.channels.opener import subscription_options, takes_messages
 from penstock.channels.wildcards import is_pattern
-from penstock.export.mcap_images import encoding as picture_encoding
+from penstock.export import mcap_images as pictures
 from penstock.export.shown import Shown, as_json, shown_as
+from penstock.export.viewers import Viewers
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import LOOPBACK, Connections, listening, own_sockets
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Viewed"]
 
@@ -40,8 +37,6 @@ TURN = 100  # messages of all topics in a turn
 TURN_BYTES = 4 << 20  # of one topic
 BEHIND_SECONDS = 1.0  # a topic that is behind for this long skips old messages
 DRAIN, DRAINS = 10_000, 20  # messages that are taken at once to be left out, and how often in a turn
-QUALITY = 80  # of JPEG pictures
-JPEG = ("mono8", "rgb8")
 
 
 class _Sdk:
@@ -76,18 +71,25 @@ class Viewed:
         self._context = self._sdk.root.Context()
         self._topics: dict[str, _Topic] = {}
         self._refused: dict[str, str] = {}  # channels that could not be opened, and why
-        self._viewers: deque[tuple[int, int, int]] = (
-            deque()
-        )  # that came: a viewer, its topic, and what was shown there before
+        self._viewers = Viewers(self._sdk.websocket, self._shown)
         self._looked = self._turned = float("-inf")
         with listening(port) as free:  # the SDK's own error for a taken port has no number
             port = free.getsockname()[1]
         self._connections, self._silent, self._served = Connections(), set[int](), True
+        self._discover()  # before there is a server: the SDK advertises a topic to viewers before it takes subscriptions to it
+        self._server = self._start_server(port)
+
+    def _start_server(self, port: int) -> Any:
         try:
-            self._server = self._sdk.root.start_server(
-                name="penstock", host=LOOPBACK, port=port, context=self._context, server_listener=self._listener()
+            return self._sdk.root.start_server(
+                name="penstock",
+                host=LOOPBACK,
+                port=port,
+                context=self._context,
+                server_listener=self._viewers.listener,
             )
         except RuntimeError as error:
+            self._close_topics()
             raise penstock.SystemFailure(0, f"cannot serve on port {port}: {error}") from error
 
     def _bound(self) -> None:
@@ -130,6 +132,7 @@ class Viewed:
         """Waits for messages for at most `timeout` seconds, and forwards those that there are, of each topic its share. Returns how many."""
         now = time.monotonic()
         if now - self._looked >= CHECK_SECONDS or not self._topics:
+            self._bound()
             self._discover()
         self._greet()
         time.sleep(min(max(self._turned + TURN_SECONDS - now, 0), TURN_SECONDS))
@@ -160,7 +163,6 @@ class Viewed:
 
     def _discover(self) -> None:
         self._looked = time.monotonic()
-        self._bound()
         fresh = self._coming.new()
         for channel in [*fresh, *self._refused]:
             if takes_messages(channel):
@@ -180,38 +182,35 @@ class Viewed:
             if not topic.advertised:
                 topic.advertise()
 
-    def _listener(self) -> Any:
-        """The SDK's listener. A thread of the SDK calls it when a viewer has subscribed to a topic: the viewer gets each later message."""
-        viewers, shown = self._viewers, self._shown
-
-        class _Listener(self._sdk.websocket.ServerListener):  # type: ignore[misc, name-defined]
-            """Notes each subscription of a viewer, in the SDK's own thread."""
-
-            def on_subscribe(self, client: Any, channel: Any) -> None:
-                viewers.append((client.id, channel.id, shown(channel.id)))
-
-        return _Listener()
-
     def _shown(self, number: int) -> int:
         return next((topic.count for topic in list(self._topics.values()) if topic.number == number), 0)
 
     def _greet(self) -> None:
         """Gives new viewers the newest message of the topics to which they subscribed, unless a newer one was shown meanwhile."""
-        while self._viewers:
-            viewer, number, count = self._viewers.popleft()
+        while self._viewers.early:
+            number = self._viewers.early.popleft()
+            for topic in self._topics.values():
+                if topic.number == number:
+                    topic.advertise_again()
+        while self._viewers.came:
+            viewer, number, count = self._viewers.came.popleft()
             for topic in self._topics.values():
                 if topic.number == number and topic.count == count:
                     topic.repeat(viewer)
 
     def __enter__(self) -> Viewed:
-        self._discover()
+        self._viewers.watch()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._viewers.close()
         if self._served:
             for end in own_sockets(self.port)[1].values():  # the SDK's end waits for them
                 end()
             self._server.stop()
+        self._close_topics()
+
+    def _close_topics(self) -> None:
         for topic in self._topics.values():
             topic.close()
 
@@ -234,6 +233,7 @@ class _Topic:
         self._topic: Any = None
         self._frames = False
         self._form: str | None = None  # of pictures
+        self._moved: int | None = None  # the sequence of the newest frame that was taken
         self._shown: Shown | None = None
         self._newest: tuple[bytes, int] | None = None  # message, and when it was sent
         self._behind: float | None = None  # since when there was more than a turn's share
@@ -254,15 +254,23 @@ class _Topic:
         codec = self.subscription.codec
         if codec is None:
             return
-        spec, classes = codec.spec, self._sdk.channels
-        self._frames = spec["kind"] == "frame"
-        self._form = picture_encoding(self.subscription.shape, self.subscription.dtype.str) if self._frames else None
+        self._frames = codec.spec["kind"] == "frame"
+        if not self._frames:
+            self._poll_newest()
+        self._make()
+
+    def advertise_again(self) -> None:
+        """Makes the topic anew, for a viewer whose subscription the SDK refused."""
+        self._topic.close()
+        self._make()
+
+    def _make(self) -> None:
+        spec, classes = self.subscription.codec.spec, self._sdk.channels
+        self._form = pictures.encoding(self.subscription.shape, self.subscription.dtype.str) if self._frames else None
         if self._form is not None:
             kind = classes.CompressedImageChannel if self._is_compressed() else classes.RawImageChannel
             self._topic = kind(self.channel, context=self._context)
         else:
-            if not self._frames:
-                self._poll_newest()
             self._shown = shown_as(self.channel, spec, [self._newest[0]] if self._newest is not None else [])
             name, encoding, data = self._shown.schema
             schema = self._sdk.root.Schema(name=name, encoding=encoding, data=data)
@@ -284,7 +292,7 @@ class _Topic:
         """Shows the newest message to one viewer."""
         if self._frames:
             with self.subscription.latest() or contextlib.nullcontext() as frame:
-                if frame is not None:
+                if frame is not None and frame.sequence == self._moved:  # a newer one is shown to all
                     self._topic.log(self._made(frame), log_time=max(frame.time_ns, 0), sink_id=viewer)
         elif self._newest is not None:
             self._show(*self._newest, viewer)
@@ -353,10 +361,11 @@ class _Topic:
                 if self.watched:
                     self._topic.log(self._made(newest), log_time=max(newest.time_ns, 0))
                     self.count += 1
+                self._moved = newest.sequence
         return count
 
     def _is_compressed(self) -> bool:
-        return self._form in JPEG and _pillow() is not None
+        return self._form in pictures.JPEG and pictures.pillow() is not None
 
     def _made(self, frame: Any) -> Any:
         """A frame as the topic's message."""
@@ -369,7 +378,7 @@ class _Topic:
             "frame_id": self.channel.partition(":")[2],
         }
         if self._is_compressed():
-            return messages.CompressedImage(**about, data=_jpeg(array), format="jpeg")
+            return messages.CompressedImage(**about, data=pictures.jpeg(array), format="jpeg")
         height, width = array.shape[:2]
         return messages.RawImage(
             **about,
@@ -379,20 +388,3 @@ class _Topic:
             step=array.nbytes // max(1, height),
             data=array.tobytes(),
         )
-
-
-def _pillow() -> Any:
-    try:
-        import PIL.Image
-    except ImportError:
-        return None
-    return PIL.Image
-
-
-def _jpeg(array: np.ndarray[Any, Any]) -> bytes:
-    import io
-
-    made = io.BytesIO()
-    pixels = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
-    _pillow().fromarray(pixels).save(made, "JPEG", quality=QUALITY)
-    return made.getvalue()

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.codecs import packing
 
+if TYPE_CHECKING:
+    import numpy as np
+
 NAME = "foxglove.RawImage"
+QUALITY = 80  # of JPEG pictures
+JPEG = ("mono8", "rgb8")  # encodings that it has
 # Foxglove's names for pixels, by dtype and channels. Three of them are red, green and blue.
 ENCODINGS = {("u1", 1): "mono8", ("u1", 3): "rgb8", ("u1", 4): "rgba8", ("u2", 1): "mono16", ("f4", 1): "32FC1"}
 # A FileDescriptorSet of the message and of google.protobuf.Timestamp, packed.
@@ -70,3 +76,20 @@ def _varint(value: int) -> bytes:
         value >>= 7
     found.append(value)
     return bytes(found)
+
+
+def pillow() -> Any:
+    """Pillow's module of images; None without it."""
+    try:
+        import PIL.Image
+    except ImportError:
+        return None
+    return PIL.Image
+
+
+def jpeg(array: np.ndarray[Any, Any]) -> bytes:
+    """A picture whose encoding is one of `JPEG`, as a JPEG file."""
+    made = io.BytesIO()
+    pixels = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
+    pillow().fromarray(pixels).save(made, "JPEG", quality=QUALITY)
+    return made.getvalue()

@@ -1,0 +1,52 @@
+"""The viewers of a view: which topics they subscribe to, as the threads of Foxglove's SDK say. Knows no channel."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Viewers"]
+
+CLIENTS = "foxglove.websocket.connected_client"  # the SDK's logger of what viewers do
+UNKNOWN = "subscribe to unknown channel: "
+MOST = 1000  # refused subscriptions that are kept
+
+
+class Viewers:
+    """Subscriptions of viewers, until the view has answered them.
+
+    came: a viewer, its topic, and how many messages had been shown there. early: the numbers of topics to which the SDK refused a subscription:
+    it advertises a topic before it knows it, and a viewer that was refused does not ask again. Other numbers in it are a viewer's mistake.
+    count: gives the number of messages shown on a topic.
+    """
+
+    def __init__(self, websocket: Any, count: Callable[[int], int]) -> None:
+        self.came: deque[tuple[int, int, int]] = deque()
+        self.early: deque[int] = deque(maxlen=MOST)
+        self._logger = logging.getLogger(CLIENTS)
+        came = self.came
+
+        class _Listener(websocket.ServerListener):  # type: ignore[misc]
+            """Notes each subscription of a viewer, in the SDK's own thread."""
+
+            def on_subscribe(self, client: Any, channel: Any) -> None:
+                came.append((client.id, channel.id, count(channel.id)))
+
+        self.listener = _Listener()
+
+    def watch(self) -> None:
+        """Begins to look for refused subscriptions. The SDK tells of them in its log only."""
+        self._logger.addFilter(self._is_news)
+
+    def close(self) -> None:
+        """Ends what `watch` began."""
+        self._logger.removeFilter(self._is_news)
+
+    def _is_news(self, record: logging.LogRecord) -> bool:
+        """Notes a refused subscription. Its line is not logged: the topic is advertised again, if it is one."""
+        number = record.getMessage().partition(UNKNOWN)[2]
+        if number.isdecimal():
+            self.early.append(int(number))
+        return not number.isdecimal()
