@@ -74,6 +74,8 @@ def export(
     if len(chosen) > 1:
         raise penstock.Invalid(f"--{chosen[0]} and --{chosen[1]}: choose one")
     begun = time.monotonic()
+    if not mcap and out.suffix.lower() == ".mcap":
+        raise penstock.Invalid(f"{output.path(out)} would be a folder: add --mcap for an MCAP file, or name it otherwise")
     if mcap and processes is not None:
         raise penstock.Invalid("--processes and --mcap: one process writes an MCAP file")
     for name, value in (("--schema", schema), ("--strict", strict)):
