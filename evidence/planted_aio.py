@@ -35,7 +35,7 @@ def _arequest_has_no_retries() -> None:
 def _arecv_loses_what_it_took_when_it_is_cancelled() -> None:
     from penstock._native import core
     from penstock.channels.handles import NativeSubscription
-    from penstock.channels.loops import readable
+    from penstock.channels.waiting.loops import readable
 
     async def recv_async(self: Any) -> Any:
         while (message := core.next_bytes(self)) is None:

@@ -11,7 +11,7 @@ ENDS, IDENTITIES = "tests/conformance/test_ends.py", "tests/conformance/test_ide
 
 
 def _a_sender_is_looked_up_by_its_place() -> None:
-    from penstock.channels.patterns import Routed
+    from penstock.channels.interfaces.patterns import Routed
     from penstock.kinds.pipe.sockets import PipeRouter
 
     def made(self: Any, raw: Any) -> Any:

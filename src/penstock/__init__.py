@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing import Any as _Any
 
     from penstock import types as types
-    from penstock.channels.discovery import inspect, list_channels, remove
-    from penstock.channels.value import Fake
+    from penstock.channels.storage.discovery import inspect, list_channels, remove
+    from penstock.channels.uri.value import Fake
     from penstock.codecs import array, objects
     from penstock.front.opening import join, publish, subscribe
     from penstock.front.waiting import wait, wait_async

@@ -8,8 +8,8 @@ import pytest
 
 import penstock
 from penstock.channels import registry as kinds
-from penstock.channels import wildcards
-from penstock.channels.discovery import Appearing
+from penstock.channels.storage.discovery import Appearing
+from penstock.channels.uri import wildcards
 from penstock.errors import Invalid
 from penstock.export import export
 from penstock.spark.naming import Names
@@ -152,7 +152,7 @@ def test_those_that_come_are_told_once():
 
 def test_a_change_is_seen_long_after_the_last(channel_folder, monkeypatch):
     """A folder that was not changed for a while is not listed again, until it is changed."""
-    from penstock.channels import discovery as appearing
+    from penstock.channels.storage import discovery as appearing
 
     looked = []
     listing = appearing.listing

@@ -11,9 +11,9 @@ import pytest
 
 import penstock
 from penstock import testing
-from penstock.channels import channel as channels
 from penstock.channels import registry
 from penstock.channels.registry import kind_named, kinds
+from penstock.channels.uri import channel as channels
 from penstock.errors import Invalid
 from penstock.kinds import log
 

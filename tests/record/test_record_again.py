@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from penstock.channels.discovery import Appearing
+from penstock.channels.storage.discovery import Appearing
 
 
 class Told:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting
 from penstock.channels.arrow import to_batch
-from penstock.channels.channel import Channel
-from penstock.channels.inspection import inspect_opened
-from penstock.channels.iteration import until_closed_async
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.kind import Kind
-from penstock.channels.loops import readable as readable
-from penstock.channels.publication import Publication
-from penstock.channels.reopening import Origin, check_open, opened_file, reopen
 from penstock.channels.status import ChannelStatus
-from penstock.channels.subscription import Received, Subscription
+from penstock.channels.storage.inspection import inspect_opened
+from penstock.channels.storage.reopening import Origin, check_open, opened_file, reopen
+from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting import awaiting
+from penstock.channels.waiting.iteration import until_closed_async
+from penstock.channels.waiting.loops import readable as readable
 from penstock.codecs import Codec, buffers
 from penstock.errors import Invalid, TimedOut
 

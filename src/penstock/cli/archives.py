@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.channels.channel import parse
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.channel import parse
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli import arguments, ending
 from penstock.cli.arguments import ArchivePath
 from penstock.cli.channels.names import is_awaited, names, nothing_yet

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import penstock
-from penstock.channels.channel import FAKE
 from penstock.channels.registry import kind_names
+from penstock.channels.uri.channel import FAKE
 from penstock.cli.terminal import output
 from penstock.record import nanoseconds
 from penstock.util.storage import is_remote, is_uri, local, where

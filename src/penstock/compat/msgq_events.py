@@ -16,7 +16,7 @@ import time
 import weakref
 from pathlib import Path
 
-from penstock.channels import files
+from penstock.channels.storage import files
 
 _SWITCH, _PREFIX = "CEREAL_FAKE", "CEREAL_FAKE_PREFIX"
 _FOLDER = ".msgq-events"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import penstock
-from penstock.channels import discovery
+from penstock.channels.storage import discovery
 from penstock.kinds.sync.message import shared_name
 from penstock.types import SyncMember
 

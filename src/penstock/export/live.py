@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.channels.discovery import Appearing
-from penstock.channels.opener import subscription_options, takes_messages
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.storage.discovery import Appearing
+from penstock.channels.uri.opener import subscription_options, takes_messages
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.export.mcap_images import encoding as picture_encoding
 from penstock.export.shown import Shown, as_json, shown_as
 from penstock.util.extras import explain_missing

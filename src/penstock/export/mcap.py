@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from penstock import Archive, codecs
 from penstock.channels.checks import callback, flag
-from penstock.channels.wildcards import matches
+from penstock.channels.uri.wildcards import matches
 from penstock.codecs import multipart
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas

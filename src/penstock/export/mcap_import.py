@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock import Archive, codecs
 from penstock.channels import checks
-from penstock.channels.wildcards import is_pattern, matches
+from penstock.channels.uri.wildcards import is_pattern, matches
 from penstock.codecs import protobufs
 from penstock.errors import Invalid, NotFound, PenstockError, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_names

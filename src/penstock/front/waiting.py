@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.channels import loops, readiness
 from penstock.channels.checks import limit_of
 from penstock.channels.handles import NativeSubscription
-from penstock.channels.opener import parse as parse
+from penstock.channels.uri.opener import parse as parse
+from penstock.channels.waiting import loops, readiness
 from penstock.errors import Invalid
 
 

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, handles, opening
-from penstock.channels.channel import Channel
+from penstock.channels import handles
 from penstock.channels.checks import (
     MIB,
     TERM_LENGTH_MAX,
@@ -23,8 +22,10 @@ from penstock.channels.checks import (
 )
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.reopening import Origin
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.storage import files, opening
+from penstock.channels.storage.reopening import Origin
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, Unsupported
 

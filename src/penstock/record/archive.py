@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock import codecs
-from penstock.channels.channel import FAKE
 from penstock.channels.checks import callback, flag, more_than_zero, whole
 from penstock.channels.registry import kind_names
-from penstock.channels.value import AnyChannel, AnyChannels
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.value import AnyChannel, AnyChannels
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY
 from penstock.record.format.remote import RemoteArchive, verify_there

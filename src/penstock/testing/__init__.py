@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from penstock import errors
-from penstock.channels import memory
-from penstock.channels.opener import TEST_ONLY, parse
-from penstock.channels.value import AnyChannel, ChannelValue, Fake, Tested
+from penstock.channels.storage import memory
+from penstock.channels.uri.opener import TEST_ONLY, parse
+from penstock.channels.uri.value import AnyChannel, ChannelValue, Fake, Tested
 from penstock.util.clock import ManualClock
 from penstock.util.strict import Strict
 

@@ -18,9 +18,9 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import penstock
-from penstock.channels import files
 from penstock.channels.latency import Latency
 from penstock.channels.status import ChannelMember, ChannelStatus
+from penstock.channels.storage import files
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import BACKLOG, LOOPBACK, Connections, is_local, unusable
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import penstock
-from penstock.channels import channel as channels
+from penstock.channels.uri import channel as channels
 from penstock.errors import Invalid, Unsupported
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp.options import UdpOptions, UdpReaderOptions, merged

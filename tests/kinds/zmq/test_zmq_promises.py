@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock import Unsupported
-from penstock.channels import channel
+from penstock.channels.uri import channel
 from penstock.kinds.zmq import opener as zeromq
 from penstock.types import Publication, Subscription
 
@@ -242,7 +242,7 @@ def test_last_says_when_and_with_which_topic(uri):
         assert sub.recv(WAIT) == b"abc"
         first = sub.last
         assert sub.recv(WAIT) == b"de"
-        assert isinstance(first, penstock.channels.subscription.Received)
+        assert isinstance(first, penstock.channels.interfaces.subscription.Received)
         assert (first.position, first.topic, first.sender, first.session) == (0, "t1", "", 0)
         assert (sub.last.position, sub.last.topic, sub.last.type) == (5, "t2", "t2")
         assert sub.last.time_ns >= first.time_ns > 0

@@ -8,7 +8,7 @@ import typer
 
 import penstock
 from penstock.channels.status import ChannelStatus
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli.channels import top as live
 from penstock.cli.channels.names import AsJson, names
 from penstock.cli.ending import reason

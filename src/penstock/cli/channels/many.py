@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import penstock
-from penstock.channels.discovery import Appearing
-from penstock.channels.opener import subscription_options, takes_messages
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.storage.discovery import Appearing
+from penstock.channels.uri.opener import subscription_options, takes_messages
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli.channels.names import is_awaited
 from penstock.cli.ending import reason
 from penstock.cli.terminal import output

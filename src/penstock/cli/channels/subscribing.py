@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.channels.opener import subscription_options
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.opener import subscription_options
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli import arguments
 from penstock.cli.channels import many
 from penstock.cli.channels.names import AsJson, is_awaited, names, nothing_yet

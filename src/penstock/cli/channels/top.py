@@ -14,7 +14,7 @@ import typer
 
 import penstock
 from penstock._native.core import command_of
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli.terminal import output, screen
 from penstock.watch.rates import Rate, Rates, as_row
 

@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.channels import files
-from penstock.channels.discovery import survey
+from penstock.channels.storage import files
+from penstock.channels.storage.discovery import survey
 from penstock.cli.ending import reason
 from penstock.cli.machine.facts import existing
 from penstock.cli.terminal import output

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 import penstock
-from penstock.channels import files
+from penstock.channels.storage import files
 
 # For each package: its use, and the extra that brings it.
 PACKAGES = {

@@ -12,11 +12,12 @@ from numpy import ndarray
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting, inspection
 from penstock.channels.arrow import to_batch
 from penstock.channels.checks import counted
 from penstock.channels.handles import NativePublication, NativeSubscription
-from penstock.channels.reopening import Origin
+from penstock.channels.storage import inspection
+from penstock.channels.storage.reopening import Origin
+from penstock.channels.waiting import awaiting
 from penstock.codecs import buffers, values
 from penstock.errors import Closed, EndOfStream, Invalid, TimedOut
 from penstock.kinds.frames.frame import Frame, FrameKind, OpenFrame

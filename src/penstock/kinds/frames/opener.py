@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, seconds
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.reopening import Origin
-from penstock.channels.value import ChannelValue
+from penstock.channels.storage import files, opening
+from penstock.channels.storage.reopening import Origin
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.kinds.frames.frame import Frame

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening, roles
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, seconds, text_bytes
 from penstock.channels.handles import (
     EncodingPublication,
@@ -21,8 +19,11 @@ from penstock.channels.handles import (
     NativePublication,
     NativeSubscription,
 )
+from penstock.channels.interfaces import roles
 from penstock.channels.kind import Layout
-from penstock.channels.reopening import Origin
+from penstock.channels.storage import files, opening
+from penstock.channels.storage.reopening import Origin
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, Unsupported
 from penstock.kinds.pipe.options import PipeOptions

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._native import core as _native
-from penstock.channels import roles
-from penstock.channels.patterns import Body, awaitable_of, decoded, failed, refusal, wrong_result
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body, awaitable_of, decoded, failed, refusal, wrong_result
 from penstock.codecs import buffers, multipart
 from penstock.errors import (
     Closed,
@@ -21,7 +21,7 @@ from penstock.errors import (
 from penstock.kinds.pipe.socket_base import Found, ReceivingSocket
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Replier as _Replier
+    from penstock.channels.interfaces.roles import Replier as _Replier
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Replier = object
 

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock._native import core as _native
-from penstock.channels import loops, roles
 from penstock.channels.checks import deadline_of, limit_of
-from penstock.channels.patterns import Body
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body
+from penstock.channels.waiting import loops
 from penstock.errors import (
     DecodeError,
     Disconnected,
@@ -38,7 +39,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Requester as _Requester
+    from penstock.channels.interfaces.roles import Requester as _Requester
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Requester = object
 

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting, handles, loops, memory, reopening
-from penstock.channels.channel import Channel
+from penstock.channels import handles
 from penstock.channels.checks import seconds
 from penstock.channels.handles import NativeSubscription
-from penstock.channels.patterns import Body, Made, Receiving, decode, decoded
-from penstock.channels.reopening import Origin
+from penstock.channels.interfaces.patterns import Body, Made, Receiving, decode, decoded
+from penstock.channels.interfaces.subscription import Received
 from penstock.channels.status import ChannelStatus
-from penstock.channels.subscription import Received
+from penstock.channels.storage import memory, reopening
+from penstock.channels.storage.reopening import Origin
+from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting import awaiting, loops
 from penstock.codecs import Codec, buffers, multipart
 from penstock.errors import DecodeError, Invalid, ServerError, TimedOut, TooLarge
 from penstock.kinds.pipe import opener as pipe

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock._native import core as _native
-from penstock.channels import roles
-from penstock.channels.channel import Channel
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body, Routed, decoded
+from penstock.channels.interfaces.publication import Claim
 from penstock.channels.kind import Kind
-from penstock.channels.patterns import Body, Routed, decoded
-from penstock.channels.publication import Claim
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Disconnected, Invalid, Unsupported
 from penstock.kinds.pipe import opener as pipe
 from penstock.kinds.pipe.options import PipeOptions
@@ -21,9 +21,9 @@ from penstock.kinds.pipe.requests import PipePending, PipeRequester
 from penstock.kinds.pipe.socket_base import Found, ReceivingSocket, Socket
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Dealer as _Dealer
-    from penstock.channels.roles import Pair as _Pair
-    from penstock.channels.roles import Router as _Router
+    from penstock.channels.interfaces.roles import Dealer as _Dealer
+    from penstock.channels.interfaces.roles import Pair as _Pair
+    from penstock.channels.interfaces.roles import Router as _Router
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Dealer = _Pair = _Router = object
 

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock._native import core as _native
-from penstock.channels import awaiting, inspection, loops, reopening, roles
 from penstock.channels.arrow import to_batch
-from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, limit_of
 from penstock.channels.handles import NativePublication
-from penstock.channels.iteration import until_closed_async
-from penstock.channels.publication import Publication
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.status import ChannelMember, ChannelStatus
-from penstock.channels.subscription import Received, Subscription
+from penstock.channels.storage import inspection, reopening
+from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting import awaiting, loops
+from penstock.channels.waiting.iteration import until_closed_async
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, Invalid, TimedOut
 from penstock.kinds.sync.message import Borrowed, Change, SyncMessage, SyncSubscription, bytes_of, text_of

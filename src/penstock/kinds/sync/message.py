@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from penstock._native import core as _native
 from penstock.channels.checks import text_bytes
 from penstock.channels.handles import NativeSubscription
-from penstock.channels.subscription import Received
+from penstock.channels.interfaces.subscription import Received
 
 
 class SyncMessage(NamedTuple):

@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, handles, inspection, memory, opening, reopening
-from penstock.channels.channel import Channel
+from penstock.channels import handles
 from penstock.channels.checks import flag, manual_clock, patience, seconds, whole
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.storage import files, inspection, memory, opening, reopening
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, SystemFailure
 from penstock.kinds.sync import member as sync_member

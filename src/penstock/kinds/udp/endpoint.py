@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
 from penstock.errors import Busy, Mismatch, NotFound, PenstockError, SystemFailure
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp import hosts as udp_hosts

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, reopening
-from penstock.channels.channel import Channel
 from penstock.channels.handles import (
     EncodingPublication,
     Message,
     NativePublication,
     NativeSubscription,
 )
-from penstock.channels.reopening import Origin
+from penstock.channels.storage import files, reopening
+from penstock.channels.storage.reopening import Origin
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.kinds.udp import hosts as udp_hosts

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, patience, seconds
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Busy, Invalid, SystemFailure, Unsupported
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp import endpoint as udp_endpoint

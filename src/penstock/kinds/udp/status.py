@@ -18,9 +18,9 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
 from penstock.errors import Corrupt, NotFound
 
 _BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")

@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.checks import patience
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Corrupt
 from penstock.kinds.udp import endpoint as udp_endpoint

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock import codecs
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, text_bytes
 from penstock.channels.kind import Kind
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Invalid, Unsupported
 from penstock.kinds.zmq.options import LINGER_PATTERN, LINGER_PUBLICATION, MAX_MESSAGES, ZmqOptions
 from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter, ZmqSocket

@@ -11,10 +11,10 @@ import socket as socket_module
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from penstock.channels import roles
-from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, text_bytes
-from penstock.channels.patterns import Body, Routed, encoded
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body, Routed, encoded
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Invalid, TimedOut, Unsupported
 from penstock.kinds.zmq.options import ZmqOptions
@@ -22,11 +22,11 @@ from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 from penstock.kinds.zmq.sending import ZmqClaim, ZmqSending
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Dealer as _Dealer
-    from penstock.channels.roles import Pair as _Pair
-    from penstock.channels.roles import Puller as _Puller
-    from penstock.channels.roles import Pusher as _Pusher
-    from penstock.channels.roles import Router as _Router
+    from penstock.channels.interfaces.roles import Dealer as _Dealer
+    from penstock.channels.interfaces.roles import Pair as _Pair
+    from penstock.channels.interfaces.roles import Puller as _Puller
+    from penstock.channels.interfaces.roles import Pusher as _Pusher
+    from penstock.channels.interfaces.roles import Router as _Router
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Dealer = _Pair = _Puller = _Pusher = _Router = object
 

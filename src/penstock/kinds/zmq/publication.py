@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, seconds, text_bytes
-from penstock.channels.publication import Publication
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Invalid, TimedOut, Unsupported
 from penstock.kinds.zmq.options import ZmqOptions

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from penstock import codecs
 from penstock.channels.checks import counted, seconds
-from penstock.channels.iteration import until_closed_async
-from penstock.channels.patterns import decoded
-from penstock.channels.subscription import Received
+from penstock.channels.interfaces.patterns import decoded
+from penstock.channels.interfaces.subscription import Received
+from penstock.channels.waiting.iteration import until_closed_async
 from penstock.errors import Closed, DecodeError, Invalid, PenstockError, TimedOut, Unsupported
 from penstock.kinds.zmq.socket.handle import LOOK_MASK, ZmqHandle
 from penstock.util.extras import explain_missing

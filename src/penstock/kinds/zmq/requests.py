@@ -14,9 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.channels import loops, roles
 from penstock.channels.checks import deadline_of, limit_of
-from penstock.channels.patterns import Body, awaitable_of, failed, refusal, wrong_result
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body, awaitable_of, failed, refusal, wrong_result
+from penstock.channels.waiting import loops
 from penstock.errors import (
     Closed,
     DecodeError,
@@ -32,8 +33,8 @@ from penstock.kinds.zmq.receiving import Taken, ZmqReceiving, ZmqTaking
 from penstock.util.strict import Strict
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Replier as _Replier
-    from penstock.channels.roles import Requester as _Requester
+    from penstock.channels.interfaces.roles import Replier as _Replier
+    from penstock.channels.interfaces.roles import Requester as _Requester
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Replier = _Requester = object
 

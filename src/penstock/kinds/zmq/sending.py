@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.channels.checks import counted, seconds
-from penstock.channels.patterns import decoded
+from penstock.channels.interfaces.patterns import decoded
 from penstock.codecs import buffers
 from penstock.errors import Closed, Disconnected, Invalid, SystemFailure, TimedOut, TooLarge
 from penstock.kinds.zmq.socket.handle import ZmqHandle

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.channels.channel import Channel
-from penstock.channels.subscription import Subscription
+from penstock.channels.interfaces.subscription import Subscription
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving

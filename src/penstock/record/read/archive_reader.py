@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from penstock import codecs
 from penstock.channels.checks import callback, flag, limit_of, more_than_zero, texts, whole
-from penstock.channels.value import AnyChannel, AnyChannels, uris_of
-from penstock.channels.wildcards import matches, matches_any
+from penstock.channels.uri.value import AnyChannel, AnyChannels, uris_of
+from penstock.channels.uri.wildcards import matches, matches_any
 from penstock.errors import DecodeError, Invalid, NotFound, Unsupported
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.catalog import Catalog

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from penstock import codecs
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import Busy, Closed, DecodeError, Invalid, NotFound, PenstockError, TimedOut
 from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import RecordingFolder

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.channels.channel import parse
-from penstock.channels.value import AnyChannel, uri_of
+from penstock.channels.uri.channel import parse
+from penstock.channels.uri.value import AnyChannel, uri_of
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record.format import segment_totals
 from penstock.record.format.archive_folder import ArchiveFolder

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import codecs
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import Invalid, NotFound
 from penstock.record.format.types import Connector
 from penstock.record.read import replay

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.codecs import multipart
 from penstock.errors import DecodeError, Invalid, Unsupported
 from penstock.record.format.types import Connector, Recorded, RecordingInfo

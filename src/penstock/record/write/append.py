@@ -17,8 +17,8 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels.channel import parse
 from penstock.channels.checks import whole
+from penstock.channels.uri.channel import parse
 from penstock.codecs import buffers
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record.format import batches as batch_files

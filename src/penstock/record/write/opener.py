@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import FORMAT, Description

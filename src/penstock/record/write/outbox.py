@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels import readiness
-from penstock.channels.opener import open_handle, parse
-from penstock.channels.publication import Publication
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.uri.opener import open_handle, parse
+from penstock.channels.waiting import readiness
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, TimedOut, Unsupported
 from penstock.util.clock import SystemClock
 from penstock.util.durable import make_folder, open_private, own_errors, write_atomically

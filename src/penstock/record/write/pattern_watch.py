@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import NotFound, PenstockError
 from penstock.record.write.writer import PendingWriter, RecordingWriter
 

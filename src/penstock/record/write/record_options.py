@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.channels.channel import parse
 from penstock.channels.checks import flag, seconds, texts, whole
 from penstock.channels.kind import Kind
 from penstock.channels.registry import kind_of, kinds
-from penstock.channels.value import AnyChannels, uris_of
-from penstock.channels.wildcards import STAR, is_pattern
+from penstock.channels.uri.channel import parse
+from penstock.channels.uri.value import AnyChannels, uris_of
+from penstock.channels.uri.wildcards import STAR, is_pattern
 from penstock.errors import Invalid, Unsupported
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import Invalid, TooSlow
 from penstock.record.format import segment_totals, sync_marker
 from penstock.record.format.catalog import Row

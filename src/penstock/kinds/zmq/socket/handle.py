@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.channels.channel import Channel
 from penstock.channels.status import ChannelStatus
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, SystemFailure, TimedOut
 from penstock.kinds.zmq.options import ZmqOptions

@@ -12,7 +12,7 @@ import threading
 import weakref
 from typing import Any
 
-from penstock.channels import loops
+from penstock.channels.waiting import loops
 from penstock.util.extras import explain_missing
 
 SOCKETS_MAX = 1 << 14  # each handle takes three, and those that were closed theirs a moment longer

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.channels import loops
-from penstock.channels.channel import Channel
 from penstock.channels.checks import limit_of, seconds
+from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting import loops
 from penstock.errors import TimedOut, Unsupported
 from penstock.kinds.zmq.socket import process as zmq_process
 from penstock.kinds.zmq.socket.monitor import Monitor

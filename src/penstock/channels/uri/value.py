@@ -11,8 +11,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from penstock import codecs
-from penstock.channels.channel import FAKE
-from penstock.channels.opener import SIZES, open_handle, parse
+from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.opener import SIZES, open_handle, parse
 from penstock.errors import Invalid
 from penstock.util.units import size
 

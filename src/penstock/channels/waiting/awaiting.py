@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from penstock._native import core as _native
 from penstock.channels.checks import HasChannel, limit_of
-from penstock.channels.loops import patiently, readable
+from penstock.channels.waiting.loops import patiently, readable
 from penstock.errors import TimedOut
 
 T = TypeVar("T")

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
-from penstock.channels.patterns import Body, Routed
-from penstock.channels.publication import Claim, Publication
+from penstock.channels.interfaces.patterns import Body, Routed
+from penstock.channels.interfaces.publication import Claim, Publication
+from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.status import ChannelMember, ChannelStatus
-from penstock.channels.subscription import Received, Subscription
 from penstock.codecs import Codec
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.channels import memory
-from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind, nothing_beside
 from penstock.channels.registry import kinds
+from penstock.channels.storage import memory
+from penstock.channels.uri.channel import Channel
 from penstock.errors import Invalid, NotFound, SystemFailure
 
 FOLDER_MODE = 0o700

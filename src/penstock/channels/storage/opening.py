@@ -14,10 +14,10 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, memory
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, whole
 from penstock.channels.kind import Kind as Kind
+from penstock.channels.storage import files, memory
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, Mismatch, NotFound, SystemFailure, Unsupported
 

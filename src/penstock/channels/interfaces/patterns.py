@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock import codecs
-from penstock.channels import loops
 from penstock.channels.checks import counted, limit_of
-from penstock.channels.iteration import until_closed, until_closed_async
+from penstock.channels.waiting import loops
+from penstock.channels.waiting.iteration import until_closed, until_closed_async
 from penstock.codecs import Codec
 from penstock.errors import DecodeError, EndOfStream, Invalid, TimedOut, TooLarge, text_of
 

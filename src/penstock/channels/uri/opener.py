@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from penstock.channels import channel as channels
-from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind
 from penstock.channels.registry import kind_names, kinds
+from penstock.channels.uri import channel as channels
+from penstock.channels.uri.channel import Channel
 from penstock.errors import Invalid, Unsupported
 from penstock.util import strict
 from penstock.util.units import size

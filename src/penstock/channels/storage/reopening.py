@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.channels import files
-from penstock.channels.channel import Channel
-from penstock.channels.inspection import identity_opened
 from penstock.channels.kind import Kind, nothing_beside
+from penstock.channels.storage import files
+from penstock.channels.storage.inspection import identity_opened
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed, NotFound
 

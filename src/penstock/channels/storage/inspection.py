@@ -8,10 +8,10 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind as Kind
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
 from penstock.errors import NotFound
 
 PIXELS_EPOCH = 1 << 62

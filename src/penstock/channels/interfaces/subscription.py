@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
-from penstock.channels.iteration import until_closed, until_closed_async
 from penstock.channels.status import ChannelStatus
+from penstock.channels.waiting.iteration import until_closed, until_closed_async
 from penstock.codecs import Codec
 
 if TYPE_CHECKING:

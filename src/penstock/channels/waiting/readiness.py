@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels import loops
 from penstock.channels.checks import limit_of
+from penstock.channels.waiting import loops
 from penstock.errors import Invalid
 
 
