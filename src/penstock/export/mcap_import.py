@@ -33,7 +33,7 @@ from penstock.util.units import interval
 
 log = logging.getLogger("penstock")
 
-CODEC, CHANNEL = "penstock.codec", "penstock.channels.channel"  # in a channel's metadata
+CODEC, CHANNEL = "penstock.codec", "penstock.channel"  # in a channel's metadata
 BATCH_BYTES, BATCH_MESSAGES = 32 << 20, 100_000
 NAMED = 3  # of the things that a text lists
 
