@@ -98,7 +98,7 @@ def _a_look_makes_the_channel() -> None:
             try:
                 return plain(kind, channel)
             except inspection.NotFound:
-                opening._make_open(kind, channel, {}, None)
+                opening._create_open(kind, channel, {}, None)
         return plain(kind, channel)
 
     inspection.about = about

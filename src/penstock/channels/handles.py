@@ -18,7 +18,7 @@ from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.kind import Kind
 from penstock.channels.status import ChannelStatus
 from penstock.channels.storage.inspection import inspect_opened
-from penstock.channels.storage.reopening import Origin, check_open, opened_file, reopen
+from penstock.channels.storage.reopening import ReopenArgs, check_open, opened_file, reopen
 from penstock.channels.uri.channel import Channel
 from penstock.channels.waiting import awaiting
 from penstock.channels.waiting.iteration import until_closed_async
@@ -59,7 +59,7 @@ class NativePublication(_WritingHandle[Message]):
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(GenericAlias)
 
-    def __init__(self, writer: _native.WriterEnd, origin: Origin) -> None:
+    def __init__(self, writer: _native.WriterEnd, origin: ReopenArgs) -> None:
         super().__init__(writer)
         self._origin = origin
 
@@ -188,7 +188,7 @@ class NativeSubscription(_ReadingHandle[Message]):
         __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
-        self, reader: _native.ReaderEnd, origin: Origin, codec: Codec | None, spin: float, until_end: bool = False
+        self, reader: _native.ReaderEnd, origin: ReopenArgs, codec: Codec | None, spin: float, until_end: bool = False
     ) -> None:
         """codec: None while the channel waits for its first publication, which says it."""
         super().__init__(reader, spin, until_end, None if codec is None else codec.kind != "bytes")
@@ -282,7 +282,7 @@ Publication.register(NativePublication)
 Subscription.register(NativeSubscription)
 
 
-def publication(writer: _native.WriterEnd, origin: Origin) -> NativePublication:
+def publication(writer: _native.WriterEnd, origin: ReopenArgs) -> NativePublication:
     """A publication that encodes if the channel has a codec."""
     return (NativePublication if origin.codec.kind == "bytes" else EncodingPublication)(writer, origin)
 
@@ -298,5 +298,5 @@ def subscription(
     until_end: bool = False,
 ) -> NativeSubscription:
     """A subscription that decodes if the channel has a codec. codec: None while the channel is open."""
-    origin = Origin(kind, channel, codec or codecs.BYTES, opener, arguments)
+    origin = ReopenArgs(kind, channel, codec or codecs.BYTES, opener, arguments)
     return NativeSubscription(reader, origin, codec, spin, until_end)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.channels.storage.discovery import Appearing
+from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.opener import subscription_options, takes_messages
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.export.mcap_images import encoding as picture_encoding
@@ -72,7 +72,7 @@ class Viewed:
                 raise penstock.Unsupported(
                     f"{name}: its messages go to one reader each, so a view would take them away"
                 )
-        self._coming = Appearing(list(patterns))
+        self._discovery = ChannelDiscovery(list(patterns))
         self._context = self._sdk.root.Context()
         self._topics: dict[str, _Topic] = {}
         self._refused: dict[str, str] = {}  # channels that could not be opened, and why
@@ -161,7 +161,7 @@ class Viewed:
     def _discover(self) -> None:
         self._looked = time.monotonic()
         self._bound()
-        fresh = self._coming.new()
+        fresh = self._discovery.new()
         for channel in [*fresh, *self._refused]:
             if takes_messages(channel):
                 continue

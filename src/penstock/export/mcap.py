@@ -123,7 +123,7 @@ class _Writing:
         kinds = package.writer.CompressionType
         kind = {"zstd": kinds.ZSTD, "lz4": kinds.LZ4, "none": kinds.NONE}[compression]
         self._writer = package.writer.Writer(file, compression=kind, enable_data_crcs=True)
-        self._asked = schemas
+        self._schema_patterns = schemas
         self._streams: dict[tuple[str, str], _Stream | None] = {}
         self._schemas: dict[tuple[str, str, bytes], int] = {}
         self._frames: dict[tuple[str, str], int] = {}
@@ -137,7 +137,7 @@ class _Writing:
         of_stream: dict[tuple[str, str], list[Range]] = {}
         for one in ranges:
             of_stream.setdefault(_key(one), []).append(one)
-        _check_schemas(self._asked, [group[0] for group in of_stream.values()])
+        _check_schemas(self._schema_patterns, [group[0] for group in of_stream.values()])
         if len(of_stream) > NUMBERS:
             raise Unsupported(f"{len(of_stream):,} streams: an MCAP file has at most {NUMBERS:,}; choose some of them")
         self._writer.start(profile=_profile(list(of_stream.values())), library=f"penstock {__version__}")
@@ -176,7 +176,7 @@ class _Writing:
         if form is None:
             self._frames[_key(first)] = sum(one.messages for one in group)
             return None
-        for pattern, name in self._asked.items():
+        for pattern, name in self._schema_patterns.items():
             if matches(pattern, first.channel):
                 form = replace(form, name=name)
         schema = 0

@@ -366,16 +366,18 @@ class McapFile:
         """Compares the records that were found with the file's statistics."""
         for at in sorted(self._indexed - self._chunks):
             raise self._damage(at, "its chunk index has a chunk here, and there is none")
-        said, found = self.statistics, sum(self.counts.values())
-        if said is None:
+        statistics, found = self.statistics, sum(self.counts.values())
+        if statistics is None:
             return
         pairs = [
-            ("messages", said.messages, found),
-            ("attachments", said.attachments, len(self.attachments)),
-            ("metadata records", said.metadata, len(self.metadata)),
-            ("chunks", said.chunks, len(self._chunks)),
+            ("messages", statistics.messages, found),
+            ("attachments", statistics.attachments, len(self.attachments)),
+            ("metadata records", statistics.metadata, len(self.metadata)),
+            ("chunks", statistics.chunks, len(self._chunks)),
         ]
-        pairs += [(f"messages of channel {n}", count, self.counts.get(n, 0)) for n, count in said.by_channel.items()]
+        pairs += [
+            (f"messages of channel {n}", count, self.counts.get(n, 0)) for n, count in statistics.by_channel.items()
+        ]
         for what, stated, there in pairs:
             if stated != there:
                 raise self._damage(self._size, f"its statistics state {stated:,} {what}, and it has {there:,}")
@@ -479,16 +481,18 @@ class McapFile:
 
     def _count_missing(self, chunks: int) -> None:
         """Compares the recovered records with the file's statistics."""
-        said, skipped = self.statistics, self.skipped
-        skipped.chunks = max(chunks, said.chunks if said else 0) - sum(block.is_chunk for block in self._blocks)
-        if said is None:
+        statistics, skipped = self.statistics, self.skipped
+        skipped.chunks = max(chunks, statistics.chunks if statistics else 0) - sum(
+            block.is_chunk for block in self._blocks
+        )
+        if statistics is None:
             return
-        stated = said.by_channel or {}
+        stated = statistics.by_channel or {}
         numbers = {*stated, *self.counts}
-        if sum(stated.values()) == said.messages:
+        if sum(stated.values()) == statistics.messages:
             differences = [stated.get(n, 0) - self.counts.get(n, 0) for n in numbers]
         else:
-            differences = [said.messages - sum(self.counts.values())]
+            differences = [statistics.messages - sum(self.counts.values())]
         skipped.messages = sum(max(0, one) for one in differences)
         skipped.more = sum(max(0, -one) for one in differences)
 

@@ -56,10 +56,12 @@ class Guide:
         number, _, log = struct.unpack_from("<HIQ", fields)
         if number not in self.channels:
             return False
-        said = self.statistics
-        if said is None or not said.messages:
-            return said is None
-        return said.first <= log <= said.last and (not said.by_channel or number in said.by_channel)
+        statistics = self.statistics
+        if statistics is None or not statistics.messages:
+            return statistics is None
+        return statistics.first <= log <= statistics.last and (
+            not statistics.by_channel or number in statistics.by_channel
+        )
 
 
 class Place(NamedTuple):
@@ -84,8 +86,8 @@ class Walk:
 
     def __init__(self, read: Callable[[int, int], bytes], size: int, guide: Guide) -> None:
         self._read, self._guide, self._size = read, guide, size
-        said = guide.statistics
-        self.is_chunked = bool(guide.chunks) or (said is not None and said.chunks > 0)
+        statistics = guide.statistics
+        self.is_chunked = bool(guide.chunks) or (statistics is not None and statistics.chunks > 0)
         self._end = size if guide.end is None else guide.end - END_SIZE
         self._anchors = sorted({*(at for at in guide.chunks if at < self._end), self._end})
         self.summary_at: int | None = guide.end

@@ -23,7 +23,7 @@ from penstock.channels.checks import (
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.storage import files, opening
-from penstock.channels.storage.reopening import Origin
+from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
@@ -114,7 +114,7 @@ def open_publication(
         channel.kind, channel, options, codec, lambda fd, path: _native.log_writer(fd, path, alone, stamps)
     )
     return handles.publication(
-        writer, Origin(channel.kind, channel, found, open_publication, {"exclusive": alone, **codecs.named(codec)})
+        writer, ReopenArgs(channel.kind, channel, found, open_publication, {"exclusive": alone, **codecs.named(codec)})
     )
 
 

@@ -13,7 +13,7 @@ from penstock.channels.checks import MIB, check_whole, flag, manual_clock, secon
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.storage import files, opening
-from penstock.channels.storage.reopening import Origin
+from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
@@ -73,7 +73,7 @@ def open_publication(
     writer, found = opening.open_end(
         channel.kind, channel, options, codec, lambda fd, path: _native.ring_writer(fd, path, stamps)
     )
-    return handles.publication(writer, Origin(channel.kind, channel, found, open_publication, codecs.named(codec)))
+    return handles.publication(writer, ReopenArgs(channel.kind, channel, found, open_publication, codecs.named(codec)))
 
 
 def open_subscription(

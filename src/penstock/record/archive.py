@@ -133,7 +133,7 @@ class Archive(ArchiveReader):
             if patterns := [name for name in names if is_pattern(name) or name in awaited]:
                 there = [name for name in named if name not in awaited]
                 new_writers = PatternWatch(
-                    self._connector.appearing(patterns), there, start, opened, self._connector.identity
+                    self._connector.discover(patterns), there, start, opened, self._connector.identity
                 )
                 made += new_writers()
             return ThreadRecorder(

@@ -49,7 +49,7 @@ def listing(patterns: Sequence[str]) -> tuple[list[Channel], list[files.Stranger
     return found, strange
 
 
-class Appearing:
+class ChannelDiscovery:
     """The channels that patterns stand for, as they come. One thread at a time."""
 
     def __init__(self, patterns: Sequence[str]) -> None:

@@ -43,12 +43,12 @@ def open_end(
     """
     requested = dict(requested)
     prefault = flag(requested.pop("prefault", False), "prefault")
-    fd, found = _open_or_make(kind, channel, requested, codec)
+    fd, found = _open_or_create(kind, channel, requested, codec)
     try:
         made = end(fd, place_of(channel))
     finally:
         os.close(fd)
-    _finish(channel, made, prefault)
+    _prepare_end(channel, made, prefault)
     return made, found
 
 
@@ -72,24 +72,24 @@ def open_reader(
         try:
             fd = files.open_existing(channel)
         except NotFound:
-            _make_open(kind, channel, requested, codec)
+            _create_open(kind, channel, requested, codec)
             continue
         break
     try:
-        with _held_if_open(kind, channel, fd) as hold:
+        with _hold_if_open(kind, channel, fd) as hold:
             if hold is None:
                 found: Codec | None = _check_agreement(kind, channel, fd, requested, codec)
                 made = end(fd, place_of(channel))
             else:
-                _name(kind, channel, fd, hold, requested, codec, start)
+                _add_notes(kind, channel, fd, hold, requested, codec, start)
                 made, found = early(fd, place_of(channel)), None
     finally:
         os.close(fd)
-    _finish(channel, made, prefault)
+    _prepare_end(channel, made, prefault)
     return made, found
 
 
-def _finish(channel: Channel, made: Any, prefault: bool) -> None:
+def _prepare_end(channel: Channel, made: Any, prefault: bool) -> None:
     if made is None:
         return
     if prefault:
@@ -98,7 +98,7 @@ def _finish(channel: Channel, made: Any, prefault: bool) -> None:
         made.lead_through(memory.gate(channel))
 
 
-def _open_or_make(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> tuple[int, Codec]:
+def _open_or_create(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> tuple[int, Codec]:
     wanted = kind.options(**requested)
     while True:
         try:
@@ -112,9 +112,9 @@ def _open_or_make(kind: Kind, channel: Channel, requested: dict[str, Any], codec
             files.create(channel, size, lambda new, chosen=chosen: kind.layout.format(wanted, chosen, new))  # type: ignore[misc]
             continue
         try:
-            with _held_if_open(kind, channel, fd) as hold:
+            with _hold_if_open(kind, channel, fd) as hold:
                 if hold is not None:
-                    _decide(kind, channel, fd, hold, requested, codec)
+                    _configure_open(kind, channel, fd, hold, requested, codec)
             return fd, _check_agreement(kind, channel, fd, requested, codec)
         except BaseException:
             os.close(fd)
@@ -125,7 +125,7 @@ def _open_or_make(kind: Kind, channel: Channel, requested: dict[str, Any], codec
 
 
 @contextlib.contextmanager
-def _held_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.OpenHold | None]:
+def _hold_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.OpenHold | None]:
     """Holds the open byte while the block runs, if the channel is open; None if it is not."""
     path = place_of(channel)
     if kind.layout.open_slots is None or not _native.is_open(fd, path, channel.kind.name):
@@ -142,13 +142,13 @@ def _held_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.Ope
         hold.release()
 
 
-def _given_only(requested: dict[str, Any]) -> dict[str, Any]:
+def _drop_unset(requested: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in requested.items() if value is not None}
 
 
-def _make_open(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> None:
+def _create_open(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> None:
     assert kind.layout.open_slots is not None
-    slots, notes = kind.layout.open_slots(kind.options(**requested)), _notes(_given_only(requested), codec)
+    slots, notes = kind.layout.open_slots(kind.options(**requested)), _encode_notes(_drop_unset(requested), codec)
     size = _native.open_file_size(channel.kind.name, slots)
     files.create(
         channel,
@@ -159,13 +159,13 @@ def _make_open(kind: Kind, channel: Channel, requested: dict[str, Any], codec: A
     )
 
 
-def _notes(options: dict[str, Any], codec: Any) -> bytes:
+def _encode_notes(options: dict[str, Any], codec: Any) -> bytes:
     """The options and the codec that were named, as they are stored."""
     spec = None if codec is None else codecs.resolve(codec).spec
     return codecs.described({"options": options}, spec, _native.NOTES_MAX)
 
 
-def _merge(
+def _merge_options(
     kind: Kind, channel: Channel, fd: int, requested: dict[str, Any], codec: Any
 ) -> tuple[dict[str, Any], Any, dict[str, Any]]:
     """The options and the codec that others and this one name together, and what others named alone."""
@@ -175,7 +175,7 @@ def _merge(
         others, spec = dict(notes["options"]), notes["codec"]
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"{place}: the options named for it are damaged: {error}") from error
-    mine = _given_only(requested)
+    mine = _drop_unset(requested)
     for name, value in mine.items():
         if name in others and others[name] != value:
             raise Mismatch(
@@ -190,7 +190,7 @@ def _merge(
     return {**others, **mine}, spec if codec is None else codec, others
 
 
-def _name(
+def _add_notes(
     kind: Kind,
     channel: Channel,
     fd: int,
@@ -201,22 +201,22 @@ def _name(
 ) -> None:
     """Adds what a subscription names; the holder of the open byte."""
     assert kind.layout.open_slots is not None
-    named, chosen, others = _merge(kind, channel, fd, requested, codec)
+    named, chosen, others = _merge_options(kind, channel, fd, requested, codec)
     options = _check_options(kind, channel, named, others)
     if start[0] == "position" and start[1] not in (0, named.get("start_position", 0)):
         raise Invalid(
             f"{channel}: position {start[1]} is not kept: nothing was published yet; start is 'newest' or 'earliest'"
         )
-    if _given_only(requested) or codec is not None:
-        limited = kind.layout.open_slots(options) if "max_members" in _given_only(requested) else None
-        _native.write_notes(fd, place_of(channel), channel.kind.name, hold, _notes(named, chosen), limited)
+    if _drop_unset(requested) or codec is not None:
+        limited = kind.layout.open_slots(options) if "max_members" in _drop_unset(requested) else None
+        _native.write_notes(fd, place_of(channel), channel.kind.name, hold, _encode_notes(named, chosen), limited)
 
 
-def _decide(
+def _configure_open(
     kind: Kind, channel: Channel, fd: int, hold: _native.OpenHold, requested: dict[str, Any], codec: Any
 ) -> None:
     """Makes an open channel what its first publication wants; the holder of the open byte."""
-    named, chosen, others = _merge(kind, channel, fd, requested, codec)
+    named, chosen, others = _merge_options(kind, channel, fd, requested, codec)
     options = _check_options(kind, channel, named, others)
     try:
         kind.layout.format(options, codecs.resolve(chosen), fd, hold)

@@ -15,7 +15,7 @@ from penstock.errors import Closed, NotFound
 
 
 @dataclass(frozen=True)
-class Origin:
+class ReopenArgs:
     """Where a handle comes from: enough to open it again in another process, and to ask for the channel's counters."""
 
     kind: Kind

@@ -85,7 +85,7 @@ class Demo:
         """Adds what can be read only as long as the channels are open: when all is written and read."""
 
     def account(self, measured: dict[str, Any]) -> None:
-        """Checks of this kind alone. May add `by_type`, counts by (who, what), and `said`, a sentence, for the summary."""
+        """Checks of this kind alone. May add `by_type`, counts by (who, what), and `summary`, a sentence for the end."""
 
 
 def flow(demo: Demo, archive: Path) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Networks(Demo):
             raise penstock.PenstockError("the link lost no datagram: the demo has shown nothing")
         total = link_counts.total()
         measured["by_type"] = link_counts
-        measured["said"] = (
+        measured["summary"] = (
             f"The link lost {lost:,} of {total:,} datagrams ({lost / total:.1%}). The receivers asked for what was missing "
             f"{measured['naks']:,} times, and the senders sent it again."
         )

@@ -92,7 +92,7 @@ def run(
     made = [one.name for one in outcome.own]
     with _step("drew the report", as_json):
         _draw(page, rows, measured, tables, "this host" if data is None else "a drive", made)
-    _finish(rows, measured, outcome, checked, page, as_json)
+    _print_outcome(rows, measured, outcome, checked, page, as_json)
 
 
 def _clear(out: Path) -> None:
@@ -173,7 +173,7 @@ def _draw(
     report.write(page, streams, tables, about)
 
 
-def _finish(
+def _print_outcome(
     rows: list[dict[str, Any]],
     measured: dict[str, Any],
     outcome: Any,
@@ -213,8 +213,8 @@ def _finish(
             f"{total:,} messages to {readers} subscribers and the recorder; {outcome.total_rows:,} in the table messages; "
             f"{lost:,} lost."
         )
-        if "said" in measured:
-            output.say(measured["said"])
+        if "summary" in measured:
+            output.say(measured["summary"])
         if checked is not None:
             source = "what was sent" if measured["copies"] else "the files"
             output.say(f"{checked:,} payloads and all their decoded columns compared with {source}: all equal.")

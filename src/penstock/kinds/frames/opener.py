@@ -17,7 +17,7 @@ from penstock._native import core as _native
 from penstock.channels.checks import flag, manual_clock, seconds
 from penstock.channels.kind import Kind, Layout
 from penstock.channels.storage import files, opening
-from penstock.channels.storage.reopening import Origin
+from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue
 from penstock.codecs import Codec
@@ -79,7 +79,9 @@ def open_publication(
         None,
         lambda fd, path: _native.frames_writer(fd, path, stamps, waits),
     )
-    return FramePublication(writer, Origin(channel.kind, channel, found, open_publication, {"when_slow": when_slow}))
+    return FramePublication(
+        writer, ReopenArgs(channel.kind, channel, found, open_publication, {"when_slow": when_slow})
+    )
 
 
 def open_subscription(
@@ -170,7 +172,9 @@ def _subscription(
                 raise
             time.sleep(CONNECT_NAP)
     arguments = {"start": start, "conflate": newest, "when_slow": when_slow, "spin": spin, "until_end": ends}
-    return FrameSubscription(reader, Origin(channel.kind, channel, found, open_subscription, arguments), looking, ends)
+    return FrameSubscription(
+        reader, ReopenArgs(channel.kind, channel, found, open_subscription, arguments), looking, ends
+    )
 
 
 def _waits(channel: Channel, when_slow: str | None) -> bool:

@@ -22,7 +22,7 @@ from penstock.channels.handles import (
 from penstock.channels.interfaces import roles
 from penstock.channels.kind import Layout
 from penstock.channels.storage import files, opening
-from penstock.channels.storage.reopening import Origin
+from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, Unsupported
@@ -202,7 +202,7 @@ def open_publication(
     options = given(prefault, capacity, max_messages, max_pipes, max_members, start_position)
     peer, found = open_peer(channel, "push", peer_name(name), when_full, clock, codec, options)
     arguments = {"name": name, "when_full": when_full, **codecs.named(codec)}
-    origin = Origin(channel.kind, channel, found, open_publication, arguments)
+    origin = ReopenArgs(channel.kind, channel, found, open_publication, arguments)
     made = BytesPush if found.kind == "bytes" else EncodingPush
     return made(_native.pipe_writer(peer), origin)
 
@@ -246,7 +246,7 @@ def open_subscription(
 
     reader, found = opening.open_reader(channel.kind, channel, options, codec, end, early)
     arguments = {"name": name, "acknowledge": acknowledge, "spin": spin, "until_end": ends, **codecs.named(codec)}
-    origin = Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
+    origin = ReopenArgs(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
     return PipePuller(reader, origin, found, looking, ends)
 
 

@@ -59,11 +59,11 @@ class PipePending(Strict):
 
     def _answer(self, reply: Reply) -> None:
         try:
-            self._finish(self._requester._unpack(reply.data, reply.kind))
+            self._complete(self._requester._unpack(reply.data, reply.kind))
         except (DecodeError, Invalid, ServerError) as error:
-            self._finish(None, error)
+            self._complete(None, error)
 
-    def _finish(self, reply: Any, error: Exception | None = None) -> None:
+    def _complete(self, reply: Any, error: Exception | None = None) -> None:
         self._reply, self._error, self.done = reply, error, True
         if self._wake is not None:
             self._wake()
@@ -221,7 +221,7 @@ class PipeRequester(Socket, _Requester):
         why = "the request was sent before this process was forked: its parent gets the reply"
         for pending in self._requests.clear():
             pending._wake = None  # a task of the parent's
-            pending._finish(None, Disconnected(f"{self.channel}: {why}"))
+            pending._complete(None, Disconnected(f"{self.channel}: {why}"))
 
     def _dispatch(self, pending: PipePending, timeout: float | None) -> bool:
         """Sends a request to a server; False if there was none with room before the timeout."""
@@ -278,17 +278,17 @@ class PipeRequester(Socket, _Requester):
         """Sends a request to another server, as its own is gone; or ends it."""
         pending, stranded = entry.pending, entry.server == NO_SERVER
         if not stranded and pending._retries <= 0:
-            pending._finish(None, Disconnected(f"{self.channel}: the server died before it replied"))
+            pending._complete(None, Disconnected(f"{self.channel}: the server died before it replied"))
             return
         try:
             again = self._dispatch(pending, 0)
         except Disconnected as error:
             if not pending._patient:
-                pending._finish(None, error)
+                pending._complete(None, error)
                 return
             again = False
         except PenstockError as error:
-            pending._finish(None, error)
+            pending._complete(None, error)
             return
         if not again:  # no server is there now, or none has room: look again
             self._requests.restore(number, entry)

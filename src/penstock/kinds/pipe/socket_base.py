@@ -17,7 +17,7 @@ from penstock.channels.interfaces.patterns import Body, Made, Receiving, decode,
 from penstock.channels.interfaces.subscription import Received
 from penstock.channels.status import ChannelStatus
 from penstock.channels.storage import memory, reopening
-from penstock.channels.storage.reopening import Origin
+from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.channels.waiting import awaiting, loops
 from penstock.codecs import Codec, buffers, multipart
@@ -82,7 +82,7 @@ class Socket(Strict):
         spin, codec = seconds(options.pop("spin"), "spin"), options.pop("codec", None)
         self._called = pipe.peer_name(self._name)
         peer, self._codec = pipe.open_peer(channel, role, self._called, when_full, clock, codec, options)
-        origin = Origin(channel.kind, channel, self._codec, type(self), {})
+        origin = ReopenArgs(channel.kind, channel, self._codec, type(self), {})
         reader = _native.socket_reader(peer, self._names_senders)
         self._gate = memory.gate(channel) if channel.fake else None
         if self._gate is not None:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Origin:
+class MemberReopenArgs:
     """Where a member comes from: enough to join again in another process. leave: called with its file's identity when the member has left."""
 
     channel: Channel
@@ -67,7 +67,7 @@ class SyncMember(_Base):
     same position and screens the same; `Busy` while messages are in this member's own memory (`spilled`).
     """
 
-    def __init__(self, pub: NativePublication, sub: SyncSubscription, origin: Origin) -> None:
+    def __init__(self, pub: NativePublication, sub: SyncSubscription, origin: MemberReopenArgs) -> None:
         super().__init__(pub, sub, SyncMessage, origin.own, origin.spill_limit)
         self._pub, self._sub, self._origin = pub, sub, origin
         self._identity = inspection.identity_opened(pub)

@@ -172,11 +172,11 @@ def join(
     )
     # Its bodies go through the member, which knows the codec.
     sub = SyncSubscription(
-        reader, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}), codecs.BYTES, looking
+        reader, reopening.ReopenArgs(channel.kind, channel, codecs.BYTES, join, {}), codecs.BYTES, looking
     )
     try:
         writer, _ = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
-        pub = NativePublication(writer, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}))
+        pub = NativePublication(writer, reopening.ReopenArgs(channel.kind, channel, codecs.BYTES, join, {}))
     except BaseException:
         sub.close()
         raise
@@ -189,7 +189,7 @@ def join(
         "spin": spin,
         **codecs.named(codec),
     }
-    origin = sync_member.Origin(channel, found, called, own, spill_limit, join, arguments, _remove_if_last)
+    origin = sync_member.MemberReopenArgs(channel, found, called, own, spill_limit, join, arguments, _remove_if_last)
     return (SyncMember if found.kind == "bytes" else CodecSyncMember)(pub, sub, origin)
 
 
@@ -209,7 +209,8 @@ def open_publication(
     requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
     writer, found = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
     return handles.publication(
-        writer, reopening.Origin(channel.kind, channel, found, open_publication, {"name": name, **codecs.named(codec)})
+        writer,
+        reopening.ReopenArgs(channel.kind, channel, found, open_publication, {"name": name, **codecs.named(codec)}),
     )
 
 
@@ -247,7 +248,7 @@ def open_subscription(
         "until_end": ends,
         **codecs.named(codec),
     }
-    origin = reopening.Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
+    origin = reopening.ReopenArgs(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
     return SyncSubscription(reader, origin, found, looking, ends)
 
 

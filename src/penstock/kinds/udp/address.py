@@ -171,7 +171,7 @@ def _start(text: str, found: dict[str, str]) -> dict[str, Any]:
         raise Invalid(
             f"{text}: a start needs init-term-id, term-id, term-offset and term-length; {', '.join(sorted(missing))} is missing"
         )
-    terms = (_whole("term-id", found["term-id"]) - _whole("init-term-id", found["init-term-id"])) & 0xFFFFFFFF
+    terms = (_parse_int("term-id", found["term-id"]) - _parse_int("init-term-id", found["init-term-id"])) & 0xFFFFFFFF
     return {
         "start_position": terms * _size("term-length", found["term-length"])
         + _size("term-offset", found["term-offset"])
@@ -200,7 +200,7 @@ def _parameters(text: str) -> dict[str, str]:
 # ---- values of Aeron's parameters ----
 
 
-def _whole(name: str, value: str) -> int:
+def _parse_int(name: str, value: str) -> int:
     if not re.fullmatch(r"-?\d{1,19}", value, re.ASCII):
         raise Invalid(f"{name}={value}: it must be a whole number")
     return int(value)
@@ -237,7 +237,7 @@ def _flow_control(name: str, value: str) -> Any:
     if word in ("max", "min") and not given:
         return word
     if word == "tagged" and given.keys() == {"g"}:
-        return {"tag": _whole(name, given["g"])}
+        return {"tag": _parse_int(name, given["g"])}
     raise Unsupported(
         f"{name}={value}: flow control is max, min or tagged,g:TAG here; group sizes and timeouts are not built"
     )
@@ -262,17 +262,17 @@ _MEANINGS: dict[str, _Means | str | None] = {
     "term-offset": None,
     "mtu": _Means("mtu", _size, _SENDS),
     "term-length": _Means("term_length", _size, _SENDS),
-    "session-id": _Means("session", _whole, _SENDS),
-    "init-term-id": _Means("initial_term_id", _whole, _SENDS),
+    "session-id": _Means("session", _parse_int, _SENDS),
+    "init-term-id": _Means("initial_term_id", _parse_int, _SENDS),
     "linger": _Means("linger", _duration, _SENDS),
-    "ttl": _Means("ttl", _whole, _SENDS),
+    "ttl": _Means("ttl", _parse_int, _SENDS),
     "fc": _Means("flow_control", _flow_control, _SENDS),
     "interface": _Means("interface", _text),
     "so-sndbuf": _Means("send_buffer", _size, _SENDS),
     "so-rcvbuf": _Means("receive_buffer", _size),
     "rcv-wnd": _Means("window", _size, _RECEIVES),
     "reliable": _Means("reliable", _flag, _RECEIVES),
-    "gtag": _Means("group_tag", _whole, _RECEIVES),
+    "gtag": _Means("group_tag", _parse_int, _RECEIVES),
     "eos": "true",
     "sparse": "false",
     "rejoin": "true",

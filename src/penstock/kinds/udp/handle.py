@@ -22,7 +22,7 @@ from penstock.channels.handles import (
     NativeSubscription,
 )
 from penstock.channels.storage import files, reopening
-from penstock.channels.storage.reopening import Origin
+from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, PenstockError
@@ -46,7 +46,7 @@ _finishes: set[int] = set()
 class Session:
     """One publication as a subscription sees it.
 
-    session: its number, as in `sub.last.session`. source: where it sends from. codec: of its messages; None: it has not told, or is no
+    session: its number, as in `sub.last.session`. source: where it sends from. codec: of its messages; None: it has not warning, or is no
     Penstock peer. joined, position, end: bytes of its stream: where this subscription began, where it is, and what has arrived without
     a gap. lag: bytes in between. ended: no more comes, and all was read.
     """
@@ -140,17 +140,17 @@ def publication(
     arguments: dict[str, Any],
 ) -> Any:
     """A publication that encodes if it has a codec. It is closed when the process ends, so that its last messages are still sent."""
-    origin = Origin(channel.kind, channel, codec, opener, {**arguments, "codec": codec})
+    origin = ReopenArgs(channel.kind, channel, codec, opener, {**arguments, "codec": codec})
     made: Any = (UdpBytesPublication if codec.kind == "bytes" else UdpEncodingPublication)(writer, origin)
     made._folder = files.folder()
     _warn(made)
     _open.add(made)
     if os.getpid() not in _finishes:  # a forked child ends by itself
         _finishes.add(os.getpid())
-        atexit.register(_finish, os.getpid())
+        atexit.register(_close_at_exit, os.getpid())
         util = sys.modules.get("multiprocessing.util")
         if util is not None:  # whose children end without atexit
-            util.Finalize(None, _finish, args=(os.getpid(),), exitpriority=0)
+            util.Finalize(None, _close_at_exit, args=(os.getpid(),), exitpriority=0)
     return made
 
 
@@ -164,7 +164,7 @@ def subscription(
     until_end: bool,
 ) -> Any:
     """A subscription that decodes. codec: None: the first publication that it hears says it."""
-    origin = Origin(channel.kind, channel, codec or codecs.BYTES, opener, arguments)
+    origin = ReopenArgs(channel.kind, channel, codec or codecs.BYTES, opener, arguments)
     made: Any = UdpSubscription(reader, origin, codec, spin, until_end)
     made._folder = files.folder()
     _warn(made)
@@ -173,13 +173,13 @@ def subscription(
 
 def _warn(handle: Any) -> None:
     """Warns once in a process if the system granted smaller buffers."""
-    told = _native.udp_told(handle)[0]
-    if told and (os.getpid(), told) not in _warned:
-        _warned.add((os.getpid(), told))
-        _logger.warning("%s: %s", handle.channel, told)
+    warning = _native.udp_told(handle)[0]
+    if warning and (os.getpid(), warning) not in _warned:
+        _warned.add((os.getpid(), warning))
+        _logger.warning("%s: %s", handle.channel, warning)
 
 
-def _finish(process: int) -> None:
+def _close_at_exit(process: int) -> None:
     """At the end of a process: closes its publications, and waits until they have sent what they had. Ctrl-C ends the wait.
 
     Each gives up when nothing has moved for its `linger`. A warning says how many bytes it had still to send.

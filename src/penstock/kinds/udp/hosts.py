@@ -100,8 +100,8 @@ def interface_name(index: int) -> str | None:
 def no_route(interface: Packed) -> str:
     """Advice where the kernel does not know how to send to IPv6 groups. To loopback it does not, unless it is told."""
     name = interface_name(interface[1])
-    told = f": run ip -6 route add local ff00::/8 dev {name}, or choose another" if name == LOOPBACK else ""
-    return f"interface {name} has no route to IPv6 groups{told}"
+    remedy = f": run ip -6 route add local ff00::/8 dev {name}, or choose another" if name == LOOPBACK else ""
+    return f"interface {name} has no route to IPv6 groups{remedy}"
 
 
 def check_control(at: Endpoint, to: Packed, control: Packed | None) -> None:

@@ -59,7 +59,7 @@ def open_publication(
     prefault: bool = False,
 ) -> UdpPublication:
     """A publication: a separate session. It sends to the address even without a receiver."""
-    given = _given(channel, "publish", {**locals()}, UdpOptions)
+    given = _merge_options(channel, "publish", {**locals()}, UdpOptions)
     options = UdpOptions(**given)
     stamps, touched, chosen = manual_clock(clock), flag(prefault, "prefault"), codecs.resolve(codec)
     at, stream = udp_address.split(channel.name)
@@ -131,7 +131,7 @@ def open_subscription(
     prefault: bool = False,
 ) -> UdpSubscription:
     """A subscription: it receives, or reads what another process of this machine receives at the address."""
-    given = _given(channel, "subscribe", {**locals()}, UdpReaderOptions)
+    given = _merge_options(channel, "subscribe", {**locals()}, UdpReaderOptions)
     options = UdpReaderOptions(**given)
     name, position = opening.start_of(start, ("newest", "earliest"), last)
     slow = patience(when_slow, drop_after)
@@ -166,14 +166,14 @@ def open_subscription(
     return opened
 
 
-def _given(channel: Channel, verb: str, arguments: dict[str, Any], options: Any) -> dict[str, Any]:
+def _merge_options(channel: Channel, verb: str, arguments: dict[str, Any], options: Any) -> dict[str, Any]:
     """The options of a call, and of an Aeron URI, that `options` has."""
     fields = dataclasses.fields(options)
     made = {field.name: arguments[field.name] for field in fields}
     if not channel.uri:
         return made
-    said = {field.name: made[field.name] for field in fields if made[field.name] != field.default}
-    return {**made, **udp_options.merged(said, udp_address.options(channel.uri, verb), channel.uri)}
+    explicit = {field.name: made[field.name] for field in fields if made[field.name] != field.default}
+    return {**made, **udp_options.merged(explicit, udp_address.options(channel.uri, verb), channel.uri)}
 
 
 def _no_format(*_: Any) -> None:

@@ -14,14 +14,14 @@ TELLS_WITHIN_NS = 3_000_000_000  # a Penstock publication tells its codec once a
 _logger = logging.getLogger("penstock")
 
 
-def choose_codec(told: list[bytes], time_ns: int | None, waited_ns: int) -> bytes | None:
+def choose_codec(announced: list[bytes], time_ns: int | None, waited_ns: int) -> bytes | None:
     """The metadata of the codec that a subscription without one reads; None: not known yet.
 
     told: what the sessions have told, in order. time_ns: when the first message was sent; None: there is none. waited_ns: how long it
     has been there. The first session that tells a codec decides. A message without a send time is no Penstock publication's, which
     never tells one; nor is one whose publication has told nothing for some seconds. Their messages are bytes.
     """
-    for metadata in told:
+    for metadata in announced:
         if metadata:
             return metadata
     if time_ns is None or (time_ns != 0 and waited_ns < TELLS_WITHIN_NS):

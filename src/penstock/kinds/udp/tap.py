@@ -40,17 +40,17 @@ class UdpTap(SessionTap):
     def __init__(self, end: _native.StreamEnd, channel: str, *, lossy: bool) -> None:
         super().__init__(end, channel, lossy=lossy)
         self._seen: dict[int, float] = {}
-        self._given: set[int] = set()
+        self._announced: set[int] = set()
 
     def streams(self) -> list[tuple[SessionTap, dict[str, Any]]]:
         """The sessions that came since the last call, each with what its recording keeps of it."""
         found = []
         for about in _native.udp_streams(self):
             number = about["number"]
-            codec = None if number in self._given else self._codec(about)
+            codec = None if number in self._announced else self._codec(about)
             if codec is None:
                 continue
-            self._given.add(number)
+            self._announced.add(number)
             description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
             description |= {"epoch": secrets.randbits(63), "codec": codec.spec}
             tap = SessionTap(_native.udp_stream(self, number), self.channel, lossy=self.lossy)

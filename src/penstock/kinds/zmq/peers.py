@@ -222,15 +222,15 @@ class ZmqPuller(ZmqSocket, ZmqReceiving, _Puller):
     """Takes messages that no other puller gets."""
 
 
-class ZmqTalker(ZmqSender, ZmqReceiving):
+class ZmqDuplex(ZmqSender, ZmqReceiving):
     """Sends and receives without naming peers."""
 
 
-class ZmqPair(ZmqTalker, _Pair):
+class ZmqPair(ZmqDuplex, _Pair):
     """One of two peers that exchange messages."""
 
 
-class ZmqDealer(ZmqTalker, _Dealer):
+class ZmqDealer(ZmqDuplex, _Dealer):
     """Sends to the routers in turn, and receives what any router sends to its name."""
 
 

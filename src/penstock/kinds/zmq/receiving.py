@@ -156,7 +156,7 @@ class ZmqTaking(ZmqHandle):
             position,
         )
 
-    def _whole(self, taken: Taken) -> Any:
+    def _only_part(self, taken: Taken) -> Any:
         """The body of a message that must have one part. Of several parts it is kept for the next call, and `Invalid` is raised."""
         body = self._without_front(taken[0])
         if len(body) == 1:
@@ -278,7 +278,7 @@ class ZmqReceiving(ZmqTaking):
         size = 0
         while len(columns[0]) < limit and size < max_bytes and (taken := self._take()) is not None:
             try:
-                body = self._whole(taken)
+                body = self._only_part(taken)
             except Invalid:
                 if not columns[0]:
                     raise
@@ -308,14 +308,14 @@ class ZmqReceiving(ZmqTaking):
     @contextlib.contextmanager
     def _borrowed(self, timeout: float | None) -> Iterator[memoryview]:
         taken = self._expected(self._until(self._take_frames, self._zmq.POLLIN, timeout))
-        with _viewed(self._whole(taken)) as view:
+        with _viewed(self._only_part(taken)) as view:
             yield view
 
     async def borrow_async(self, timeout: float | None = None) -> contextlib.AbstractContextManager[memoryview]:
         """`borrow` in the running event loop: `with await sub.borrow_async() as view`."""
         self._refuse("borrow_async")
         taken = self._expected(await self._until_async(self._take_frames, self._zmq.POLLIN, timeout))
-        return _viewed(self._whole(taken))
+        return _viewed(self._only_part(taken))
 
     def __iter__(self) -> Self:
         return self

@@ -110,7 +110,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         """`request` in the running event loop. Cancelling it forgets the request."""
         limit = limit_of(timeout, self)
         while True:
-            pending, frames = self._asked(body)
+            pending, frames = self._create_request(body)
             try:
                 message = f"{self.channel}: no reply within the timeout{self._why()}"
                 await loops.patiently(self._sent_and_answered(pending, frames), limit, message)
@@ -124,7 +124,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
 
     def submit(self, body: Body, timeout: float | None = None) -> ZmqPending:
         """Sends a request and does not wait for its reply. Waits up to `timeout` seconds for a server with room."""
-        pending, frames = self._asked(body)
+        pending, frames = self._create_request(body)
         try:
             self._patiently(frames, timeout)
         except BaseException:
@@ -134,7 +134,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
 
     async def submit_async(self, body: Body, timeout: float | None = None) -> ZmqPending:
         """`submit` in the running event loop. Cancelled, it has sent nothing, or a request whose reply will be ignored."""
-        pending, frames = self._asked(body)
+        pending, frames = self._create_request(body)
         try:
             await self._patiently_async(frames, timeout)
         except BaseException:
@@ -168,7 +168,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
                 return
             self._note(frames)
 
-    def _asked(self, body: Body) -> tuple[ZmqPending, list[Any]]:
+    def _create_request(self, body: Body) -> tuple[ZmqPending, list[Any]]:
         encoded = self._body(body)
         with self._lock:
             self._open()  # a forked child forgets its parent's requests before it has any

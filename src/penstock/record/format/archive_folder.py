@@ -170,13 +170,13 @@ class ArchiveFolder:
         going = fresh_path(folder.path.with_name(f"{folder.path.name}.purged"))
         name = folder.path.name
         noted = self._try_note(self._note_purged, name)
-        told = self._try_note(tell, name)
+        announced = self._try_note(tell, name)
         os.rename(folder.path, going)
         forgotten = self._try_note(self._forget_row, name)
         shutil.rmtree(going)  # makes room, if the disk was full
         if not noted:
             self._try_note(self._note_purged, name, warn=True)
-        if not told:
+        if not announced:
             self._try_note(tell, name, warn=True)
         if not forgotten:
             self._try_note(self._forget_row, name, warn=True)

@@ -43,7 +43,7 @@ class Connector(Protocol):
         """The identity of the channel that a subscription has open. Another channel of the same name has a different one."""
         ...
 
-    def appearing(self, patterns: Sequence[str]) -> Any:
+    def discover(self, patterns: Sequence[str]) -> Any:
         """The channels that match patterns, as they appear: the method `new` of the result returns those since the last call."""
         ...
 

@@ -211,11 +211,11 @@ class ReadPlanner:
         sizes = (np.minimum(ends, high) - low - 1) // -(-(high - low) // count)
         # Every range but the last begins a message: its first row reports a gap in front of it.
         begun = np.cumsum(touched["begins"])
-        first, told = [0], 0
+        first, begun_last = [0], 0
         for cut in (np.flatnonzero(np.diff(sizes)) + 1).tolist():
-            if begun[cut - 1] > told:
+            if begun[cut - 1] > begun_last:
                 first.append(cut)
-                told = int(begun[cut - 1])
+                begun_last = int(begun[cut - 1])
         groups = summed(touched, np.array(first))
         ranges = []
         for at, group in zip(first, groups.tolist(), strict=True):

@@ -47,13 +47,13 @@ class PatternWatch:
 
     def __init__(
         self,
-        appearing: ChannelSource,
+        discovery: ChannelSource,
         named: Collection[str],
         start: str | int,
         open: Callable[[str, str | int, Callable[[Any], bool]], RecordingWriter | PendingWriter | None],
         identity: Callable[[Any], object],
     ) -> None:
-        self._appearing, self._named, self._open, self._identity = appearing, set(named), open, identity
+        self._discovery, self._named, self._open, self._identity = discovery, set(named), open, identity
         self._joined: set[object] = set()  # the files of its subscriptions
         self._start: str | int | None = start  # of the channels that are there at first
 
@@ -61,7 +61,7 @@ class PatternWatch:
         """Writers of the channels that appeared since the last call. A channel that appears after the start is recorded from its first
         message on, if its kind keeps messages."""
         made: list[RecordingWriter | PendingWriter] = []
-        for channel in self._appearing.new():
+        for channel in self._discovery.new():
             if channel in self._named:
                 continue
             keeps = parse(channel).kind.keeps

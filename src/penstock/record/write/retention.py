@@ -100,7 +100,7 @@ class Retention:
     ) -> None:
         self._files, self._lister, self._opener, self._clock, self._limits = files, lister, opener, clock, limits
         self._channels: set[str] = set()
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._next = 0.0
         self.ended: list[Any] = []  # progress of recordings that were followed by another one, and are still there
 
@@ -144,6 +144,6 @@ class Retention:
         self.ended = [one for one in self.ended if one.recording not in gone]
         for text in done.kept:
             what = text.partition(" is kept")[0]
-            if what not in self._said:
-                self._said.add(what)
+            if what not in self._warned:
+                self._warned.add(what)
                 log.warning("%s", text)

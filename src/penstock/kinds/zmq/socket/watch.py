@@ -13,7 +13,9 @@ class Watch:
     def __init__(self, *descriptors: int) -> None:
         self._news = descriptors
         self._known = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._said = self._written = False  # two, because a signal may interrupt between the descriptor and its flag
+        self._is_signalled = self._written = (
+            False  # two, because a signal may interrupt between the descriptor and its flag
+        )
         self._both = select.epoll()
         for descriptor in descriptors:
             self._both.register(descriptor, select.EPOLLIN)
@@ -25,12 +27,12 @@ class Watch:
 
     def say(self, ready: bool) -> None:
         """Whether there is something, as far as the socket knows."""
-        if ready and not self._said:
+        if ready and not self._is_signalled:
             self._written = True
             os.eventfd_write(self._known, 1)
-            self._said = True
+            self._is_signalled = True
         elif self._written and not ready:
-            self._said = False
+            self._is_signalled = False
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._known)
             self._written = False
