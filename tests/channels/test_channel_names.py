@@ -56,7 +56,7 @@ def test_a_name_may_have_parts(kind, fake):
     "wrong", ["/a", "a/", "a//b", "a/../b", "./a", "a/.", "..", "a b", "a@b", "", "a" * 129, "a/" * 64 + "ab"]
 )
 def test_a_wrong_name_makes_no_channel(wrong):
-    with pytest.raises(Invalid, match="no channel name"):
+    with pytest.raises(Invalid, match="not a channel name"):
         penstock.publish(f"log:{wrong}")
     assert penstock.list_channels() == []
 

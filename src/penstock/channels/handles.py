@@ -1,6 +1,6 @@
-"""Publications and subscriptions: what Python adds to the compiled handles, whatever the channel's kind.
+"""Publications and subscriptions of all kinds: the parts of the handles that are Python.
 
-Codecs, asyncio, pickling, Arrow. A kind passes in its ends (`log.py`). The classes are registered as the roles whose methods they have.
+Codecs, asyncio, pickling, Arrow. A kind passes in its ends (`log.py`). The classes are registered as roles.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class NativePublication(_WritingHandle[Message]):
                 return None
             return True
 
-        why = f"{self.channel}: fewer than {count} subscriptions came within the timeout"
+        why = f"{self.channel}: fewer than {count} subscriptions joined within the timeout"
         await awaiting.members(self, attempt, timeout, why)
 
     def statistics(self) -> ChannelStatus:
@@ -190,7 +190,7 @@ class NativeSubscription(_ReadingHandle[Message]):
     def __init__(
         self, reader: _native.ReaderEnd, origin: ReopenArgs, codec: Codec | None, spin: float, until_end: bool = False
     ) -> None:
-        """codec: None while the channel waits for its first publication, which says it."""
+        """codec: None until the channel's first publication decides it."""
         super().__init__(reader, spin, until_end, None if codec is None else codec.kind != "bytes")
         self._origin = origin
         self._is_decided = codec is not None
@@ -208,7 +208,7 @@ class NativeSubscription(_ReadingHandle[Message]):
         return self._origin.codec if self._is_decided else None
 
     def _decide(self) -> None:
-        """The channel has had its first publication: from now on messages are decoded as that one says."""
+        """Takes over the codec of the channel's first publication: from now on messages are decoded with it."""
         kept = codecs.from_metadata(_native.metadata_of(self), self.channel)
         codec = codecs.agreed(kept, self._origin.arguments.get("codec")) or kept
         self._origin = replace(self._origin, codec=codec)

@@ -63,6 +63,6 @@ def _as_name(kind: Kind) -> tuple[Callable[[str], Kind], tuple[str]]:
 
 
 def kind_of(word: str) -> tuple[Kind, bool]:
-    """The kind that a URI's first word names, and whether the rest is written in another system's words. `Invalid` if there is none."""
+    """The kind that a URI's first word names, and whether the rest has another system's syntax. `Invalid` if there is none."""
     foreign = word in _foreign
     return kind_named(_foreign.get(word, word)), foreign

@@ -44,7 +44,7 @@ def _place(text: str, read: Callable[[str, str], Any]) -> Any:
         if is_uri(text):
             return read(text, "the place")
         found = Path(text)
-        # pathlib drops the "./" that tells a folder from a URI or a channel
+        # pathlib drops the "./" that distinguishes a folder from a URI or a channel
         return found.absolute() if ":" in str(found).partition("/")[0] else found
     except penstock.Invalid as error:
         raise typer.BadParameter(str(error)) from None
@@ -60,7 +60,8 @@ Since = Annotated[
     typer.Option(help="From this time on: '2026-01-31 12:00', '10m ago', yesterday, @SECONDS.", metavar="<time>"),
 ]
 MaxBytes = Annotated[
-    str | None, typer.Option(help="Keep at most so much of these channels, as 20GB; the oldest goes.", metavar="<size>")
+    str | None,
+    typer.Option(help="Keep at most this much of these channels, as 20GB; the oldest are purged.", metavar="<size>"),
 ]
 MaxAge = Annotated[str | None, typer.Option(help="Keep no recording older than this, as 7d or 12h.", metavar="<time>")]
 Until = Annotated[str | None, typer.Option(help="Up to this time.", metavar="<time>")]

@@ -195,7 +195,7 @@ class _Lines(logging.Handler):
         py4js = record.name.partition(".")[0] == "py4j" or "/py4j/" in record.pathname  # some go to the root logger
         if quiet and py4js:  # Spark's calls: their errors reach the command, which prints them
             return
-        if record.name == "py.warnings" and PANDAS in message:  # no command uses what it is about
+        if record.name == "py.warnings" and PANDAS in message:  # it concerns no command
             return
         if record.name == "py.warnings":
             message = message.partition("\n")[0]  # without the line of source that it points to
@@ -255,7 +255,7 @@ def status(error: BaseException) -> int:
         return 128 + number
     if isinstance(error, output.Unwritable) and error.closed:
         return 0
-    logging.getLogger("penstock").info("the error came from here", exc_info=error)
+    logging.getLogger("penstock").info("the error was raised here", exc_info=error)
     about, code = _line(error)
     output.note(f"penstock: {about}")
     return code
@@ -286,7 +286,7 @@ def _line(error: BaseException) -> tuple[str, int]:
     if hasattr(error, "format_message"):  # the parser's own errors, by whichever class this version of typer has
         context = getattr(usage, "ctx", None)
         command = context.command_path if context is not None else "penstock"
-        return f"{usage.format_message()} ({command} --help lists what there is)", usage.exit_code
+        return f"{usage.format_message()} ({command} --help lists them)", usage.exit_code
     if isinstance(error, PenstockError | OSError | output.Unwritable):
         return reason(error), 1
     if isinstance(error, ModuleNotFoundError) and (text := describe_missing(error.name or "", "this command")):

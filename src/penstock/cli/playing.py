@@ -28,7 +28,7 @@ def play(
         typer.Argument(help="Only these: channels such as log:imu, and patterns such as 'robot/*'. Default: all."),
     ] = None,
     onto: Annotated[
-        str | None, typer.Option(help="A prefix for the names: with again/, log:imu goes onto log:again/imu.")
+        str | None, typer.Option(help="A prefix for the names: with again/, log:imu is played to log:again/imu.")
     ] = None,
     renamed: Annotated[
         list[str] | None,

@@ -81,7 +81,7 @@ def export(
     out: a new or empty folder, or a URI such as s3://BUCKET/FOLDER. streams: only these channels; patterns as "robot/*" too. since, until: send
     times, both inclusive: datetimes, texts as "10m ago", or nanoseconds. processes: how many work; by default one for each core, and this one alone for less than 64 MiB. range_bytes: about how
     much of a recording becomes one file. on_skip: called with a text for each damaged part of the archive. Without it such damage
-    raises `Corrupt` at the end; everything else is there then.
+    raises `Corrupt` at the end; everything else is exported by then.
     """
     if form not in FORMS:
         raise Invalid(f"there is no format {form!r}: there are {', '.join(FORMS)}")
@@ -117,12 +117,12 @@ def export(
             on_skip(text)
     elif damaged:
         more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        raise Corrupt(f"{damaged[0]}{more}; all else is in {place}")
+        raise Corrupt(f"{damaged[0]}{more}; everything else is in {place}")
     return Outcome(tuple(found), tuple(damaged), tuple(damaged))
 
 
 def _name_place(error: BaseException, work: str, place: str) -> None:
-    """Makes an error's text name the place that was asked for, not the folder that is gone again."""
+    """Makes an error's text name the requested place, not the temporary folder."""
     if isinstance(error, SystemFailure) and error.strerror:
         error.args = error.args[0], error.strerror.replace(work, place)
         error.strerror = error.args[1]

@@ -1,4 +1,4 @@
-"""Channels live in Foxglove: each is a topic of a WebSocket server on the loopback, as `shown` says. It only looks: no writer waits for it.
+"""Channels live in Foxglove: each is a topic of a WebSocket server on the loopback, in the form that `shown` chooses. It only observes: no writer waits for it.
 
 Needs `pip install 'penstock[foxglove]'`. Knows subscriptions and Foxglove's SDK.
 """
@@ -62,23 +62,21 @@ class Viewed:
     """Serves the channels that match patterns, also later ones. A context manager; `step` moves the messages that there are.
 
     A viewer that subscribes to a topic gets the newest message first, however old it is. port: 0 takes a free one. Channels whose messages
-    go to one reader each are left out: to look would be to take. `Unsupported` if one of them is named, `SystemFailure` if the port is taken.
+    go to one reader each are left out: to view a message would consume it. `Unsupported` if one of them is named, `SystemFailure` if the port is taken.
     """
 
     def __init__(self, patterns: Sequence[str], port: int = 0) -> None:
         self._sdk = _Sdk()
         for name in patterns:
             if not is_pattern(name) and takes_messages(name):
-                raise penstock.Unsupported(
-                    f"{name}: its messages go to one reader each, so a view would take them away"
-                )
+                raise penstock.Unsupported(f"{name}: its messages go to one reader each, so a view would consume them")
         self._discovery = ChannelDiscovery(list(patterns))
         self._context = self._sdk.root.Context()
         self._topics: dict[str, _Topic] = {}
         self._refused: dict[str, str] = {}  # channels that could not be opened, and why
         self._viewers: deque[tuple[int, int, int]] = (
             deque()
-        )  # that came: a viewer, its topic, and what was shown there before
+        )  # new subscriptions: a viewer, its topic, and what was shown there before
         self._looked = self._turned = float("-inf")
         with listening(port) as free:  # the SDK's own error for a taken port has no number
             port = free.getsockname()[1]
@@ -165,7 +163,7 @@ class Viewed:
         for channel in [*fresh, *self._refused]:
             if takes_messages(channel):
                 continue
-            if (before := self._topics.pop(channel, None)) is not None:  # it was removed and made again
+            if (before := self._topics.pop(channel, None)) is not None:  # it was removed and created again
                 before.close()
             try:
                 self._topics[channel] = _Topic(self._sdk, self._context, channel)
@@ -217,7 +215,7 @@ class Viewed:
 
 
 class _Topic:
-    """A channel, and its topic, which is there once the channel's codec is decided.
+    """A channel, and its topic, which exists once the channel's codec is decided.
 
     number: the topic's, for the SDK. count: messages shown. left_out: messages that arrived faster than they are shown.
     """
@@ -325,7 +323,7 @@ class _Topic:
         return len(rows) + left
 
     def _poll_newest(self) -> int:
-        """Takes what there is, and keeps the newest message. How many there were."""
+        """Reads the available messages, and keeps the newest. Returns their number."""
         count = 0
         for _ in range(DRAINS):
             batch = self.subscription.poll_arrow(DRAIN)

@@ -44,7 +44,7 @@ def _package() -> Any:
 
 @dataclass
 class _Stream:
-    """A channel of the file. left_out: why messages of it are not in the file, or what of them is not → how many."""
+    """A channel of the file. left_out: reasons why messages or parts of them are not in the file → how many."""
 
     number: int
     form: Form
@@ -72,7 +72,7 @@ def export_mcap(
     """Writes an archive's messages into the MCAP file `out`, in the order of their send times.
 
     Arguments as of `export`. compression: zstd, lz4 or none. schemas: channel or pattern → the name of a schema that other tools know, as
-    "foxglove.LaserScan", for messages in JSON. strict: no file is made if it would not have all that the archive has.
+    "foxglove.LaserScan", for messages in JSON. strict: no file is made if it cannot have everything in the archive.
 
     A topic is a channel's URI, or the topic that it was imported from. The codec is in the channel's metadata, so that `import_mcap` gives
     the same messages again. The file gets its name when everything is in it.
@@ -112,7 +112,7 @@ def export_mcap(
     for text in texts:
         (on_skip or log.warning)(text)
     if damaged and on_skip is None:
-        raise Corrupt(f"{'; '.join(damaged)}; all else is in {path}")
+        raise Corrupt(f"{'; '.join(damaged)}; everything else is in {path}")
     return Outcome(tuple(found), tuple(texts), tuple(damaged))
 
 
@@ -263,7 +263,7 @@ def _is_of(foreign: mcap_schemas.Foreign, channel: str) -> bool:
 
 
 def _check_names(schemas: Mapping[str, str] | None) -> None:
-    """`Invalid` for what does not map channels to names of schemas."""
+    """`Invalid` unless it maps channels to names of schemas."""
     if schemas is None:
         return
     if not isinstance(schemas, Mapping) or not all(isinstance(one, str) for pair in schemas.items() for one in pair):
@@ -283,7 +283,7 @@ def _check_schemas(asked: dict[str, str], firsts: list[Range]) -> None:
 
 
 def _no_objects(group: list[Range]) -> list[bytes]:
-    """Of a stream in JSON without a declared class, a message that is no object, if it has one: its schema must not forbid that."""
+    """Of a stream in JSON without a declared class, a message that is not an object, if it has one: its schema must allow that."""
     codec = group[0].codec
     body = codecs.body_spec(codec)
     plain = body or codec

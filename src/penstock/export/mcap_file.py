@@ -75,10 +75,10 @@ class Skipped:
 
 
 class McapFile:
-    """One MCAP file. `check` reads all of it once; then the other attributes and `parts` are there.
+    """One MCAP file. `check` reads all of it once; afterwards the other attributes and `parts` are valid.
 
     recover: damage is skipped and counted in `skipped` instead of raising `Corrupt`. unchecked: messages that no checksum of the file covers; unchecked_definitions: its schemas and channels.
-    look: `check` calls it with the fields of the messages, as `FIELDS`. unknown: opcode → (records, bytes) of records that the format does not have.
+    look: `check` calls it with the fields of the messages, as `FIELDS`. unknown: opcode → (records, bytes) of records with unknown opcodes.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class McapFile:
         self.fault = at, what
         return Corrupt(
             f"{self._path} is damaged at byte {at:,}: {what}. "
-            f"Run penstock import ARCHIVE {self._path} --recover (from Python, recover=True) to import what is sound"
+            f"Run penstock import ARCHIVE {self._path} --recover (from Python, recover=True) to import the sound parts"
         )
 
     def _data_section(self, at: int) -> int:
@@ -348,7 +348,7 @@ class McapFile:
             self._count_unchecked()
 
     def _count_unchecked(self) -> None:
-        """Counts what is outside of chunks as unchecked: the checksum over the whole data section is not there, or wrong."""
+        """Counts what is outside of chunks as unchecked: the checksum over the whole data section is missing or wrong."""
         self.unchecked += self._outside
         self.unchecked_definitions = self._loose
 
@@ -385,7 +385,7 @@ class McapFile:
     # ---- a recovery ----
 
     def _recover_all(self, fault: tuple[int, str] | None) -> None:
-        """Takes what is sound of a damaged file. fault: what is wrong with it, if it is the framing or the content."""
+        """Takes the sound parts of a damaged file. fault: the damage, if it is in the framing or the content."""
         self._file.seek(0)
         head = self._file.read(len(MAGIC))
         if head != MAGIC and not (self._size > len(MAGIC) and self._looks_like_one()):
@@ -417,7 +417,7 @@ class McapFile:
         self._count_missing(len(chunks))
 
     def _is_confirmed(self, end: int) -> bool:
-        """Whether the checksum over the data section is there, and right: then only the summary is damaged."""
+        """Whether the checksum over the data section exists and is right: then only the summary is damaged."""
         stated, found = int.from_bytes(self._bytes(end + HEAD.size, 4), "little"), 0
         for at in range(0, end, STRETCH):
             found = zlib.crc32(self._bytes(at, min(STRETCH, end - at)), found)

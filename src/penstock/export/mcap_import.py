@@ -1,6 +1,6 @@
 """The messages of an MCAP file into an archive, each topic to a channel. Things that a recording cannot keep are counted and listed.
 
-The file is read twice: once to check it and to find what cannot be kept, before anything is appended. Knows MCAP files and appending.
+The file is read twice: once to check it and to find content that cannot be kept, before anything is appended. Knows MCAP files and appending.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Imported(Outcome):
 
 
 def needed() -> None:
-    """`Unsupported` says what to install if there is no package mcap: it brings the compressions."""
+    """Raises `Unsupported` with the package to install if there is no package mcap, which has the compressions."""
     check_installed("mcap", "lz4", "zstandard", what="an import of MCAP")
 
 
@@ -79,8 +79,8 @@ def import_mcap(
     """Appends the messages of an MCAP file to an archive, each topic to a recording, in the order of their log times, which become the
     send times.
 
-    streams: only these topics or channels; patterns too. strict: nothing is imported if the archive would not have all that the file
-    has. recover: a damaged file gives what is sound; the result lists what was skipped. on_skip: called with a text for each kind of
+    streams: only these topics or channels; patterns too. strict: nothing is imported if the archive cannot keep everything in the file.
+    recover: imports the sound parts of a damaged file; the result lists the skipped ones. on_skip: called with a text for each kind of
     thing that the archive will not have. Without it, a message that cannot be imported raises `Unsupported` before anything is.
 
     A topic that Penstock wrote becomes the same channel with the same codec. `/robot/imu` of another program becomes `log:robot/imu`;
@@ -108,7 +108,9 @@ def import_mcap(
         job = _Importing(found, path, tally, asked)
         lost = job.skipped() if found.skipped.bytes or found.skipped.messages else []
         if strict and (texts := [*job.left_out(), *lost]):
-            raise Unsupported(f"{path} has what an archive does not keep: {'; '.join(texts)}. Nothing was imported")
+            raise Unsupported(
+                f"{path} has content that an archive does not keep: {'; '.join(texts)}. Nothing was imported"
+            )
         if on_skip is None and job.too_late:
             raise Unsupported(
                 f"{job.text_of_late()}. Nothing was imported. on_skip=print imports the rest, as the command does"
@@ -266,7 +268,7 @@ class _Importing:
 
 
 def _topics(channels: dict[int, Channel], tally: Tally) -> list[_Topic]:
-    """The file's topics, one for each form in which a topic is there, with a name that no other has."""
+    """The file's topics, one for each form of a topic, with a unique name."""
     grouped: dict[tuple[Any, ...], _Topic] = {}
     for number, channel in sorted(channels.items()):
         metadata = dict(channel.metadata)
@@ -307,7 +309,7 @@ def _is_usual(codec: dict[str, Any], form: Form) -> bool:
 
 
 def _name_all(grouped: dict[tuple[Any, ...], _Topic]) -> None:
-    """Names the topics: Penstock's own first. `Invalid` if two would have one name all the same."""
+    """Names the topics: Penstock's own first. `Invalid` if two would still have one name."""
     taken: dict[str, _Topic] = {}
     forms: dict[str, int] = {}
     for topic in grouped.values():

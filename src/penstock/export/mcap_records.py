@@ -23,7 +23,7 @@ TYPED = (
     MESSAGE_INDEX,
     ATTACHMENT,
     METADATA,
-)  # of the data section, whose fields state where they end
+)  # of the data section, whose fields contain their length
 HEAD = struct.Struct("<BQ")
 FIELDS = np.dtype([("channel", "<u2"), ("sequence", "<u4"), ("log", "<u8"), ("publish", "<u8")])
 
@@ -78,7 +78,7 @@ class Cursor:
         self.data, self.at, self.end = data, at, len(data) if end is None else end
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """That number of bytes."""
         if size > self.end - self.at:
             raise Malformed("its fields are longer than it is")
         self.at += size
@@ -189,7 +189,7 @@ def is_checked_chunk(body: bytes) -> bool:
 
 
 def compare_crc(stated: int, found: int, what: str) -> None:
-    """`Malformed` if a checksum is wrong. 0 says that there is none."""
+    """`Malformed` if a checksum is wrong. 0: there is none."""
     if stated and stated != found:
         raise Malformed(f"the checksum of {what} is wrong: {stated:08x} is written, {found:08x} is right")
 

@@ -1,6 +1,6 @@
 """The sound records of a damaged MCAP file, and the bytes between them. One wrong bit costs at most the record that it is in.
 
-Chunks are found by the summary's chunk index and by their checksums, whatever their opcode and length say. Knows the framing of records;
+Chunks are found by the summary's chunk index and by their checksums, regardless of their opcode and length. Knows the framing of records;
 takes no message.
 """
 
@@ -111,7 +111,7 @@ class Walk:
                 self.is_chunked = self.is_chunked or place.opcode == CHUNK
             at = place.end
         if self._guide.end is not None and self._read(self._end, HEAD.size) != HEAD.pack(DATA_END, 4):
-            found.append(Place(0, self._end, self._guide.end, "there is no DataEnd in front of the summary"))
+            found.append(Place(0, self._end, self._guide.end, "there is no DataEnd before the summary"))
         return found
 
     def _limit(self, at: int) -> int:
@@ -144,7 +144,7 @@ class Walk:
         if own is None:
             if self._guide.end is None and limit == self._size:
                 raise Malformed("a record begins, and the file ends before it does: it was cut off, or is damaged")
-            raise Malformed(f"a record with the opcode {opcode:#04x} is longer than what is left up to byte {limit:,}")
+            raise Malformed(f"a record with the opcode {opcode:#04x} is longer than the rest up to byte {limit:,}")
         if opcode in TYPED:
             if (opcode == HEADER) != (at == len(MAGIC)):
                 raise Malformed("a Header is the first record, and no other")
@@ -175,7 +175,7 @@ class Walk:
         return self.is_chunked or self._guide.believes(self._read(at + HEAD.size, FIELDS.itemsize))
 
     def _chunk(self, at: int, limit: int, head: bytes, *, only_checked: bool = False) -> int:
-        """The end of a chunk whose content is sound; 0 if none is there. Its opcode and length may be wrong if it has a checksum."""
+        """The end of a chunk whose content is sound; 0 without one. Its opcode and length may be wrong if it has a checksum."""
         raw = self._read(at + HEAD.size, CHUNK_FIELDS.size)
         if len(raw) < CHUNK_FIELDS.size:
             return 0
@@ -241,7 +241,7 @@ class Walk:
         return None
 
     def _heads(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """(offset, opcode, length) of all that may be the head of a record."""
+        """(offset, opcode, length) of all bytes that may be the head of a record."""
         for start in range(begin, end, WINDOW):
             size = min(WINDOW, end - start)
             data = self._read(start, size + HEAD.size - 1)

@@ -10,7 +10,7 @@ from penstock.record import TIME_MAX
 
 
 class Tally:
-    """Counts the messages of each channel of a file, and what of them a recording does not keep."""
+    """Counts the messages of each channel of a file, and the parts of them that a recording does not keep."""
 
     def __init__(self, span: tuple[int, int]) -> None:
         self._since, self._until = span

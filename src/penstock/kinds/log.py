@@ -62,7 +62,7 @@ class LogOptions:
 
     @property
     def term_bytes(self) -> int:
-        """`term_length`, or what it is unless given."""
+        """`term_length`, or its default."""
         if self.term_length is not None:
             return self.term_length
         if not isinstance(self.capacity, int):
@@ -71,7 +71,7 @@ class LogOptions:
 
     @property
     def room(self) -> int:
-        """`capacity`, or what it is unless given."""
+        """`capacity`, or its default."""
         return self.term_bytes if self.capacity is None else self.capacity
 
     @property
@@ -108,7 +108,7 @@ def open_publication(
     clock: _native.ManualClock | None = None,
     **options: Any,
 ) -> NativePublication:
-    """A publication, on a channel made now if there is none, and decided if it is open."""
+    """A publication. Creates the channel if it does not exist, and decides an open one."""
     alone, stamps = flag(exclusive, "exclusive"), manual_clock(clock)
     writer, found = opening.open_end(
         channel.kind, channel, options, codec, lambda fd, path: _native.log_writer(fd, path, alone, stamps)

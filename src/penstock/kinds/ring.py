@@ -1,4 +1,4 @@
-"""`ring:` channels: one writer that never waits; a slow reader is lapped and told what it lost."""
+"""`ring:` channels: one writer that never waits; a slow reader skips messages and counts them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _inspect(fd: int, path: str) -> dict[str, Any]:
 def open_publication(
     channel: Channel, *, codec: Any = None, clock: _native.ManualClock | None = None, **options: Any
 ) -> NativePublication:
-    """The publication, on a channel made now if there is none, and decided if it is open. `Busy` while another one lives."""
+    """The publication. Creates the channel if it does not exist, and decides an open one. `Busy` while another publication is open."""
     stamps = manual_clock(clock)
     writer, found = opening.open_end(
         channel.kind, channel, options, codec, lambda fd, path: _native.ring_writer(fd, path, stamps)
@@ -107,7 +107,7 @@ def open_subscription(
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Ring(ChannelValue[Message]):
-    """A `ring:` channel: one publication that never waits. A slow reader skips messages, and is told how many.
+    """A `ring:` channel: one publication that never waits. A slow reader skips messages and counts them.
 
     capacity: bytes of the ring, a power of two from 64 KiB to 1 GiB; the longest message is a quarter of it. max_members: subscriptions
     at once, 1 to 1024.

@@ -49,7 +49,7 @@ def _rows(recorder: Recorder) -> dict[str, Any]:
 
 
 class _Watch:
-    """Waits for all that may end a recorder: a line from its parent, its parent's death, its own error, a signal."""
+    """Waits for everything that may end a recorder: a line from its parent, its parent's death, its own error, a signal."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
@@ -60,7 +60,7 @@ class _Watch:
         self._poller = select.poll()
         self._poller.register(0, select.POLLIN)
         self._poller.register(self._wake_read, select.POLLIN)
-        with contextlib.suppress(OSError):  # an old kernel, or a parent that is gone already: then only looking helps
+        with contextlib.suppress(OSError):  # an old kernel, or a parent that has already ended: then it must poll
             self._poller.register(os.pidfd_open(parent), select.POLLIN)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._by_signal)
@@ -85,7 +85,7 @@ class _Watch:
                 if fd == 0:
                     more = os.read(0, 1 << 12)
                     if not more:
-                        return "stop"  # every holder of the other end is gone, the parent with them
+                        return "stop"  # every holder of the other end has ended, including the parent
                     self._heard += more
         line, found, rest = self._heard.partition(b"\n")
         if not found:

@@ -43,4 +43,4 @@ class SystemClock:
         """Let `seconds` pass, however many: infinity, too."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, 3600.0))  # the system's sleep refuses what is too long
+            time.sleep(min(left, 3600.0))  # the system's sleep refuses long times

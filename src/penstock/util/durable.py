@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def own_errors(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """A function that raises this library's `SystemFailure` where a system call fails, and says a near name for an unknown keyword."""
+    """A function that raises this library's `SystemFailure` where a system call fails, and suggests a similar name for an unknown keyword."""
 
     @checks_names
     @functools.wraps(function)
@@ -55,12 +55,12 @@ def concerning(path: Path) -> Iterator[None]:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether a system call failed for want of descriptors or memory, which says nothing about the file that it was made for."""
+    """Whether a system call failed for want of descriptors or memory, which is no fault of the file."""
     return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether this user may not do it, which says nothing about the file either."""
+    """Whether this user may not do it, which is no fault of the file either."""
     return getattr(error, "errno", None) in (errno.EACCES, errno.EPERM)
 
 
@@ -102,7 +102,7 @@ def fsync_folder(path: Path) -> None:
 
 
 def fresh_path(path: Path, prefix: str = ".") -> Path:
-    """A name beside `path` for what will replace it. No other process or thread has it: process ids are not unique in containers."""
+    """A name beside `path` for the file that will replace it. No other process or thread has it: process ids are not unique in containers."""
     return path.with_name(f"{prefix}{path.name}.{secrets.token_hex(8)}.{os.getpid()}.new")
 
 

@@ -72,7 +72,7 @@ class Connections:
         return len(self._ends)
 
     def add(self, one: Hashable, end: Callable[[], None]) -> None:
-        """A connection came. It waits for its client."""
+        """A connection was accepted. It waits for its client."""
         with self._lock:
             given_up = [] if len(self._ends) < self._most else [next(iter(self._since), one)]
             ends = [end if each == one else self._pop(each) for each in given_up]

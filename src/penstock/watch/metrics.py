@@ -1,6 +1,6 @@
 """Counters of channels for Prometheus: a collector for a program's own registry, and a server on this machine's loopback.
 
-Looks at channels from outside, as `penstock.list_channels` does; opens none. Needs `prometheus-client`: `pip install 'penstock[metrics]'`.
+Observes channels from outside, as `penstock.list_channels` does; opens none. Needs `prometheus-client`: `pip install 'penstock[metrics]'`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class PenstockCollector(Collector):
         self._members = members
 
     def describe(self) -> Iterable[Metric]:
-        """The families, without a look at channels: a registry asks when the collector is registered, and filters by them (`name[]`)."""
+        """The families, without reading channels: a registry requests them when the collector is registered, and filters by them (`name[]`)."""
         yield InfoMetricFamily("penstock", "")
         yield InfoMetricFamily("penstock_channel", "")
         yield GaugeMetricFamily(FREE_BYTES, "")
@@ -124,7 +124,7 @@ class PenstockCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The samples at this moment."""
         found = penstock.list_channels()
-        yield InfoMetricFamily("penstock", "The library that looks.", {"version": penstock.__version__})
+        yield InfoMetricFamily("penstock", "The version of the library.", {"version": penstock.__version__})
         yield _shared_memory()
         about = InfoMetricFamily("penstock_channel", "A channel's codec and state.", labels=OF_CHANNEL)
         for status in found:
@@ -188,7 +188,7 @@ def text(*, members: bool = False) -> str:
 
 HEAD_BYTES = 16 << 10  # of a request
 TURN_SECONDS = 0.002
-LOOK_SECONDS = 0.1  # between looks for clients that are late
+LOOK_SECONDS = 0.1  # between checks for late clients
 
 
 class _Request(WSGIRequestHandler):

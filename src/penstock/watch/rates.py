@@ -1,4 +1,4 @@
-"""Rates of channels, from looks at their counts. Plain values: knows no screen and no clock but the one it is given."""
+"""Rates of channels, from samples of their counts. Plain values: knows no screen and no clock but the one it is given."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from penstock.channels.latency import Latency
 from penstock.channels.status import ChannelMember, ChannelStatus
 
-HISTORY = 240  # looks
+HISTORY = 240  # samples
 
 
 class Sample(NamedTuple):
-    """One look at a channel: rates per second since the look before; lag in bytes. lost: 0 where the kind counts no losses. p99_ns: of the
-    latencies since the look before; None if nothing was received."""
+    """One sample of a channel: rates per second since the previous sample; lag in bytes. lost: 0 where the kind counts no losses. p99_ns: of the
+    latencies since the previous sample; None without messages."""
 
     messages: float
     bytes: float
@@ -39,10 +39,10 @@ class MemberRate:
 
 @dataclass(frozen=True)
 class Rate:
-    """A channel and what happened to it per second since the look before.
+    """A channel and its rates per second since the previous sample.
 
     lost: messages, or bytes where the kind counts bytes alone (`loses_bytes`); None where it counts no losses. refused: sends that found no
-    room. latency: from send to receive, of the messages since the look before; None where none are counted. history: the looks so far, the
+    room. latency: from send to receive, of the messages since the previous sample; None where none are counted. history: the samples so far, the
     newest last.
     """
 
@@ -65,7 +65,7 @@ class _Known:
 
 
 class Rates:
-    """Turns looks at channels into rates. A channel's first look has rates of 0. One thread at a time.
+    """Turns samples of channels into rates. A channel's first sample has rates of 0. One thread at a time.
 
     clock: seconds that only grow, such as `time.monotonic`.
     """
@@ -79,7 +79,7 @@ class Rates:
         now, before = self._clock(), self._known
         self._known, rates = {}, []
         for status in found:
-            key = (status.path, status.created_ns)  # a channel made again is another one
+            key = (status.path, status.created_ns)  # a channel created again is another one
             old = before.get(key)
             known = _Known(status, now, old.history) if old else _Known(status, now)
             self._known[key] = known
@@ -145,7 +145,7 @@ def _behind(status: ChannelStatus, member: ChannelMember) -> int | None:
 
 
 def as_row(rate: Rate) -> dict[str, Any]:
-    """A channel at this look, for programs. Times in nanoseconds, lengths in bytes."""
+    """A channel at this sample, for programs. Times in nanoseconds, lengths in bytes."""
     status = rate.status
     return {
         "channel": status.channel,

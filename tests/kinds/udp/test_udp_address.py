@@ -49,7 +49,7 @@ def test_one_channel_has_one_name(text, name):
         ("udp://127.0.0.1:1/2147483648", "32 bits"),
         ("udp://127.0.0.256:1/1", "neither a host's name nor an address"),
         ("udp://::1:1/1", r"in brackets: \[::1\]:1"),
-        ("udp://[::g]:1/1", "no IPv6 address"),
+        ("udp://[::g]:1/1", "not an IPv6 address"),
         ("udp://[::1/1", r"write \[ADDRESS\]:PORT"),
         ("udp://a b:1/1", "neither a host's name nor an address"),
         ("aeron:ipc", "only Aeron's UDP channels"),

@@ -230,7 +230,7 @@ def test_a_subscription_may_bind(uri):
 def test_unknown_values_are_not_shown(ends):
     _, sub = ends
     for name in ("lag", "lost", "lost_messages"):
-        with pytest.raises(Unsupported, match=f"ZeroMQ does not say .* {name} is known on log:"):
+        with pytest.raises(Unsupported, match=f"ZeroMQ does not report .* {name} is known on log:"):
             getattr(sub, name)
 
 
@@ -338,7 +338,7 @@ def test_calls_that_zeromq_lacks_are_unsupported(uri, opener, options, why):
 
 
 def test_a_stream_of_zeromq_never_ends(uri):
-    with pytest.raises(Unsupported, match="does not say that a publication has closed"):
+    with pytest.raises(Unsupported, match="does not report that a publication has closed"):
         zeromq.open_subscription(channel.parse(uri), until_end=True)
 
 

@@ -90,7 +90,7 @@ class Receiving(ABC, Generic[Raw, Made]):
         try:
             while len(found) < limit and (raw := self._take(0)) is not None:
                 found.append(self._made(raw))
-        except EndOfStream:  # the next call raises it again, unless a new peer has come
+        except EndOfStream:  # the next call raises it again, unless a new peer has joined
             if not found:
                 raise
         except (DecodeError, Invalid) as error:
@@ -133,7 +133,7 @@ def name_of(function: Any) -> str:
 
 
 def failed(function: Any, error: BaseException) -> str:
-    """The text for a requester whose server's function raised."""
+    """The error text for a requester, if the server's function raised."""
     return f"{name_of(function)} raised {type(error).__name__}: {text_of(error)}"
 
 
@@ -145,9 +145,9 @@ def refusal(channel: str, why: str) -> bytes:
 def wrong_result(
     channel: str, method: str, function: Any, result: Any, codec: Codec, error: BaseException
 ) -> BaseException:
-    """The error of a server whose function returned what cannot be sent. error: why not; one that is not about the result stays as it is."""
+    """The error of a server whose function returned a result that cannot be sent. error: the reason; an error about something else is returned unchanged."""
     if inspect.iscoroutine(result):
-        result.close()  # it would warn that nobody awaited it
+        result.close()  # else Python warns that it was never awaited
     if not isinstance(error, TypeError | Invalid | TooLarge):
         return error
     if inspect.isawaitable(result):

@@ -1,6 +1,6 @@
 """Opening channels of any kind: decided by the first publication, checked by every later opener.
 
-Knows files and metadata; the kind's `Layout` says what its file looks like.
+Knows files and metadata; the kind's `Layout` describes its file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def place_of(channel: Channel) -> str:
 def open_end(
     kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any, end: Callable[[int, str], Any]
 ) -> tuple[Any, Codec]:
-    """The result of `end(descriptor, path)`, and the channel's codec. Makes the channel if there is none, and decides an open one.
+    """The result of `end(descriptor, path)`, and the channel's codec. Creates the channel if it does not exist, and decides an open one.
 
     For every kind, `requested` may have `prefault`: bring the channel's memory into this process now, not when it is first used.
     """
@@ -63,7 +63,7 @@ def open_reader(
 ) -> tuple[Any, Codec | None]:
     """The same for a handle that only reads: it does not decide the channel, but names options for the decision.
 
-    Without a first publication the channel is open, or made so now: then this returns the result of `early`, and None for the codec.
+    Without a first publication the channel is open, or is created open: then this returns the result of `early`, and None for the codec.
     """
     requested = dict(requested)
     prefault = flag(requested.pop("prefault", False), "prefault")
@@ -135,7 +135,7 @@ def _hold_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.Ope
     try:
         if _native.is_open(fd, path, channel.kind.name):
             yield hold
-        else:  # decided meanwhile: then it is as any other
+        else:  # decided in the meantime
             hold.release()
             yield None
     finally:
@@ -160,7 +160,7 @@ def _create_open(kind: Kind, channel: Channel, requested: dict[str, Any], codec:
 
 
 def _encode_notes(options: dict[str, Any], codec: Any) -> bytes:
-    """The options and the codec that were named, as they are stored."""
+    """The named options and codec, encoded for the file."""
     spec = None if codec is None else codecs.resolve(codec).spec
     return codecs.described({"options": options}, spec, _native.NOTES_MAX)
 
@@ -168,7 +168,7 @@ def _encode_notes(options: dict[str, Any], codec: Any) -> bytes:
 def _merge_options(
     kind: Kind, channel: Channel, fd: int, requested: dict[str, Any], codec: Any
 ) -> tuple[dict[str, Any], Any, dict[str, Any]]:
-    """The options and the codec that others and this one name together, and what others named alone."""
+    """The options and the codec named by all subscriptions, this one included, and the options that others named."""
     place = place_of(channel)
     try:
         notes = json.loads(_native.read_notes(fd, place, channel.kind.name))
@@ -199,7 +199,7 @@ def _add_notes(
     codec: Any,
     start: tuple[str, int],
 ) -> None:
-    """Adds what a subscription names; the holder of the open byte."""
+    """Adds the options that a subscription names. The caller holds the open byte."""
     assert kind.layout.open_slots is not None
     named, chosen, others = _merge_options(kind, channel, fd, requested, codec)
     options = _check_options(kind, channel, named, others)
@@ -215,7 +215,7 @@ def _add_notes(
 def _configure_open(
     kind: Kind, channel: Channel, fd: int, hold: _native.OpenHold, requested: dict[str, Any], codec: Any
 ) -> None:
-    """Makes an open channel what its first publication wants; the holder of the open byte."""
+    """Configures an open channel for its first publication. The caller holds the open byte."""
     named, chosen, others = _merge_options(kind, channel, fd, requested, codec)
     options = _check_options(kind, channel, named, others)
     try:
@@ -239,7 +239,7 @@ def _check_options(kind: Kind, channel: Channel, named: dict[str, Any], others: 
 
 
 def start_over(channel: Channel) -> str:
-    """The way out of a mismatch."""
+    """The advice for a mismatch: how to remove the channel."""
     return f"remove the channel first: penstock.remove({str(channel)!r}), or penstock rm {channel} in a shell"
 
 
@@ -270,7 +270,7 @@ def _check_agreement(kind: Kind, channel: Channel, fd: int, requested: dict[str,
 
 
 def start_of(start: Any, names: tuple[str, ...], last: Any = None) -> tuple[str, int]:
-    """How the compiled ends want it: a name and a position, or "last" and a number of messages. `Invalid` for anything else."""
+    """`start` for the compiled ends: a name and a position, or "last" and a number of messages. `Invalid` for anything else."""
     if last is not None:
         last = whole(last, "last")
         if start != "newest":
@@ -291,6 +291,8 @@ def start_of(start: Any, names: tuple[str, ...], last: Any = None) -> tuple[str,
 
 
 def refuse_last(conflate: bool, last: Any) -> None:
-    """`Invalid` for a reader of the newest message alone that asks for several of the past: it would get one."""
+    """`Invalid` if `conflate` is combined with `last` above 1: the reader would get one message."""
     if conflate and last is not None and whole(last, "last") > 1:
-        raise Invalid(f"conflate=True is for the newest message alone, last={last} for so many: give one of them")
+        raise Invalid(
+            f"conflate=True reads only the newest message, and last={last} asks for {last} messages: give one of them"
+        )

@@ -11,7 +11,7 @@ from penstock.channels.registry import kind_of
 from penstock.errors import Invalid, Unsupported
 
 FAKE = "fake"
-_WORLD = os.urandom(8)  # with the process id, tells this process from all others: a forked child has the same word
+_WORLD = os.urandom(8)  # with the process id, it identifies this process: a forked child inherits the word
 
 
 @dataclass(frozen=True)

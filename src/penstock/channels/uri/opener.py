@@ -69,7 +69,7 @@ def open_handle(
 ) -> Any:
     """Opens a handle. `TypeError` for an option that the kind does not have.
 
-    shaping: the codec and the options of a channel that was given as a value; None for a URI, beside which they may stand in `requested`.
+    shaping: the codec and the options of a channel that was given as a value; None for a URI, whose options may be in `requested`.
     tested: options that only tests have.
     """
     parsed = parse(uri)

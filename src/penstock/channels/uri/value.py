@@ -1,4 +1,4 @@
-"""A channel as a value: its name, its codec and the options that shape it. Each kind has its own class, which says its options.
+"""A channel as a value: its name, its codec and the options that shape it. Each kind has its own class with its options.
 
 Opens nothing, and knows no kind.
 """

@@ -12,7 +12,7 @@ from penstock.errors import Invalid
 
 
 def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
-    """Those subscriptions that have something to read, or whose stream has ended; see `penstock.wait`."""
+    """The subscriptions that have a message or whose stream has ended; see `penstock.wait`."""
     given = _readers(subscriptions)
     return [given[i] for i in _native.wait_any(given, timeout)]
 

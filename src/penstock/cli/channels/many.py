@@ -1,4 +1,4 @@
-"""`penstock sub` on several channels at once, and on patterns of them. Knows subscriptions; opens those that come later."""
+"""`penstock sub` on several channels at once, and on patterns of them. Knows subscriptions; opens channels that appear later."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _quiet(came: int, quiet: float, timeout: float | None) -> float:
 
 
 def _print_from(subscription: penstock.types.Subscription, most: int, json: bool) -> int:
-    """Prints what a subscription has, at most `most` messages; returns how many."""
+    """Prints the available messages of a subscription, at most `most`; returns their number."""
     count = 0
     while count < most:
         try:

@@ -121,7 +121,7 @@ def _input(file: Path | None) -> contextlib.AbstractContextManager[IO[bytes]]:
 
 
 def _messages(source: IO[bytes], kind: str) -> Iterator[Any]:
-    """The input's lines, as messages of a channel whose codec is of that kind."""
+    """The input's lines, as messages for a codec of that kind."""
     import msgspec
 
     sent = 0

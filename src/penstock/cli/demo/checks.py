@@ -1,4 +1,4 @@
-"""Compares the table *messages* with what the demo's processes sent, read and counted, and with the files that they read from."""
+"""Compares the table *messages* with the messages that the demo's processes sent, read and counted, and with their input files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def every_message_is_accounted_for(recorded: list[Any], measured: dict[str, Any]
 
 
 def compare_drive(data: Path, tables: Path, channels: Mapping[str, str]) -> int:
-    """Compares every row with the drive's files, in order: its payload, and each decoded column with what NumPy reads. How many
+    """Compares every row with the drive's files, in order: its payload, and each decoded column with NumPy's. Returns how many
     rows. Raises if one differs.
 
     channels: by stream.

@@ -36,7 +36,7 @@ def relay(links: dict[int, int], loss: float, seed: int, end: Any) -> Counter[tu
             front, back = (opened.enter_context(_socket()) for _ in range(2))
             front.bind((HOST, port))
             back.connect((HOST, target))
-            client: list[Any] = []  # the source of the last datagram: answers go there
+            client: list[Any] = []  # the source of the last datagram: answers are sent there
             selector.register(front, selectors.EVENT_READ, _Way("to the receivers", front, back, True, client))
             selector.register(back, selectors.EVENT_READ, _Way("to the senders", back, front, False, client))
         while not end.is_set():

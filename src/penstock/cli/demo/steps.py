@@ -86,7 +86,7 @@ def run(
         with _step("compared every decoded column in the tables with the messages that the senders kept", as_json):
             by_channel = {channel: options["codec"] for channel, options in demo.channels.items()}
             checked = checks.compare_copies(measured["copies"], by_channel, tables)
-    with _step("compared what was sent with what each reader has, and with Spark's tables", as_json):
+    with _step("compared the sent messages with each reader's, and with Spark's tables", as_json):
         checks.every_message_is_accounted_for(recorded, measured, tables)
     rows = _summary(demo, recorded, measured, tables)
     made = [one.name for one in outcome.own]
@@ -117,7 +117,7 @@ def _tables(archive: Path, out: Path, own: Sequence[Path]) -> Any:
 
 
 def _summary(demo: Demo, recorded: list[Any], measured: dict[str, Any], tables: Path) -> list[dict[str, Any]]:
-    """One row per stream: how much flowed, how fast, what is missing anywhere."""
+    """One row per stream: messages, rate, and losses anywhere."""
     import numpy as np
 
     in_table = checks.rows_in_table(tables)

@@ -71,7 +71,7 @@ def _guarded(check: Callable[[], Finding]) -> Finding:
         return check()
     except (penstock.PenstockError, OSError) as error:
         return Finding("bad", reason(error))
-    except Exception as error:  # the other checks are made all the same
+    except Exception as error:  # the other checks still run
         return Finding("bad", f"{check.__name__.strip('_')} could not be checked: {error!r}", "please report this")
 
 
@@ -123,7 +123,7 @@ def _memory() -> Finding:
         return Finding(
             "note",
             f"{what}; it is {kind}, not memory",
-            "set PENSTOCK_DIR to a folder on a tmpfs, else messages go through a disk's cache",
+            "set PENSTOCK_DIR to a folder on a tmpfs, else messages pass through a disk's cache",
         )
     if free < 32 << 20:
         return Finding(

@@ -16,7 +16,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def info(json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False) -> None:
-    """Shows the machine, versions, folders, limits, and what is installed: for reports of bugs and of measurements."""
+    """Shows the machine, versions, folders, limits, and installed packages, for reports of bugs and measurements."""
     found = {
         "machine": machine.machine(),
         "versions": machine.versions(),

@@ -120,7 +120,7 @@ class TablesView:
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds a file's lock, as the kernel lists it. None if there is none, or if it is not told."""
+    """The process that holds a file's lock, as the kernel lists it. None if there is none, or if the kernel hides it."""
     try:
         about = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()

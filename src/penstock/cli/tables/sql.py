@@ -74,7 +74,7 @@ def _answer(out: Path, query: str, engine: str, master: str | None, limit: int |
 
     if engine == "duckdb":
         return queries.by_duckdb(str(out), query, limit)
-    if not tables.names(str(out)):  # said before a JVM is started
+    if not tables.names(str(out)):  # reported before a JVM is started
         raise penstock.NotFound(
             f"{output.path(out)} holds no tables: run penstock pipeline ARCHIVE --out {output.path(out)}"
         )

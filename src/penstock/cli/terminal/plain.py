@@ -86,7 +86,7 @@ def _special(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, Path):
         return text(str(value))
-    if hasattr(value, "summary"):  # a frame: what is said of it
+    if hasattr(value, "summary"):  # a frame: its summary
         return plain(value.summary())
     if hasattr(value, "_asdict"):
         return plain(value._asdict())

@@ -1,4 +1,4 @@
-"""A terminal that is drawn again and again in place, and the keys pressed there. Knows terminals; knows nothing of what is drawn."""
+"""Redraws a terminal in place, and reads its keys. Knows terminals; knows nothing of the content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def joined(line: Sequence[output.Part]) -> str:
 
 
 class Screen:
-    """Draws lines and reads keys. show: draws lines in place of what is there; they must fit. keys: whether there are keys."""
+    """Draws lines and reads keys. show: replaces the lines on the screen; they must fit. keys: whether there are keys."""
 
     def __init__(self, show: Callable[[Sequence[Sequence[output.Part]]], None], keys: bool) -> None:
         self.show, self._keys = show, keys

@@ -34,7 +34,7 @@ class FrameKind:
 
     def array(self, buffer: Any) -> np.ndarray[Any, Any]:
         """The array in these bytes, without a copy; as writable as they are."""
-        array = frombuffer(buffer, self.dtype)  # it holds the buffer: `ndarray(..., buffer)` would let go of it
+        array = frombuffer(buffer, self.dtype)  # it holds the buffer: `ndarray(..., buffer)` would not
         return array if self.flat else array.reshape(self.shape)
 
 
@@ -94,7 +94,7 @@ class Frame:
 
     @property
     def start_ns(self) -> int:
-        """When the exposure began, nanoseconds in the publisher's clock; 0 if it did not say."""
+        """When the exposure began, nanoseconds in the publisher's clock; 0 if it was not given."""
         return self._lease.start_ns
 
     @property
@@ -139,7 +139,7 @@ class Frame:
     def __dlpack__(
         self, *, max_version: tuple[int, int] | None = None, copy: bool | None = None, **options: Any
     ) -> Any:
-        """A DLPack capsule that says that the frame is read-only; with `copy=True` one of a private copy.
+        """A DLPack capsule marked read-only; with `copy=True` of a private, writable copy.
 
         Version 1.0 brought this word. `BufferError` for consumers of older capsules, which would write to the frame.
         """
@@ -203,7 +203,7 @@ class OpenFrame:
         return self._claim.commit()
 
     def _describe(self) -> None:
-        """The note that goes with the pixels. If it cannot be sent, the buffer is given back."""
+        """The note sent with the pixels. If it cannot be sent, the buffer is released."""
         try:
             fields = values.to_json(self.meta).decode() if self.meta else ""
             _native.describe_frame(self._claim, self.id, self.start_ns, self.end_ns, fields)

@@ -118,7 +118,7 @@ class FramePublication(_Shaped, NativePublication):
             return None
 
     def offer_many(self, messages: Any) -> int:
-        """Publishes arrays in order until no buffer is free. Returns how many."""
+        """Publishes arrays in order until no buffer is free. Returns the number published."""
         count = 0
         arrays = [self._fitting(data) for data in self._each(buffers.several(self.channel, messages))]
         for pixels in arrays:  # nothing was sent if one does not fit
@@ -177,7 +177,7 @@ class FrameSubscription(_Shaped, NativeSubscription):
     _attributes: dict[str, Any] | None = None
 
     def __init__(self, reader: _native.ReaderEnd, origin: ReopenArgs, spin: float, until_end: bool = False) -> None:
-        # The compiled class gives what frames travel as.
+        # The compiled class returns frames as encoded bytes.
         super().__init__(reader, origin, codecs.BYTES, spin, until_end)
         self._kind = FrameKind(origin.codec, str(origin.channel))
 
@@ -216,7 +216,7 @@ class FrameSubscription(_Shaped, NativeSubscription):
                 found.append(frame)
         except EndOfStream:
             if not found:
-                raise  # else the next call says so
+                raise  # else the next call raises it
         return found
 
     def poll_arrow(self, limit: int = 100_000, max_bytes: int = 64 << 20) -> pa.RecordBatch:

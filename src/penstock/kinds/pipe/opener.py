@@ -1,4 +1,4 @@
-"""`pipe:` channels: each message goes to exactly one subscription; a dead one's messages are redelivered to another.
+"""`pipe:` channels: each message goes to exactly one subscription; the messages of a dead subscription are redelivered to another.
 
 The patterns in which peers answer are in `sockets.py`; both are made of pipes from one peer to another.
 """
@@ -104,7 +104,7 @@ def open_peer(
     codec: Any,
     options: dict[str, Any],
 ) -> tuple[_native.PipePeer, Codec]:
-    """A peer that writes, of a channel that is made now if there is none, and decided if it is open."""
+    """A peer that writes. Creates the channel if it does not exist, and decides an open one."""
     _check_when_full(when_full)
     stamps = manual_clock(clock)
     return opening.open_end(
@@ -198,7 +198,7 @@ def open_publication(
     max_members: int | None = None,
     start_position: int | None = None,
 ) -> NativePublication:
-    """A publication, on a channel made now if there is none, and decided if it is open."""
+    """A publication. Creates the channel if it does not exist, and decides an open one."""
     options = given(prefault, capacity, max_messages, max_pipes, max_members, start_position)
     peer, found = open_peer(channel, "push", peer_name(name), when_full, clock, codec, options)
     arguments = {"name": name, "when_full": when_full, **codecs.named(codec)}
@@ -225,7 +225,7 @@ def open_subscription(
 ) -> NativeSubscription:
     """A subscription. Without a channel it makes one that stays open until the first publication.
 
-    start: "newest" alone. A message waits in its pipe for one subscription, and goes to the next that joins if there is none.
+    start: only "newest". A message waits in its pipe for one subscription. Without one, it waits for the next that joins.
     """
     if acknowledge not in ("next", "manual"):
         raise Invalid(f"acknowledge is {acknowledge!r}: it must be 'next' or 'manual'")

@@ -36,7 +36,7 @@ class PipeRequest(NamedTuple):
     number: int
 
     def reply(self, body: Body, timeout: float | None = None) -> bool:
-        """Sends the reply. Returns False if the requester is gone. `TimedOut` if it does not read its replies."""
+        """Sends the reply. Returns False if the requester has left. `TimedOut` if it does not read its replies."""
         return self.replier._reply(self.peer, self.number, body, timeout)
 
     async def reply_async(self, body: Body, timeout: float | None = None) -> bool:
@@ -54,7 +54,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
     def serve(self, answer: Callable[[Any], Body], count: int | None = None) -> None:
         """Answers each request with `answer(body)`, until the handle closes, or `count` requests are answered.
 
-        If `answer` raises, or returns what cannot be sent, the requester gets a `ServerError`, and `serve` raises the error: `TypeError` or
+        If `answer` raises, or returns a value that cannot be sent, the requester gets a `ServerError`, and `serve` raises the error: `TypeError` or
         `Invalid`, which names `answer`, for anything that is not a message, `TooLarge` for a message that is too large. `serve` can be called again.
         """
         found: Found | None = None
@@ -110,7 +110,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
 
     def _refuse(self, what: str) -> None:
         raise Unsupported(
-            f"{self.channel}: a request must be answered, and {what} would lose whose it is: use recv or poll"
+            f"{self.channel}: a request must be answered, and {what} would lose its requester: use recv or poll"
         )
 
     def _reply_packed(self, peer: int, number: int, reply: Any, parts: int) -> None:

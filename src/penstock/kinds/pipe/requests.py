@@ -24,10 +24,10 @@ from penstock.kinds.pipe.request_table import NO_SERVER, NOT_SENT, Entry, Reply,
 from penstock.kinds.pipe.socket_base import Socket
 from penstock.util.strict import Strict
 
-SLICE = 0.02  # seconds between two looks for dead servers
+SLICE = 0.02  # seconds between two checks for dead servers
 TURN_MAX = 256  # replies taken before others in the event loop get their turn
 
-_forks = 0  # how often this process is a child of one that loaded this module: a look at it costs less than the process' number
+_forks = 0  # forks between the process that loaded this module and this one; cheaper to read than the process id
 
 
 def _forked() -> None:
@@ -186,7 +186,7 @@ class PipeRequester(Socket, _Requester):
         await self._pumps.answered(pending, self.fileno, self._turned)
 
     def _turned(self) -> None:
-        """One turn of an event loop: takes the replies that are there, looks for dead servers now and then. Never blocks."""
+        """One turn of an event loop: takes the replies that have arrived, and checks for dead servers from time to time. Never blocks."""
         for _ in range(TURN_MAX):
             if not self._receive(0):
                 return
@@ -266,7 +266,7 @@ class PipeRequester(Socket, _Requester):
         self.late += not self._requests.answer(reply)
 
     def _check_for_dead_servers(self) -> None:
-        """Requests whose server has died are sent to another one, or end. Never blocks: it is called again soon."""
+        """Sends the requests of dead servers to another server, or fails them. Never blocks: it is called again soon."""
         there = set(_native.pipe_others(self._pub))
         for number, entry in list(self._requests.entries.items()):
             if entry is None or entry.server in there or entry.server == NOT_SENT:
@@ -275,7 +275,7 @@ class PipeRequester(Socket, _Requester):
                 self._send_again(number, entry)
 
     def _send_again(self, number: int, entry: Entry[PipePending]) -> None:
-        """Sends a request to another server, as its own is gone; or ends it."""
+        """Sends a request to another server after its own has died, or fails it."""
         pending, stranded = entry.pending, entry.server == NO_SERVER
         if not stranded and pending._retries <= 0:
             pending._complete(None, Disconnected(f"{self.channel}: the server died before it replied"))
@@ -290,7 +290,7 @@ class PipeRequester(Socket, _Requester):
         except PenstockError as error:
             pending._complete(None, error)
             return
-        if not again:  # no server is there now, or none has room: look again
+        if not again:  # there is no server, or none has room: try again later
             self._requests.restore(number, entry)
         elif not stranded:
             pending._retries -= 1

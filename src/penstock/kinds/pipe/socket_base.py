@@ -35,7 +35,7 @@ Found = tuple[int, int, int, bytes, bytes]
 
 
 def pack(channel: str, body: Body) -> tuple[Any, int]:
-    """A message of bytes as it travels, and what kind it is."""
+    """A message's encoded bytes, and the kind of message."""
     if not isinstance(body, list | tuple):
         return body, 0
     return multipart.join_parts([bytes(buffers.buffer_of(channel, part)) for part in body]), multipart.PARTS
@@ -88,7 +88,7 @@ class Socket(Strict):
         if self._gate is not None:
             reader.lead_through(self._gate)
         self._pub = handles.publication(_native.pipe_writer(peer), origin)
-        # Bytes: a message's sender comes before its body.
+        # Bytes: a message's sender precedes its body.
         self._sub = NativeSubscription(reader, origin, codecs.BYTES, spin, self._ends)
         self._names: dict[int, str] = {}
         plain = self._codec.kind == "bytes"
@@ -167,7 +167,7 @@ class Socket(Strict):
         return self._pub.closed
 
     def statistics(self) -> ChannelStatus:
-        """The channel's counters at this moment, read without disturbing anyone."""
+        """The channel's counters at this moment, read without locks."""
         return self._pub.statistics()
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
@@ -235,7 +235,7 @@ class Socket(Strict):
 
     def _full(self) -> str:
         waiting, anybody = self.unread_messages, self._pub.readers != 0
-        why = f"{waiting} messages wait to be read" if waiting or anybody else "nobody is there to receive it"
+        why = f"{waiting} messages wait to be read" if waiting or anybody else "there is no receiver"
         return f"{self.channel}: no room within the timeout: {why}"
 
     def _send(self, to: int, number: int, body: Body, timeout: float | None) -> int:
@@ -319,7 +319,7 @@ class ReceivingSocket(Socket, Receiving[Found, Made]):
         return self._noted(await self._sub.borrow_async(timeout))
 
     def _refuse(self, what: str) -> None:
-        """Raises `Unsupported` if this role does not receive in this way. what: the method."""
+        """Raises `Unsupported` if this role lacks the method. what: its name."""
 
     def _noted(self, borrowed: _native.Borrow) -> _native.Borrow:
         self._last_sender = borrowed.envelope[0]

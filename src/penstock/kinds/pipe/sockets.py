@@ -31,7 +31,7 @@ else:  # a compiled class can have no abstract base: the roles are registered be
 class PipeTalker(ReceivingSocket[Any]):
     """A socket that sends and receives without naming peers. Its stream ends with the last peer that could answer.
 
-    Once such a peer has been there and none is left, `recv` returns what is there, and then raises `EndOfStream`; iteration ends. The
+    When the last such peer has left, `recv` returns the remaining messages and then raises `EndOfStream`; iteration ends. The
     methods that send raise `Disconnected`. A new peer ends that state: `wait_for_readers` waits for it. A peer that was never there
     is awaited, and a stopped process is there.
     """
@@ -74,7 +74,7 @@ class PipeTalker(ReceivingSocket[Any]):
 class PipePair(PipeTalker, _Pair):
     """One of two peers that exchange messages. A third is refused (`Busy`).
 
-    A new peer may take the place of one that left or died. Until it comes, the stream is at its end.
+    A new peer may replace one that left or died. Until then, the stream has ended.
     """
 
 
@@ -90,7 +90,7 @@ class PipeRouter(ReceivingSocket[Routed], _Router):
     def send(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """Sends one message to the dealer of that name. Waits while there is no room for it.
 
-        Returns the bytes that this socket has written. `Disconnected` if no such dealer is there, or it goes meanwhile. `TimedOut`
+        Returns the bytes that this socket has written. `Disconnected` if there is no such dealer, or if it leaves during the call. `TimedOut`
         if there was no room within `timeout` seconds.
         """
         return self._send(self._named(to), 0, data, timeout)
@@ -164,7 +164,7 @@ def open_socket(
     max_members: int | None = None,
     start_position: int | None = None,
 ) -> Socket:
-    """A socket of that role, on a channel made now if there is none, and decided if it is open."""
+    """A socket of that role. Creates the channel if it does not exist, and decides an open one."""
     if role not in SOCKETS:
         raise Invalid(
             f"role is {role!r}: it must be one of {', '.join(SOCKETS)}. To push, use penstock.publish; to pull, penstock.subscribe"
@@ -176,7 +176,7 @@ def open_socket(
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Pipe(ChannelValue[Message]):
-    """A `pipe:` channel: each message goes to one reader; or members that answer each other, by their roles.
+    """A `pipe:` channel: each message goes to one reader; or sockets that exchange messages, by their roles.
 
     capacity: bytes of one pipe, a power of two from 64 KiB to 1 GiB; the longest message is half of it. max_messages: messages that one
     pipe holds. max_pipes: pipes at once, one from each sender to each receiver. max_members: members at once, 2 to 1024.

@@ -1,4 +1,4 @@
-"""A member of a sync queue (`penstock.join("sync:NAME")`), which reads what the others write, and writes.
+"""A member of a sync queue (`penstock.join("sync:NAME")`), which writes messages and reads those of the other members.
 
 Knows one queue that is open already; must never know how a queue is made.
 """
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MemberReopenArgs:
-    """Where a member comes from: enough to join again in another process. leave: called with its file's identity when the member has left."""
+    """The arguments that join a member again in another process. leave: called with the file's identity when the member has left."""
 
     channel: Channel
     codec: Codec
@@ -164,7 +164,7 @@ class SyncMember(_Base):
         return await self._room(attempt, timeout)
 
     async def _room(self, attempt: Callable[[], T | None], timeout: float | None) -> T:
-        """The first result of `attempt` that is not None. A message that comes is a reason to try again: this member may spill it."""
+        """The first result of `attempt` that is not None. It tries again when a message arrives, too: this member may spill it."""
         return await awaiting.room_or_message(self._pub, self._sub, attempt, timeout, self._no_room)
 
     def _encoded(self, body: Any) -> Any:
@@ -178,7 +178,7 @@ class SyncMember(_Base):
         status = self.statistics()
         behind = [m for m in status.members if m.position is not None and m.position < status.position]
         if not behind:
-            return "nobody is behind"
+            return "no reader is behind"
         worst = min(behind, key=lambda member: member.position or 0)
         process = _native.look_at_file(self._pub, lambda fd, _: _native.process_name(worst.pid, fd))
         return f"member {worst.name!r} ({process}) is {status.position - (worst.position or 0)} bytes behind"
@@ -258,7 +258,7 @@ class SyncMember(_Base):
 
     @property
     def screened_senders(self) -> frozenset[str]:
-        """The senders whose messages are passed over, beside its own."""
+        """The senders whose messages are skipped, besides its own."""
         return frozenset(text_of(name) for name in self._senders)
 
     @property
@@ -288,7 +288,7 @@ class SyncMember(_Base):
         await awaiting.members(self._pub, attempt, timeout, self._too_few(count))
 
     def _too_few(self, count: int) -> str:
-        return f"{self.channel}: fewer than {count} readers came within the timeout"
+        return f"{self.channel}: fewer than {count} readers joined within the timeout"
 
     def members(self) -> list[ChannelMember]:
         """All members that read, oldest first."""
@@ -322,7 +322,7 @@ class SyncMember(_Base):
         await awaiting.members(self._pub, attempt, timeout, lambda: self._missing(wanted))
 
     def _wanted(self, names: Iterable[str]) -> set[str]:
-        """The names to wait for. `Invalid` for a text, whose letters are no names, and for a name that is not a text."""
+        """Checks the names to wait for. `Invalid` for a single text, and for a name that is not a text."""
         given = [] if isinstance(names, str | bytes) or not isinstance(names, Iterable) else list(names)
         if not all(isinstance(name, str) for name in given) or (not given and names):
             raise Invalid(f"{self.channel}: names is {names!r}: it must be a list of members' names")
@@ -334,7 +334,7 @@ class SyncMember(_Base):
             raise Closed(f"{self.channel}: the handle is closed")
 
     def _missing(self, wanted: set[str]) -> str:
-        return f"{self.channel}: {', '.join(sorted(wanted - self.senders))} did not come within the timeout"
+        return f"{self.channel}: {', '.join(sorted(wanted - self.senders))} did not join within the timeout"
 
     def changes(self) -> list[Change]:
         """Members that joined and left since the last call (the first call: since this member joined), the dead included.
@@ -351,7 +351,7 @@ class SyncMember(_Base):
                 found.append(Change(True, name, pid))
             elif not came and key in self._known:
                 found.append(Change(False, *self._known.pop(key)))
-        # The dead whose slots nobody has freed yet; and the others that are no longer among the events.
+        # Dead members whose slots are not freed yet, and other members that are no longer among the events.
         before, self._known = self._known, self._present()
         went = [Change(False, *before[key]) for key in before.keys() - self._known.keys()]
         came_too = sorted(self._known.keys() - before.keys(), key=lambda key: key[1])
@@ -359,7 +359,7 @@ class SyncMember(_Base):
 
     @property
     def missed_changes(self) -> int:
-        """Joins and departures that `changes` did not see, since more than 256 came between two calls. It may not have named some members that joined and left meanwhile."""
+        """Joins and departures that `changes` missed, since there were more than 256 between two calls. Members that joined and left in between may be unnamed."""
         return self._missed_changes
 
     def _present(self) -> dict[tuple[int, int], tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""`sync:` channels: every member reads what the others write; a message stays until every member that was there has read it.
+"""`sync:` channels: every member reads the messages of the others; a message stays until all members that were present have read it.
 
 A term log whose messages carry a sender and a type: how a queue is made, joined, published to, subscribed to, and removed by its
 last member. A member's work is in `sync_member.py`.
@@ -114,7 +114,7 @@ def _guarded(channel: Channel, make: Callable[[int, str], Any]) -> Callable[[int
 def _open(
     channel: Channel, requested: dict[str, Any], codec: Any, make: Callable[[int, str], Any]
 ) -> tuple[Any, Codec]:
-    """`opening.open_end`, unless the last member removed the file meanwhile: then once more."""
+    """`opening.open_end`, repeated if the last member removed the file in between."""
     while True:
         made, found = opening.open_end(channel.kind, channel, requested, codec, _guarded(channel, make))
         if made is not None:
@@ -161,7 +161,7 @@ def join(
     max_members: int | None = None,
     start_position: int | None = None,
 ) -> SyncMember:
-    """A member of a queue, which is made now if there is none."""
+    """A member of a queue. Creates the queue if it does not exist."""
     called, stamps = _named(name), manual_clock(clock)
     own, spill_limit = flag(own, "own"), whole(spill_limit, "spill_limit")
     where, position = opening.start_of(start, ("newest", "earliest"), last)
@@ -204,7 +204,7 @@ def open_publication(
     max_members: int | None = None,
     start_position: int | None = None,
 ) -> NativePublication:
-    """A member that only writes, so that no writer waits for it; on a queue made now if there is none."""
+    """A member that only writes, so that no writer waits for it. Creates the queue if it does not exist."""
     called, stamps = _named(name), manual_clock(clock)
     requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
     writer, found = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
@@ -254,7 +254,7 @@ def open_subscription(
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Sync(ChannelValue[Message]):
-    """A `sync:` queue: a log in which every member reads what the others write.
+    """A `sync:` queue: a log in which every member reads the messages of the others.
 
     capacity: bytes that may be unread by the slowest member before writers wait, a power of two from 64 KiB to 1 GiB; the longest message
     is half of it. max_members: members at once, 1 to 512; a publication or a subscription counts for half a member.

@@ -1,6 +1,6 @@
 """Addresses of `udp:` channels: `udp://HOST:PORT/STREAM`, and Aeron's own URIs, `aeron:udp?endpoint=HOST:PORT|stream-id=STREAM`.
 
-Knows how both are written, and which option of ours each of Aeron's parameters means. Looks up no name and opens nothing.
+Knows the syntax of both, and the option for each of Aeron's parameters. Resolves no name and opens nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Endpoint:
 
     @property
     def multicast(self) -> bool:
-        """Whether datagrams to it go to a group of receivers."""
+        """Whether it is a multicast group."""
         return self.address is not None and self.address.is_multicast
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ def endpoint(text: str, what: str = "the address") -> Endpoint:
         try:
             return Endpoint(str(ipaddress.IPv6Address(host[1:-1])), int(port))
         except ValueError:
-            raise Invalid(f"{host} is no IPv6 address") from None
+            raise Invalid(f"{host} is not an IPv6 address") from None
     if "[" in host or "]" in host:
         raise Invalid(f"{text!r} has no pair of brackets around an IPv6 address: write [ADDRESS]:PORT")
     if ":" in host:
@@ -79,7 +79,7 @@ def endpoint(text: str, what: str = "the address") -> Endpoint:
 def stream(text: str) -> int:
     """A stream's number. `Invalid` for any other text."""
     if not re.fullmatch(r"-?\d{1,10}", text, re.ASCII) or not -(1 << 31) <= int(text) < 1 << 31:
-        raise Invalid(f"stream {text!r} is no whole number of 32 bits with a sign")
+        raise Invalid(f"stream {text!r} is not a signed 32-bit integer")
     return int(text)
 
 
@@ -138,7 +138,7 @@ def _has_no_effect(text: str, name: str, verb: str) -> Unsupported:
     if verb == "publish":
         return Unsupported(f"{text}: {name} is for subscriptions: leave it out of the URI of a publication")
     why = (
-        "; a subscription hears every session, and `last.session` says whose a message is"
+        "; a subscription receives every session, and `last.session` has a message's session"
         if name == "session-id"
         else ""
     )
@@ -185,7 +185,7 @@ def _parameters(text: str) -> dict[str, str]:
     for part in text.removeprefix(AERON_PREFIX).split("|"):
         name, equals, value = part.partition("=")
         if not equals or not value:
-            raise Invalid(f"{part!r} is no parameter: write NAME=VALUE, with | in between")
+            raise Invalid(f"{part!r} is not a parameter: write NAME=VALUE, separated by |")
         if name not in _MEANINGS:
             hint = strict.near(name.replace("-", "_"), [known.replace("-", "_") for known in _MEANINGS]).replace(
                 "_", "-"

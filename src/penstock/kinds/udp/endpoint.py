@@ -1,6 +1,6 @@
 """The file of a `udp:` endpoint: made by the first subscription on a machine, which decides its options, checked by the others.
 
-A subscription that cannot open decides nothing: its file goes again. docs/design/network_log.md.
+A subscription that cannot open decides nothing: its file is removed again. docs/design/network_log.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T], *, strict: bool = True) -> T:
     """The result of `join(descriptor)`, for the endpoint's file. The first subscription on this machine makes it.
 
-    strict: `Mismatch` if the endpoint has other options; else what it has is taken.
+    strict: `Mismatch` if the endpoint has other options; otherwise the endpoint's options apply.
     """
     at, stream = udp_address.split(channel.name)
     interface = udp_hosts.interface(options.interface, at)
@@ -123,7 +123,7 @@ def _check_agreement(channel: Channel, fd: int, requested: dict[str, Any]) -> No
 
 
 def _forgotten(channel: Channel, fd: int, made: bool) -> bool:
-    """Whether the file's name is gone. It goes now if no subscription is there, and this has made it or nobody has ever received."""
+    """Whether the file's name is removed. It is removed if there is no subscription, and this call created it or it never received anything."""
     with contextlib.suppress(PenstockError):  # there is a member for each slot, or one that is stopped: then it is used
         return _native.forget_endpoint(fd, opening.place_of(channel), made)
     return not _named(fd)
@@ -147,7 +147,7 @@ def _shown(name: str, options: dict[str, Any]) -> str:
 
 
 def _forget_images(channel: Channel) -> None:
-    """Images of an endpoint that was removed, and whose processes were killed: a new endpoint numbers its own from 1 on."""
+    """Images of an endpoint that was removed, and whose processes were killed: a new endpoint numbers its images from 1."""
     for name in udp_status.images(channel):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(files.folder() / name)

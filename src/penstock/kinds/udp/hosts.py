@@ -1,4 +1,4 @@
-"""Looks up hosts and interfaces for `udp:` channels, and gives addresses as the compiled core takes them."""
+"""Looks up hosts and interfaces for `udp:` channels, and encodes addresses for the compiled core."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def interface_name(index: int) -> str | None:
 
 
 def no_route(interface: Packed) -> str:
-    """Advice where the kernel does not know how to send to IPv6 groups. To loopback it does not, unless it is told."""
+    """Advice if the kernel has no route to IPv6 groups. By default it has none on loopback."""
     name = interface_name(interface[1])
     remedy = f": run ip -6 route add local ff00::/8 dev {name}, or choose another" if name == LOOPBACK else ""
     return f"interface {name} has no route to IPv6 groups{remedy}"
@@ -109,7 +109,7 @@ def check_control(at: Endpoint, to: Packed, control: Packed | None) -> None:
     if control is None:
         return
     if at.multicast:
-        raise Invalid(f"{at} is a multicast group, which has receivers of its own: leave control out")
+        raise Invalid(f"{at} is a multicast group, which needs no control address: leave control out")
     if (to[0][:12] == _V4) != (control[0][:12] == _V4):
         raise Invalid(f"control is another family's address than {at}: IPv4 and IPv6 do not mix")
 

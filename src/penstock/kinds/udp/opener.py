@@ -1,4 +1,4 @@
-"""`udp:` channels: a log across machines. A publication sends what it logs; a subscription reads the images of all sessions.
+"""`udp:` channels: a log across machines. A publication sends its log; a subscription reads the images of all sessions.
 
 Opens handles and checks options. The network's work is done in the compiled core: docs/design/network_log.md.
 """
@@ -130,7 +130,7 @@ def open_subscription(
     max_members: int = 64,
     prefault: bool = False,
 ) -> UdpSubscription:
-    """A subscription: it receives, or reads what another process of this machine receives at the address."""
+    """A subscription: it receives, or reads the images of another process of this machine that receives at the address."""
     given = _merge_options(channel, "subscribe", {**locals()}, UdpReaderOptions)
     options = UdpReaderOptions(**given)
     name, position = opening.start_of(start, ("newest", "earliest"), last)

@@ -1,6 +1,6 @@
 """The status of a `udp:` channel on this machine: the endpoint and its images, and the logs of the publications here.
 
-Reads their files without disturbing anyone. Opens no socket.
+Reads their files without locks. Opens no socket.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from penstock.channels.uri.channel import Channel
 from penstock.errors import Corrupt, NotFound
 
 _BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
-LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # of a publication: what it writes, and what it has counted
+LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # a publication's log and counters
 IMAGE_ENDING = ".image"  # of a subscription
 NEW_ENDING = ".new"  # of a file that is being made, where the kernel needs a name for it
 COUNTS_BYTES = 4096
 SENDER_ROLE = "subscription"  # the sender's own place in its publication's log
-ABANDONED_NS = 10_000_000_000  # age of a log that nobody is in: a new one is joined at once
+ABANDONED_NS = 10_000_000_000  # age of a log without members; a new log is joined at once
 COUNTED = (  # of the network, in `details`
     "datagrams_sent",
     "bytes_sent",
@@ -69,7 +69,7 @@ def in_use(channel: Channel) -> frozenset[str]:
     endpoint = _endpoint(channel)
     if endpoint is not None and not endpoint["members"]:
         return frozenset()
-    return frozenset(images(channel))  # of an endpoint without a name nobody knows whether it is used
+    return frozenset(images(channel))  # it is not known whether an endpoint without a name is in use
 
 
 def images(channel: Channel) -> list[str]:
@@ -83,7 +83,7 @@ def logs(channel: Channel) -> list[str]:
 
 
 def sweep(channel: Channel) -> None:
-    """Removes the logs that killed publications left behind: nobody holds a place in them, and they are not being made just now."""
+    """Removes the logs of killed publications: logs that have no members and are not being created."""
     for path in logs(channel):
         with contextlib.suppress(FileNotFoundError, Corrupt):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -189,7 +189,7 @@ def _beside(channel: Channel) -> list[str]:
 
 
 def _beside_at(channel: Channel, folder: Path) -> list[str]:
-    """The same in the folder of a handle, which may be gone, or another user's by now."""
+    """The same in the folder of a handle, which may be removed by now, or belong to another user."""
     with contextlib.suppress(OSError):
         return sorted(name for name in os.listdir(folder) if beside(name) == channel.name)
     return []
@@ -238,7 +238,7 @@ def _counts_of(log: str) -> str:
 
 
 def _counts(path: str) -> dict[str, int]:
-    """The counters that a publication shows. None of them if it goes at this moment."""
+    """A publication's counters. Empty if it is closing."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         with _closing(fd):
@@ -247,7 +247,7 @@ def _counts(path: str) -> dict[str, int]:
 
 
 def _read(path: str, inspect: Callable[[int, str], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The content of one file, unless it has gone or goes at this moment, or is out of reach since this process changed its user."""
+    """The content of one file; None if it is being removed, or not accessible since this process changed its user."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, PermissionError):

@@ -74,8 +74,8 @@ class ZmqSocket(ZmqSending):
     def _claim_name(self, name: str) -> None:
         """Takes the name at this endpoint for this machine: `Busy` if a living socket has it.
 
-        A router ignores a second peer of one name, and tells neither of them. The claim is a socket of the kernel's abstract name
-        space, which ends with its process, however that ends. ZeroMQ tells nothing about the names of peers on other machines.
+        A router silently ignores a second peer of the same name. The claim is a socket of the kernel's abstract name
+        space, which the kernel releases when its process ends. ZeroMQ does not report the names of peers on other machines.
         """
         claim = socket_module.socket(socket_module.AF_UNIX, socket_module.SOCK_DGRAM)
         key = hashlib.blake2b(
@@ -120,7 +120,7 @@ class ZmqSocket(ZmqSending):
             why = "a pair has one peer" if self._role == "pair" else f"the name {self._name!r} is taken"
             raise Busy(
                 self._zmq.EADDRINUSE,
-                f"{self.channel}: this handle was made by process {self._owner}, and {why}: a forked child joins by itself"
+                f"{self.channel}: this handle was made by process {self._owner}, and {why}: a forked child must open its own handle"
                 + ("" if self._role == "pair" else ", by another name"),
             )
 
@@ -162,7 +162,7 @@ class ZmqSocket(ZmqSending):
 
     def _refuse_aclaim(self) -> NoReturn:
         raise Unsupported(
-            f"{self.channel}: ZeroMQ says only when a message is sent whether there is room, so the end of the block would block "
+            f"{self.channel}: ZeroMQ reports only during a send whether there is room, so the end of the block would block "
             f"the event loop: use send_async; log: and pipe: channels have claim_async"
         )
 

@@ -62,7 +62,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
     def send(self, data: Any, timeout: float | None = None, *, topic: Topic = None) -> int:
         """Sends one message. Returns the bytes that this publication has sent so far, topics included.
 
-        topic: travels as a part of its own in front; subscriptions choose by it. Without a codec a list is a message of several
+        topic: sent as a separate part in front of the message; subscriptions filter by it. Without a codec a list is a message of several
         parts. It waits with `when_full="wait"` only: `TimedOut` if a queue was full for `timeout` seconds.
         """
         if timeout is not None:
@@ -98,7 +98,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
     def claim(self, length: int, timeout: float | None = None, *, topic: Topic = None) -> ZmqClaim:
         """Memory for one message of `length` bytes. The end of the block sends a copy of it, and waits as `send` does.
 
-        The bytes go out as they are. With a codec only arrays of a fixed shape and single records can be written so: `Invalid` for
+        The bytes are sent unchanged. With a codec only arrays of a fixed shape and single records can be written so: `Invalid` for
         other codecs and lengths.
         """
         return self._claimed(length, [] if topic is None else [self._topic(topic)], timeout)
@@ -107,7 +107,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         """`claim`, for `with await pub.claim_async(10) as view`. `Unsupported` with `when_full="wait"`: use `send_async`."""
         if self._when_full == "wait":
             raise Unsupported(
-                f"{self.channel}: ZeroMQ says only when a message is sent whether there is room, so the end of the block would block "
+                f"{self.channel}: ZeroMQ reports only during a send whether there is room, so the end of the block would block "
                 f"the event loop: use send_async; log: and pipe: channels have claim_async"
             )
         return self.claim(length, timeout, topic=topic)
@@ -125,7 +125,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         except Invalid as error:
             raise Invalid(f"{self.channel}: {error}") from None
 
-    # ---- who subscribes ----
+    # ---- subscribers ----
 
     @property
     def readers(self) -> int:
@@ -188,7 +188,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def _enough(self, count: int, found: bool | None) -> None:
         if found is None:
-            raise TimedOut(f"{self.channel}: fewer than {count} subscriptions came within the timeout{self._why()}")
+            raise TimedOut(f"{self.channel}: fewer than {count} subscriptions joined within the timeout{self._why()}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = {"codec": self._codec, "bind": self._bind, "when_full": self._when_full}

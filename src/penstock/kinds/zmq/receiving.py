@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import zmq
 
-# A message: its parts, the topic included; and what `last` says of it.
+# A message: its parts, with the topic, and the values for `last`.
 Taken = tuple[list[bytes], tuple[int, int, int, str, str]]
 
 
 class ZmqReceived(Received):
     """Where and when a message was received.
 
-    position: bytes received before it. time_ns: of its arrival. session: 0: ZeroMQ does not say which publication sent it. sender: the name
+    position: bytes received before it. time_ns: of its arrival. session: 0: ZeroMQ does not report which publication sent it. sender: the name
     of a router's or replier's peer. topic: its topic, if it has one.
     """
 
@@ -57,7 +57,7 @@ class ZmqTaking(ZmqHandle):
         with self._lock:
             socket = self._socket
             if socket is None or self._kept:
-                socket = self._open()  # or says that the handle is closed
+                socket = self._open()  # or raises `Closed`
                 if self._kept:
                     return self._kept_first()
             try:
@@ -130,7 +130,7 @@ class ZmqTaking(ZmqHandle):
         return frames
 
     def _drop_the_rest(self, socket: zmq.Socket[bytes]) -> None:
-        """After a signal's handler raised: the parts that are left must not look like a message."""
+        """After a signal's handler raised: the remaining parts must not be taken for a message."""
         while socket.getsockopt(self._zmq.RCVMORE):
             socket.recv(self._noblock)
 
@@ -194,11 +194,11 @@ class ZmqReceiving(ZmqTaking):
     """The methods of a handle that receives, whatever its pattern."""
 
     def _refuse(self, what: str) -> None:
-        """Raises `Unsupported` if this role does not receive in this way. what: the method."""
+        """Raises `Unsupported` if this role lacks the method. what: its name."""
 
     @property
     def last(self) -> ZmqReceived:
-        """Where and when the message received last came, and its topic."""
+        """The position, time and topic of the message received last."""
         return ZmqReceived(*self._last)
 
     @property
@@ -218,7 +218,7 @@ class ZmqReceiving(ZmqTaking):
 
     def _unknown(self, what: str, name: str) -> NoReturn:
         raise Unsupported(
-            f"{self.channel}: ZeroMQ does not say {what}; {name} is known on log:, ring:, sync: and pipe: channels"
+            f"{self.channel}: ZeroMQ does not report {what}; {name} is known on log:, ring:, sync: and pipe: channels"
         )
 
     def recv(self, timeout: float | None = None) -> Any:
@@ -334,7 +334,7 @@ class ZmqReceiving(ZmqTaking):
 def _viewed(body: Any) -> Iterator[memoryview]:
     """A frame's or message's bytes for the length of a block. An array made from them keeps the frame."""
     view = memoryview(body).toreadonly()
-    # torch.frombuffer keeps the view, but not its buffer: as long as the view is there, so is the memory.
+    # torch.frombuffer keeps the view, but not its buffer: the memory lives as long as the view.
     weakref.finalize(view, id, body).atexit = False
     try:
         yield view

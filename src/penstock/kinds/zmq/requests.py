@@ -1,7 +1,7 @@
 """Requests and replies over ZeroMQ, with REQ, REP, DEALER and ROUTER peers.
 
 A request travels with a number in front of ZeroMQ's empty delimiter. REP and ROUTER peers carry the number back. REQ peers are
-answered as they expect. A `reply` peer that has no answer says so under a changed number, which no other peer sends.
+answered as they expect. A `reply` peer without an answer reports that under a changed number, which no other peer sends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ZmqPending(Strict):
     def __init__(self, requester: ZmqRequester, number: int) -> None:
         self._requester, self.number = requester, number
         self._reply: list[bytes] = []
-        self._refused = False  # whether the reply says why there is none
+        self._refused = False  # whether the reply is an error
         self._wake: Callable[[], None] | None = None  # the task that awaits it
         self.done = False
 
@@ -73,17 +73,17 @@ class ZmqPending(Strict):
         return self._requester._reply_of(self)
 
     def cancel(self) -> None:
-        """Forgets the request. A reply that still comes is counted in `late`."""
+        """Forgets the request. A reply that arrives later is counted in `late`."""
         self._requester._forget(self)
 
 
 class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
     """Asks REP, ROUTER or `reply` peers in turn. Many requests may be under way.
 
-    ZeroMQ does not say that a server died: give a timeout.
+    ZeroMQ does not report that a server died: give a timeout.
     """
 
-    late: int  # replies whose request was given up
+    late: int  # replies to abandoned requests
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._number = itertools.count(1)
@@ -161,7 +161,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
                 raise
 
     def _turned(self) -> None:
-        """One turn of an event loop: takes the messages that are there. Never blocks."""
+        """One turn of an event loop: takes the available messages. Never blocks."""
         for _ in range(TURN_MAX):
             frames = self._take_reply()
             if frames is None:
@@ -213,7 +213,7 @@ class ZmqRequest(NamedTuple):
     envelope: list[bytes]
 
     def reply(self, body: Body, timeout: float | None = None) -> bool:
-        """Answers the request. Returns False if the peer that asked is gone. `TimedOut` if it had no room for `timeout` seconds."""
+        """Answers the request. Returns False if the requester has disconnected. `TimedOut` if it had no room for `timeout` seconds."""
         try:
             self.replier._patiently(self._frames(body), timeout)
         except Disconnected:
@@ -242,7 +242,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
 
         A request that does not fit the codec is skipped and logged: any ZeroMQ peer may have sent it. If `answer` raises, or returns
         what is no message, `serve` raises the error: `TypeError` or `Invalid`, which names `answer`, for a wrong result. The peer gets a
-        `ServerError` if it is a requester of this library. ZeroMQ has no way to tell another one: it waits for its timeout.
+        `ServerError` if it is a requester of this library. Other requesters wait for their timeout, as ZeroMQ cannot notify them.
         """
         left = count
         while left is None or left > 0:

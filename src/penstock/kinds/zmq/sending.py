@@ -63,7 +63,7 @@ class ZmqClaim:
 class ZmqSending(ZmqHandle):
     """A handle that sends. Positions are bytes that it has sent, with the parts in front of its messages."""
 
-    _room_mask = 0  # events to wait for when there was no room; 0: news of any kind
+    _room_mask = 0  # events to wait for when there was no room; 0: any event
 
     def _prepare(self, socket: Any) -> None:
         # pyzmq's own `send` spends half of its time on options that are never given here.

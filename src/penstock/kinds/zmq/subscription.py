@@ -57,7 +57,7 @@ class ZmqSubscription(ZmqReceiving, Subscription[Any]):
         return self._newest(super()._take_frames) if self._conflate and self._plain else super()._take_frames()
 
     def _newest(self, take: Callable[[], Taken | None]) -> Taken | None:
-        """The newest message that is there. ZeroMQ conflates parts, and a message of bytes may have several."""
+        """The newest message. ZeroMQ conflates parts, and a message of bytes may have several."""
         with self._lock:
             newest = take()
             for _ in range(PASSED_MAX if newest is not None else 0):

@@ -81,7 +81,7 @@ class ArchiveFolder:
         raise NotFound(f"{path} cannot be made")
 
     def wrong_identity(self) -> str:
-        """The damage of the file `id`; empty if there is none, or no such file."""
+        """The damage of the file `id`; empty if the file is sound or missing."""
         path = self.path / IDENTITY
         try:
             raw = path.read_bytes()
@@ -105,7 +105,7 @@ class ArchiveFolder:
         return True
 
     def removed_signature(self) -> tuple[int, int, int]:
-        """Changes whenever the list of what was taken away does."""
+        """Changes whenever the list of removed positions changes."""
         return removed.signature(self.path)
 
     def folder(self, number: int) -> RecordingFolder:
@@ -165,7 +165,7 @@ class ArchiveFolder:
     def purge(self, folder: RecordingFolder, tell: Callable[[str], None]) -> None:
         """Deletes a recording whose lock the caller holds. It disappears at once for every reader; then its bytes are deleted.
 
-        tell: notes what goes.
+        tell: notes the removed positions.
         """
         going = fresh_path(folder.path.with_name(f"{folder.path.name}.purged"))
         name = folder.path.name
@@ -182,7 +182,7 @@ class ArchiveFolder:
             self._try_note(self._forget_row, name, warn=True)
 
     def sweep(self) -> list[Path]:
-        """Removes folders of recorders and purges that died half way, and returns them. The catalog's row goes before the folder."""
+        """Removes the folders of recorders and purges that died before they ended, and returns them. The catalog's row is removed before the folder."""
         return RecordingFolder.sweep_unborn(self.recordings, self._forget_purged)
 
     def _forget_purged(self, left: Path) -> bool:
@@ -194,7 +194,7 @@ class ArchiveFolder:
             note(name)
         except (PenstockError, OSError) as error:
             if warn:
-                log.warning("%s. Recording %s is purged all the same; repair writes the catalog again", error, name)
+                log.warning("%s. Recording %s is purged nevertheless; repair rewrites the catalog", error, name)
             return False
         return True
 

@@ -17,7 +17,7 @@ from penstock.record.format.numbers import number_of, seal
 from penstock.util.durable import write_atomically
 
 NAME = "batches"
-WRITERS = 1000  # whose entries are kept: those that wrote last
+WRITERS = 1000  # the number of most recent writers whose entries are kept
 KEPT = 2  # entries of a writer: one may not count yet
 
 
@@ -37,18 +37,18 @@ class Batches:
     writers: dict[str, list[Entry]] = field(default_factory=dict)
 
     def find(self, writer: str, number: int, end: int) -> Entry | None:
-        """The entry which says that a batch, or a later one, is in the recording. end: where the recording ends."""
+        """The entry that proves that a batch, or a later one, is in the recording. end: the recording's end."""
         return next((one for one in self.writers.get(writer, ()) if one.end <= end and one.number >= number), None)
 
     def add(self, writer: str, entry: Entry, end: int) -> None:
-        """Adds the next batch. Entries whose batch was never written are removed. end: where the recording ends."""
+        """Adds the next batch. Entries whose batch was never written are removed. end: the recording's end."""
         held = [one for one in self.writers.pop(writer, []) if one.end <= end]
         self.writers[writer] = [*held, entry][-KEPT:]
         for name in list(self.writers)[:-WRITERS]:
             del self.writers[name]
 
     def forget_beyond(self, end: int) -> None:
-        """Forgets entries whose batch never went in."""
+        """Removes entries whose batch was never written."""
         held = {name: [one for one in entries if one.end <= end] for name, entries in self.writers.items()}
         self.writers = {name: entries for name, entries in held.items() if entries}
 
@@ -66,7 +66,7 @@ def write(folder: Path, batches: Batches) -> None:
 
 
 def read(folder: Path, *, expected: bool = False) -> Batches:
-    """The file's entries; none if there is no such file. `Corrupt` if it is damaged, or is missing where it is expected."""
+    """The file's entries; empty without a file. `Corrupt` if the file is damaged, or expected and missing."""
     path = folder / NAME
     try:
         row = json.loads(path.read_bytes())

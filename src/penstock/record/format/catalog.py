@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS recordings (
 PATIENCE_SECONDS = 5.0  # that verify, repair and purge wait for a lock
 RETRY_SECONDS = 1.0
 CLOSING_SECONDS = 1.0  # that the end of a recorder waits for its rows
-# Errors that are no damage: the database's folder, its permissions, its users.
+# Errors that are not damage: the database's folder, its permissions, its users.
 ELSEWHERE = {
     getattr(sqlite3, f"SQLITE_{name}") for name in ("PERM", "READONLY", "IOERR", "FULL", "CANTOPEN", "AUTH", "NOMEM")
 }
@@ -63,7 +63,7 @@ class Catalog:
         """Whether there is a catalog."""
         return self.path.exists()
 
-    # ---- reading: changes nothing, not even where there is no catalog ----
+    # ---- reading: changes nothing, and creates no catalog ----
 
     def rows(self, *, wait: float = 0.0) -> dict[int, Row]:
         """Recording → row. `Busy`, `Corrupt` or `SystemFailure` if the catalog cannot be read now."""
@@ -74,7 +74,7 @@ class Catalog:
         return rows
 
     def known(self) -> dict[int, Row]:
-        """The rows, or none if they cannot be read at once. A hint for recordings whose folder does not say enough."""
+        """The rows, or none if they cannot be read at once. A hint for recordings whose folder does not suffice."""
         try:
             return self.rows()
         except PenstockError:
@@ -145,7 +145,7 @@ class Catalog:
         self._change(change, PATIENCE_SECONDS)
 
     def rebuild(self, rows: Mapping[int, Row], *, wait: float = PATIENCE_SECONDS) -> None:
-        """Replaces whatever is there by a new database with these rows, or newer ones."""
+        """Replaces the database by a new one with these rows, or newer ones."""
         self._put_new(rows)
         # A recorder may have written its row meanwhile into the database that was replaced, and a purge removed one there.
         there = self._from_folders()
@@ -168,7 +168,7 @@ class Catalog:
                     db.executemany(
                         "INSERT INTO recordings VALUES (?, ?, ?, ?, ?, ?)", [(n, *row) for n, row in rows.items()]
                     )
-                for left in self._companion_files():  # of a database that is gone; SQLite would apply it to the new one
+                for left in self._companion_files():  # of a removed database; SQLite would apply it to the new one
                     left.unlink(missing_ok=True)
                 os.replace(fresh, self.path)
             finally:

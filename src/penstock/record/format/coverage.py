@@ -48,7 +48,7 @@ class Coverage:
     ) -> None:
         """The next segment. Where something is missing in front of it, that is a gap; a segment that does not belong here is left out.
 
-        there: bytes of its file of frames, -1 if there is none. Blocks beyond them are lost: a scan leaves them out.
+        there: bytes of its file of frames, -1 without a file. Blocks beyond them are lost: a scan leaves them out.
         """
         self.damage = self.damage or unfit(segment, about, self.end_position)
         if about["other"] or segment.base < self.end_position:
@@ -170,10 +170,10 @@ def unfit(segment: Segment, about: dict[str, Any], expected: int) -> str:
 
 
 def too_short(segment: Segment, there: int, needed: int) -> str:
-    """The text for a file of frames that has fewer bytes than its index says. there: -1 if there is no file."""
+    """The text for a file of frames that is shorter than its index requires. there: -1 without a file."""
     if there < 0:
         return f"{segment.data}: the segment is missing"
-    return f"{segment.data}: it has {there} bytes, and its index says {needed}"
+    return f"{segment.data}: it has {there} bytes, and its index requires {needed}"
 
 
 def cut_short(folder: RecordingFolder, durable: int | None, end: int) -> str:

@@ -1,6 +1,6 @@
 """An archive on an object storage: the same objects as a folder's files, read by ranges. Read-only; `push` writes there.
 
-A recording is there once its description is. An index comes after its data and was compared with them: so it may be believed.
+A recording exists once its description does. An index is written after its data and was compared with them, so it is trusted.
 """
 
 from __future__ import annotations
@@ -149,10 +149,10 @@ class _NamingErrors:
 
 
 class RemoteFolder(RecordingFolder):
-    """A recording on an object storage. Nobody writes it while it is read but a push, which only adds to it."""
+    """A recording on an object storage. Only a push writes it while it is read, and a push only adds."""
 
     def __init__(self, path: RemotePath) -> None:
-        super().__init__(cast(Path, path))  # it has what readers use of a path
+        super().__init__(cast(Path, path))  # it has the methods of a path that readers use
         self._indexes: dict[str, bytes] = {}
         self._order: list[Segment] = []
         self._states: dict[str, tuple[int, ...]] = {}
@@ -206,7 +206,7 @@ class RemoteFolder(RecordingFolder):
         return _native.crc32c(listed.encode()), found.get(name, (-1, 0))[0]
 
     def changed_ns(self) -> int:
-        """Now: nothing there says when the list of objects changed, so it is asked for each time."""
+        """Now: an object storage has no time of change for the list of objects, so it is listed each time."""
         return SystemClock().now_ns()
 
     def index_state(self, stem: str) -> tuple[int, ...]:
@@ -248,7 +248,7 @@ def _fetch(path: Any) -> bytes:
 
 
 class _NoCatalog(Catalog):
-    """There is none on an object storage."""
+    """None: an object storage has no such files."""
 
     def known(self) -> dict[int, Row]:
         """Nothing."""

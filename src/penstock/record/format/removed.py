@@ -1,7 +1,7 @@
 """The file `removed` of an archive: which positions purge, truncate and repair took away, a line of JSON each.
 
-A reader that follows the archive compares it with what it has read, and so knows what it missed. A line is written before bytes go: a
-reader leaves out what recordings still have.
+A reader that follows the archive compares it with what it has read, and so knows which messages it missed. A line is written before bytes are removed: a
+reader ignores positions that recordings still have.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Positions = dict[Stream, list[Interval]]
 
 
 def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None:
-    """Notes that positions of a stream go. Durable before this returns."""
+    """Notes that positions of a stream are removed. Durable before this returns."""
     if not parts:
         return
     path = archive / NAME
@@ -61,8 +61,8 @@ def read(archive: Path) -> Positions:
         row = _row(line)
         if row is None:
             raise Corrupt(
-                f"{path} is damaged at byte {at}: a checksum is wrong. Run repair, which keeps its other lines: of what "
-                "this line said, a reader that follows the archive does not hear"
+                f"{path} is damaged at byte {at}: a checksum is wrong. Run repair, which keeps its other lines: readers that "
+                "follow the archive do not learn of this line's positions"
             )
         found.setdefault((row["channel"], row["epoch"]), []).extend((low, high) for low, high in row["parts"])
         at += len(line)
@@ -70,7 +70,7 @@ def read(archive: Path) -> Positions:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """A line's content; None if it is not what was written."""
+    """A line's content; None if it is damaged."""
     try:
         row: dict[str, Any] = json.loads(line)
         return row if row.pop("crc32c") == _sum(row) else None

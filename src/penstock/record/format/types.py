@@ -83,7 +83,7 @@ class Recorder(Strict, ABC):
 
     @abstractmethod
     def stop(self) -> list[Progress]:
-        """Records what is published already, seals, syncs, ends. How far each recording came. Safe to call twice."""
+        """Records all messages published so far, seals, syncs and ends. Returns the end of each recording. Safe to call twice."""
 
     @abstractmethod
     def progress(self) -> list[Progress]:
@@ -109,8 +109,8 @@ class Recorder(Strict, ABC):
 class RecordingInfo:
     """A recording at one moment. Positions and lengths in bytes, times in nanoseconds since the epoch.
 
-    state: live (being recorded), closed, crashed (its recorder died: readable up to `end_position`), or damaged: `damage` says
-    what is wrong and where. Of a damaged recording the other values are what can still be read; an unreadable channel is "".
+    state: live (being recorded), closed, crashed (its recorder died: readable up to `end_position`), or damaged: `damage` describes
+    the damage and its location. For a damaged recording the other values are those that are still readable; an unreadable channel is "".
     """
 
     id: int

@@ -50,7 +50,7 @@ def _only(rows: dict[int, Row], recording: int) -> dict[int, Row]:
 
 
 def _row_by_extent(archive: ArchiveFolder, number: int, row: Row, before: Row | None) -> Row:
-    """A recording's row. Without a mark, the recording is durable as far as the catalog said, or else to its end."""
+    """A recording's row. Without a mark, the recording is durable up to the catalog's position, or else to its end."""
     folder = archive.folder(number)
     if folder.mark() is not None:
         return row
@@ -60,7 +60,7 @@ def _row_by_extent(archive: ArchiveFolder, number: int, row: Row, before: Row | 
 
 
 def _note_listed(folder: RecordingFolder) -> None:
-    """A closed recording's mark says that the catalog has its row, so that a row that is lost later shows."""
+    """Notes in a closed recording's mark that the catalog has its row, so that a later loss of the row is noticed."""
 
     def wanted(mark: SyncMarker | None) -> bool:
         return mark is not None and mark.closed and not mark.listed

@@ -103,7 +103,7 @@ def write_durably(path: Path, raw: bytes) -> None:
 
 
 def index_length(entries: int) -> int:
-    """Bytes of an index with so many entries."""
+    """Bytes of an index with `entries` entries."""
     return _native.INDEX_HEADER_LENGTH + entries * ENTRY.itemsize
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger("penstock")
 
 @dataclass(frozen=True)
 class Damage:
-    """Bytes that differ from those written: `length` bytes from `offset` of `path`. `what` says how it was found. is_unread: this user may
+    """Bytes that differ from those written: `length` bytes from `offset` of `path`. `what` describes the damage. is_unread: this user may
     not read it, so nothing is known of its bytes."""
 
     path: Path
@@ -161,7 +161,7 @@ def _verify_mark(
         return [] if about is None or about.format < 2 else [Damage(path, 0, 0, "the file is missing")]
     found = []
     if about is not None and mark.position < about.start_position:
-        what = f"it says {mark.position}, but the recording begins at {about.start_position}"
+        what = f"it has {mark.position}, but the recording begins at {about.start_position}"
         found.append(Damage(path, 0, 8, what))
     segments = folder.segments()
     place = segments[-1].index if segments else folder.path
@@ -218,9 +218,9 @@ def _compare(
         elif mark is not None and row.synced_position != mark.position:
             ahead = row.synced_position > mark.position and not folder.is_live() and folder.mark() == mark
             if ahead or listed or row.synced_position < about.start_position:
-                what = f"the catalog says recording {number} is durable up to {row.synced_position}, its folder {mark.position}"
+                what = f"by the catalog, recording {number} is durable up to {row.synced_position}, by its folder up to {mark.position}"
                 found.append(Damage(path, 0, 0, what))
-    # A number without a folder may be what a recorder leaves that dies as it begins; one that had synced is a loss.
+    # A number without a folder may be from a recorder that died as it began; a synced recording is a loss.
     found += [
         Damage(archive.folder(number).path, 0, 0, f"recording {number} is in the catalog and has no folder")
         for number, row in rows.items()

@@ -1,7 +1,7 @@
 """Follow: a recording from a position on, then its channel live, without a gap or a duplicate, until its recorder ends.
 
 The hand-over: read what is recorded, then subscribe at the position where reading stopped. If the channel keeps that
-position, every later message comes live; if not, more was recorded meanwhile: read on.
+position, every later message is received live; if not, more was recorded in the meantime: it continues to read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def follow(
     start: int | None,
     timeout: float | None,
 ) -> Generator[Recorded | DecodeError, None, None]:
-    """See `Archive.follow`. Goes on in the recording in which the recorder went on, if it had limits."""
+    """See `Archive.follow`. Continues in the next recording if a recorder with limits divided its recordings."""
     following: int | None = recording
     try:
         while following is not None:
@@ -67,7 +67,7 @@ def _follow(
     given: set[int] = set()  # positions at or after `position` that were yielded already: messages between fragments
     quiet_since = clock.monotonic()
     while True:
-        live = folder.is_live()  # before the scan, which then sees all that a recorder wrote that has ended
+        live = folder.is_live()  # before the scan, which then sees everything that a finished recorder wrote
         scanner = scan(info.id, position)
         for batch in scanner:
             for message in messages(batch, codec, info.channel):
@@ -150,7 +150,7 @@ def _live(
 
 
 def _last(folder: RecordingFolder, find: Find) -> RecordingFolder:
-    """The recording that is being written now, in the place of one whose recorder went on in others."""
+    """The live recording that continues a given one."""
     while not folder.is_live() and (following := folder.following()) is not None:
         try:
             _, folder = find(following)

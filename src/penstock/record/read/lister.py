@@ -22,7 +22,7 @@ from penstock.util.durable import is_shortage
 
 
 class Lister:
-    """Looks into an archive's folders. A `recording` is an id, or a channel's URI, which means its newest recording."""
+    """Reads an archive's folders. A `recording` is an id, or a channel's URI for its newest recording."""
 
     def __init__(self, files: ArchiveFolder) -> None:
         self._files = files
@@ -34,10 +34,10 @@ class Lister:
         return [info for info in found if info is not None]
 
     def layouts(self, channels: Collection[str] | None = None) -> Iterator[tuple[RecordingInfo, Layout]]:
-        """Every recording, oldest first, and where its blocks are; nothing of a damaged one's. Remembers what it read: the next
-        call reads what was added since.
+        """Every recording, oldest first, with the locations of its blocks; none for a damaged one. Remembers them: the next
+        call reads only new data.
 
-        channels: only theirs, and recordings that do not say whose they are.
+        channels: only theirs, and recordings whose channel is unknown.
         """
         folders = self._files.folders()
         there = {folder.path for folder in folders}
@@ -83,7 +83,7 @@ class Lister:
         if not matching:
             known = ", ".join(sorted({channel for channel in channels.values() if channel})) or "none"
             unread = [str(int(folder.path.name)) for folder, channel in channels.items() if channel is None]
-            more = f". Of what channel {', '.join(unread)} is cannot be read: verify says why" if unread else ""
+            more = f". The channel of {', '.join(unread)} cannot be read: verify shows the damage" if unread else ""
             raise NotFound(f"{self._files.path} has no recording of {recording}; it has {known}{more}")
         return matching[-1]
 
@@ -102,7 +102,7 @@ class Lister:
     def _read_folder(
         self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Coverage]
     ) -> tuple[RecordingInfo, Coverage] | None:
-        """A recording as it is now, and how much it holds; None if it was purged meanwhile. read: says how much, from the position where it
+        """A recording as it is now, and its totals; None if it was purged in the meantime. read: returns the totals, from the position where it
         begins."""
         damage = ""
         for _ in range(2):  # a recorder, a repair or a purge may have been changing it
@@ -130,7 +130,7 @@ class Lister:
         return _to_info(folder, about, holds, state, self._synced(folder, about)), holds
 
     def _cached_coverage(self, folder: RecordingFolder, start: int) -> Coverage:
-        """How much a recording holds, and where its blocks are. Reads what was added since the last call."""
+        """A recording's totals and the locations of its blocks. Reads only data added since the last call."""
         # Two threads may get here at once: each takes the cache out while it uses it.
         known = self._caches.pop(folder.path, None) or CoverageCache(start, layout=True)
         holds = known.refresh(folder)

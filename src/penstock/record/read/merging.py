@@ -1,6 +1,6 @@
 """Several recordings as one sequence of messages, in the order of their send times. Knows planned ranges; bounded in memory.
 
-A recording's own order is never changed: where its times step back, its messages follow each other all the same.
+A recording's own order is never changed: where its times step back, its messages still follow each other.
 """
 
 from __future__ import annotations

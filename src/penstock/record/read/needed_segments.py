@@ -1,4 +1,4 @@
-"""Which segments a reader needs, and what is missing among them. Knows indexes only."""
+"""The segments that a reader needs, and the missing ones. Knows indexes only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIES = 3  # a repair or a truncation may be changing the recording
 @dataclass(frozen=True)
 class Needed:
     """The segments that a reader needs. begins: where the first of them must begin; None: it is not the recording's first. expects:
-    up to where messages are there. damage: what is missing at the end."""
+    the end of the existing messages. damage: the damage at the end."""
 
     segments: list[tuple[str, str]]
     begins: int | None
@@ -37,7 +37,7 @@ def segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> 
     """The segments for messages that begin in positions [start, end).
 
     A message may end long after the segment that it begins in: the list continues to the last segment, and the scan opens no more of
-    them than it needs. begins: the recording's first position. The scan itself looks whether each segment begins where the one before it
+    them than it needs. begins: the recording's first position. The scan itself checks that each segment begins where the one before it
     ended.
     """
     for attempt in range(TRIES):
@@ -72,7 +72,7 @@ def _segments_for(folder: RecordingFolder, begins: int, start: int, end: int) ->
 
 
 def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockError | None] | None:
-    """A function that says whether the recording was purged or cut back since this call, as the error of a reader that reached a
+    """A function that checks whether the recording was purged or truncated since this call, and returns the error of a reader that reached a
     position. None where nothing is ever taken away."""
     if folder.opener is not None:
         return None
@@ -97,7 +97,7 @@ def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockEr
 
 
 def _left(folder: RecordingFolder, channel: str) -> str:
-    """The oldest recording of a channel that is there, for a person."""
+    """The oldest recording of a channel that exists, as text."""
     found = []
     for name in sorted(os.listdir(folder.path.parent)):
         if is_number(name, len(name)):
@@ -110,7 +110,7 @@ def _left(folder: RecordingFolder, channel: str) -> str:
     if not found:
         return f"The archive has no other recording of {channel}"
     position, number = min(found, key=lambda one: one[1])
-    return f"The oldest recording of {channel} that is there is {number}, from position {position} on"
+    return f"The oldest recording of {channel} that exists is {number}, from position {position} on"
 
 
 def paths(segments: list[Segment]) -> list[tuple[str, str]]:
@@ -134,5 +134,5 @@ def first_needed(segments: list[Segment], start: int) -> int:
 def _is_empty(segment: Segment) -> bool:
     try:
         return segment.data.stat().st_size == 0
-    except FileNotFoundError:  # damage, or taken away meanwhile: the scan says which
+    except FileNotFoundError:  # damaged, or removed in the meantime: the scan tells which
         return False

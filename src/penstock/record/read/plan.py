@@ -82,7 +82,7 @@ class PlannedRecording:
 
 @dataclass
 class ReadPlanner:
-    """The content of an archive's indexes, read once: recordings to plan, their cuts, and what no recording has.
+    """The content of an archive's indexes, read once: recordings to plan, their cuts, and the positions that no recording has.
 
     channels: only these. on_skip: called with a message for each damaged recording; the plan leaves the damaged part out.
     """
@@ -96,7 +96,7 @@ class ReadPlanner:
 
     @own_errors
     def __post_init__(self) -> None:
-        # Before the indexes: a reader that looks too early forgets too much, and reads it again.
+        # Before the indexes: a reader that checks too early forgets too much, and reads it again.
         noted = {folder.path: truncations.known(folder.path) for folder in self.archive.folders()}
         for info, layout in self.archive._layouts(self.channels):
             if self.channels is not None and info.channel and info.channel not in self.channels:
@@ -112,14 +112,14 @@ class ReadPlanner:
 
     @classmethod
     def of(cls, recordings: list[PlannedRecording]) -> ReadPlanner:
-        """A survey of recordings whose indexes were read already."""
+        """A survey of recordings whose indexes have been read."""
         made = cls.__new__(cls)
         made.channels, made.on_skip = None, log.warning
         made.recordings, made.cuts, made._streams = recordings, [], {}
         return made
 
     def lost(self, done: dict[Stream, list[Interval]] | None = None) -> list[Lost]:
-        """Losses of recorders that no recording has, in order. done: was read from recordings that may be gone by now."""
+        """Losses of recorders that no recording has, in order. done: was read from recordings that may have been removed."""
         if not any(one.layout.gaps for one in self.recordings):
             return []
         found: list[Lost] = []
@@ -183,7 +183,7 @@ class ReadPlanner:
         done: dict[Stream, list[Interval]] | None = None,
         range_bytes: int = 64 << 20,
     ) -> list[Range]:
-        """The ranges of a plan, without what is lost in front of their messages."""
+        """The ranges of a plan, without the losses before their messages."""
         taken = {key: intervals.union(value) for key, value in (done or {}).items()}
         ranges: list[Range] = []
         for one in self.recordings:
@@ -276,7 +276,7 @@ def plan(
 
     channels: only these. since, until: ranges without any message sent in between are left out. start, end: positions.
     done: (channel, epoch) → intervals of positions to leave out. range_bytes: about how large a range is. on_skip: called with a
-    text for each damaged recording: what is damaged in it is not planned.
+    text for each damaged recording: its damaged parts are not planned.
     """
     survey = ReadPlanner(archive, channels, on_skip)
     return survey.plan(since=since, until=until, start=start, end=end, done=done, range_bytes=range_bytes)
@@ -306,5 +306,5 @@ def _in_time(one: Range, since: int | None, until: int | None) -> bool:
 def damage_of(info: RecordingInfo, damage: str, is_read: bool) -> str:
     """Damage of a recording as a line for a person. is_read: whether the rest of it is read."""
     of = f" of {info.channel}" if info.channel else ""
-    what = "what is damaged is left out, as a gap" if is_read else "it is left out"
-    return f"recording {info.id}{of} is damaged: {damage}; {what}. Run repair: it keeps all that is sound"
+    what = "the damage is left out as a gap" if is_read else "it is left out"
+    return f"recording {info.id}{of} is damaged: {damage}; {what}. Run repair: it keeps all sound data"

@@ -1,6 +1,6 @@
 """Appends messages to an archive without a live channel, a batch at a time: whole or not at all, and each numbered batch once.
 
-Each batch becomes one segment, whose index gets its name last. The frames come from a log within the process. Knows folders.
+Each batch becomes one segment, whose index is named last. The frames are from a log within the process. Knows folders.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOCK = ".appending"  # in the archive's folder: one program appends at a time
 TERM_LENGTH = 1 << 18
 TURN_BYTES = 16 << 20
 RECORDING_LENGTH = 1 << 30
-FRAME = 32  # bytes of a frame's header, and what frames are aligned to
+FRAME = 32  # bytes of a frame's header, and the frames' alignment
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def _find_targets(files: ArchiveFolder, channel: str) -> list[_Target]:
 
 
 def _is_appended(folder: RecordingFolder) -> bool:
-    """Whether the recording's mark says that programs append to it."""
+    """Whether programs append to the recording, by its mark."""
     try:
         mark = folder.mark()
     except Corrupt:
@@ -224,7 +224,7 @@ class _Appender:
         return _Target(folder, about, Coverage(start), held), lock
 
     def _append(self, target: _Target, spool: Spool, batch: tuple[str, int] | None) -> Appended:
-        """The segment, then the entry in `batches`, then the segment's name, which is the moment at which all of it is there."""
+        """The segment, then the entry in `batches`, then the segment's name, which makes all of it visible."""
         folder, base, before = target.folder, target.holds.end_position, target.holds.messages
         folder.write_mark(SyncMarker(base, appended=True))  # closed at most up to here
         paths, segment = self._segment(target)
@@ -255,7 +255,7 @@ class _Appender:
             segment_totals.update(folder, target.about.start_position)
         folder.write_mark(SyncMarker(end, closed=end > target.about.start_position, appended=True))
         if base == target.about.start_position:
-            with contextlib.suppress(PenstockError):  # a cache: it may be locked, and no one waits for it
+            with contextlib.suppress(PenstockError):  # a cache: if it is locked, do not wait
                 self._files.catalog.note({target.about.id: row_of(folder)})
         return Appended(target.about.id, base, end, count)
 
@@ -287,7 +287,7 @@ class _Appender:
 
     @contextlib.contextmanager
     def _frames(self, about: Description, base: int, spool: Spool) -> Iterator[Any]:
-        """A function that moves some frames into a segment, and says whether there are more."""
+        """A function that moves some frames into a segment, and returns whether there are more."""
         channel, clock = f"fake:log:append-{secrets.token_hex(8)}", ManualClock()
         first = base // about.term_length * about.term_length
         options = {"initial_term_id": about.initial_term_id, "stream_id": about.stream_id, "start_position": first}
@@ -365,7 +365,7 @@ class _LogFiller:
 def as_messages(
     channel: str, codec: codecs.Codec, messages: Iterable[Any], times_ns: Iterable[int] | None, *, encoded: bool
 ) -> Messages:
-    """A batch from what a program gives. `Invalid`, while it is read, for a message that the codec cannot carry."""
+    """A batch from a program's data. Raises `Invalid` at a message that the codec cannot encode."""
 
     if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
         raise Invalid(

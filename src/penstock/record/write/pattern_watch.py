@@ -55,7 +55,7 @@ class PatternWatch:
     ) -> None:
         self._discovery, self._named, self._open, self._identity = discovery, set(named), open, identity
         self._joined: set[object] = set()  # the files of its subscriptions
-        self._start: str | int | None = start  # of the channels that are there at first
+        self._start: str | int | None = start  # of the channels that exist at first
 
     def __call__(self) -> list[RecordingWriter | PendingWriter]:
         """Writers of the channels that appeared since the last call. A channel that appears after the start is recorded from its first
@@ -78,8 +78,8 @@ class PatternWatch:
         return made
 
     def _joins(self, subscription: Any) -> bool:
-        """Whether this is the first subscription to its channel. A channel that was made again between the look and the subscription is
-        seen once more."""
+        """Whether this is the first subscription to its channel. A channel that was created again between the listing and the subscription is
+        found again."""
         identity = self._identity(subscription)
         if identity in self._joined:
             return False

@@ -1,6 +1,6 @@
 """The parent's handle on a recorder in a child process; the child is `penstock.record.recorder_process`.
 
-They exchange lines of JSON over two pipes. The end of a pipe does not tell that the other side has ended, since a process forked
+They exchange lines of JSON over two pipes. The end of a pipe does not prove that the other side has ended, since a process forked
 meanwhile may hold it open. The parent asks the kernel about its child; the child watches its parent's process.
 """
 
@@ -31,7 +31,7 @@ _all: weakref.WeakSet[ProcessRecorder] = weakref.WeakSet()
 class ProcessRecorder(Recorder):
     """A recorder in a child process.
 
-    `error` says at once that it failed or died, and `progress` and `stop` raise it then. A child forked later can neither ask nor
+    `error` is set at once if it failed or died, and `progress` and `stop` raise it then. A child forked later can neither ask nor
     stop it.
     """
 
@@ -66,7 +66,7 @@ class ProcessRecorder(Recorder):
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:
-        """One call at a time, but for a signal's handler, which may stop the recorder within any other. The outermost closes the pipes, when
+        """One call at a time, except that a signal's handler may stop the recorder within any other call. The outermost closes the pipes, when
         the child has ended."""
         with self._lock:
             self._calls += 1
@@ -80,7 +80,7 @@ class ProcessRecorder(Recorder):
                             pipe.close()
 
     def _check_child(self) -> None:
-        """Looks for the child's end. The child sends a line unasked only when it ends, and it may die without one."""
+        """Checks whether the child has ended. The child sends an unrequested line only when it ends, and it may die without one."""
         gone = self._child.poll() is not None
         line = self._read_line(0)
         if line:
@@ -155,7 +155,7 @@ class ProcessRecorder(Recorder):
 
     def _request(self, what: bytes) -> list[Progress]:
         assert self._child.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended: its last line, or its status, says why
+        with contextlib.suppress(OSError):  # it has ended: its last line, or its status, has the reason
             os.write(self._child.stdin.fileno(), what)
         return self._await_answer()
 
@@ -166,7 +166,7 @@ class ProcessRecorder(Recorder):
             )
 
     def progress(self) -> list[Progress]:
-        """How far each channel is now; after `stop`, how far it came. Raises `error` if the recorder has failed."""
+        """The progress of each channel; after `stop`, its end. Raises `error` if the recorder has failed."""
         self._check_owner()
         with self._call():
             if self.error is not None:

@@ -30,7 +30,7 @@ def check_names(channels: AnyChannels) -> list[str]:
 
 
 def check_start(start: Any, names: Sequence[str]) -> str | int:
-    """Where recordings begin. Whether a channel keeps a position is for its subscription to say."""
+    """Where recordings begin. The subscription checks whether its channel keeps a position."""
     if isinstance(start, str):
         if start not in ("newest", "earliest"):
             raise Invalid(f"start is {start!r}: it must be 'newest' or 'earliest' or a position")

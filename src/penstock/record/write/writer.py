@@ -1,6 +1,6 @@
 """Writers of recordings: each copies one channel into its recording's segments, or waits for the channel's first publication.
 
-A writer copies what its open subscription has; it knows its folder. The recorder gives it its turns.
+A writer copies the messages of its open subscription into its folder. The recorder calls it in turn.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class RecordingWriter:
         return segment
 
     def turn(self) -> int:
-        """Records the messages that are there, up to a bound. Returns how many bytes."""
+        """Records the available messages, up to a bound. Returns the number of bytes."""
         room = self.segment_length - self.segment.length
         if self.bytes_max is not None:
             room = min(room, self.description.start_position + self.bytes_max - self.segment.position)
@@ -128,7 +128,7 @@ class RecordingWriter:
     def drain(self) -> None:
         """Records the messages that were published before this call."""
         self.bytes_max = None
-        target = self.subscription.position + self.subscription.lag  # a gap may lie before it
+        target = self.subscription.position + self.subscription.lag  # a gap may precede it
         while self.segment.position < target and self.turn() > 0:
             pass
 

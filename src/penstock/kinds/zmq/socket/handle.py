@@ -1,6 +1,6 @@
 """The base of every handle over ZeroMQ: how its socket is opened, shared with forks, closed, and pickled.
 
-It knows options, the end of the process, and lingering. It must never know what a pattern does with messages.
+It knows options, the end of the process, and lingering. It must never know the patterns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BIND_PATIENCE = 2.0
 CLOCK_STEPS = 2  # milliseconds
-LOOK_MASK = 1023  # after so many calls it looks at what ZeroMQ has reported, so that those queues stay short
+LOOK_MASK = 1023  # after 1024 calls it reads ZeroMQ's reports, so that their queues stay short
 logger = logging.getLogger("penstock")
 
 
@@ -70,7 +70,7 @@ class ZmqHandle(ZmqWaiting):
         """Options of the pattern, before the socket is connected or bound."""
 
     def _inherit(self) -> None:
-        """In a forked child, before the socket is made again: forgets what is the parent's, or raises `Busy`."""
+        """In a forked child, before the socket is created again: forgets the parent's socket, or raises `Busy`."""
 
     def _attend(self) -> Monitor:
         """Reads ZeroMQ's reports, so that their queues stay short. The caller holds the lock."""
@@ -118,7 +118,7 @@ class ZmqHandle(ZmqWaiting):
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
             self.close()
-        else:  # the exception that ends the block says more than the messages that are left
+        else:  # the exception that ends the block matters more than unsent messages
             self._quietly()
 
     def _reopening(self, opener: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, ...]:
@@ -193,7 +193,7 @@ class ZmqHandle(ZmqWaiting):
     def close(self) -> None:
         """Waits up to `linger` seconds until all messages have left, then closes the socket. Safe to call twice.
 
-        Messages that are left then are lost. `close` raises `TimedOut` and says how many; a publication logs it instead.
+        Messages unsent by then are lost. `close` raises `TimedOut` with their number; a publication logs it instead.
         """
         message = self._end()
         if message is None:
@@ -229,7 +229,7 @@ class ZmqHandle(ZmqWaiting):
             return None
         monitor.hold()
         deadline = math.inf if linger is None else time.monotonic() + linger
-        # ZeroMQ lingers a little longer, as its clock counts whole milliseconds: what ends before the deadline has been sent.
+        # ZeroMQ lingers a little longer, as its clock counts whole milliseconds: if it ends before the deadline, all was sent.
         socket.close(-1 if linger is None else math.ceil(linger * 1000) + CLOCK_STEPS)
         if monitor.ended(deadline):
             return None

@@ -1,4 +1,4 @@
-"""A level-triggered descriptor for a ZeroMQ socket, whose own is edge-triggered and is used up by any call on the socket."""
+"""A level-triggered descriptor for a ZeroMQ socket, whose own descriptor is edge-triggered and is reset by any call on the socket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import select
 
 
 class Watch:
-    """A descriptor that is readable while ZeroMQ has events for its socket, or while `say(True)` holds. It stays open as long as this object lives."""
+    """A descriptor that is readable while ZeroMQ has events for its socket, or while `say(True)` holds. It stays open for the life of this object."""
 
     def __init__(self, *descriptors: int) -> None:
         self._news = descriptors
@@ -38,7 +38,7 @@ class Watch:
             self._written = False
 
     def end(self) -> None:
-        """The socket closes: from now on the descriptor is readable, so that every waiter looks."""
+        """The socket closes: from now on the descriptor is readable, so that every waiter wakes."""
         for descriptor in self._news:
             self._both.unregister(descriptor)
         self.say(True)
