@@ -73,7 +73,7 @@ def test_an_unreadable_recording_is_not_reported_missing(held):
     status, said = without_rights("replay", held.path, "log:b")
     folder.chmod(0o700)
     assert status == 1
-    assert "Of what channel 2 is cannot be read" in " ".join(said.split())
+    assert "The channel of 2 cannot be read" in " ".join(said.split())
 
 
 def test_a_recorder_says_at_once_that_it_may_not_write(held):

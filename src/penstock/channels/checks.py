@@ -116,7 +116,7 @@ def manual_clock(value: Any) -> _native.ManualClock | None:
 
 
 def plain_json(value: Any, name: str) -> dict[str, Any] | None:
-    """A dictionary that JSON keeps as it is, or None; `Invalid` for anything else."""
+    """A dictionary of JSON values, or None; `Invalid` for anything else."""
     if value is None:
         return None
     try:
@@ -166,7 +166,7 @@ def _real(value: Any) -> float:
 
 
 def limit_of(timeout: float | None, handle: HasChannel | str | None = None) -> float | None:
-    """A timeout in seconds; None: wait for ever, which a huge one does, too. `Invalid` as for `seconds`. Compiled calls ask it, too."""
+    """A timeout in seconds; None: wait for ever, as a huge number does. `Invalid` as for `seconds`. Compiled calls use it, too."""
     limit = math.inf if timeout is None else seconds(timeout, "timeout", handle)
     return limit if limit <= _FOR_EVER else None
 

@@ -181,7 +181,7 @@ class NativeSubscription(_ReadingHandle[Message]):
 
     On a channel with a codec it gives objects. A message that does not decode raises `DecodeError`, which has its position; the next
     call continues behind it. `poll` ends before such a message, and the next call raises. Made before the channel's first publication,
-    it learns the codec from that one.
+    it takes the codec from that publication.
     """
 
     if not TYPE_CHECKING:
@@ -268,7 +268,7 @@ class NativeSubscription(_ReadingHandle[Message]):
     def __reduce__(self) -> tuple[Any, ...]:
         check_open(self)
         about = self._origin
-        if self.codec is None:  # from its beginning, as this one
+        if self.codec is None:  # from its beginning, like this subscription
             start = "earliest" if about.channel.kind.keeps else "newest"
             return reopen, (about.opener, about.channel, {**about.arguments, "start": start})
         arguments = {**about.arguments, "start": self.position}

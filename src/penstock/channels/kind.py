@@ -49,7 +49,7 @@ class Layout:
     format: fills a new file's descriptor, or, with the open byte held, that of an open channel. inspect: a file's own status,
     with `capacity`, `max_members`, `position` and the entries that `details` names. open_slots: slots while the channel is open; None: channels
     of this kind are never open. member_slots: how many slots a member takes. beside: the name of the channel that a file beside the
-    channel's own belongs to, by that file's name. in_use: names of such files that living handles still open by name, and unlink
+    channel's own belongs to, by that file's name. in_use: names of such files that live handles still open by name, and unlink
     themselves. status: a channel's status, for kinds whose status is not in one file; with a handle, as that handle sees it.
     """
 
@@ -67,7 +67,7 @@ class Layout:
 class Kind:
     """One kind of channel.
 
-    name: the word in front of its URIs. written: how its URI is written, for errors. prefix: between that word's colon and the channel's
+    name: the scheme of its URIs. written: how its URI is written, for errors. prefix: between that word's colon and the channel's
     name. named: the channel's name from the rest of a URI; `Invalid` for a wrong name. foreign: the same for a URI in another system's syntax. options: the checked options of a new channel,
     with a `file_size` where it has a layout. value_options: those of them that a channel as a value has. memory: its layout in shared memory; None: it has none. publish, subscribe, join: open
     its handles; they take a `Channel` and keyword-only options. has_roles: whether `join` takes a role. tap: opens the end that a recorder

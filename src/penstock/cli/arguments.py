@@ -28,7 +28,7 @@ def folder(text: str) -> Path:
 
 
 def place(text: str) -> Any:
-    """A folder as `folder` takes it, or a URI of an object storage."""
+    """A folder as for `folder`, or a URI of an object storage."""
     return _place(text, lambda given, what: where(given, what).uri if is_remote(given) else local(given, what))
 
 
@@ -82,7 +82,7 @@ def position(text: str, what: str = "a position") -> int:
 
 
 def seconds(value: float | None, option: str) -> float | None:
-    """Seconds from 0 on; None, also for infinity, is for ever."""
+    """Seconds from 0 on; None, and infinity, mean for ever."""
     if value is None or value == math.inf:
         return None
     if not value >= 0:
@@ -128,7 +128,7 @@ def recording(text: str) -> int | str:
 
 
 def alone(option: str, why: str, **others: object) -> None:
-    """`Invalid` if another option is given, which would have no effect beside this one. others: values by the option's name."""
+    """`Invalid` if another option is given, which would have no effect with this one. others: values by the option's name."""
     for name, value in others.items():
         if value is not None and value is not False and value != []:
             raise penstock.Invalid(f"--{name.replace('_', '-')} has no effect with {option}: {why}")

@@ -125,7 +125,7 @@ def _none_lost() -> Iterator[None]:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Callable[[float], int]]:
-    """The first signal that asks for the end is only noted. A second one ends at once.
+    """The first signal to end is only noted. A second one ends at once.
 
     The value is a function of seconds: it waits that long or for a signal, and returns the signal's number or 0.
     """
@@ -187,7 +187,7 @@ def _handled(numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameT
 
 
 class _Lines(logging.Handler):
-    """Log records as lines on standard error; with tracebacks only when asked for everything."""
+    """Log records as lines on standard error; with tracebacks only for --verbose."""
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()

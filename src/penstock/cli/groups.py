@@ -57,7 +57,7 @@ MODULES = {name: module for lines in GROUPS.values() for name, (module, _) in li
 
 
 class _Commands(UserDict[str, Any]):
-    """Commands by name. One that is a module's name is replaced by the command when it is asked for."""
+    """Commands by name. A module's name is replaced by its command on first use."""
 
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]

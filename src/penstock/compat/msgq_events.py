@@ -38,7 +38,7 @@ class _Fifo:
 
 
 class Event:
-    """A flag that several processes share. `fd` is -1 where none was made."""
+    """A flag that several processes share. `fd` is -1 without an event."""
 
     def __init__(self, fifo: _Fifo | None = None) -> None:
         self._fifo = fifo
@@ -108,7 +108,7 @@ class State:
         self.key = hashlib.sha256(os.fsencode(named)).hexdigest()[:32]
 
     def read(self) -> tuple[bool, str]:
-        """(enabled, token of the newest handle); (False, "") where none was made."""
+        """(enabled, token of the newest handle); (False, "") if none was created."""
         try:
             enabled, token = (self.folder / self.key).read_text().split()
         except FileNotFoundError:
@@ -237,7 +237,7 @@ def toggle_fake_events(enabled: bool) -> None:
 
 
 def set_fake_prefix(prefix: str | bytes) -> None:
-    """Events of this name are meant where none is given."""
+    """The default name of events."""
     if prefix:
         os.environ[_PREFIX] = text(prefix)
     else:

@@ -63,7 +63,7 @@ class VisionBuf:
 
     @property
     def uv_offset(self) -> int:
-        """Where the colours begin."""
+        """The offset of the colours."""
         return int(self._about["uv_offset"])
 
     @property
@@ -166,7 +166,7 @@ class VisionIpcClient:
     def __init__(self, name: str | bytes, stream: int, conflate: bool) -> None:
         self.name, self.stream, self.conflate = name, _number(stream), conflate
         self._subscription: FrameSubscription | None = None
-        self._made_ns = 0  # which making of the channel this client reads: a restarted server makes it again
+        self._made_ns = 0  # identifies the channel that this client reads: a restarted server creates it again
         self._extra = (0, 0, 0, False)  # frame id, start and end of the exposure, validity of the frame received last
 
     def connect(self, blocking: bool) -> bool:
@@ -187,7 +187,7 @@ class VisionIpcClient:
                 self._made_ns = penstock.inspect(channel).created_ns
                 made: Any = penstock.subscribe(channel, conflate=self.conflate)
                 if penstock.inspect(channel).created_ns != self._made_ns:
-                    continue  # another server has just taken its place
+                    continue  # another server has just replaced it
             except penstock.NotFound:
                 continue
             self._subscription = made
@@ -243,12 +243,12 @@ class VisionIpcClient:
 
     @property
     def uv_offset(self) -> int | None:
-        """Where the colours begin."""
+        """The offset of the colours."""
         return self._about("uv_offset")
 
     @property
     def num_buffers(self) -> int:
-        """As many as the server was asked for; 0 before `connect`."""
+        """The number requested from the server; 0 before `connect`."""
         return self._about("num_buffers") or 0
 
     @property

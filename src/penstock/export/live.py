@@ -169,7 +169,7 @@ class Viewed:
                 self._topics[channel] = _Topic(self._sdk, self._context, channel)
                 self._refused.pop(channel, None)
             except penstock.NotFound:
-                self._refused.pop(channel, None)  # removed meanwhile
+                self._refused.pop(channel, None)  # removed in the meantime
             except penstock.PenstockError as error:
                 if channel not in self._refused:
                     log.warning("%s is not shown: %s", channel, error)
@@ -194,7 +194,7 @@ class Viewed:
         return next((topic.count for topic in list(self._topics.values()) if topic.number == number), 0)
 
     def _greet(self) -> None:
-        """Gives new viewers the newest message of the topics to which they subscribed, unless a newer one was shown meanwhile."""
+        """Gives new viewers the newest message of the topics to which they subscribed, unless a newer one was shown in the meantime."""
         while self._viewers:
             viewer, number, count = self._viewers.popleft()
             for topic in self._topics.values():

@@ -32,7 +32,7 @@ from penstock.errors import Invalid, Unsupported
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """How a log is made. The first publication decides; `Mismatch` if a later one asks for something else.
+    """The options of a new log. The first publication decides; `Mismatch` if a later one asks for something else.
 
     capacity: bytes by which writers may be ahead of the slowest subscription, from half a term to a term; a whole term unless given.
     term_length: bytes of one of the three terms, a power of two from 64 KiB to 1 GiB; unless given, the smallest that `capacity`

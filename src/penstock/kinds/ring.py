@@ -21,7 +21,7 @@ from penstock.codecs import Codec
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions:
-    """How a ring is made. The first publication decides; `Mismatch` if a later one asks for something else.
+    """The options of a new ring. The first publication decides; `Mismatch` if a later one asks for something else.
 
     capacity: bytes of the ring, a power of two from 64 KiB to 1 GiB: how far a reader may fall behind before it is lapped.
     The longest message is a quarter of it. All of it is allocated now, so that no later write can fail.

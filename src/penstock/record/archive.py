@@ -225,7 +225,7 @@ class Archive(ArchiveReader):
     def repair(self, recording: int | AnyChannel | None = None) -> builtins.list[Repair]:
         """Writes damage down: a damaged block becomes a gap of its recording, which keeps all other messages. Rebuilds the catalog.
 
-        Nothing is deleted, and no sound segment is moved. Damaged blocks stay in their files, and indexes that are written again are kept in
+        Nothing is deleted, and no sound segment is moved. Damaged blocks stay in their files, and replaced indexes are kept in
         the recording's folder `damaged`. Files that a repair of an earlier version moved there are restored where they fit. Files and folders that
         are not recordings move into the archive's. Live recordings are not changed.
         """
@@ -240,7 +240,7 @@ class Archive(ArchiveReader):
 
     @own_errors
     def truncate(self, recording: int | AnyChannel, position: int, *, force: bool = False) -> int:
-        """Cuts a recording that is not being written at the last block or gap that ends at or before `position`; where it ends now.
+        """Cuts a recording that is not being written at the last block or gap that ends at or before `position`; returns its new end.
 
         It is closed afterwards. The rest is deleted. `Busy` if a consumer has yet to read it, unless forced.
         """
@@ -285,12 +285,12 @@ class Archive(ArchiveReader):
 
     @own_errors
     def consumers(self) -> builtins.list[Consumer]:
-        """The queries that read this archive step by step, and how far each is."""
+        """The queries that read this archive step by step, and their progress."""
         return [] if isinstance(self._files, RemoteArchive) else consumer_files.read(self.path)
 
     @own_errors
     def note_consumer(self, consumer: Consumer) -> None:
-        """Writes how far a query has read, durably. `purge` and `truncate` keep unread messages."""
+        """Writes a query's progress durably. `purge` and `truncate` keep unread messages."""
         self._writable()
         if not isinstance(consumer, Consumer):
             raise Invalid(f"consumer is {consumer!r}: it must be a penstock.record.Consumer")

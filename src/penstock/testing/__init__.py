@@ -146,7 +146,7 @@ class Stepper(Strict):
 
 
 def hold(channel: AnyChannel) -> Stepper:
-    """Takes a channel of this process into the test's hands: `fake:KIND:NAME`, or any while `PENSTOCK_FAKE` is set.
+    """Puts a channel of this process under the test's control: `fake:KIND:NAME`, or any while `PENSTOCK_FAKE` is set.
 
     >>> import penstock, penstock.testing
     >>> with penstock.publish("fake:log:doc") as pub, penstock.subscribe("fake:log:doc") as sub:

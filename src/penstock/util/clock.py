@@ -1,4 +1,4 @@
-"""Clocks that may be injected. Knows the system's clocks and one for tests; no other module asks for the time."""
+"""Injectable clocks: the system's and one for tests. No other module reads the time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Files that survive a crash and belong to their owner alone: private folders, atomic replacement, errors that name the path.
 
-Knows system calls; knows nothing of channels, recordings or tables.
+Knows system calls. It must never know channels, recordings or tables.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def make_folder(path: Path) -> Path:
-    """Makes a folder that only its owner may enter, whatever the umask. An existing folder stays as it is."""
+    """Makes a folder that only its owner may enter, whatever the umask. An existing folder is not changed."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)
@@ -84,7 +84,7 @@ def open_private(path: str | Path, flags: int) -> int:
 
 
 def free_name(folder: Path, name: str) -> str:
-    """A name that is not taken in the folder: the given one, or the first free one with a number behind it."""
+    """A name that is not taken in the folder: the given one, or the first free one with a number appended."""
     number, free = 0, name
     while os.path.lexists(folder / free):
         number += 1

@@ -1,6 +1,6 @@
 """Optional packages: each is imported within `explain_missing`, whose error is one sentence with the extra to install.
 
-The one place that knows which extra has which package. Knows nothing of their use.
+Only this module knows the package of each extra. It must never know their use.
 """
 
 from __future__ import annotations

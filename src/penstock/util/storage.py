@@ -1,7 +1,7 @@
 """Places of archives and tables: a folder of this machine, or a prefix of an object storage, as one pyarrow file system.
 
 Credentials are read from the environment, as the AWS tools take them (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_REGION), or
-from the machine's role; never from a URI, which is logged. Knows file systems; knows nothing of recordings or tables.
+from the machine's role; never from a URI, which is logged. Knows file systems. It must never know recordings or tables.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from penstock._native import core as _native
 
-Strict = _native.Strict  # a class whose objects take no public attribute that the class does not declare
+Strict = _native.Strict  # objects of such a class accept only declared public attributes
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

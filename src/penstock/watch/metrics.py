@@ -97,7 +97,7 @@ OF_CHANNEL, OF_MEMBER = ["channel", "kind"], ["channel", "kind", "role", "pid", 
 
 
 class PenstockCollector(Collector):
-    """All channels of this user, looked at when the registry is asked.
+    """All channels of this user, sampled at each request to the registry.
 
     members: a series for each member too, with its pid: more series, and new ones with every process. A channel's name is a label, so
     give channels names that do not change with every start.
@@ -141,7 +141,7 @@ class PenstockCollector(Collector):
 
 
 def _shared_memory() -> Metric:
-    family = GaugeMetricFamily(FREE_BYTES, "Free bytes where channels are.")
+    family = GaugeMetricFamily(FREE_BYTES, "Free bytes on the file system of the channels.")
     family.add_metric([], files.usage().free)
     return family
 
@@ -272,7 +272,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the counters are."""
+        """The URL of the counters."""
         return f"http://{LOOPBACK}:{self._server.server_port}/metrics"
 
     def __enter__(self) -> Server:

@@ -27,7 +27,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class MemberRate:
-    """A member and its messages and bytes per second. behind: the bytes that it has yet to read; None where it is unknown. latency:
+    """A member and its messages and bytes per second. behind: the bytes that it has yet to read; None if unknown. latency:
     since the look before."""
 
     member: ChannelMember

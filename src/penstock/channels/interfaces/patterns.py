@@ -19,8 +19,8 @@ from penstock.errors import DecodeError, EndOfStream, Invalid, TimedOut, TooLarg
 
 # On a channel of bytes: bytes, any buffer, or a list of those, the parts of one message. With another codec: its objects.
 Body = Any
-Raw = TypeVar("Raw")  # as it was carried
-Made = TypeVar("Made")  # as it is given out
+Raw = TypeVar("Raw")  # as received
+Made = TypeVar("Made")  # as returned
 
 
 class Routed(NamedTuple):
@@ -33,7 +33,7 @@ class Routed(NamedTuple):
 class Receiving(ABC, Generic[Raw, Made]):
     """A socket that receives. Thread-safe if the handle below is."""
 
-    _late_error: Exception | None = None  # the error that a poll met behind its messages: the next call raises it
+    _late_error: Exception | None = None  # the error after a poll's messages: the next call raises it
 
     @property
     @abstractmethod
@@ -82,7 +82,7 @@ class Receiving(ABC, Generic[Raw, Made]):
     def poll(self, limit: int = 1000) -> list[Made]:
         """The messages that are there now, at most `limit` of them. Never blocks.
 
-        An error behind the first message waits for the next call, so that no message is lost to it.
+        An error after the first message is raised by the next call, so that no message is lost.
         """
         limit = counted(limit, "poll", "limit", self)
         self._raise_late()

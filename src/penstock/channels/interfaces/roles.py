@@ -64,7 +64,7 @@ class Peer(ABC):
     @property
     @abstractmethod
     def readers(self) -> int:
-        """How many living members this one sends to."""
+        """The number of live members that this member sends to."""
 
     @property
     @abstractmethod
@@ -316,7 +316,7 @@ class Member(Receiver[Any]):
 
     @abstractmethod
     def members(self) -> list[ChannelMember]:
-        """The living members, this one too."""
+        """The live members, including this one."""
 
     @abstractmethod
     def wait_for(self, names: Iterable[str], timeout: float | None = None) -> None:

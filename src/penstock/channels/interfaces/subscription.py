@@ -113,7 +113,7 @@ class Subscription(ABC, Generic[Message]):
     def poll(self, limit: int = 1000) -> list[Any]:  # of messages; a list would make Message invariant
         """The messages that are there now, at most `limit` of them. Never blocks.
 
-        An error behind the first message waits for the next call, so that no message is lost to it.
+        An error after the first message is raised by the next call, so that no message is lost.
         """
 
     @abstractmethod

@@ -108,7 +108,7 @@ def list_channels(patterns: str | Sequence[str] = "*") -> Channels:
 def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], list[files.Stranger]]:
     """Every channel of this user, and every file in the channel folder with a name like a channel's that is not a channel.
 
-    A channel that is removed meanwhile is in neither list.
+    A channel that is removed in the meantime is in neither list.
     """
     there, strange = listing([patterns] if isinstance(patterns, str) else patterns)
     found = []

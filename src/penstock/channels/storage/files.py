@@ -1,4 +1,4 @@
-"""Channel files: where they are, how they are made and opened safely.
+"""Channel files: their folder, and how they are created and opened safely.
 
 One folder per user on the shared-memory file system, 0700, files 0600, owner and type checked, no links followed.
 Knows descriptors and names; knows nothing of a file's content.
@@ -161,7 +161,7 @@ def create(channel: Channel, size: int, fill: Callable[[int], None]) -> bool:
     """Makes a channel's file of `size` bytes, filled by `fill(fd)` before it gets its name.
 
     The memory is allocated now: a full file system is an error here and never a signal later. False if the name was
-    taken meanwhile; nothing is replaced, and nothing is left behind when this fails or dies.
+    taken in the meantime; nothing is replaced, and a failure or a crash leaves no file.
     """
     if channel.fake:
         return memory.create(channel, size, fill)

@@ -16,7 +16,7 @@ _WORLD = os.urandom(8)  # with the process id, it identifies this process: a for
 
 @dataclass(frozen=True)
 class Channel:
-    """A parsed URI. fake: within this process only. uri: as it is written, where that is not as its kind writes it."""
+    """A parsed URI. fake: within this process only. uri: the original text, if it differs from the kind's form."""
 
     kind: Kind
     name: str

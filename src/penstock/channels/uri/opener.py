@@ -110,12 +110,12 @@ def _check_option(channel: Channel, verb: str, name: str, known: frozenset[str])
 
 
 def _converted(name: str, value: Any) -> Any:
-    """An option as the kinds take it: sizes as texts become numbers, and whole numbers of another library become Python's."""
+    """An option in the form that kinds expect: sizes as texts become numbers, and integers of other libraries become Python's."""
     return size(value, name) if name in SIZES and isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> Any:
-    """A whole number of another library, NumPy's for one, as Python's, wherever an option takes one. Anything else as it is."""
+    """An integer of another library, such as NumPy's, as Python's. Any other value unchanged."""
     if isinstance(value, int) or not hasattr(type(value), "__index__"):
         return value
     try:
@@ -130,5 +130,5 @@ def subscription_options(channel: str) -> frozenset[str]:
 
 
 def takes_messages(channel: str) -> bool:
-    """Whether a subscription takes the messages that it reads away from others, as a pipe's does."""
+    """Whether a message that a subscription reads is not delivered to others, as with a pipe."""
     return parse(channel).kind.one_reader

@@ -68,7 +68,7 @@ class ChannelValue(Generic[Message]):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        """The options that such a channel has."""
+        """The options of the channel."""
         return tuple(field.name for field in dataclasses.fields(cls) if field.name not in ("name", "codec"))
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ def open_channel(verb: str, channel: AnyChannel, options: dict[str, Any]) -> Any
 
 
 def uri_of(channel: AnyChannel) -> str:
-    """The URI of a channel that may be a value. Anything else as it is, for the check of its user."""
+    """The URI of a channel that may be a value. Any other value unchanged, for the caller's check."""
     return channel.uri if isinstance(channel, ChannelValue | Fake | Tested) else channel
 
 

@@ -31,7 +31,7 @@ def ls(
         bool, typer.Option("--watch", "-w", help="Refresh the list in place, with rates: as `penstock top`.")
     ] = False,
 ) -> None:
-    """Lists this user's channels: their members, how much flowed, how far readers lag."""
+    """Lists this user's channels: their members, messages, bytes and lag."""
     if watch:
         live.top(channels, json=json)
         return

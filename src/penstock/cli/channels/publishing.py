@@ -52,7 +52,7 @@ def pub(
     options: dict[str, Any] = {} if capacity is None else {"capacity": capacity}
     times: Any = None
     count = 0
-    with contextlib.ExitStack() as opened:  # the input first: a wrong one leaves no channel behind
+    with contextlib.ExitStack() as opened:  # the input first: a wrong input must create no channel
         if npz is not None:
             records, times = npz_records(npz)
             if realtime and (times is None or times.ndim != 1 or times.dtype.kind not in "iuf"):

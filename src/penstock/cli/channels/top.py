@@ -41,7 +41,7 @@ class Column:
 
 
 def lost(rate: Rate) -> str:
-    """Losses in messages, or bytes where the kind counts bytes alone."""
+    """Losses in messages, or in bytes if the kind counts only bytes."""
     if not rate.lost:
         return "–" if rate.lost is None else "0"
     return output.size(rate.lost) if rate.loses_bytes else output.count(rate.lost)
@@ -106,7 +106,7 @@ class View:
             self.every = min(SLOWEST, self.every * 2)
 
     def ordered(self) -> list[Rate]:
-        """The rates in the order that is asked for; equal ones by name."""
+        """The rates in the chosen order; equal ones by name."""
         by_name = sorted(self.rates, key=lambda rate: rate.status.channel)
         return sorted(by_name, key=SORTS[self.sort], reverse=self.turned)
 

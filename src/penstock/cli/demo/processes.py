@@ -49,7 +49,7 @@ def _work(results: Any, work: Callable[..., Tally | None], *arguments: Any) -> N
 
 
 class ProcessGroup:
-    """Processes that a demo starts and watches. None of them is left when it ends."""
+    """Processes that a demo starts and watches. All of them have ended when it ends."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -68,7 +68,7 @@ class ProcessGroup:
         return process
 
     def wait(self, until: Callable[[], bool], what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
-        """Until that holds. Raises if a process failed meanwhile, or if it takes longer."""
+        """Waits until that holds. Raises if a process failed in the meantime, or if it takes longer."""
         deadline = time.monotonic() + seconds
         self.collect()
         while not until():

@@ -146,7 +146,7 @@ def _round_trip() -> Finding:
             if sub.recv(timeout=5) != b"ping":
                 return Finding(
                     "bad",
-                    "a message did not arrive as it was sent",
+                    "a message arrived changed",
                     "please report this with the output of doctor --json",
                 )
     finally:

@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def folders() -> dict[str, str]:
-    """Where channels and this package are."""
+    """The folders of channels and of this package."""
     return {"channels": str(files.folder()), "package": str(Path(penstock.__file__).parent)}
 
 

@@ -191,7 +191,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the page is, with the token."""
+        """The URL of the page, with the token."""
         return f"http://{LOOPBACK}:{self._socket.getsockname()[1]}/{self._token}/"
 
     def __enter__(self) -> Server:

@@ -158,7 +158,7 @@ def over_seconds(axes: Any) -> None:
 
 
 def duration_ticks(low: float, high: float, most: int) -> list[float]:
-    """Some round durations from low to high for a log scale: powers of ten, or finer steps where there are few of those."""
+    """Some round durations from low to high for a log scale: powers of ten, or finer steps if there are few of those."""
     powers = [10.0**power for power in range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)]
     if len(powers) >= 3:
         return powers[:: int(np.ceil(len(powers) / most))]

@@ -78,7 +78,7 @@ def _time(found: pa.Table) -> str | None:
 
 
 def _spread(found: pa.Table) -> tuple[pa.Table, dict[str, str]]:
-    """The table with a column for each number of its vectors and structs, and the vector that each such column is of.
+    """The table with a column for each number of its vectors and structs, and the vector of each such column.
 
     A vector is a list with the same few numbers in every row. Of a vector of one number, the column has its name.
     """

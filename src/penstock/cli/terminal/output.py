@@ -1,6 +1,6 @@
 """How commands print: lines for people, JSON for programs (`plain`). The only file of the command that knows rich.
 
-Text is printed as it is: no markup, no emoji codes, whatever it holds. A style is separate from its text.
+Text is printed unchanged: markup and emoji codes have no effect. A style is separate from its text.
 """
 
 from __future__ import annotations
@@ -276,5 +276,5 @@ def many(number: int, one: str, several: str = "") -> str:
 
 
 def size_or_unknown(value: int | None) -> str:
-    """Bytes as text; "unknown" where the kind does not count them."""
+    """Bytes as text; "unknown" if the kind does not count them."""
     return "unknown" if value is None else size(value)

@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 
 
 def text(value: str | bytes | bytearray | memoryview) -> str:
-    r"""Text as it is; bytes that are not UTF-8 as \xff, and so the bytes behind surrogates."""
+    r"""Text as it is; bytes that are not UTF-8 as \xff, and so the bytes of surrogate escapes."""
     if not isinstance(value, str):
         data = bytes(value)
     else:

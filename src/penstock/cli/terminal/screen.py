@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.cli.terminal import output
 
-SLICE = 0.5  # seconds: a signal just before a wait is heeded only behind it
+SLICE = 0.5  # seconds: a signal just before a wait is handled only after it
 
 
 def is_live() -> bool:
@@ -51,7 +51,7 @@ class Screen:
 
 @contextlib.contextmanager
 def opened() -> Iterator[Screen]:
-    """Takes the terminal over for the block, and leaves it as it was, however the block ends.
+    """Takes over the terminal for the block, and restores it at the end.
 
     Ctrl-Z does nothing: it would leave the shell on a screen without a cursor.
     """

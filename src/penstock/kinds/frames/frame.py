@@ -74,12 +74,12 @@ class Frame:
 
     @property
     def id(self) -> int:
-        """The publisher's number for this frame; its sequence unless it gave one."""
+        """The publisher's number for this frame; by default its sequence."""
         return self._lease.id
 
     @property
     def sequence(self) -> int:
-        """How many frames were published on this channel before this one."""
+        """The number of frames published on this channel before this one."""
         return self._lease.sequence
 
     @property
@@ -187,13 +187,13 @@ class OpenFrame:
             except (BufferError, ValueError):
                 if not self._claim.ended:
                     raise
-                why = f"{self._kind.channel}: this frame was published or given back; acquire another one"
+                why = f"{self._kind.channel}: this frame was published or released; acquire another one"
                 raise Closed(why) from None
         array: np.ndarray[Any, Any] = self._array
         return array
 
     def commit(self) -> int:
-        """Publishes the frame. Returns the stream position after its note. `Invalid` if `meta` is not plain JSON: then it is given back."""
+        """Publishes the frame. Returns the stream position after its note. `Invalid` if `meta` is not plain JSON: then the frame is released."""
         if self.meta or self.id is not None or self.start_ns or self.end_ns:
             self._describe()
         array = self._array

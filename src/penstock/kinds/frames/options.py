@@ -1,4 +1,4 @@
-"""How a frames channel is made. Knows numbers, shapes and dtypes; opens nothing."""
+"""The options of a new frames channel. Knows numbers, shapes and dtypes; opens nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import Invalid, NotFound
 
 @dataclass(frozen=True, kw_only=True)
 class FrameOptions:
-    """How a frames channel is made. The first publication decides; `Mismatch` if a later one asks for something else.
+    """The options of a new frames channel. The first publication decides; `Mismatch` if a later one asks for something else.
 
     shape, dtype: of every frame; plain numbers, every dimension fixed. dtype is "u1" unless chosen.
     buffers: frames that exist at once, 2 to 1024: one is filled, one is the newest, the rest may be leased by readers. All

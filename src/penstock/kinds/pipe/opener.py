@@ -55,7 +55,7 @@ def _inspect(fd: int, path: str) -> dict[str, Any]:
 
 
 def name_bytes(name: str) -> bytes:
-    """A peer's name as it is stored."""
+    """A peer's encoded name."""
     if not isinstance(name, str):
         raise Invalid(f"a peer's name is text, not {type(name).__name__}")
     found = text_bytes(name, "a peer's name")
@@ -231,7 +231,7 @@ def open_subscription(
         raise Invalid(f"acknowledge is {acknowledge!r}: it must be 'next' or 'manual'")
     if opening.start_of(start, ("newest", "earliest"))[0] != "newest":
         raise Unsupported(
-            f"{channel}: start is {start!r}, and a pipe's message goes to one reader and is gone: leave start out; messages that wait "
+            f"{channel}: start is {start!r}, and a pipe keeps no message that was read: leave start out; messages that wait "
             "are read in any case. A log keeps its messages"
         )
     looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
@@ -251,7 +251,7 @@ def open_subscription(
 
 
 class Tap(_native.Tap):
-    """A recorder's end of a pipe channel: it reads a copy of every message that is sent from now on, in whole runs, and takes none away.
+    """A recorder's end of a pipe channel: it reads a copy of every message sent from now on, in whole runs, and consumes none.
 
     Users record a channel with `Archive.record`. A context manager. `position`, `lag`, `lost` and `lost_messages` as a subscription's.
     """
@@ -285,7 +285,7 @@ def open_tap(channel: Channel, *, start: str | int = "newest", drop_after: float
         )
     if start == "earliest":
         raise Unsupported(f"{channel}: start is 'earliest', and a pipe keeps nothing to begin with: leave start out")
-    # The messages sent meanwhile are missing, however many.
+    # All messages sent in the meantime are missing.
     position = 0 if isinstance(start, str) else start + _native.MISSING_LENGTH
     called, when_full = _native.MemberName(b"recorder", own=False), "wait" if drop_after is None else "drop_newest"
 

@@ -122,7 +122,7 @@ class PipeRequester(Socket, _Requester):
         if requests.entries or self._forks != _forks or (self._gate is not None and self._gate.held):
             pending = self._submit(body, retries, timeout)
         else:  # the fast path while no other request is under way: this thread waits a little for the reply itself
-            data, kind = self._pack(body)  # before it is entered: a body that cannot be packed leaves nothing behind
+            data, kind = self._pack(body)  # before it is entered: a body that cannot be packed must leave no entry
             number = requests.begin()
             try:
                 server = _native.pipe_submit(self._pub, number, kind, data, timeout)

@@ -112,13 +112,13 @@ class Socket(Strict):
 
     @property
     def peers(self) -> list[str]:
-        """The names of the living members that this one talks to."""
+        """The names of the live members connected to this one."""
         names = (self._name_of(peer) for peer in _native.pipe_others(self._pub))
         return [name for name in names if name]  # a peer that has just left has none
 
     @property
     def readers(self) -> int:
-        """How many living members this one sends to."""
+        """The number of live members that this member sends to."""
         return self._pub.readers
 
     @property
@@ -148,7 +148,7 @@ class Socket(Strict):
 
     @property
     def lost(self) -> int:
-        """Bytes of messages to this socket that were dropped: their senders asked for that (`when_full="drop_oldest"`)."""
+        """Bytes of messages to this socket that were dropped: their senders chose that (`when_full="drop_oldest"`)."""
         return self._sub.lost
 
     @property
@@ -224,12 +224,12 @@ class Socket(Strict):
         return decode(self._codec, self.channel, self._sub.last.position, data)
 
     def _name_of(self, peer: int) -> str:
-        found = self._names.get(peer)  # a member keeps its name, and its number is never another's
+        found = self._names.get(peer)  # a member keeps its name, and its number is never reused
         if found is None:
             found = decoded(_native.pipe_name_of(self._pub, peer))
             if len(self._names) >= 1024:
                 self._names.clear()
-            if found:  # it may have left meanwhile
+            if found:  # it may have left in the meantime
                 self._names[peer] = found
         return found
 

@@ -1,12 +1,11 @@
 """A member of a sync queue (`penstock.join("sync:NAME")`), which writes messages and reads those of the other members.
 
-Knows one queue that is open already; must never know how a queue is made.
+Knows one open queue; must never know how a queue is created.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock._native import core as _native
@@ -18,31 +17,17 @@ from penstock.channels.interfaces.publication import Publication
 from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.status import ChannelMember, ChannelStatus
 from penstock.channels.storage import inspection, reopening
-from penstock.channels.uri.channel import Channel
 from penstock.channels.waiting import awaiting, loops
 from penstock.channels.waiting.iteration import until_closed_async
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, Invalid, TimedOut
 from penstock.kinds.sync.message import Borrowed, Change, SyncMessage, SyncSubscription, bytes_of, text_of
+from penstock.kinds.sync.reopen_args import MemberReopenArgs
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class MemberReopenArgs:
-    """The arguments that join a member again in another process. leave: called with the file's identity when the member has left."""
-
-    channel: Channel
-    codec: Codec
-    name: _native.MemberName
-    own: bool
-    spill_limit: int
-    opener: Callable[..., Any]
-    arguments: dict[str, Any]
-    leave: Callable[[Channel, tuple[int, int]], None]
 
 
 def _rejoin(origin: tuple[Any, ...], senders: frozenset[bytes], types: frozenset[bytes]) -> SyncMember:
@@ -241,14 +226,14 @@ class SyncMember(_Base):
     def screen(
         self, *, senders: Iterable[str | bytes] | None = None, types: Iterable[str | bytes] | None = None
     ) -> None:
-        """From now on passes over messages of these senders and types; None leaves that set as it is."""
+        """From now on skips messages of these senders and types; None leaves that set unchanged."""
         passed = self._senders if senders is None else frozenset(self._bytes_of(senders, "a sender", "senders"))
         kinds = self._types if types is None else frozenset(self._bytes_of(types, "a type", "types"))
         self._senders, self._types = passed, kinds
         _native.sync_screen(self, sorted(self._senders), sorted(self._types))
 
     def _bytes_of(self, several: Iterable[str | bytes], one: str, all_of_them: str) -> list[bytes]:
-        """Names as they travel. `Invalid` for anything that is not a list of them, such as one text: its letters would be the names."""
+        """Encoded names. `Invalid` for anything that is not a list of them, such as a single text."""
         try:
             if isinstance(several, str | bytes) or not isinstance(several, Iterable):
                 raise Invalid(f"{all_of_them} is {several!r}: it must be a list, also of a single one")

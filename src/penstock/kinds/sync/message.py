@@ -1,6 +1,6 @@
 """The results of reading a sync queue: messages, borrowed messages, and subscriptions whose `last` has the sender.
 
-Knows the compiled handles. It must never know how a queue is made, or how a member works.
+Knows the compiled handles. It must never know queues or members.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SyncMessage(NamedTuple):
 
 
 class BorrowedMessage(NamedTuple):
-    """A message read in place: as `SyncMessage`, but its body is where it was written."""
+    """A message read in place: as `SyncMessage`, but its body is not copied."""
 
     sender: str
     type: str

@@ -1,7 +1,7 @@
 """`sync:` channels: every member reads the messages of the others; a message stays until all members that were present have read it.
 
 A term log whose messages carry a sender and a type: how a queue is made, joined, published to, subscribed to, and removed by its
-last member. A member's work is in `sync_member.py`.
+last member. A member's work is in `member.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, SystemFailure
-from penstock.kinds.sync import member as sync_member
 from penstock.kinds.sync.codec_member import CodecSyncMember
 from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import (
@@ -33,6 +32,7 @@ from penstock.kinds.sync.message import (
     bytes_of,
 )
 from penstock.kinds.sync.options import SyncOptions
+from penstock.kinds.sync.reopen_args import MemberReopenArgs
 
 SPILL_LIMIT = 64 << 20
 
@@ -98,7 +98,7 @@ def _remove_if_last(channel: Channel, identity: tuple[int, int]) -> None:
 
 
 def _guarded(channel: Channel, make: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
-    """The result of `make`, or None if the last member removed the file meanwhile."""
+    """The result of `make`, or None if the last member removed the file in the meantime."""
 
     def end(fd: int, path: str) -> Any:
         guard = _own_description(fd)
@@ -189,7 +189,7 @@ def join(
         "spin": spin,
         **codecs.named(codec),
     }
-    origin = sync_member.MemberReopenArgs(channel, found, called, own, spill_limit, join, arguments, _remove_if_last)
+    origin = MemberReopenArgs(channel, found, called, own, spill_limit, join, arguments, _remove_if_last)
     return (SyncMember if found.kind == "bytes" else CodecSyncMember)(pub, sub, origin)
 
 

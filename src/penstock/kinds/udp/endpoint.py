@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T], *, strict: bool = True) -> T:
-    """The result of `join(descriptor)`, for the endpoint's file. The first subscription on this machine makes it.
+    """The result of `join(descriptor)`, for the endpoint's file. The first subscription on this machine creates it.
 
     strict: `Mismatch` if the endpoint has other options; otherwise the endpoint's options apply.
     """
@@ -64,7 +64,7 @@ def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T]
             _close(spare)
             if _named(fd):
                 return end
-            del end  # the same, but this one has joined there: it leaves, and begins again
+            del end  # the same, but after joining there: leave, and begin again
 
 
 def _check_spelling(channel: Channel, at: udp_hosts.Packed, interface: udp_hosts.Packed) -> None:

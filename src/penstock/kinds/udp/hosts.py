@@ -37,7 +37,7 @@ def resolved(at: Endpoint) -> Packed:
 
 
 def control(given: str | None) -> Packed | None:
-    """The address where receivers ask a publication for its stream."""
+    """The address where receivers request a publication's stream."""
     return None if given is None else resolved(udp_options.destination(given, "control"))
 
 
@@ -47,7 +47,7 @@ def destinations(given: Sequence[str] | None) -> list[Packed] | None:
 
 
 def interface(given: str | None, at: Endpoint) -> Packed:
-    """The local interface that a multicast group is joined on, and sent from: loopback unless given; none for other addresses.
+    """The local interface that a multicast group is joined on, and sent from: loopback by default; none for other addresses.
 
     Its index decides. An IPv4 address that was given is beside it: datagrams leave with it. `Invalid` for one that is not there.
     """
@@ -105,7 +105,7 @@ def no_route(interface: Packed) -> str:
 
 
 def check_control(at: Endpoint, to: Packed, control: Packed | None) -> None:
-    """`Invalid` for a control address that receivers at `at` cannot ask."""
+    """`Invalid` for a control address that receivers at `at` cannot reach."""
     if control is None:
         return
     if at.multicast:

@@ -65,7 +65,7 @@ def beside(name: str) -> str | None:
 
 
 def in_use(channel: Channel) -> frozenset[str]:
-    """The files of images that living subscriptions read, or will join."""
+    """The files of images that live subscriptions read, or will join."""
     endpoint = _endpoint(channel)
     if endpoint is not None and not endpoint["members"]:
         return frozenset()
@@ -94,7 +94,7 @@ def sweep(channel: Channel) -> None:
                     joined and not found["members"] and os.fstat(fd).st_nlink
                 ):  # the name is still this log's, and not that of a new one
                     with contextlib.suppress(FileNotFoundError):
-                        os.unlink(_counts_of(path))  # first: the log's name keeps the number until both are gone
+                        os.unlink(_counts_of(path))  # first: the log's name reserves the number until both are removed
                     os.unlink(path)
 
 
@@ -210,7 +210,7 @@ def _endpoint(channel: Channel) -> dict[str, Any] | None:
 
 
 def received(channel: Channel) -> bool:
-    """Whether a channel has living subscriptions on this machine."""
+    """Whether a channel has live subscriptions on this machine."""
     found = _endpoint(channel)
     return found is not None and bool(found["members"])
 
@@ -225,7 +225,7 @@ def _about_endpoint(fd: int, place: str) -> dict[str, Any]:
 
 
 def _each_log(path: str) -> Iterator[dict[str, Any]]:
-    """The log of a publication that lives, not one that a killed publication left behind; with its session and its counters."""
+    """The log of a live publication, with its session and its counters. Skips logs of killed publications."""
     for found in _read(path, _native.inspect_log):
         if any(member["role"] != SENDER_ROLE for member in found["members"]):
             session = int.from_bytes(bytes.fromhex(path[-len("00000000.log") :][:8]), signed=True)

@@ -79,7 +79,7 @@ class ZmqOptions:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """As an opener takes them."""
+        """The options in the form that an opener expects."""
         return {name: getattr(self, name) for name in ("max_messages", "linger", "secret_key", "server_key")}
 
 

@@ -72,7 +72,7 @@ class ZmqSocket(ZmqSending):
             socket.setsockopt(self._zmq.ROUTER_MANDATORY, 1)
 
     def _claim_name(self, name: str) -> None:
-        """Takes the name at this endpoint for this machine: `Busy` if a living socket has it.
+        """Takes the name at this endpoint for this machine: `Busy` if a live socket has it.
 
         A router silently ignores a second peer of the same name. The claim is a socket of the kernel's abstract name
         space, which the kernel releases when its process ends. ZeroMQ does not report the names of peers on other machines.
@@ -86,9 +86,7 @@ class ZmqSocket(ZmqSending):
         except OSError as error:
             claim.close()
             if error.errno == errno.EADDRINUSE:
-                why = (
-                    f"a living peer has the name {name!r} here, and a name belongs to one: choose another, or give none"
-                )
+                why = f"a live peer has the name {name!r} here, and a name belongs to one: choose another, or give none"
                 raise Busy(f"{self.channel}: {why}") from None
             return
         self._claim = claim

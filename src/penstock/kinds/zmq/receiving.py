@@ -103,7 +103,7 @@ class ZmqTaking(ZmqHandle):
         """The next message, with all its parts; zmq.Again if there is none."""
         try:
             frame: Any = socket.recv(self._noblock, False)
-            if not frame.more:  # a frame knows whether more follow: asking the socket costs more
+            if not frame.more:  # the frame has the flag; a query of the socket costs more
                 return [frame.bytes]
             return [part.bytes for part in self._and_rest(frame, socket)]
         except self._zmq.Again:
@@ -297,7 +297,7 @@ class ZmqReceiving(ZmqTaking):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def borrow(self, timeout: float | None = None) -> contextlib.AbstractContextManager[memoryview]:
-        """The bytes of the next message where ZeroMQ put them: a context manager that gives a read-only memoryview.
+        """The bytes of the next message in ZeroMQ's own memory: a context manager that gives a read-only memoryview.
 
         The view ends with the block; an array made from it keeps the memory. `Invalid` for a message of several parts, which is left for
         `recv`.

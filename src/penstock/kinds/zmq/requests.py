@@ -78,7 +78,7 @@ class ZmqPending(Strict):
 
 
 class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
-    """Asks REP, ROUTER or `reply` peers in turn. Many requests may be under way.
+    """Sends requests to REP, ROUTER or `reply` peers in turn. Many requests may be open.
 
     ZeroMQ does not report that a server died: give a timeout.
     """
@@ -205,7 +205,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
 
 
 class ZmqRequest(NamedTuple):
-    """A request received. `reply` answers it. sender: the name of the peer that asked."""
+    """A request received. `reply` answers it. sender: the name of the requester."""
 
     body: Any
     sender: str

@@ -11,7 +11,7 @@ from penstock.codecs import Codec
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 
-PASSED_MAX = 10_000  # messages that one call passes over
+PASSED_MAX = 10_000  # messages that one call skips
 
 
 class ZmqSubscription(ZmqReceiving, Subscription[Any]):

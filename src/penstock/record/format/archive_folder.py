@@ -67,7 +67,7 @@ class ArchiveFolder:
             )
 
     def identity(self) -> str:
-        """A name that no other archive has: 32 hexadecimal digits, in the file `id`, which is made when it is first asked for."""
+        """A name that no other archive has: 32 hexadecimal digits, in the file `id`, which is created on first use."""
         path = self.path / IDENTITY
         for _ in range(2):
             with contextlib.suppress(FileNotFoundError):
@@ -163,7 +163,7 @@ class ArchiveFolder:
         return f"{self.path} has no recording {recording}; it has {known}"
 
     def purge(self, folder: RecordingFolder, tell: Callable[[str], None]) -> None:
-        """Deletes a recording whose lock the caller holds. It disappears at once for every reader; then its bytes are deleted.
+        """Deletes a recording whose lock the caller holds. It disappears for all readers at once; then its bytes are deleted.
 
         tell: notes the removed positions.
         """

@@ -1,4 +1,4 @@
-"""The file `batches` of a recording that programs append to: which batch of each writer went in last, and where it is.
+"""The file `batches` of a recording that programs append to: the last batch of each writer, and its positions.
 
 An entry is written before its batch, and counts once the recording reaches the batch's end. So entry and batch are one step.
 Layout: docs/design/recording.md.
@@ -22,7 +22,7 @@ KEPT = 2  # entries of a writer: one may not count yet
 
 
 class Entry(NamedTuple):
-    """A batch: the writer's number for it, and the positions where it begins and ends."""
+    """A batch: the writer's number for it, and its first position and end."""
 
     number: int
     start: int

@@ -114,7 +114,7 @@ class Catalog:
         self._change(change, wait)
 
     def _change(self, change: Callable[[sqlite3.Connection], None], wait: float) -> None:
-        """Changes the database. If another process put a new one in its place meanwhile, changes that one too."""
+        """Changes the database. If another process replaced it in the meantime, changes the new one too."""
         for _ in range(3):
             before = self._file()
             with self._connect(wait) as db:
@@ -129,7 +129,7 @@ class Catalog:
         return found.st_dev, found.st_ino
 
     def revise(self, before: Mapping[int, Row], wanted: Mapping[int, Row]) -> None:
-        """Changes the rows `before` to `wanted`, except rows that another process changed meanwhile: a recorder knows its row best."""
+        """Changes the rows `before` to `wanted`, except rows that another process changed in the meantime: a recorder's own row is right."""
         if not self.exists():
             self.rebuild(wanted)
             return
@@ -147,7 +147,7 @@ class Catalog:
     def rebuild(self, rows: Mapping[int, Row], *, wait: float = PATIENCE_SECONDS) -> None:
         """Replaces the database by a new one with these rows, or newer ones."""
         self._put_new(rows)
-        # A recorder may have written its row meanwhile into the database that was replaced, and a purge removed one there.
+        # A recorder may have written its row in the meantime into the database that was replaced, and a purge removed one there.
         there = self._from_folders()
         later: dict[int, Row | None] = {
             n: row for n, row in there.items() if n not in rows or row.synced_position > rows[n].synced_position
@@ -283,7 +283,7 @@ class Notes:
                 warned = False
             except Exception as error:
                 if last or not warned:
-                    log.warning("%s. The recordings themselves are whole; repair writes the catalog again", error)
+                    log.warning("%s. The recordings are intact; repair rewrites the catalog", error)
                 warned = True
             with self._changed:
                 if not warned:

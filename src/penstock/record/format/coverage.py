@@ -26,7 +26,7 @@ class Indexed(NamedTuple):
 class Coverage:
     """How much a recording holds. Positions in bytes, times in nanoseconds since the epoch. damage: the first thing wrong.
 
-    layout: where its blocks are; indexes: of its segments, as they were read. Each if it was asked for.
+    layout: where its blocks are; indexes: of its segments, as they were read. Each only on request.
     """
 
     end_position: int
@@ -46,7 +46,7 @@ class Coverage:
     def add(
         self, segment: Segment, entries: np.ndarray[Any, Any], about: dict[str, Any], there: int, *, last: bool
     ) -> None:
-        """The next segment. Where something is missing in front of it, that is a gap; a segment that does not belong here is left out.
+        """The next segment. Missing positions before it are a gap; a segment that does not belong here is left out.
 
         there: bytes of its file of frames, -1 without a file. Blocks beyond them are lost: a scan leaves them out.
         """
@@ -105,7 +105,7 @@ def coverage_of(
 class CoverageCache:
     """A recording's coverage, kept in memory: a refresh reads only the entries that were added. layout, indexes: see `Coverage`.
 
-    Segments that have another one behind them are read again only if the folder's entries changed, and they themselves did.
+    A segment with a successor is read again only if the folder's entries changed and the segment changed.
     """
 
     def __init__(self, start_position: int, *, layout: bool = False, indexes: bool = False) -> None:
@@ -123,7 +123,7 @@ class CoverageCache:
 
     def refresh(self, folder: RecordingFolder) -> Coverage:
         """How much the recording holds now."""
-        durable = _durable(folder)  # first: so a recorder's additions meanwhile do no harm
+        durable = _durable(folder)  # first: so a recorder's additions in the meantime do no harm
         looked, changed = SystemClock().now_ns(), folder.changed_ns()
         if changed != self._changed_ns or self._refreshed_ns - changed < STABLE_NS:
             self._segments = folder.segments()

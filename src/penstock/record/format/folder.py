@@ -1,6 +1,6 @@
 """A recording's folder: one description, segments, their indexes.
 
-Knows names and bytes on disk; knows nothing of channels or readers.
+Knows names and bytes on disk. It must never know channels or readers.
 """
 
 from __future__ import annotations
@@ -299,14 +299,14 @@ class RecordingFolder:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def data_length(self, segment: Segment) -> int:
-        """Bytes of a segment's frames; -1 if their file is missing. Ask after the index is read: frames are written first."""
+        """Bytes of a segment's frames; -1 if their file is missing. Call it after the index is read: frames are written first."""
         try:
             return os.stat(f"{segment.folder}/{segment.stem}.seg").st_size
         except FileNotFoundError:
             return -1
 
     def mark(self) -> SyncMarker | None:
-        """How far the recording is durable and how it ended; None if its recorder was older than that file."""
+        """The recording's durable position and how it ended; None for recorders older than that file."""
         return sync_marker.read(self.path, self.number)
 
     def write_mark(self, mark: SyncMarker, number: int = 0) -> None:
@@ -344,7 +344,7 @@ class RecordingFolder:
             _lock(fd, self.path)
             held = os.fstat(fd)
             if not self.path.exists() or not os.path.samestat(os.stat(self.path), held):
-                raise NotFound(f"{self.path} was removed meanwhile")
+                raise NotFound(f"{self.path} was removed in the meantime")
         except BaseException:
             _unlock_and_close(fd)
             raise
@@ -383,7 +383,7 @@ class RecordingFolder:
 
 
 def _unlock_and_close(fd: int) -> None:
-    """Gives back a lock and closes its descriptor. Closing alone is not enough: a child forked meanwhile may hold the descriptor too."""
+    """Releases a lock and closes its descriptor. Closing alone is not enough: a child forked in the meantime may hold the descriptor too."""
     with contextlib.suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)

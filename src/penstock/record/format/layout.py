@@ -1,6 +1,6 @@
 """Where a recording's blocks and gaps are, for planning. Knows indexes only.
 
-In long segments that have another one behind them, neighbouring blocks are kept as one grain: so the indexes of 10 TB fit into memory.
+In long segments with a successor, neighbouring blocks are kept as one grain, so that the indexes of 10 TB fit into memory.
 `refined` reads the blocks of such a grain again.
 """
 

@@ -85,7 +85,7 @@ class RemotePath:
         return Size(info.size)
 
     def is_file(self) -> bool:
-        """Whether there is such an object."""
+        """Whether the object exists."""
         with reaching():
             return bool(self.place.fs.get_file_info(self.place.path).is_file)
 
@@ -184,7 +184,7 @@ class RemoteFolder(RecordingFolder):
         return self._order
 
     def index(self, segment: Segment) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
-        """A segment's entries; those of the segments behind it are fetched with them, many at once."""
+        """A segment's entries. The entries of the next segments are fetched with them, many at once."""
         if segment.stem not in self._indexes:
             at = next((n for n, one in enumerate(self._order) if one.base == segment.base), None)
             ahead = [segment] if at is None else self._order[at : at + AT_ONCE]
@@ -218,7 +218,7 @@ class RemoteFolder(RecordingFolder):
         return self._sizes.get(f"{segment.stem}.seg", -1)
 
     def mark(self) -> SyncMarker | None:
-        """How far the recording was pushed, and whether that is all of it."""
+        """The position up to which the recording was pushed, and whether that is all of it."""
         path = self.path / sync_marker.NAME
         try:
             raw = path.read_bytes()

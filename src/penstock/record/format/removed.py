@@ -39,7 +39,7 @@ def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None
                 fd = _locked(path)
                 size = os.fstat(fd).st_size
             end = _sound_end(os.pread(fd, size, 0)) if size and os.pread(fd, 1, size - 1) != b"\n" else size
-            os.ftruncate(fd, end)  # of a line that a killed writer did not write whole
+            os.ftruncate(fd, end)  # removes a line that a killed writer did not finish
             behind = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
             os.pwrite(fd, b"\n" * behind + _line(channel, epoch, parts), end)
             os.fsync(fd)
@@ -49,7 +49,7 @@ def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None
 
 
 def read(archive: Path) -> Positions:
-    """Everything that was removed, by stream. `Corrupt` if a checksum is wrong. A last line that is not written whole is left out."""
+    """Everything that was removed, by stream. `Corrupt` if a checksum is wrong. An incomplete last line is left out."""
     path = archive / NAME
     try:
         raw = path.read_bytes()
@@ -79,7 +79,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _sound_end(raw: bytes) -> int:
-    """The file's length without a last line that was not written whole: there is no complete value in it. Damage to a whole line is no such
+    """The file's length without an incomplete last line, which has no complete value. Damage to a whole line is no such
     thing."""
     at = raw.rfind(b"\n") + 1
     try:
@@ -99,7 +99,7 @@ def signature(archive: Path) -> tuple[int, int, int]:
 
 
 def renew(archive: Path) -> None:
-    """Writes a damaged file again, with the lines that are sound."""
+    """Rewrites a damaged file with its sound lines."""
     path = archive / NAME
     kept = [line.decode() for line in path.read_bytes().split(b"\n") if line and _row(line) is not None]
     write_atomically(path, "".join(f"{line}\n" for line in kept), private=True)
@@ -112,7 +112,7 @@ def _locked(path: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX)
         if path.exists() and os.path.samestat(os.stat(path), os.fstat(fd)):
             return fd
-        os.close(fd)  # it was written again meanwhile
+        os.close(fd)  # it was written again in the meantime
 
 
 def _write_again(path: Path, found: Positions) -> None:

@@ -54,7 +54,7 @@ class Connector(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far one channel's recording is. Positions in bytes; `synced` survives a crash of process and machine.
+    """The progress of one channel's recording. Positions in bytes; `synced` survives a crash of process and machine.
 
     lost_messages: as `RecordingInfo` has it.
     """
@@ -87,7 +87,7 @@ class Recorder(Strict, ABC):
 
     @abstractmethod
     def progress(self) -> list[Progress]:
-        """How far each channel is now. A channel without a first publication has no recording yet."""
+        """The progress of each channel. A channel without a first publication has no recording yet."""
 
     @property
     @abstractmethod
@@ -134,12 +134,12 @@ class RecordingInfo:
 
     @property
     def lost_messages(self) -> int | None:
-        """How many messages the gaps have. None where only their bytes are known: where messages differ in length."""
+        """The number of messages in the gaps. None if messages differ in length: only the bytes are known."""
         return lost_messages(self.codec, self.lost_bytes)
 
     @property
     def seconds(self) -> float:
-        """From the first message's send time to the last one's."""
+        """The time from the first message's send time to the last message's."""
         return (self.time_max - self.time_min) / 1e9
 
     def _repr_html_(self) -> str:

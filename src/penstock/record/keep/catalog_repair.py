@@ -19,7 +19,7 @@ log = logging.getLogger("penstock")
 
 
 def rebuild_catalog(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
-    """Makes the catalog agree with the folders, for all recordings or for one. A catalog that is locked or cannot be read is left as it is."""
+    """Makes the catalog agree with the folders, for all recordings or for one. A catalog that is locked or cannot be read is not changed."""
     done: list[Repair] = []
     path = archive.catalog.path
     try:
@@ -35,7 +35,7 @@ def rebuild_catalog(archive: ArchiveFolder, recording: int | None) -> list[Repai
         if before != wanted or not archive.catalog.exists():
             archive.catalog.revise(before, wanted)
         for number, row in wanted.items():
-            if row == of_all.get(number):  # the row of another recording may be behind it
+            if row == of_all.get(number):  # the row of another recording may lag
                 _note_listed(archive.folder(number))
     except (Busy, OSError) as error:
         log.warning("the catalog was not looked at: %s", error)

@@ -1,4 +1,4 @@
-"""How far each consumer of an archive, a streaming query, has read: one progress file each. Purge and truncate respect them."""
+"""The progress of each consumer of an archive, a streaming query: one file each. Purge and truncate respect them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Positions = dict[Stream, list[Interval]]
 
 @dataclass(frozen=True)
 class Consumer:
-    """How far a query has read. channels: None if it reads all. updated_ns: the time of this note, in nanoseconds since the epoch."""
+    """A query's progress. channels: None if it reads all. updated_ns: the time of this note, in nanoseconds since the epoch."""
 
     name: str
     channels: tuple[str, ...] | None

@@ -20,7 +20,7 @@ from penstock.record.read.scan import FOR_EVER, Scanner
 
 log = logging.getLogger("penstock")
 
-NEAR_END = 4 << 20  # bytes in which a message is looked for that is not complete
+NEAR_END = 4 << 20  # bytes that are searched for an incomplete message
 FRAME_STEP = 32
 
 

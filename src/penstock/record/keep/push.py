@@ -72,7 +72,7 @@ def push(recordings: list[RecordingFolder], target: Place, *, replace: bool, pro
             one.run()
         except (PenstockError, OSError) as error:
             if not folder.path.is_dir():
-                continue  # purged meanwhile
+                continue  # purged in the meantime
             one.fail(error)
         found.append(one.done)
     progress("done", len(recordings), len(recordings))
@@ -134,7 +134,7 @@ class _Push:
             raise Invalid(f"{self.there} is another recording: push this archive to another prefix")
 
     def _follow_cuts(self, names: dict[str, int | None], noted: list[truncations.Truncation], state: _State) -> None:
-        """Where the recording was cut back since the last push, objects there are stale: they are removed if that was asked for."""
+        """If the recording was truncated since the last push, some remote objects are stale: they are removed on request."""
         try:
             before = truncations.read(self.there)  # type: ignore[arg-type]  # it has the methods of a path that are used
         except Corrupt:
@@ -194,7 +194,7 @@ class _Push:
         )
 
     def _is_better_there(self, segment: Segment) -> bool:
-        """Whether the object is sound and has blocks that were damaged here since: then it stays."""
+        """Whether the object is sound, and its local copy was damaged later: then it stays."""
         entries, _ = self.folder.index(segment)
         raw = (self.there / segment.index.name).read_bytes()
         about = _native.read_index(str(segment.index), lambda _: BytesReader(raw), self.folder.number)

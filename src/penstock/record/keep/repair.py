@@ -46,7 +46,7 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
         try:
             lock = folder.lock()
         except (Busy, FileNotFoundError):
-            continue  # it is being written, and its recorder is responsible for it; or it was purged meanwhile
+            continue  # it is being written, and its recorder is responsible for it; or it was purged in the meantime
         try:
             done += repair_folder(archive, folder)
         except (PenstockError, OSError) as error:
@@ -59,7 +59,7 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
             try:
                 done.append(_move_aside(archive, path, "it is not a recording"))
             except FileNotFoundError:
-                continue  # its owner took it away meanwhile
+                continue  # its owner took it away in the meantime
             except (PenstockError, OSError) as error:
                 failed = failed or error
     done += catalog_repair.rebuild_catalog(archive, recording)
@@ -110,7 +110,7 @@ def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repai
 
 
 def _repair_misplaced(archive: ArchiveFolder, folder: RecordingFolder, right: RecordingFolder) -> list[Repair]:
-    """Gives a folder the number of its recording. One that has that number, and is another's itself, makes way first."""
+    """Gives a folder the number of its recording. A folder of another recording with that number is moved first."""
     other, lock = _make_way(archive, right)
     try:
         if os.path.lexists(right.path):
@@ -196,7 +196,7 @@ def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], in
                     first = folder.segment_paths(about.start_position)
                     kept.append(SegmentRepair(first, np.zeros(0, ENTRY), 0, False, []))
                 kept[-1].miss(GAP, upto - at)
-                kept[-1].why.append(f"{upto - at} bytes behind position {at} are missing: they are a gap now")
+                kept[-1].why.append(f"{upto - at} bytes after position {at} are missing: they are a gap now")
                 at = upto
             if lone:
                 before = kept[-1].before + int(kept[-1].entries["begins"].sum()) if kept else 0

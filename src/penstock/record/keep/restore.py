@@ -66,7 +66,7 @@ def _is_free(folder: RecordingFolder, target: Segment, index: Path) -> bool:
 
 
 def _join_end(folder: RecordingFolder, found: re.Match[str], path: Path, pieces: list[Any]) -> Path | None:
-    """Puts the end of a segment back, data first. None if it does not fit."""
+    """Restores the end of a segment, data first. None if it does not fit."""
     target = folder.segment_paths(int(found["stem"]))
     if not (target.index.is_file() and target.data.is_file()):
         return None

@@ -1,4 +1,4 @@
-"""A segment that repair mends: the entries that its index should have, and the index that is put in place of the old one.
+"""Repairs one segment: computes the entries of its index, and replaces the index.
 
 A damaged block is a hole: its bytes stay where they are. Knows one segment's files.
 """

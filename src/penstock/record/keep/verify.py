@@ -57,7 +57,7 @@ def verify(archive: ArchiveFolder, recording: int | None) -> list[Damage]:
 
 
 def verify_folder(folder: RecordingFolder) -> list[Damage]:
-    """The damage of one recording. If its recorder, a repair or a purge changes it meanwhile, it is checked again."""
+    """The damage of one recording. If its recorder, a repair or a purge changes it in the meantime, it is checked again."""
     found: list[Damage] = []
     for attempt in range(3):
         before = _mark_of(folder)
@@ -70,7 +70,7 @@ def verify_folder(folder: RecordingFolder) -> list[Damage]:
                 raise
             found = [Damage(folder.path, 0, 0, f"it cannot be read: {_why(error)}", is_unread=is_refusal(error))]
         if not folder.path.is_dir():
-            return []  # purged meanwhile
+            return []  # purged in the meantime
         if not found or _mark_of(folder) == before:
             break
     return found
@@ -195,7 +195,7 @@ def _rows(archive: ArchiveFolder) -> tuple[list[Damage], dict[int, Row] | None]:
 def _compare(
     archive: ArchiveFolder, folders: list[RecordingFolder], rows: dict[int, Row] | None, recording: int | None
 ) -> list[Damage]:
-    """Differences between catalog and folders. A row may be behind if it could not be written."""
+    """Differences between catalog and folders. A row may lag if it could not be written."""
     found: list[Damage] = []
     if rows is None:
         return found

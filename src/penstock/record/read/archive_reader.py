@@ -295,7 +295,7 @@ class ArchiveReader(Strict):
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
     ) -> int:
-        """Publishes a recording onto a channel, each message encoded as it was; how many. Options as in `replay`.
+        """Publishes a recording onto a channel, each message with its original encoding; returns their number. Options as in `replay`.
 
         timeout: seconds that a message waits for room. limit: how many messages at most.
         """
@@ -321,7 +321,7 @@ class ArchiveReader(Strict):
         timeout: float | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> Played:
-        """Publishes all recordings again on one clock, in the order of send times: the archive's whole past, in its own rhythm.
+        """Publishes all recordings again on one clock, in the order of send times: the whole archive, in its original rhythm.
 
         channels: URIs and patterns; a pattern skips channels whose messages go to one reader each. onto: a prefix for the names
         ("again/": log:imu is published onto log:again/imu), or a mapping of channels to channels; without it each channel is played onto

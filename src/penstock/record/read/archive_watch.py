@@ -354,7 +354,7 @@ def _message_starts(one: IncrementalIndex, low: int, high: int) -> list[int]:
 
 
 def _scan_start(one: IncrementalIndex, low: int, high: int) -> int:
-    """Where to start the scan for incomplete messages of a part: no message that continues behind there began earlier."""
+    """The start of the scan for incomplete messages of a part: no message that continues after it began earlier."""
     back = LOOK_BACK
     while (at := max(low, high - back)) > low and _is_within(one, at, high):
         back *= 2

@@ -61,7 +61,7 @@ def _follow(
     start: int,
     timeout: float | None,
 ) -> Generator[Recorded | DecodeError, None, int | None]:
-    """One recording. Returns the one in which its recorder went on, if that is still to be read."""
+    """One recording. Returns the one in which its recorder continued, if that is still to be read."""
     codec = codecs.from_spec(info.codec)
     position = start
     given: set[int] = set()  # positions at or after `position` that were yielded already: messages between fragments

@@ -1,6 +1,6 @@
 """The index of one recording, kept in memory: each refresh reads only the entries that its recorder added since.
 
-Knows one recording's folder. Anything that is not plain growth is read whole, by the function that it is given.
+Knows one recording's folder. Any change except growth is read in full, by a function that it receives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STABLE_NS = 2_000_000_000  # a folder that changed later than this may change ag
 
 
 class Blocks:
-    """Index entries of blocks, one behind another. Grows in place."""
+    """Index entries of blocks, in order. Grows in place."""
 
     def __init__(self) -> None:
         self._rows, self._count = np.empty(16, ENTRY), 0
@@ -53,7 +53,7 @@ class Blocks:
 
     @property
     def end(self) -> int:
-        """The position behind the last block."""
+        """The end of the last block."""
         last = self._rows[self._count - 1]
         return int(last["position"]) + int(last["length"])
 

@@ -55,11 +55,11 @@ class Lister:
         folder = self.locate(recording)
         info = self._describe(folder)
         if info is None:
-            raise NotFound(f"{folder.path} was purged meanwhile")
+            raise NotFound(f"{folder.path} was purged in the meantime")
         return info
 
     def _describe(self, folder: RecordingFolder) -> RecordingInfo | None:
-        """A recording as it is now: a long one by its file `segments`, else by its indexes. None if it was purged meanwhile."""
+        """A recording as it is now: a long one by its file `segments`, else by its indexes. None if it was purged in the meantime."""
         with contextlib.suppress(PenstockError, OSError):  # then `_read_folder` reports the damage
             about = folder.describe()
             holds = segment_totals.summarize(folder, about.start_position)
@@ -95,7 +95,7 @@ class Lister:
         return int(self.locate(recording).path.name) if number is None else number
 
     def read_folder(self, folder: RecordingFolder) -> tuple[RecordingInfo, list[Indexed]] | None:
-        """A recording as it is now, and its indexes; None if it was purged meanwhile."""
+        """A recording as it is now, and its indexes; None if it was purged in the meantime."""
         looked = self._read_folder(folder, lambda folder, start: coverage_of(folder, start, indexes=True))
         return None if looked is None else (looked[0], looked[1].indexes or [])
 
@@ -139,7 +139,7 @@ class Lister:
         return holds
 
     def _synced(self, folder: RecordingFolder, about: Description) -> int:
-        """Up to where a recording is durable. An old one has no mark: the catalog may know."""
+        """A recording's durable position. An old recording has no mark: then the catalog's, if any."""
         try:
             mark = folder.mark()
         except Corrupt:
@@ -198,7 +198,7 @@ def has_own_positions(channel: str, codec: dict[str, Any]) -> bool:
 
 
 def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[Truncation]) -> list[tuple[int, int]]:
-    """The epochs of a recording's positions, one for each time that it was cut back: (epoch, up to where it is the one before).
+    """The epochs of a recording's positions, one for each truncation: (epoch, the position up to which the previous one applies).
 
     Positions that are the channel's mean the same messages after a cut: there is one.
     """

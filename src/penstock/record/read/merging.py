@@ -17,7 +17,7 @@ COLUMNS = ("timestamp_ns", "position", "session", "recorded_ns", "payload")
 
 
 class Merged(NamedTuple):
-    """A message and the range that it is in. payload: as it was encoded."""
+    """A message and its range. payload: the encoded bytes."""
 
     source: Range
     time_ns: int

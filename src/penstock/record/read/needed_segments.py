@@ -45,7 +45,7 @@ def segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> 
             return _segments_for(folder, begins, start, end)
         except OSError:
             if not folder.path.is_dir():
-                raise NotFound(f"recording {folder.number} was purged meanwhile") from None
+                raise NotFound(f"recording {folder.number} was purged in the meantime") from None
             if attempt == TRIES - 1:
                 raise
     raise AssertionError
@@ -53,7 +53,7 @@ def segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> 
 
 def _segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> Needed:
     try:
-        mark = folder.mark()  # first: so a recorder's additions meanwhile do no harm
+        mark = folder.mark()  # first: so a recorder's additions in the meantime do no harm
     except Corrupt:
         mark = None  # verify names it; the segments have the facts
     segments = folder.segments()
@@ -73,7 +73,7 @@ def _segments_for(folder: RecordingFolder, begins: int, start: int, end: int) ->
 
 def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockError | None] | None:
     """A function that checks whether the recording was purged or truncated since this call, and returns the error of a reader that reached a
-    position. None where nothing is ever taken away."""
+    position. None if nothing is ever removed."""
     if folder.opener is not None:
         return None
     before = truncations.known(folder.path)[0]

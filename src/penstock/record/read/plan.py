@@ -52,7 +52,7 @@ class RecordingSource(Protocol):
         ...
 
     def _layouts(self, channels: Collection[str] | None) -> Iterable[tuple[RecordingInfo, Layout]]:
-        """Its recordings, oldest first, and where the blocks of each are. channels: only of these, if they are known."""
+        """Its recordings, oldest first, with the locations of their blocks. channels: only these, if they are known."""
         ...
 
 
@@ -74,7 +74,7 @@ def subtract(interval: Interval, taken: list[Interval]) -> list[Interval]:
 
 @dataclass
 class PlannedRecording:
-    """A recording, and where its blocks and gaps are."""
+    """A recording with its blocks and gaps."""
 
     info: RecordingInfo
     layout: Layout
@@ -103,7 +103,7 @@ class ReadPlanner:
                 continue  # a damaged one, by the catalog
             found, wrong = noted.get(info.path, ([], ""))
             damage = info.damage or wrong
-            if damage and info.path.is_dir():  # and was not purged meanwhile
+            if damage and info.path.is_dir():  # and was not purged in the meantime
                 self.on_skip(damage_of(info, damage, bool(layout.stretches)))
             if not info.channel:  # unknown: its description is damaged
                 continue
@@ -209,7 +209,7 @@ class ReadPlanner:
         starts = np.maximum(touched["position"], low)
         count = max(1, (high - low + range_bytes // 2) // max(range_bytes, 1))
         sizes = (np.minimum(ends, high) - low - 1) // -(-(high - low) // count)
-        # Every range but the last begins a message: its first row reports a gap in front of it.
+        # Every range but the last begins a message: its first row reports a gap before it.
         begun = np.cumsum(touched["begins"])
         first, begun_last = [0], 0
         for cut in (np.flatnonzero(np.diff(sizes)) + 1).tolist():
@@ -283,7 +283,7 @@ def plan(
 
 
 def assign_losses(missed: list[Lost], ranges: list[Range]) -> list[tuple[tuple[int, int], ...]]:
-    """For each range the losses that its rows report, as (first position behind it, bytes): the first message behind a loss reports it."""
+    """For each range the losses that its rows report, as (first position behind it, bytes): the first message after a loss reports it."""
     of_stream: dict[Stream, list[tuple[int, int]]] = {}
     for number, one in enumerate(ranges):
         if one.messages:

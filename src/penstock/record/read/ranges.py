@@ -58,7 +58,7 @@ class Range:
     ) -> Scanner:
         """The range's messages as batches; options as in `Archive.scan`. start: a later position to begin at.
 
-        A message that begins in the range may end behind it: the scan continues in the segments that the recording has there by then.
+        A message that begins in the range may end after it: the scan continues in the segments that the recording has there by then.
         The column `lost` is of this recording alone; see `rows`.
         """
         folder = folder_at(self.path)
@@ -118,7 +118,7 @@ class Range:
                 last = max((_last(batch) for batch in scanner), default=None)
                 if any(one.end > (low if last is None else last[0]) for one in scanner.left_out):
                     return None
-            except (PenstockError, OSError):  # another recording's, damaged or purged: the range itself may be well
+            except (PenstockError, OSError):  # the other recording is damaged or purged; the range itself may be sound
                 return None
             if last is not None or low == begins:
                 return None if last is None else last[1]

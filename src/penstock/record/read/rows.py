@@ -83,7 +83,7 @@ def holes(scanner: Scanner, planned: Range) -> list[int]:
 
 class Ordered:
     """The messages of a range in the order of their positions: a scan returns a message in fragments after others that began
-    behind it. Finds the time since the message before each, and which row reports which loss."""
+    after it. Computes the time since the previous message of each, and the row that reports each loss."""
 
     def __init__(self, batches: list[pa.RecordBatch], planned: Range, damage: list[LeftOut]) -> None:
         empty = np.zeros(0, np.int64)

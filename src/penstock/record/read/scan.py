@@ -1,6 +1,6 @@
 """Scanner: batches of a recording's messages out of the compiled scan. Knows segments by their paths only.
 
-A damaged block is left out as a gap: it is counted in the column `lost` of the first message behind it, named in `left_out`, and logged.
+A damaged block is left out as a gap: it is counted in the column `lost` of the first message after it, named in `left_out`, and logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 FOR_EVER = (1 << 64) - 1
-LOGGED = 10  # pieces of damage that one scan logs one by one
+LOGGED = 10  # pieces of damage that one scan logs individually
 MAX_BATCH_ROWS = (1 << 31) - 1
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 COLUMNS = _native.RECORDED_COLUMNS
@@ -51,7 +51,7 @@ class Scanner:
     start, end: positions, as `span` gives them. open: how a path is opened where it is not a file; see `RecordingFolder.opener`. later: gives
     segments behind those; called only if a message needs them. recording: the recording of the segments. begins: where the first one must
     begin. expects: up to where messages were there when the scan was made. meanwhile: called where messages are missing, with the position
-    that was reached; returns an error if they were removed meanwhile. damage: of the recording, found before. logged: texts that were logged.
+    that was reached; returns an error if they were removed in the meantime. damage: of the recording, found before. logged: texts that were logged.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Scanner:
         return None
 
     def _look(self, ended: bool) -> None:
-        """Records the parts that the scan left out. If they were removed meanwhile, that is an error, after the messages that were read."""
+        """Records the parts that the scan left out. If they were removed in the meantime, that is an error, after the messages that were read."""
         found = [LeftOut(*one) for one in self._scan.left_out(self._taken)]
         self._taken += len(found)
         gone = self._scan.gone

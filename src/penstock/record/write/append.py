@@ -131,7 +131,7 @@ def _exclusive(files: ArchiveFolder) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child that was forked meanwhile has it open
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child that was forked in the meantime has it open
         os.close(fd)
 
 
@@ -139,7 +139,7 @@ def _find_targets(files: ArchiveFolder, channel: str) -> list[_Target]:
     """The recordings of a channel that programs append to, oldest first."""
     found = []
     for folder in files.of_channel(channel):
-        with contextlib.suppress(NotFound, FileNotFoundError):  # purged meanwhile
+        with contextlib.suppress(NotFound, FileNotFoundError):  # purged in the meantime
             expected = _is_appended(folder)
             if expected or batch_files.is_in(folder.path):
                 about = folder.describe()

@@ -87,7 +87,7 @@ class WriterOpener:
         about: dict[str, Any] | None = None,
     ) -> RecordingWriter:
         """A recording that begins at the subscription's position. about: the channel's description; None: taken from the
-        subscription, because the channel may have been removed or replaced meanwhile. An earlier `start_position` in it makes the recording begin
+        subscription, because the channel may have been removed or replaced in the meantime. An earlier `start_position` in it makes the recording begin
         with a gap."""
         try:
             if about is None:

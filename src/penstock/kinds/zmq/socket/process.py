@@ -15,7 +15,7 @@ from typing import Any
 from penstock.channels.waiting import loops
 from penstock.util.extras import explain_missing
 
-SOCKETS_MAX = 1 << 14  # each handle takes three, and those that were closed theirs a moment longer
+SOCKETS_MAX = 1 << 14  # each handle needs three, and keeps them for a moment after it is closed
 _live: weakref.WeakSet[Any] = weakref.WeakSet()  # the handles; used with `_forks` held
 _making = threading.Lock()
 _context: Any = None

@@ -1,6 +1,6 @@
 """Waiting for a ZeroMQ socket: level-triggered descriptors, calls that block, and calls in an event loop.
 
-It knows the socket, its lock and its events. It must never know how the socket is opened, closed or used.
+It knows the socket, its lock and its events. It must never open, close or configure the socket.
 """
 
 from __future__ import annotations
