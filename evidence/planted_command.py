@@ -69,7 +69,7 @@ def _a_signal_ends_without_sealing() -> None:
 
     from penstock.cli import ending
 
-    ending._handled = lambda numbers, handler: contextlib.nullcontext()  # type: ignore[assignment]
+    ending._handle_signals = lambda numbers, handler: contextlib.nullcontext()  # type: ignore[assignment]
 
 
 def _a_handler_takes_a_lock() -> None:
@@ -93,7 +93,7 @@ def _a_handler_takes_a_lock() -> None:
             came.wait(seconds)
             return number
 
-        with ending._handled(ending.ENDING, note):
+        with ending._handle_signals(ending.ENDING, note):
             yield wait
 
     ending.noted = noted

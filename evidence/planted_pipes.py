@@ -17,7 +17,7 @@ def _a_sender_is_looked_up_by_its_place() -> None:
     def made(self: Any, raw: Any) -> Any:
         return Routed(self._name_of(raw[0]), self._unpack(raw[3], raw[2]))
 
-    PipeRouter._made = made  # type: ignore[method-assign]
+    PipeRouter._convert = made  # type: ignore[method-assign]
 
 
 def _a_pair_waits_for_a_peer_that_is_gone() -> None:

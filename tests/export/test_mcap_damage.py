@@ -189,9 +189,9 @@ def test_odd_but_sound_files_are_read(data, rows, tmp_path):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (built(message(), channel()), "of channel 1, and no record in front of it"),
-        (built(chunk(message() + channel())), "channel 1 is in front of that channel's record"),
-        (built(chunk(message())), "of channel 1, and no record in front of it"),
+        (built(message(), channel()), "of channel 1, and no record before it"),
+        (built(chunk(message() + channel())), "channel 1 is before that channel's record"),
+        (built(chunk(message())), "of channel 1, and no record before it"),
         (built(channel(schema=3), message()), "names schema 3, and no record"),
         (built(record(3, struct.pack("<H", 0) + text(b"") * 3)), "number 0, which means none"),
         (built(channel(), channel(name=b"/u")), "channel 1 is repeated with other content"),

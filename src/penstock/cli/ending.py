@@ -52,7 +52,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 def signals() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind as Ctrl-C does, unless the starting process set them to be ignored."""
     _came.clear()
-    with _handled(ENDING, _raise), _none_lost(), _main_woken():
+    with _handle_signals(ENDING, _raise), _defer_signals(), _main_woken():
         yield
 
 
@@ -94,7 +94,7 @@ def _main_woken() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _none_lost() -> Iterator[None]:
+def _defer_signals() -> Iterator[None]:
     """A signal that arrived while Python ran a finalizer is raised again: an exception cannot leave a finalizer."""
     before, main = sys.unraisablehook, threading.get_ident()
     coming: list[int] = []
@@ -148,7 +148,7 @@ def noted() -> Iterator[Callable[[float], int]]:
         return number
 
     try:
-        with _handled(ENDING, note), _written(coming):
+        with _handle_signals(ENDING, note), _written(coming):
             yield wait
     finally:
         open_ = False
@@ -171,7 +171,9 @@ def _written(descriptor: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled(numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handle_signals(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -96,7 +96,7 @@ class PubSocket:
         except penstock.PenstockError as error:
             raise IpcError(str(error)) from error
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self._publication is None:
             raise IpcError("this socket is not connected: call connect first")
         return self._publication
@@ -104,13 +104,13 @@ class PubSocket:
     def send(self, data: bytes) -> None:
         """Sends one message; never blocks."""
         try:
-            self._connected().send(data)
+            self._connect().send(data)
         except penstock.PenstockError as error:
             raise IpcError(str(error)) from error
 
     def all_readers_updated(self) -> bool:
         """Whether there are readers, and every reader has read all messages. Dead readers do not count."""
-        publication: Any = self._connected()  # rings have more than the interface of all publications
+        publication: Any = self._connect()  # rings have more than the interface of all publications
         return publication.readers > 0 and bool(publication.all_read)
 
     def wait_for_readers(self, timeout: float = 1.0, interval: float = 0.001) -> None:
@@ -119,7 +119,7 @@ class PubSocket:
         while not self.all_readers_updated():
             left = deadline - time.monotonic()
             if left <= 0:
-                channel, readers = self._connected().channel, self._connected().readers
+                channel, readers = self._connect().channel, self._connect().readers
                 why = f"{readers} readers have not read all messages" if readers else "it has no reader"
                 raise penstock.TimedOut(f"{channel}: {why} after {timeout} seconds")
             time.sleep(max(0, min(interval, left)))

@@ -38,8 +38,8 @@ TOPIC_TURN = (
 )
 TURN = 100  # messages of all topics in a turn
 TURN_BYTES = 4 << 20  # of one topic
-BEHIND_SECONDS = 1.0  # a topic that is behind for this long skips old messages
-DRAIN, DRAINS = 10_000, 20  # messages that are taken at once to be left out, and how often in a turn
+BEHIND_SECONDS = 1.0  # a topic that lags for this long skips old messages
+DRAIN, DRAINS = 10_000, 20  # messages that are skipped at once, and how often per turn
 QUALITY = 80  # of JPEG pictures
 JPEG = ("mono8", "rgb8")
 
@@ -89,7 +89,7 @@ class Viewed:
             raise penstock.SystemFailure(0, f"cannot serve on port {port}: {error}") from error
 
     def _bound(self) -> None:
-        """Ends connections that ask for nothing: the SDK waits for them without limit, and ends where it is out of files."""
+        """Ends connections without a request: the SDK waits for them without limit, and fails when it is out of descriptors."""
         port = self.port
         listens, silent = own_sockets(port)
         for gone in self._silent - silent.keys():
@@ -283,7 +283,7 @@ class _Topic:
         if self._frames:
             with self.subscription.latest() or contextlib.nullcontext() as frame:
                 if frame is not None:
-                    self._topic.log(self._made(frame), log_time=max(frame.time_ns, 0), sink_id=viewer)
+                    self._topic.log(self._convert_frame(frame), log_time=max(frame.time_ns, 0), sink_id=viewer)
         elif self._newest is not None:
             self._show(*self._newest, viewer)
 
@@ -349,14 +349,14 @@ class _Topic:
         if newest is not None:
             with newest:
                 if self.watched:
-                    self._topic.log(self._made(newest), log_time=max(newest.time_ns, 0))
+                    self._topic.log(self._convert_frame(newest), log_time=max(newest.time_ns, 0))
                     self.count += 1
         return count
 
     def _is_compressed(self) -> bool:
         return self._form in JPEG and _pillow() is not None
 
-    def _made(self, frame: Any) -> Any:
+    def _convert_frame(self, frame: Any) -> Any:
         """A frame as the topic's message."""
         array = frame.array
         if self._form is None:

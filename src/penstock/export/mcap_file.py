@@ -145,7 +145,7 @@ class McapFile:
         )
 
     def _data_section(self, at: int) -> int:
-        """Reads the records up to the data section's end; where that is."""
+        """Reads the records up to the data section's end, and returns that end."""
         stretch: int | None = None  # where messages outside of chunks began
         is_first = True
         while True:
@@ -166,7 +166,7 @@ class McapFile:
                     self._data_end(body)
                     return at
                 elif opcode == FOOTER:
-                    raise Malformed("there is a Footer, and no DataEnd in front of it")
+                    raise Malformed("there is a Footer, and no DataEnd before it")
                 else:
                     self._other_record(begun, opcode, body, is_first)
                 self._crc = zlib.crc32(body, zlib.crc32(HEAD.pack(opcode, len(body)), self._crc))
@@ -271,7 +271,7 @@ class McapFile:
         unpack, width, least = HEAD.unpack_from, HEAD.size, FIELDS.itemsize
         while at < size:
             if size - at < width:
-                raise Malformed(f"{size - at} bytes behind its last record are none")
+                raise Malformed(f"{size - at} bytes after its last record are not a record")
             opcode, length = unpack(data, at)
             at += width
             if length > size - at:
@@ -301,7 +301,7 @@ class McapFile:
             if opcode in (SCHEMA, CHANNEL):
                 number = int.from_bytes(data[at : at + 2], "little")
                 if opcode == CHANNEL and number not in self.channels and (fields["channel"][:before] == number).any():
-                    raise Malformed(f"a message of channel {number} is in front of that channel's record")
+                    raise Malformed(f"a message of channel {number} is before that channel's record")
                 self._define(opcode, Cursor(data, at, at + length))
             else:
                 records, size = self.unknown.get(opcode, (0, 0))
@@ -314,7 +314,7 @@ class McapFile:
         if number in self.channels:
             return
         if number not in self._known[1]:
-            raise Malformed(f"a message is of channel {number}, and no record in front of it makes that channel")
+            raise Malformed(f"a message is of channel {number}, and no record before it defines that channel")
         self.channels[number] = self._known[1][number]
 
     def _define(self, opcode: int, cursor: Cursor) -> None:
@@ -331,7 +331,7 @@ class McapFile:
         topic, encoding, metadata = cursor.text(), cursor.text(), cursor.texts()
         if of and of not in self._schemas:
             if of not in self._known[0]:
-                raise Malformed(f"channel {number} names schema {of}, and no record in front of it has that schema")
+                raise Malformed(f"channel {number} names schema {of}, and no record before it defines that schema")
             self._schemas[of] = self._known[0][of]
         channel = Channel(topic, encoding, self._schemas[of] if of else None, metadata)
         if self.channels.setdefault(number, channel) != channel:
@@ -348,7 +348,7 @@ class McapFile:
             self._count_unchecked()
 
     def _count_unchecked(self) -> None:
-        """Counts what is outside of chunks as unchecked: the checksum over the whole data section is missing or wrong."""
+        """Counts records outside of chunks as unchecked: the checksum over the whole data section is missing or wrong."""
         self.unchecked += self._outside
         self.unchecked_definitions = self._loose
 
@@ -450,7 +450,7 @@ class McapFile:
         if is_confirmed:
             self._define(place.opcode, Cursor(body))
             return
-        schemas, channels = self._known  # those of a chunk and of the summary are believed rather than this one
+        schemas, channels = self._known  # those of a chunk and of the summary are preferred to this one
         number, cursor = int.from_bytes(body[:2], "little"), Cursor(body, 2)
         if place.opcode == SCHEMA:
             schemas.setdefault(number, schema_of(cursor))

@@ -84,7 +84,7 @@ def import_mcap(
     thing that the archive will not have. Without it, a message that cannot be imported raises `Unsupported` before anything is.
 
     A topic that Penstock wrote becomes the same channel with the same codec. `/robot/imu` of another program becomes `log:robot/imu`;
-    a topic whose name no channel can have gets one that no other topic has. Its encoding and schema are kept for the next export.
+    a topic whose name is not valid for a channel gets a unique one. Its encoding and schema are kept for the next export.
     json, msgpack and protobuf are read by these codecs, everything else as bytes. `Corrupt` for any damage that a checksum, a count
     or the format shows; the archive is as before then.
     """
@@ -202,7 +202,7 @@ class _Importing:
         total = f"{_many(skipped.bytes, 'byte')} in all, {_many(skipped.chunks, 'chunk')}{missing}{more}"
         return [*skipped.places, total]
 
-    def _unchecked(self) -> str:
+    def _describe_unchecked(self) -> str:
         """The parts that no checksum covers, in words."""
         file = self._file
         if file.unchecked:
@@ -236,7 +236,9 @@ class _Importing:
             for one in self._topics
             if one.rows and one.name not in (f"log:{one.topic.removeprefix('/')}", one.topic)
         ]
-        return Imported(tuple(rows), tuple(self.left_out()), tuple(self.skipped()), tuple(renamed), self._unchecked())
+        return Imported(
+            tuple(rows), tuple(self.left_out()), tuple(self.skipped()), tuple(renamed), self._describe_unchecked()
+        )
 
     def _collect(self, part: Part) -> tuple[int, int]:
         """Messages of the file, each to its topic: how many, and how many bytes."""
@@ -273,7 +275,7 @@ def _topics(channels: dict[int, Channel], tally: Tally) -> list[_Topic]:
     for number, channel in sorted(channels.items()):
         metadata = dict(channel.metadata)
         own = mcap_names.is_own(channel.topic, metadata.get(CHANNEL))
-        known = _known(metadata) if CHANNEL in metadata else None
+        known = _parse_codec(metadata) if CHANNEL in metadata else None
         key = channel.topic, channel.encoding, channel.schema, json.dumps(known, sort_keys=True), own
         if key not in grouped:
             grouped[key] = _Topic(channel.topic, channel.topic if own else "", known or _foreign(channel))
@@ -329,7 +331,7 @@ def _name_all(grouped: dict[tuple[Any, ...], _Topic]) -> None:
 
 
 def _chosen(topics: list[_Topic], streams: Sequence[str] | None, path: object) -> list[_Topic]:
-    """The topics that were asked for. `NotFound` if one that was asked for is not there."""
+    """The requested topics. `NotFound` if one does not exist."""
     if streams is None:
         return topics
     chosen = []
@@ -348,7 +350,7 @@ def _fits(asked: str, name: str) -> bool:
     return matches(asked, name)
 
 
-def _known(metadata: dict[str, str]) -> dict[str, Any]:
+def _parse_codec(metadata: dict[str, str]) -> dict[str, Any]:
     """The codec that Penstock wrote."""
     try:
         codec: dict[str, Any] = json.loads(metadata[CODEC])
@@ -364,7 +366,7 @@ def _foreign(channel: Channel) -> dict[str, Any]:
     if encoding == "protobuf" and schema is not None and schema.encoding == "protobuf":
         try:
             return codecs.from_spec(protobufs.described(schema.name, schema.data)).spec
-        except PenstockError:  # a description that describes no such message
+        except PenstockError:  # a description of another message
             pass
     return {"kind": encoding if encoding in ("json", "msgpack") else "bytes"}
 

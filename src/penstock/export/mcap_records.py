@@ -195,7 +195,7 @@ def compare_crc(stated: int, found: int, what: str) -> None:
 
 
 def schema_of(cursor: Cursor) -> Schema:
-    """A Schema record, behind its number."""
+    """A Schema record, after its number."""
     name, encoding = cursor.text(), cursor.text()
     return Schema(name, encoding, cursor.take(cursor.number(4)))
 
@@ -302,7 +302,7 @@ def summary_of(
         second = at + cursor.at + len(MAGIC)
         raise Malformed(f"a second MCAP file follows at byte {second:,}: cut the file there, and import each part")
     if data[cursor.at :] != MAGIC:
-        raise Malformed(f"behind its Footer at byte {at + here:,} the file does not end as an MCAP file")
+        raise Malformed(f"after its Footer at byte {at + here:,} the file does not end as an MCAP file")
     if start not in (0, at) or (start == 0 and here):
         raise Malformed(f"the Footer names a summary at byte {start:,}, and it is at byte {at:,}")
     covered = zlib.crc32(memoryview(data)[: cursor.at - 4])

@@ -1,4 +1,4 @@
-"""The sound records of a damaged MCAP file, and the bytes between them. One wrong bit costs at most the record that it is in.
+"""The sound records of a damaged MCAP file, and the bytes between them. A wrong bit costs at most its record.
 
 Chunks are found by the summary's chunk index and by their checksums, regardless of their opcode and length. Knows the framing of records;
 takes no message.
@@ -115,7 +115,7 @@ class Walk:
         return found
 
     def _limit(self, at: int) -> int:
-        """Where the next sound thing begins that the summary names, or the end."""
+        """The start of the next sound record that the summary names, or the end."""
         return self._anchors[min(bisect_right(self._anchors, at), len(self._anchors) - 1)]
 
     def _place(self, at: int) -> Place | None:
@@ -194,14 +194,14 @@ class Walk:
         return stop
 
     def _resume(self, at: int, limit: int, own: int | None) -> int:
-        """Where the next sound record begins behind damage at an offset."""
+        """The start of the next sound record after damage at an offset."""
         if own is not None and self._starts(own, limit):
             return own
         found = self._search(at + 1, limit, limit)
         return limit if found is None else found
 
     def _search(self, begin: int, end: int, limit: int) -> int | None:
-        """The first place in a range where a sound record begins."""
+        """The first start of a sound record in a range."""
         for here, opcode, length in self._heads(begin, end):
             if opcode == CHUNK:
                 if self._chunk(here, limit, HEAD.pack(opcode, length)):

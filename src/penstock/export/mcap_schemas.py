@@ -34,7 +34,7 @@ FLAT = {
 @dataclass(frozen=True)
 class Form:
     """message_encoding: of the file's channel. schema: (encoding, data), or None for messages without one. name: the schema's, where
-    the codec has one. has_envelope: a recorded message is a body behind a header, and the body is written."""
+    the codec has one. has_envelope: a recorded message is a header and a body, and the body is written."""
 
     message_encoding: str
     schema: tuple[str, bytes] | None = None

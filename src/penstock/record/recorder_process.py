@@ -114,8 +114,8 @@ def _serve(recorder: ThreadRecorder, watch: _Watch, parent: _Parent) -> None:
 
 
 def run(job: str) -> None:
-    """The child's work and its end. Nothing is open after a recording that ended well, so the interpreter need not take itself apart,
-    which takes 30 ms that the parent would wait for."""
+    """The child's work and its end. Nothing is open after a recording that ended well, so the interpreter's finalization is skipped,
+    which would delay the parent by 30 ms."""
     status = main(job)
     if status:
         sys.exit(status)
@@ -128,7 +128,7 @@ def run(job: str) -> None:
 
 def main(job: str) -> int:
     """The child's work, from a job in JSON to the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it then asks us to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C; it then requests a stop
     work = json.loads(job)
     watch, parent = _Watch(work["parent"]), _Parent(work["answers"])
     recorder: ThreadRecorder | None = None

@@ -139,7 +139,7 @@ def own_sockets(port: int) -> tuple[bool, dict[int, Callable[[], None]]]:
                     continue
                 if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                     listens = True
-                elif _acknowledged(one) < ANSWER_BYTES:
+                elif _read_acknowledged(one) < ANSWER_BYTES:
                     silent[os.fstat(one.fileno()).st_ino] = _ender(int(name), os.fstat(one.fileno()).st_ino)
         except OSError as error:  # closed in the meantime
             if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -147,7 +147,7 @@ def own_sockets(port: int) -> tuple[bool, dict[int, Callable[[], None]]]:
     return listens, silent
 
 
-def _acknowledged(one: socket.socket) -> int:
+def _read_acknowledged(one: socket.socket) -> int:
     """The bytes of this connection that the other side has acknowledged: tcpi_bytes_acked of linux/tcp.h."""
     return int(struct.unpack_from("<Q", one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128), 120)[0])
 

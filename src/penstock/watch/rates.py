@@ -109,13 +109,13 @@ def _rate(new: _Known, old: _Known | None) -> Rate:
                 per_second(member.messages - then.messages),
                 per_second(member.bytes - then.bytes),
                 _behind(new.status, member),
-                _lately(member.latency, then.latency),
+                _subtract_latency(member.latency, then.latency),
             )
         )
     sent = per_second(after.bytes_sent - before.bytes_sent)
     refused = per_second(after.back_pressure - before.back_pressure)
     lost = None if now_lost is None or then_lost is None else per_second(now_lost - then_lost)
-    latency = _lately(new.status.latency, (old or new).status.latency)
+    latency = _subtract_latency(new.status.latency, (old or new).status.latency)
     if old is not None:
         p99 = None if latency is None else latency.quantile_ns(0.99)
         new.history.append(Sample(messages, sent, new.status.lag, lost or 0.0, refused, p99))
@@ -132,7 +132,7 @@ def _rate(new: _Known, old: _Known | None) -> Rate:
     )
 
 
-def _lately(now: Latency | None, then: Latency | None) -> Latency | None:
+def _subtract_latency(now: Latency | None, then: Latency | None) -> Latency | None:
     return now if now is None or then is None else now.since(then)
 
 

@@ -45,11 +45,11 @@ class Receiving(ABC, Generic[Raw, Made]):
         """The next message, or None when `timeout` seconds have passed (None: for ever, 0: now or never)."""
 
     @abstractmethod
-    def _made(self, raw: Raw) -> Made:
+    def _convert(self, raw: Raw) -> Made:
         """The message as the user gets it."""
 
     @abstractmethod
-    async def _stirred(self) -> None:
+    async def _wait_for_event(self) -> None:
         """Until there may be something, in the running event loop."""
 
     def _expect(self, timeout: float | None) -> Raw:
@@ -70,14 +70,14 @@ class Receiving(ABC, Generic[Raw, Made]):
         raw = self._take(timeout)
         if raw is None:
             raise TimedOut(f"{self.channel}: no message within the timeout")
-        return self._made(raw)
+        return self._convert(raw)
 
     def try_recv(self) -> Made | None:
         """The next message, or None if there is none yet. Never blocks."""
         if self._late_error is not None:
             self._raise_late()
         raw = self._take(0)
-        return None if raw is None else self._made(raw)
+        return None if raw is None else self._convert(raw)
 
     def poll(self, limit: int = 1000) -> list[Made]:
         """The messages that are there now, at most `limit` of them. Never blocks.
@@ -89,7 +89,7 @@ class Receiving(ABC, Generic[Raw, Made]):
         found: list[Made] = []
         try:
             while len(found) < limit and (raw := self._take(0)) is not None:
-                found.append(self._made(raw))
+                found.append(self._convert(raw))
         except EndOfStream:  # the next call raises it again, unless a new peer has joined
             if not found:
                 raise
@@ -108,11 +108,11 @@ class Receiving(ABC, Generic[Raw, Made]):
             raw = await self._taken()
         elif raw is None:
             raw = await loops.patiently(self._taken(), limit, f"{self.channel}: no message within the timeout")
-        return self._made(raw)
+        return self._convert(raw)
 
     async def _taken(self) -> Raw:
         while (raw := self._take(0)) is None:
-            await self._stirred()
+            await self._wait_for_event()
         return raw
 
     def __iter__(self) -> Iterator[Made]:

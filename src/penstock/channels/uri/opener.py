@@ -87,7 +87,7 @@ def open_handle(
     options = {name: value for name, value in (shaping or {}).items() if name in known} | requested
     options |= {name: value for name, value in (tested or {}).items() if name in parsed.kind.option_names(verb)}
     try:
-        return opener(parsed, **{name: _converted(name, value) for name, value in options.items()})
+        return opener(parsed, **{name: _convert_option(name, value) for name, value in options.items()})
     except (Invalid, Unsupported) as error:  # an option is checked where its channel may not be known
         if str(parsed) not in str(error):
             error.args = (f"{parsed}: {error}",)
@@ -109,7 +109,7 @@ def _check_option(channel: Channel, verb: str, name: str, known: frozenset[str])
     )
 
 
-def _converted(name: str, value: Any) -> Any:
+def _convert_option(name: str, value: Any) -> Any:
     """An option in the form that kinds expect: sizes as texts become numbers, and integers of other libraries become Python's."""
     return size(value, name) if name in SIZES and isinstance(value, str) else _plain(value)
 

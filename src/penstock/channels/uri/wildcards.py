@@ -45,7 +45,7 @@ def check_patterns(patterns: Iterable[str]) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL)
 
 
@@ -53,7 +53,7 @@ def matches(pattern: str, channel: str) -> bool:
     """Whether a channel's URI matches the pattern. A pattern without a star matches only itself."""
     if ":" not in pattern:
         channel = channel.removeprefix("fake:").partition(":")[2].removeprefix("//")
-    return _compiled(pattern).fullmatch(channel) is not None
+    return _compile(pattern).fullmatch(channel) is not None
 
 
 def matches_any(patterns: Iterable[str], channel: str) -> bool:

@@ -53,7 +53,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs
         _clock,
     ]
     found = list(
-        {finding.what: finding for finding in map(_guarded, checks)}.values()
+        {finding.what: finding for finding in map(_run_check, checks)}.values()
     )  # one problem may stop several checks
     if json:
         print(output.as_json(found))
@@ -66,7 +66,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs
         raise typer.Exit(1)
 
 
-def _guarded(check: Callable[[], Finding]) -> Finding:
+def _run_check(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except (penstock.PenstockError, OSError) as error:

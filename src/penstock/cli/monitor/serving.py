@@ -92,7 +92,7 @@ class _Gate:
         await self._app(scope, receive, send)
 
 
-def _bounded(connections: Connections, root: str) -> type[H11Protocol]:
+def _bound_protocol(connections: Connections, root: str) -> type[H11Protocol]:
     """The protocol of connections that are bounded: uvicorn waits without limit for the rest of a request, and for a slow reader.
 
     A connection whose request lacks the token may be dropped while it is answered.
@@ -177,7 +177,7 @@ class Server:
             _Gate(Starlette(routes=routes), self._token),
             lifespan="off",
             ws="none",
-            http=_bounded(connections, f"{root}/"),
+            http=_bound_protocol(connections, f"{root}/"),
             loop="asyncio",
             log_config=None,
             log_level="error",

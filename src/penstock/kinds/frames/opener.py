@@ -75,7 +75,7 @@ def open_publication(
     writer, found = opening.open_end(
         channel.kind,
         channel,
-        _requested(channel, codec, options),
+        _merge_codec(channel, codec, options),
         None,
         lambda fd, path: _native.frames_writer(fd, path, stamps, waits),
     )
@@ -144,7 +144,7 @@ def _subscription(
     options: dict[str, Any],
 ) -> FrameSubscription:
     """unasked: whether publications wait for one that reads every frame and has no `when_slow`."""
-    requested = _requested(channel, codec, options)
+    requested = _merge_codec(channel, codec, options)
     name, position = opening.start_of(start, ("newest",), last)
     looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
     waits, recorded = _waits(channel, when_slow), flag(pixels, "pixels")
@@ -188,7 +188,7 @@ def _waits(channel: Channel, when_slow: str | None) -> bool:
     return when_slow == "wait"
 
 
-def _requested(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _merge_codec(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Options as the channel stores them. A codec has shape and dtype: `penstock.array(dtype, shape)`."""
     requested = {name: value for name, value in options.items() if value is not None}
     if codec is not None:

@@ -158,7 +158,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
             return False
         return True
 
-    def _made(self, raw: Found) -> PipeRequest:
+    def _convert(self, raw: Found) -> PipeRequest:
         peer, number, kind, data, name = raw
         try:
             body = self._unpack(data, kind)

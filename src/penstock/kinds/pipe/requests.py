@@ -30,12 +30,12 @@ TURN_MAX = 256  # replies taken before others in the event loop get their turn
 _forks = 0  # forks between the process that loaded this module and this one; cheaper to read than the process id
 
 
-def _forked() -> None:
+def _count_fork() -> None:
     global _forks
     _forks += 1
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_count_fork)
 
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class PipePending(Strict):
         """
         self._patient = timeout is not None
         self._requester._wait(self, timeout)
-        return self._ended()
+        return self._outcome()
 
     async def result_async(self, timeout: float | None = None) -> Any:
         """The reply as `result` gives it, awaited in the running event loop. Cancelling it leaves the request under way."""
@@ -85,10 +85,10 @@ class PipePending(Strict):
         requester._leave_to_parent()
         if not self.done:
             late = f"{requester.channel}: no reply within the timeout"
-            await loops.patiently(requester._pumps.answered(self, requester.fileno, requester._turned), limit, late)
-        return self._ended()
+            await loops.patiently(requester._pumps.answered(self, requester.fileno, requester._run_turn), limit, late)
+        return self._outcome()
 
-    def _ended(self) -> Any:
+    def _outcome(self) -> Any:
         if self._error is not None:
             raise self._error
         return self._reply
@@ -154,7 +154,7 @@ class PipeRequester(Socket, _Requester):
 
     async def submit_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> PipePending:
         """Sends a request as `submit` does, and waits for room in the running event loop. A cancelled task has sent nothing."""
-        pending = self._pended(body, retries)
+        pending = self._create_pending(body, retries)
         await self._dispatch_async(pending, timeout, patient=timeout is not None)
         return pending
 
@@ -168,31 +168,31 @@ class PipeRequester(Socket, _Requester):
 
     async def request_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
         """Sends a request and awaits its reply in the running event loop. Cancelling it forgets the request."""
-        pending = self._pended(body, retries)
+        pending = self._create_pending(body, retries)
         limit = limit_of(timeout, self)
         try:
             pending._patient = limit is not None
-            await loops.patiently(self._answered(pending), limit, f"{self.channel}: no reply within the timeout")
+            await loops.patiently(self._wait_answered(pending), limit, f"{self.channel}: no reply within the timeout")
         except BaseException:
             self._forget(pending)
             raise
         return pending.result(0)
 
-    async def _answered(self, pending: PipePending) -> None:
+    async def _wait_answered(self, pending: PipePending) -> None:
         """Sends a request as soon as there is room, and waits until it is done."""
         await self._dispatch_async(pending, None, patient=pending._patient)
         if pending.done:
             return
-        await self._pumps.answered(pending, self.fileno, self._turned)
+        await self._pumps.answered(pending, self.fileno, self._run_turn)
 
-    def _turned(self) -> None:
+    def _run_turn(self) -> None:
         """One turn of an event loop: takes the replies that have arrived, and checks for dead servers from time to time. Never blocks."""
         for _ in range(TURN_MAX):
             if not self._receive(0):
                 return
 
     def _submit(self, body: Body, retries: int, timeout: float | None) -> PipePending:
-        pending = self._pended(body, retries)
+        pending = self._create_pending(body, retries)
         try:
             sent = self._dispatch(pending, timeout)
         except Disconnected:
@@ -208,7 +208,7 @@ class PipeRequester(Socket, _Requester):
         self._requests.enter(pending, NO_SERVER)
         return pending
 
-    def _pended(self, body: Body, retries: int) -> PipePending:
+    def _create_pending(self, body: Body, retries: int) -> PipePending:
         self._leave_to_parent()
         return PipePending(self, body, retries)
 

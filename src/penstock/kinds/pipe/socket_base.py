@@ -59,7 +59,7 @@ def raise_refusal(parts: list[bytes], kind: int) -> None:
         raise ServerError(b" ".join(parts).decode("utf-8", "replace"))
 
 
-def _reopened(cls: Callable[..., Any], arguments: tuple[Any, ...], opened: reopening.Opened) -> Any:
+def _reopen_socket(cls: Callable[..., Any], arguments: tuple[Any, ...], opened: reopening.Opened) -> Any:
     """Opens a pickled socket again."""
     reopening.check_same(arguments[0], opened)
     return cls(*arguments)
@@ -92,7 +92,7 @@ class Socket(Strict):
         self._sub = NativeSubscription(reader, origin, codecs.BYTES, spin, self._ends)
         self._names: dict[int, str] = {}
         plain = self._codec.kind == "bytes"
-        self._pack: Callable[[Body], tuple[Any, int]] = self._joined if plain else self._encode
+        self._pack: Callable[[Body], tuple[Any, int]] = self._encode_body if plain else self._encode
         self._unpack: Callable[[bytes, int], Any] = unpack if plain else self._decode
 
     @property
@@ -200,9 +200,9 @@ class Socket(Strict):
         reopening.check_open(self)
         kept = {key: value for key, value in self._arguments.items() if key not in ("clock", "codec")}
         arguments = (self._channel, self._role, kept | codecs.named(self._codec))
-        return _reopened, (type(self), arguments, reopening.opened_file(self._channel, self._pub))
+        return _reopen_socket, (type(self), arguments, reopening.opened_file(self._channel, self._pub))
 
-    def _joined(self, body: Body) -> tuple[Any, int]:
+    def _encode_body(self, body: Body) -> tuple[Any, int]:
         return pack(self.channel, body)
 
     def _encode(self, body: Body) -> tuple[Any, int]:
@@ -278,7 +278,7 @@ class Socket(Strict):
     def _take(self, timeout: float | None) -> Found | None:
         return _native.pipe_take(self._sub, timeout)
 
-    async def _stirred(self) -> None:
+    async def _wait_for_event(self) -> None:
         await loops.readable(self.fileno())
 
 

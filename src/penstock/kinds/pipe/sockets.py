@@ -66,7 +66,7 @@ class PipeTalker(ReceivingSocket[Any]):
         """Room for one message as `claim` gives it, awaited in the running event loop."""
         return await self._pub.claim_async(length, timeout)
 
-    def _made(self, raw: Found) -> Any:
+    def _convert(self, raw: Found) -> Any:
         _, _, kind, data, _ = raw
         return self._unpack(data, kind)
 
@@ -93,19 +93,19 @@ class PipeRouter(ReceivingSocket[Routed], _Router):
         Returns the bytes that this socket has written. `Disconnected` if there is no such dealer, or if it leaves during the call. `TimedOut`
         if there was no room within `timeout` seconds.
         """
-        return self._send(self._named(to), 0, data, timeout)
+        return self._send(self._find_dealer(to), 0, data, timeout)
 
     async def send_async(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """Sends one message as `send` does, and waits in the running event loop. A cancelled task has sent nothing."""
-        return await self._send_async(self._named(to), 0, data, timeout)
+        return await self._send_async(self._find_dealer(to), 0, data, timeout)
 
     def offer(self, data: Body, *, to: str) -> int | None:
         """Sends one message to the dealer of that name, or returns None if there is no room. Never blocks."""
-        return self._offer(self._named(to), data)
+        return self._offer(self._find_dealer(to), data)
 
     def offer_many(self, messages: Sequence[Body], *, to: str) -> int:
         """Sends messages to one dealer in order until it has no room. Returns how many were sent. Never blocks."""
-        return self._offer_many(self._named(to), messages)
+        return self._offer_many(self._find_dealer(to), messages)
 
     def claim(self, length: int, timeout: float | None = None, *, to: str) -> Claim:
         """Raises `Unsupported`: a claim goes to the peer whose turn it is."""
@@ -117,7 +117,7 @@ class PipeRouter(ReceivingSocket[Routed], _Router):
         """Raises `Unsupported`, as `claim` does. Use `send_async`."""
         return self.claim(length, timeout, to=to)
 
-    def _named(self, to: str) -> int:
+    def _find_dealer(self, to: str) -> int:
         if not isinstance(to, str):
             raise Invalid(f"{self.channel}: to is {to!r}: it must be the name of a dealer")
         try:
@@ -130,7 +130,7 @@ class PipeRouter(ReceivingSocket[Routed], _Router):
             )
         return peer
 
-    def _made(self, raw: Found) -> Routed:
+    def _convert(self, raw: Found) -> Routed:
         _, _, kind, data, name = raw
         return Routed(decoded(name), self._unpack(data, kind))
 

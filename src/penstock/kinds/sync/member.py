@@ -60,7 +60,7 @@ class SyncMember(_Base):
         self._types: frozenset[bytes] = frozenset()
         self._next_event, _, _ = _native.sync_changes(self, 2**64 - 1)
         self._missed_changes = 0
-        self._known = self._present()
+        self._known = self._list_present()
 
     if TYPE_CHECKING:
 
@@ -287,7 +287,7 @@ class SyncMember(_Base):
 
     def wait_for(self, names: Iterable[str], timeout: float | None = None) -> None:
         """Waits until members of all these names have joined: a barrier. `TimedOut` names the missing ones."""
-        wanted = self._wanted(names)
+        wanted = self._check_names(names)
 
         def attempt() -> bool:
             self._open()
@@ -298,7 +298,7 @@ class SyncMember(_Base):
 
     async def wait_for_async(self, names: Iterable[str], timeout: float | None = None) -> None:
         """The same; waits in the running event loop."""
-        wanted = self._wanted(names)
+        wanted = self._check_names(names)
 
         def attempt() -> bool | None:
             self._open()
@@ -306,7 +306,7 @@ class SyncMember(_Base):
 
         await awaiting.members(self._pub, attempt, timeout, lambda: self._missing(wanted))
 
-    def _wanted(self, names: Iterable[str]) -> set[str]:
+    def _check_names(self, names: Iterable[str]) -> set[str]:
         """Checks the names to wait for. `Invalid` for a single text, and for a name that is not a text."""
         given = [] if isinstance(names, str | bytes) or not isinstance(names, Iterable) else list(names)
         if not all(isinstance(name, str) for name in given) or (not given and names):
@@ -337,7 +337,7 @@ class SyncMember(_Base):
             elif not came and key in self._known:
                 found.append(Change(False, *self._known.pop(key)))
         # Dead members whose slots are not freed yet, and other members that are no longer among the events.
-        before, self._known = self._known, self._present()
+        before, self._known = self._known, self._list_present()
         went = [Change(False, *before[key]) for key in before.keys() - self._known.keys()]
         came_too = sorted(self._known.keys() - before.keys(), key=lambda key: key[1])
         return found + went + [Change(True, *self._known[key]) for key in came_too]
@@ -347,7 +347,7 @@ class SyncMember(_Base):
         """Joins and departures that `changes` missed, since there were more than 256 between two calls. Members that joined and left in between may be unnamed."""
         return self._missed_changes
 
-    def _present(self) -> dict[tuple[int, int], tuple[str, int]]:
+    def _list_present(self) -> dict[tuple[int, int], tuple[str, int]]:
         return {(m.slot, m.joined_ns): (m.name or "", m.pid) for m in self.members()}
 
     # ---- the end ----

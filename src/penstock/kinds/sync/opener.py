@@ -97,7 +97,7 @@ def _remove_if_last(channel: Channel, identity: tuple[int, int]) -> None:
         os.close(guard)
 
 
-def _guarded(channel: Channel, make: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
+def _guard_file(channel: Channel, make: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
     """The result of `make`, or None if the last member removed the file in the meantime."""
 
     def end(fd: int, path: str) -> Any:
@@ -116,7 +116,7 @@ def _open(
 ) -> tuple[Any, Codec]:
     """`opening.open_end`, repeated if the last member removed the file in between."""
     while True:
-        made, found = opening.open_end(channel.kind, channel, requested, codec, _guarded(channel, make))
+        made, found = opening.open_end(channel.kind, channel, requested, codec, _guard_file(channel, make))
         if made is not None:
             return made, found
 
@@ -124,7 +124,7 @@ def _open(
 # ---- options ----
 
 
-def _named(name: str | bytes | _native.MemberName | None) -> _native.MemberName:
+def _encode_name(name: str | bytes | _native.MemberName | None) -> _native.MemberName:
     """A member's name. If none is given, one is drawn that no other member has."""
     if name is None:
         return _native.MemberName(b"")
@@ -136,7 +136,7 @@ def _named(name: str | bytes | _native.MemberName | None) -> _native.MemberName:
     return _native.MemberName(found)
 
 
-def _requested(**options: Any) -> dict[str, Any]:
+def _drop_unset(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -162,11 +162,13 @@ def join(
     start_position: int | None = None,
 ) -> SyncMember:
     """A member of a queue. Creates the queue if it does not exist."""
-    called, stamps = _named(name), manual_clock(clock)
+    called, stamps = _encode_name(name), manual_clock(clock)
     own, spill_limit = flag(own, "own"), whole(spill_limit, "spill_limit")
     where, position = opening.start_of(start, ("newest", "earliest"), last)
     slow, looking = patience(when_slow, drop_after), seconds(spin, "spin")
-    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    requested = _drop_unset(
+        capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault
+    )
     reader, found = _open(
         channel, requested, codec, lambda fd, path: _native.sync_reader(fd, path, called, where, position, slow)
     )
@@ -205,8 +207,10 @@ def open_publication(
     start_position: int | None = None,
 ) -> NativePublication:
     """A member that only writes, so that no writer waits for it. Creates the queue if it does not exist."""
-    called, stamps = _named(name), manual_clock(clock)
-    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    called, stamps = _encode_name(name), manual_clock(clock)
+    requested = _drop_unset(
+        capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault
+    )
     writer, found = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
     return handles.publication(
         writer,
@@ -233,9 +237,11 @@ def open_subscription(
     where, position = opening.start_of(start, ("newest", "earliest"), last)
     slow, looking = patience(when_slow, drop_after), seconds(spin, "spin")
     nameless = _native.MemberName(b"", own=False)
-    end = _guarded(channel, lambda fd, path: _native.sync_reader(fd, path, nameless, where, position, slow))
-    early = _guarded(channel, lambda fd, path: _native.early_log(fd, path, "sync", b"", slow))
-    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    end = _guard_file(channel, lambda fd, path: _native.sync_reader(fd, path, nameless, where, position, slow))
+    early = _guard_file(channel, lambda fd, path: _native.early_log(fd, path, "sync", b"", slow))
+    requested = _drop_unset(
+        capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault
+    )
     reader = None
     while reader is None:
         reader, found = opening.open_reader(channel.kind, channel, requested, codec, end, early, (where, position))

@@ -56,13 +56,13 @@ def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T]
                     raise
             except BaseException as error:
                 _close(spare)
-                named = _named(fd)
+                named = _has_name(fd)
                 gone = _forgotten(channel, fd, spare is not None)
                 if gone and isinstance(error, PenstockError) and (isinstance(error, Mismatch) or not named):
                     continue  # the file was of another subscription, which could not open: it decides nothing
                 raise
             _close(spare)
-            if _named(fd):
+            if _has_name(fd):
                 return end
             del end  # the same, but after joining there: leave, and begin again
 
@@ -117,7 +117,7 @@ def _check_agreement(channel: Channel, fd: int, requested: dict[str, Any]) -> No
     for name in DECIDED:
         if there[name] != requested[name]:
             raise Mismatch(
-                f"{opening.place_of(channel)} exists with {name}={_shown(name, there)}, not {_shown(name, requested)}: all subscriptions of one "
+                f"{opening.place_of(channel)} exists with {name}={_describe_option(name, there)}, not {_describe_option(name, requested)}: all subscriptions of one "
                 f"endpoint on a machine share its socket. Give the same options, or {opening.start_over(channel)}"
             )
 
@@ -126,10 +126,10 @@ def _forgotten(channel: Channel, fd: int, made: bool) -> bool:
     """Whether the file's name is removed. It is removed if there is no subscription, and this call created it or it never received anything."""
     with contextlib.suppress(PenstockError):  # there is a member for each slot, or one that is stopped: then it is used
         return _native.forget_endpoint(fd, opening.place_of(channel), made)
-    return not _named(fd)
+    return not _has_name(fd)
 
 
-def _named(fd: int) -> bool:
+def _has_name(fd: int) -> bool:
     return os.fstat(fd).st_nlink != 0
 
 
@@ -138,7 +138,7 @@ def _close(fd: int | None) -> None:
         os.close(fd)
 
 
-def _shown(name: str, options: dict[str, Any]) -> str:
+def _describe_option(name: str, options: dict[str, Any]) -> str:
     """An option's value for people."""
     value = options[name]
     if name == "interface":

@@ -74,7 +74,7 @@ def _local(wanted: udp_options.Interface, given: str) -> tuple[ipaddress.IPv4Add
             return found if isinstance(found, ipaddress.IPv4Address) else None, index
     alone = wanted.network.prefixlen == wanted.max_prefixlen
     raise Invalid(
-        f"interface is {given}: this machine has no interface with {'that address' if alone else 'an address in it'}; {_there()}"
+        f"interface is {given}: this machine has no interface with {'that address' if alone else 'an address in it'}; {_list_interfaces()}"
     )
 
 
@@ -82,10 +82,10 @@ def _index(name: str, what: str) -> int:
     try:
         return socket.if_nametoindex(name)
     except OSError:
-        raise Invalid(f"{what} names {name!r}: this machine has no such interface; {_there()}") from None
+        raise Invalid(f"{what} names {name!r}: this machine has no such interface; {_list_interfaces()}") from None
 
 
-def _there() -> str:
+def _list_interfaces() -> str:
     return f"it has {', '.join(name for _, name in socket.if_nameindex())}"
 
 

@@ -74,12 +74,12 @@ def in_use(channel: Channel) -> frozenset[str]:
 
 def images(channel: Channel) -> list[str]:
     """The names of the images' files."""
-    return [name for name in _beside(channel) if name.removesuffix(NEW_ENDING).endswith(IMAGE_ENDING)]
+    return [name for name in _list_files(channel) if name.removesuffix(NEW_ENDING).endswith(IMAGE_ENDING)]
 
 
 def logs(channel: Channel) -> list[str]:
     """The paths of the logs that publications of this machine write, those of killed publications among them."""
-    return [str(files.folder() / name) for name in _beside(channel) if name.endswith(LOG_ENDING)]
+    return [str(files.folder() / name) for name in _list_files(channel) if name.endswith(LOG_ENDING)]
 
 
 def sweep(channel: Channel) -> None:
@@ -163,7 +163,7 @@ def status(channel: Channel, handle: Any = None) -> ChannelStatus:
 def _seen_by(channel: Channel, handle: Any, folder: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """The endpoint, and the logs of the publications of this machine."""
     if handle is None:
-        names, endpoint = _beside(channel), _endpoint(channel)
+        names, endpoint = _list_files(channel), _endpoint(channel)
     else:
         names, endpoint = _beside_at(channel, folder), None
         if not isinstance(handle, _native.Publication):
@@ -182,7 +182,7 @@ def _seen_by(channel: Channel, handle: Any, folder: Path) -> tuple[dict[str, Any
     return endpoint, logs
 
 
-def _beside(channel: Channel) -> list[str]:
+def _list_files(channel: Channel) -> list[str]:
     with contextlib.suppress(NotFound), files.opened_folder(create=False) as at:
         return files.files_beside(channel, at)
     return []

@@ -101,7 +101,7 @@ class SentTap:
         return there + self._new()
 
     def _new(self) -> list[tuple[SessionTap, dict[str, Any]]]:
-        if not self._changed():
+        if not self._has_changed():
             return []
         start, self._start = self._start, ("earliest", 0)
         found = []
@@ -112,7 +112,7 @@ class SentTap:
                 self._known.add(path)
         return found
 
-    def _changed(self) -> bool:
+    def _has_changed(self) -> bool:
         """Whether files were added or removed. Two changes may have one time stamp, so a folder that has just changed is listed again."""
         changed, now = 0, time.time_ns()
         with contextlib.suppress(FileNotFoundError):

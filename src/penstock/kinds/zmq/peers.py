@@ -122,7 +122,7 @@ class ZmqSocket(ZmqSending):
                 + ("" if self._role == "pair" else ", by another name"),
             )
 
-    def _owes(self) -> bool:
+    def _has_unsent(self) -> bool:
         return self._role not in ("pull", "request")  # a request that was not answered was reported
 
     @property
@@ -147,16 +147,18 @@ class ZmqSocket(ZmqSending):
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits until at least `count` peers are connected. `TimedOut` after `timeout` seconds."""
         least = counted(count, "wait_for_readers", "count", self)
-        self._enough(count, self._until(lambda: True if self.readers >= least else None, 0, timeout))
+        self._check_count(count, self._until(lambda: True if self.readers >= least else None, 0, timeout))
 
     async def wait_for_readers_async(self, count: int = 1, timeout: float | None = None) -> None:
         """`wait_for_readers` in the running event loop."""
         least = counted(count, "wait_for_readers_async", "count", self)
-        self._enough(count, await self._until_async(lambda: True if self.readers >= least else None, 0, timeout))
+        self._check_count(count, await self._until_async(lambda: True if self.readers >= least else None, 0, timeout))
 
-    def _enough(self, count: int, found: bool | None) -> None:
+    def _check_count(self, count: int, found: bool | None) -> None:
         if found is None:
-            raise TimedOut(f"{self.channel}: fewer than {count} peers connected within the timeout{self._why()}")
+            raise TimedOut(
+                f"{self.channel}: fewer than {count} peers connected within the timeout{self._explain_wait()}"
+            )
 
     def _refuse_aclaim(self) -> NoReturn:
         raise Unsupported(
@@ -184,11 +186,11 @@ class ZmqSender(ZmqSocket):
         Returns the bytes that this handle has sent so far. Without a codec, data is bytes, any buffer or text; a list is a message of
         several parts.
         """
-        return self._patiently(self._body(data), timeout)
+        return self._send_blocking(self._body(data), timeout)
 
     async def send_async(self, data: Body, timeout: float | None = None) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async(self._body(data), timeout)
+        return await self._send_blocking_async(self._body(data), timeout)
 
     def offer(self, data: Body) -> int | None:
         """Sends as `send` does, or returns None if no peer has room. Never blocks."""
@@ -200,7 +202,7 @@ class ZmqSender(ZmqSocket):
 
     def claim(self, length: int, timeout: float | None = None) -> ZmqClaim:
         """Memory for one message of `length` bytes. The end of the block sends a copy of it, and waits as `send` does."""
-        return self._claimed(length, [], timeout)
+        return self._create_claim(length, [], timeout)
 
     async def claim_async(self, length: int, timeout: float | None = None) -> ZmqClaim:
         """Raises `Unsupported`: the end of the block would block the event loop. Use `send_async`."""
@@ -243,30 +245,30 @@ class ZmqRouter(ZmqSocket, ZmqReceiving, _Router):
 
         `Disconnected` if no dealer of that name is connected. `TimedOut` if it had no room for `timeout` seconds.
         """
-        return self._patiently([self._named(to), *self._body(data)], timeout)
+        return self._send_blocking([self._encode_dealer(to), *self._body(data)], timeout)
 
     async def send_async(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async([self._named(to), *self._body(data)], timeout)
+        return await self._send_blocking_async([self._encode_dealer(to), *self._body(data)], timeout)
 
     def offer(self, data: Body, *, to: str) -> int | None:
         """Sends as `send` does, or returns None if that dealer has no room. Never blocks."""
-        return self._try([self._named(to), *self._body(data)])
+        return self._try([self._encode_dealer(to), *self._body(data)])
 
     def offer_many(self, messages: Sequence[Body], *, to: str) -> int:
         """Sends messages to one dealer in order until it has no room. Returns how many were sent. Never blocks."""
-        name = self._named(to)
+        name = self._encode_dealer(to)
         return self._try_all(messages, lambda message: [name, *self._body(message)])
 
     def claim(self, length: int, timeout: float | None = None, *, to: str) -> ZmqClaim:
         """Memory for one message of `length` bytes to one dealer. The end of the block sends a copy of it, and waits as `send` does."""
-        return self._claimed(length, [self._named(to)], timeout)
+        return self._create_claim(length, [self._encode_dealer(to)], timeout)
 
     async def claim_async(self, length: int, timeout: float | None = None, *, to: str) -> ZmqClaim:
         """Raises `Unsupported`: the end of the block would block the event loop. Use `send_async`."""
         return self._refuse_aclaim()
 
-    def _named(self, to: str) -> Any:
+    def _encode_dealer(self, to: str) -> Any:
         if not isinstance(to, str | bytes):
             raise Invalid(f"{self.channel}: to is {to!r}: it must be the name of a dealer")
         try:
@@ -274,7 +276,7 @@ class ZmqRouter(ZmqSocket, ZmqReceiving, _Router):
         except Invalid as error:
             raise Invalid(f"{self.channel}: {error}") from None
 
-    def _made(self, taken: Taken) -> Routed:
+    def _convert(self, taken: Taken) -> Routed:
         parts, received = taken
         return Routed(received[3], self._decoded(parts[1:], received[0]))
 

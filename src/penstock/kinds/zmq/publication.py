@@ -81,11 +81,11 @@ class ZmqPublication(ZmqSending, Publication[Any]):
                             self._attend()
                             self._refresh()
                         return position
-        return self._patiently(self._frames(data, topic), timeout)
+        return self._send_blocking(self._frames(data, topic), timeout)
 
     async def send_async(self, data: Any, timeout: float | None = None, *, topic: Topic = None) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async(self._frames(data, topic), timeout)
+        return await self._send_blocking_async(self._frames(data, topic), timeout)
 
     def offer(self, data: Any, *, topic: Topic = None) -> int | None:
         """Sends as `send` does. With `when_full="wait"`, None if a queue is full. Never blocks."""
@@ -101,7 +101,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         The bytes are sent unchanged. With a codec only arrays of a fixed shape and single records can be written so: `Invalid` for
         other codecs and lengths.
         """
-        return self._claimed(length, [] if topic is None else [self._topic(topic)], timeout)
+        return self._create_claim(length, [] if topic is None else [self._topic(topic)], timeout)
 
     async def claim_async(self, length: int, timeout: float | None = None, *, topic: Topic = None) -> ZmqClaim:
         """`claim`, for `with await pub.claim_async(10) as view`. `Unsupported` with `when_full="wait"`: use `send_async`."""
@@ -173,22 +173,24 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None, *, topic: Topic = None) -> None:
         """Waits until at least `count` peers subscribe. `TimedOut` after `timeout` seconds. With a topic only those count that it reaches."""
-        self._enough(count, self._until(self._look_for(count, topic), self._zmq.POLLIN, timeout))
+        self._check_count(count, self._until(self._look_for(count, topic), self._zmq.POLLIN, timeout))
 
     async def wait_for_readers_async(
         self, count: int = 1, timeout: float | None = None, *, topic: Topic = None
     ) -> None:
         """`wait_for_readers` in the running event loop."""
-        self._enough(count, await self._until_async(self._look_for(count, topic), self._zmq.POLLIN, timeout))
+        self._check_count(count, await self._until_async(self._look_for(count, topic), self._zmq.POLLIN, timeout))
 
     def _look_for(self, count: int, topic: Topic) -> Callable[[], bool | None]:
         wanted = None if topic is None else self._topic(topic)
         enough = counted(count, "wait_for_readers", "count", self)
         return lambda: True if self._readers(wanted) >= enough else None
 
-    def _enough(self, count: int, found: bool | None) -> None:
+    def _check_count(self, count: int, found: bool | None) -> None:
         if found is None:
-            raise TimedOut(f"{self.channel}: fewer than {count} subscriptions joined within the timeout{self._why()}")
+            raise TimedOut(
+                f"{self.channel}: fewer than {count} subscriptions joined within the timeout{self._explain_wait()}"
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = {"codec": self._codec, "bind": self._bind, "when_full": self._when_full}

@@ -112,7 +112,7 @@ class ZmqTaking(ZmqHandle):
             self._drop_the_rest(socket)
             raise
 
-    def _uncopied(self, socket: zmq.Socket[bytes]) -> list[Any]:
+    def _receive_uncopied(self, socket: zmq.Socket[bytes]) -> list[Any]:
         """`_parts` as frames: memory of ZeroMQ's, not copied."""
         try:
             return self._and_rest(socket.recv(self._noblock, False), socket)
@@ -137,7 +137,7 @@ class ZmqTaking(ZmqHandle):
     def _without_front(self, parts: list[Any]) -> list[Any]:
         return parts[1:] if len(parts) > 1 and self._front else parts
 
-    def _made(self, taken: Taken) -> Any:
+    def _convert(self, taken: Taken) -> Any:
         parts, received = taken
         return self._decoded(parts if len(parts) == 1 else self._without_front(parts), received[0])
 
@@ -171,9 +171,9 @@ class ZmqTaking(ZmqHandle):
             self._last = self._before
             self._refresh()
 
-    def _expected(self, taken: Taken | None) -> Taken:
+    def _check_taken(self, taken: Taken | None) -> Taken:
         if taken is None:
-            raise TimedOut(f"{self.channel}: no message within the timeout{self._why()}")
+            raise TimedOut(f"{self.channel}: no message within the timeout{self._explain_wait()}")
         return taken
 
     def _take_frames(self) -> Taken | None:
@@ -183,7 +183,7 @@ class ZmqTaking(ZmqHandle):
             if self._kept:
                 return self._kept_first()
             try:
-                frames = self._uncopied(socket)
+                frames = self._receive_uncopied(socket)
             except self._zmq.Again:
                 self._refresh()
                 return None
@@ -204,19 +204,19 @@ class ZmqReceiving(ZmqTaking):
     @property
     def lag(self) -> int:
         """Raises `Unsupported`: ZeroMQ does not report the content of its queues."""
-        self._unknown("how much waits to be read", "lag")
+        self._refuse_unknown("how much waits to be read", "lag")
 
     @property
     def lost(self) -> int:
         """Raises `Unsupported`: ZeroMQ does not count the messages that a full queue drops."""
-        self._unknown("what a full queue dropped", "lost")
+        self._refuse_unknown("what a full queue dropped", "lost")
 
     @property
     def lost_messages(self) -> int | None:
         """Raises `Unsupported`: ZeroMQ does not count the messages that a full queue drops."""
-        self._unknown("what a full queue dropped", "lost_messages")
+        self._refuse_unknown("what a full queue dropped", "lost_messages")
 
-    def _unknown(self, what: str, name: str) -> NoReturn:
+    def _refuse_unknown(self, what: str, name: str) -> NoReturn:
         raise Unsupported(
             f"{self.channel}: ZeroMQ does not report {what}; {name} is known on log:, ring:, sync: and pipe: channels"
         )
@@ -227,13 +227,13 @@ class ZmqReceiving(ZmqTaking):
             seconds(timeout, "timeout", self)
         taken = self._take()
         if taken is None:
-            taken = self._expected(self._until(self._take, self._zmq.POLLIN, timeout))
+            taken = self._check_taken(self._until(self._take, self._zmq.POLLIN, timeout))
         parts = taken[0]
-        return parts[0] if self._plain and len(parts) == 1 else self._made(taken)
+        return parts[0] if self._plain and len(parts) == 1 else self._convert(taken)
 
     async def recv_async(self, timeout: float | None = None) -> Any:
         """`recv` in the running event loop. Cancelling it loses nothing."""
-        return self._made(self._expected(await self._until_async(self._take, self._zmq.POLLIN, timeout)))
+        return self._convert(self._check_taken(await self._until_async(self._take, self._zmq.POLLIN, timeout)))
 
     def try_recv(self) -> Any:
         """The next message, or None if there is none yet. Never blocks."""
@@ -241,7 +241,7 @@ class ZmqReceiving(ZmqTaking):
         if taken is None:
             return None
         parts = taken[0]
-        return parts[0] if self._plain and len(parts) == 1 else self._made(taken)
+        return parts[0] if self._plain and len(parts) == 1 else self._convert(taken)
 
     def poll(self, limit: int = 1000) -> list[Any]:
         """The messages that are there now, at most `limit` of them. Never blocks.
@@ -252,7 +252,7 @@ class ZmqReceiving(ZmqTaking):
         found: list[Any] = []
         while len(found) < limit and (taken := self._take()) is not None:
             try:
-                found.append(self._made(taken))
+                found.append(self._convert(taken))
             except PenstockError:
                 if not found:
                     raise
@@ -303,19 +303,19 @@ class ZmqReceiving(ZmqTaking):
         `recv`.
         """
         self._refuse("borrow")
-        return self._borrowed(timeout)
+        return self._borrow_message(timeout)
 
     @contextlib.contextmanager
-    def _borrowed(self, timeout: float | None) -> Iterator[memoryview]:
-        taken = self._expected(self._until(self._take_frames, self._zmq.POLLIN, timeout))
-        with _viewed(self._only_part(taken)) as view:
+    def _borrow_message(self, timeout: float | None) -> Iterator[memoryview]:
+        taken = self._check_taken(self._until(self._take_frames, self._zmq.POLLIN, timeout))
+        with _view_body(self._only_part(taken)) as view:
             yield view
 
     async def borrow_async(self, timeout: float | None = None) -> contextlib.AbstractContextManager[memoryview]:
         """`borrow` in the running event loop: `with await sub.borrow_async() as view`."""
         self._refuse("borrow_async")
-        taken = self._expected(await self._until_async(self._take_frames, self._zmq.POLLIN, timeout))
-        return _viewed(self._only_part(taken))
+        taken = self._check_taken(await self._until_async(self._take_frames, self._zmq.POLLIN, timeout))
+        return _view_body(self._only_part(taken))
 
     def __iter__(self) -> Self:
         return self
@@ -331,7 +331,7 @@ class ZmqReceiving(ZmqTaking):
 
 
 @contextlib.contextmanager
-def _viewed(body: Any) -> Iterator[memoryview]:
+def _view_body(body: Any) -> Iterator[memoryview]:
     """A frame's or message's bytes for the length of a block. An array made from them keeps the frame."""
     view = memoryview(body).toreadonly()
     # torch.frombuffer keeps the view, but not its buffer: the memory lives as long as the view.

@@ -112,7 +112,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         while True:
             pending, frames = self._create_request(body)
             try:
-                message = f"{self.channel}: no reply within the timeout{self._why()}"
+                message = f"{self.channel}: no reply within the timeout{self._explain_wait()}"
                 await loops.patiently(self._sent_and_answered(pending, frames), limit, message)
                 return self._reply_of(pending)
             except TimedOut:
@@ -126,7 +126,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         """Sends a request and does not wait for its reply. Waits up to `timeout` seconds for a server with room."""
         pending, frames = self._create_request(body)
         try:
-            self._patiently(frames, timeout)
+            self._send_blocking(frames, timeout)
         except BaseException:
             self._forget(pending)
             raise
@@ -136,7 +136,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         """`submit` in the running event loop. Cancelled, it has sent nothing, or a request whose reply will be ignored."""
         pending, frames = self._create_request(body)
         try:
-            await self._patiently_async(frames, timeout)
+            await self._send_blocking_async(frames, timeout)
         except BaseException:
             self._forget(pending)
             raise
@@ -147,20 +147,20 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         return None if taken is None else taken[0]
 
     async def _sent_and_answered(self, pending: ZmqPending, frames: list[Any]) -> None:
-        await self._patiently_async(frames, None)
-        await self._pumps.answered(pending, self.fileno, self._turned)
+        await self._send_blocking_async(frames, None)
+        await self._pumps.answered(pending, self.fileno, self._run_turn)
 
     async def _await(self, pending: ZmqPending, timeout: float | None) -> None:
         limit = limit_of(timeout, self)
         if not pending.done:
-            message = f"{self.channel}: no reply within the timeout{self._why()}"
+            message = f"{self.channel}: no reply within the timeout{self._explain_wait()}"
             try:
-                await loops.patiently(self._pumps.answered(pending, self.fileno, self._turned), limit, message)
+                await loops.patiently(self._pumps.answered(pending, self.fileno, self._run_turn), limit, message)
             except TimedOut:
                 self._forget(pending)
                 raise
 
-    def _turned(self) -> None:
+    def _run_turn(self) -> None:
         """One turn of an event loop: takes the available messages. Never blocks."""
         for _ in range(TURN_MAX):
             frames = self._take_reply()
@@ -193,7 +193,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
                 self._note(frames)
             elif left <= 0 and not pending.done:
                 self._forget(pending)
-                raise TimedOut(f"{self.channel}: no reply within the timeout{self._why()}")
+                raise TimedOut(f"{self.channel}: no reply within the timeout{self._explain_wait()}")
 
     def _note(self, frames: list[bytes]) -> None:
         ours = len(frames) > 2 and len(frames[0]) == 12 and not frames[1] and frames[0][:4] in (ASKED, REFUSED)
@@ -215,7 +215,7 @@ class ZmqRequest(NamedTuple):
     def reply(self, body: Body, timeout: float | None = None) -> bool:
         """Answers the request. Returns False if the requester has disconnected. `TimedOut` if it had no room for `timeout` seconds."""
         try:
-            self.replier._patiently(self._frames(body), timeout)
+            self.replier._send_blocking(self._frames(body), timeout)
         except Disconnected:
             return False
         return True
@@ -223,7 +223,7 @@ class ZmqRequest(NamedTuple):
     async def reply_async(self, body: Body, timeout: float | None = None) -> bool:
         """`reply` in the running event loop."""
         try:
-            await self.replier._patiently_async(self._frames(body), timeout)
+            await self.replier._send_blocking_async(self._frames(body), timeout)
         except Disconnected:
             return False
         return True
@@ -297,7 +297,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
         """
         if envelope[-1].startswith(ASKED):
             with contextlib.suppress(PenstockError):
-                self._patiently(self._refusal(envelope, why), None if isinstance(error, Exception) else 0)
+                self._send_blocking(self._refusal(envelope, why), None if isinstance(error, Exception) else 0)
 
     async def _refuse_async(self, envelope: list[bytes], why: str, error: BaseException) -> None:
         """The same in the running event loop. A task that is cancelled does not wait."""
@@ -305,7 +305,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
             self._refuse_to_answer(envelope, why)
         elif envelope[-1].startswith(ASKED):
             with contextlib.suppress(PenstockError):
-                await self._patiently_async(self._refusal(envelope, why), None)
+                await self._send_blocking_async(self._refusal(envelope, why), None)
 
     def _refusal(self, envelope: list[bytes], why: str) -> list[Any]:
         return [*envelope[:-1], REFUSED + envelope[-1][len(ASKED) :], b"", refusal(self.channel, why)]
@@ -315,7 +315,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
             f"{self.channel}: a request must be answered, and {what} would lose its sender: use recv or poll"
         )
 
-    def _made(self, taken: Taken) -> ZmqRequest:
+    def _convert(self, taken: Taken) -> ZmqRequest:
         parts, received = taken
         end = parts.index(b"", 1) if b"" in parts[1:] else 0
         envelope = parts[: end or 1]

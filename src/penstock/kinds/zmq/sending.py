@@ -76,7 +76,7 @@ class ZmqSending(ZmqHandle):
 
     def _no_room(self) -> str:
         """Why a message could not be sent within the timeout."""
-        return f"no peer took the message within the timeout{self._why()}"
+        return f"no peer took the message within the timeout{self._explain_wait()}"
 
     def _body(self, data: Any) -> list[Any]:
         """The parts of a message, without the parts in front of it."""
@@ -125,19 +125,19 @@ class ZmqSending(ZmqHandle):
             count += 1
         return count
 
-    def _patiently(self, frames: list[Any], timeout: float | None) -> int:
+    def _send_blocking(self, frames: list[Any], timeout: float | None) -> int:
         position = self._until(lambda: self._try(frames), self._room_mask, timeout)
         if position is None:
             raise TimedOut(f"{self.channel}: {self._no_room()}")
         return position
 
-    async def _patiently_async(self, frames: list[Any], timeout: float | None) -> int:
+    async def _send_blocking_async(self, frames: list[Any], timeout: float | None) -> int:
         position = await self._until_async(lambda: self._try(frames), self._room_mask, timeout)
         if position is None:
             raise TimedOut(f"{self.channel}: {self._no_room()}")
         return position
 
-    def _claimed(self, length: int, front: list[Any], timeout: float | None) -> ZmqClaim:
+    def _create_claim(self, length: int, front: list[Any], timeout: float | None) -> ZmqClaim:
         size, codec = counted(length, "claim", "length", self), self._codec
         if timeout is not None:
             seconds(timeout, "timeout", self)
@@ -149,4 +149,4 @@ class ZmqSending(ZmqHandle):
             raise Invalid(f"{self.channel}: a message here has {codec.size} bytes, not {length}: claim {codec.size}")
         with self._lock:
             self._open()
-        return ZmqClaim(self.channel, size, lambda room: self._patiently([*front, room], timeout))
+        return ZmqClaim(self.channel, size, lambda room: self._send_blocking([*front, room], timeout))

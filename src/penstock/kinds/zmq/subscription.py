@@ -67,7 +67,7 @@ class ZmqSubscription(ZmqReceiving, Subscription[Any]):
                 newest = newer
             return newest
 
-    def _owes(self) -> bool:
+    def _has_unsent(self) -> bool:
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:

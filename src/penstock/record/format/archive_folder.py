@@ -73,7 +73,7 @@ class ArchiveFolder:
             with contextlib.suppress(FileNotFoundError):
                 return identified(path.read_bytes(), path)
             fresh = fresh_path(path)
-            write_atomically(fresh, _identified(secrets.token_hex(16).encode()).decode(), private=True)
+            write_atomically(fresh, _check_identity(secrets.token_hex(16).encode()).decode(), private=True)
             with contextlib.suppress(FileExistsError):
                 os.link(fresh, path)
             fresh.unlink()
@@ -86,7 +86,9 @@ class ArchiveFolder:
         try:
             raw = path.read_bytes()
             return (
-                "" if raw == _identified(identified(raw, path).encode()) else f"{path} is damaged, in one of two lines"
+                ""
+                if raw == _check_identity(identified(raw, path).encode())
+                else f"{path} is damaged, in one of two lines"
             )
         except FileNotFoundError:
             return ""
@@ -101,7 +103,7 @@ class ArchiveFolder:
             name = self.identity()
         except Corrupt:
             return False
-        write_atomically(self.path / IDENTITY, _identified(name.encode()).decode(), private=True)
+        write_atomically(self.path / IDENTITY, _check_identity(name.encode()).decode(), private=True)
         return True
 
     def removed_signature(self) -> tuple[int, int, int]:
@@ -249,7 +251,7 @@ def _line(name: bytes) -> bytes:
     return name + b" %08x\n" % _native.crc32c(name)
 
 
-def _identified(name: bytes) -> bytes:
+def _check_identity(name: bytes) -> bytes:
     """The file `id`: a name and its checksum, twice, so that damage to one line costs nothing."""
     return 2 * _line(name)
 

@@ -30,13 +30,13 @@ def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None
         return
     path = archive / NAME
     with concerning(path):
-        fd = _locked(path)
+        fd = _open_locked(path)
         try:
             size = os.fstat(fd).st_size
             if size > LONG:
                 _write_again(path, read(archive))
                 os.close(fd)
-                fd = _locked(path)
+                fd = _open_locked(path)
                 size = os.fstat(fd).st_size
             end = _sound_end(os.pread(fd, size, 0)) if size and os.pread(fd, 1, size - 1) != b"\n" else size
             os.ftruncate(fd, end)  # removes a line that a killed writer did not finish
@@ -105,7 +105,7 @@ def renew(archive: Path) -> None:
     write_atomically(path, "".join(f"{line}\n" for line in kept), private=True)
 
 
-def _locked(path: Path) -> int:
+def _open_locked(path: Path) -> int:
     """A descriptor of the file, with the kernel's lock on it."""
     while True:
         fd = open_private(path, os.O_RDWR)

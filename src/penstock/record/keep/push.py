@@ -145,7 +145,7 @@ class _Push:
         stale = [
             name
             for name, size in names.items()
-            if name.endswith((".idx", ".seg")) and (name not in here or not self._same(name, here[name], size))
+            if name.endswith((".idx", ".seg")) and (name not in here or not self._is_same(name, here[name], size))
         ]
         if stale and not self.replace:
             raise Invalid(
@@ -162,7 +162,7 @@ class _Push:
                 self.there.place.fs.delete_file((self.there / name).place.path)
             del names[name]
 
-    def _same(self, name: str, path: Path, size: int | None) -> bool:
+    def _is_same(self, name: str, path: Path, size: int | None) -> bool:
         if size != path.stat().st_size:
             return False
         return not name.endswith(".idx") or (self.there / name).read_bytes() == path.read_bytes()

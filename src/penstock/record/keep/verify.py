@@ -68,7 +68,9 @@ def verify_folder(folder: RecordingFolder) -> list[Damage]:
                 continue
             if is_shortage(error):
                 raise
-            found = [Damage(folder.path, 0, 0, f"it cannot be read: {_why(error)}", is_unread=is_refusal(error))]
+            found = [
+                Damage(folder.path, 0, 0, f"it cannot be read: {_describe_error(error)}", is_unread=is_refusal(error))
+            ]
         if not folder.path.is_dir():
             return []  # purged in the meantime
         if not found or _mark_of(folder) == before:
@@ -76,7 +78,7 @@ def verify_folder(folder: RecordingFolder) -> list[Damage]:
     return found
 
 
-def _why(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """An error's text with the path that it concerns, without its number."""
     if isinstance(error, PenstockError):
         return error.strerror or str(error)

@@ -65,7 +65,7 @@ class Lister:
             holds = segment_totals.summarize(folder, about.start_position)
             if holds is not None and not holds.damage:
                 state = "live" if folder.is_live() else folder.ended(holds.sealed)
-                return _to_info(folder, about, holds, state, self._synced(folder, about))
+                return _to_info(folder, about, holds, state, self._find_synced(folder, about))
         looked = self._read_folder(folder, coverage_of)
         return None if looked is None else looked[0]
 
@@ -115,7 +115,7 @@ class Lister:
                 if is_shortage(error):
                     raise
                 damage = str(error)
-        info = self._damaged(folder, damage)
+        info = self._describe_damaged(folder, damage)
         return info, Coverage(info.start_position, damage=damage)
 
     def _info(
@@ -127,7 +127,7 @@ class Lister:
             holds = read(folder, about.start_position)  # a repair, or a recorder that begins again, may have been at it
         live = folder.is_live()
         state = "damaged" if holds.damage else "live" if live else folder.ended(holds.sealed)
-        return _to_info(folder, about, holds, state, self._synced(folder, about)), holds
+        return _to_info(folder, about, holds, state, self._find_synced(folder, about)), holds
 
     def _cached_coverage(self, folder: RecordingFolder, start: int) -> Coverage:
         """A recording's totals and the locations of its blocks. Reads only data added since the last call."""
@@ -138,7 +138,7 @@ class Lister:
             self._caches[folder.path] = known
         return holds
 
-    def _synced(self, folder: RecordingFolder, about: Description) -> int:
+    def _find_synced(self, folder: RecordingFolder, about: Description) -> int:
         """A recording's durable position. An old recording has no mark: then the catalog's, if any."""
         try:
             mark = folder.mark()
@@ -149,7 +149,7 @@ class Lister:
         row = self._files.catalog.known().get(about.id)
         return about.start_position if row is None else max(row.synced_position, about.start_position)
 
-    def _damaged(self, folder: RecordingFolder, damage: str) -> RecordingInfo:
+    def _describe_damaged(self, folder: RecordingFolder, damage: str) -> RecordingInfo:
         """The known facts about a recording that cannot be read, some of them from the catalog."""
         number = int(folder.path.name)
         try:

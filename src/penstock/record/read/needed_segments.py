@@ -81,7 +81,7 @@ def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockEr
     def meanwhile(position: int) -> PenstockError | None:
         if not folder.path.is_dir():
             return NotFound(
-                f"recording {folder.number} of {channel} was purged while it was read, up to position {position}. {_left(folder, channel)}"
+                f"recording {folder.number} of {channel} was purged while it was read, up to position {position}. {_describe_rest(folder, channel)}"
             )
         after = truncations.known(folder.path)[0]
         if after == before:
@@ -96,7 +96,7 @@ def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockEr
     return meanwhile
 
 
-def _left(folder: RecordingFolder, channel: str) -> str:
+def _describe_rest(folder: RecordingFolder, channel: str) -> str:
     """The oldest recording of a channel that exists, as text."""
     found = []
     for name in sorted(os.listdir(folder.path.parent)):

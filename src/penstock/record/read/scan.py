@@ -48,9 +48,9 @@ class Scanner:
     at a time.
 
     segments: (data path, index path) in order. Where one does not begin where the one before it ended, the part between is a gap.
-    start, end: positions, as `span` gives them. open: how a path is opened where it is not a file; see `RecordingFolder.opener`. later: gives
-    segments behind those; called only if a message needs them. recording: the recording of the segments. begins: where the first one must
-    begin. expects: up to where messages were there when the scan was made. meanwhile: called where messages are missing, with the position
+    start, end: positions, as returned by `span`. open: opens a path that is not a file; see `RecordingFolder.opener`. later: returns the
+    segments after those; called only if a message needs them. recording: the recording of the segments. begins: where the first one must
+    begin. expects: the end of the messages that existed when the scan was made. meanwhile: called where messages are missing, with the position
     that was reached; returns an error if they were removed in the meantime. damage: of the recording, found before. logged: texts that were logged.
     """
 

@@ -1,4 +1,4 @@
-"""Appends messages to an archive without a live channel, a batch at a time: whole or not at all, and each numbered batch once.
+"""Appends messages to an archive without a live channel, a batch at a time: each batch atomically, and each numbered batch once.
 
 Each batch becomes one segment, whose index is named last. The frames are from a log within the process. Knows folders.
 """
@@ -114,7 +114,7 @@ def _find_appended(targets: list[_Target], batch: tuple[str, int] | None) -> App
 
 
 def _check_channel(messages: Messages) -> None:
-    """`Invalid` unless recordings of such a channel hold its messages as they are, at positions of the channel."""
+    """`Invalid` unless recordings of such a channel hold its messages unchanged, at the channel's positions."""
     kind, about = parse(messages.channel).kind, {"codec": messages.codec.spec}
     if not kind.in_process or kind.own_positions or kind.by_reference or kind.recorded_as(about) != about:
         raise Invalid(
@@ -173,7 +173,7 @@ class _Appender:
         targets: list[_Target],
         recording_length: int,
     ) -> Appended:
-        """Appends to the newest recording, or begins another if that one was cut back, is full, or has another codec."""
+        """Appends to the newest recording, or begins another if that one was truncated, is full, or has another codec."""
         last = targets[-1] if targets else None
         if last is not None and last.holds.damage:
             raise Corrupt(f"{last.holds.damage}. Run repair before appending to this recording")
@@ -190,7 +190,7 @@ class _Appender:
             target.folder.unlock(lock)
 
     def _continues(self, last: _Target, messages: Messages, recording_length: int) -> bool:
-        """Whether a recording takes more. One that was cut back does not: others have read other messages at these positions."""
+        """Whether a recording accepts more messages. A truncated one does not: readers have read other messages at these positions."""
         return (
             not truncations.known(last.folder.path)[0]
             and last.about.codec == messages.codec.spec

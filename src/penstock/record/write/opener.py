@@ -120,7 +120,7 @@ class WriterOpener:
     def _extension(
         self, info: RecordingInfo, segment_length: int, drop_after: float | None, pixels: bool, when_slow: str | None
     ) -> RecordingWriter | None:
-        """Continues a recording. It takes the lock before it touches anything: another recorder may be writing it. None if the channel
+        """Continues a recording. It takes the lock first, as another recorder may be writing it. None if the channel
         was removed and created again in the meantime."""
         folder = self._files.folder(info.id)
         lock, described, subscription = folder.lock(), folder.describe(), None

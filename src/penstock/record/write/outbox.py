@@ -27,7 +27,7 @@ from penstock.util.strict import Strict
 
 STATE, LOCK = "state.json", ".lock"
 PIECE_BYTES = 1 << 20  # at most; and no more than a quarter of the room that the channel has
-PATIENCE = 60.0  # seconds in which the claims of a dead publication must be repaired
+PATIENCE = 60.0  # seconds within which the claims of a dead publication must be repaired
 POLICIES = ("fail", "resend", "skip")
 
 Bodies = Callable[[str], Iterator[bytes]]
@@ -35,9 +35,9 @@ Bodies = Callable[[str], Iterator[bytes]]
 
 @dataclass(frozen=True)
 class PendingBatch:
-    """A batch that was begun and is not finished. sent: messages that are out for sure; until: messages up to the end of the piece that was begun.
+    """An unfinished batch. sent: messages that are certainly published; until: messages up to the end of the current piece.
 
-    position, session, channel_ns: where the channel's stream ended when the piece was begun, the publication that sent it, and when
+    position, session, channel_ns: the end of the channel's stream when the piece was begun, the publication that sent it, and when
     the channel was made.
     """
 
@@ -87,7 +87,7 @@ class Outbox(Strict):
 
     @own_errors
     def put(self, batch: int, parts: Sequence[str], bodies: Bodies) -> bool:
-        """Publishes a batch, unless it is out already; False then. The files of the batch are deleted.
+        """Publishes a batch. Returns False if it was published before. The files of the batch are deleted.
 
         parts: names of its files in the folder, in order, which must be durable. bodies: the encoded messages of a file. A batch that
         was begun by a killed process continues with its original files.
@@ -95,7 +95,7 @@ class Outbox(Strict):
         with self._exclusive():
             state = self._read()
             if state.pending is not None and state.pending.batch < batch:
-                state = self._publish(state, state.pending, bodies)  # a batch that was begun is never left half out
+                state = self._publish(state, state.pending, bodies)  # a batch is never left half published
             pending = state.pending
             is_new = batch > state.done and (pending is None or pending.batch == batch)
             if is_new:
@@ -177,7 +177,7 @@ class Outbox(Strict):
         return done
 
     def _count_sent(self, pending: PendingBatch, publication: Publication[Any]) -> PendingBatch:
-        """A batch with the count of the messages that are out: the piece that was begun last may be out in part."""
+        """A batch with the count of its published messages: its last piece may be published in part."""
         if pending.until == pending.sent:
             return pending
         count = self._count_published(pending, publication)
@@ -228,7 +228,7 @@ class Outbox(Strict):
 
 
 def check_target(channel: str) -> None:
-    """`Unsupported` for a channel that batches cannot be put on."""
+    """`Unsupported` for a channel that cannot receive batches."""
     kind = parse(channel).kind
     if not kind.in_process or kind.by_reference:
         raise Unsupported(

@@ -1,7 +1,7 @@
 """The parent's handle on a recorder in a child process; the child is `penstock.record.recorder_process`.
 
 They exchange lines of JSON over two pipes. The end of a pipe does not prove that the other side has ended, since a process forked
-meanwhile may hold it open. The parent asks the kernel about its child; the child watches its parent's process.
+in the meantime may hold it open. The parent asks the kernel about its child; the child watches its parent's process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _all: weakref.WeakSet[ProcessRecorder] = weakref.WeakSet()
 class ProcessRecorder(Recorder):
     """A recorder in a child process.
 
-    `error` is set at once if it failed or died, and `progress` and `stop` raise it then. A child forked later can neither ask nor
+    `error` is set at once if it failed or died, and `progress` and `stop` raise it then. A child forked later can neither query nor
     stop it.
     """
 
@@ -105,7 +105,7 @@ class ProcessRecorder(Recorder):
 
     def _await_answer(self) -> list[Progress]:
         """Waits for the child's next line, as long as there is a child."""
-        while not self._stopped:  # by a signal's handler, meanwhile
+        while not self._stopped:  # by a signal's handler, in the meantime
             gone = self._child.poll() is not None  # before looking, so that the child's last line is read
             line = self._read_line(0 if gone else POLL_SECONDS)
             if line:
@@ -162,7 +162,7 @@ class ProcessRecorder(Recorder):
     def _check_owner(self) -> None:
         if self._owner != os.getpid():
             raise errors.Invalid(
-                f"this recorder belongs to process {self._owner}: only that process can ask or stop it"
+                f"this recorder belongs to process {self._owner}: only that process can query or stop it"
             )
 
     def progress(self) -> list[Progress]:
@@ -186,7 +186,7 @@ class ProcessRecorder(Recorder):
                 raise self.error
             if not self._stopped:
                 self._request(b"stop\n")
-                while not (self._last or self._stopped):  # that was the answer to a call which this one interrupts
+                while not (self._last or self._stopped):  # that was the answer to a call that this one interrupts
                     self._await_answer()
                 self._reap_child()
             return self._progress

@@ -116,7 +116,7 @@ class ThreadRecorder(Recorder):
             writer.seal(listed=listed)
 
     def _release_all(self) -> None:
-        """Closes every subscription and gives back every lock, even after errors."""
+        """Closes every subscription and releases every lock, even after errors."""
         for writer in self._all_writers:
             try:
                 writer.release()
@@ -159,7 +159,7 @@ class ThreadRecorder(Recorder):
         return not self._thread.is_alive()
 
     def progress(self) -> list[Progress]:
-        """How far each channel is now. A channel without a first publication has no recording yet. With limits, recordings that ended
+        """The progress of each channel. A channel without a first publication has no recording yet. With limits, recordings that ended
         and still exist are first."""
         ended = [] if self._retention is None else self._retention.ended
         return [*ended, *(writer.progress for writer in self._writers)]
@@ -171,7 +171,7 @@ class ThreadRecorder(Recorder):
 
 
 def _as_own_error(error: BaseException) -> BaseException:
-    """A system call's error as this library's; any other as it is."""
+    """A system call's error as this library's; any other unchanged."""
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
         return system_failure(error)
     return error

@@ -105,7 +105,7 @@ class Retention:
         self.ended: list[Any] = []  # progress of recordings that were followed by another one, and are still there
 
     def __call__(self, running: list[RecordingWriter]) -> list[RecordingWriter]:
-        """The writers to use from now on: a recording that is long or old enough is continued in a new one."""
+        """The writers after this turn: a recording that is long or old enough is continued in a new one."""
         self._channels.update(writer.description.channel for writer in running)
         found = [self._rotate(writer) for writer in running]
         if self._limits.bytes is not None:

@@ -107,7 +107,7 @@ class RecordingWriter:
         return moved
 
     def _skip(self) -> None:
-        """The channel dropped the recorder's subscription: the missing bytes become a gap, and a new segment begins behind it."""
+        """The channel dropped the recorder's subscription: the missing bytes become a gap, and a new segment begins after it."""
         position = self.subscription.position
         missing = position - self.segment.position
         expected = parse(self.description.channel).kind.lossy or getattr(self.subscription, "lossy", False)
@@ -197,7 +197,7 @@ class RecordingWriter:
 
     @property
     def progress(self) -> Progress:
-        """How far this channel's recording is."""
+        """The progress of this channel's recording."""
         if self._ended is not None:
             return self._ended
         return Progress(

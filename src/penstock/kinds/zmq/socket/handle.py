@@ -119,7 +119,7 @@ class ZmqHandle(ZmqWaiting):
         if error[0] is None:
             self.close()
         else:  # the exception that ends the block matters more than unsent messages
-            self._quietly()
+            self._close_quietly()
 
     def _reopening(self, opener: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, ...]:
         """The pickled form: the opener, the channel and its arguments. `Closed` if the handle is."""
@@ -182,7 +182,7 @@ class ZmqHandle(ZmqWaiting):
             self._attend()
         return self._socket  # type: ignore[return-value]
 
-    def _why(self) -> str:
+    def _explain_wait(self) -> str:
         """The end of a timeout's message: handshakes that failed."""
         with self._lock:
             refused = self._attend().refused if self._socket is not None else 0
@@ -202,7 +202,7 @@ class ZmqHandle(ZmqWaiting):
             raise TimedOut(message)
         logger.warning("%s", message)
 
-    def _quietly(self) -> None:
+    def _close_quietly(self) -> None:
         """Closes, and logs messages that were left."""
         message = self._end()
         if message is not None:
@@ -221,7 +221,7 @@ class ZmqHandle(ZmqWaiting):
             if socket is None:  # inherited through a fork, and never used
                 return None
             monitor = self._attend()
-            sent = self._sent if self._owes() else 0
+            sent = self._sent if self._has_unsent() else 0
         linger = self._options.linger
         if not sent or linger == 0:
             monitor.stop(socket)
@@ -236,7 +236,7 @@ class ZmqHandle(ZmqWaiting):
         which = f"all {sent} messages" if monitor.connections == 0 else f"the last of {sent} messages"
         return f"{self.channel}: no peer took {which} sent here within linger={linger:g} seconds: they are lost"
 
-    def _owes(self) -> bool:
+    def _has_unsent(self) -> bool:
         """Whether sent messages must leave before the end."""
         return True
 
@@ -264,7 +264,7 @@ class ZmqHandle(ZmqWaiting):
         socket, monitor = getattr(self, "_socket", None), getattr(self, "_monitor", None)
         if socket is None or monitor is None:
             return
-        if self._sent and self._owes() and self._options.linger != 0:
+        if self._sent and self._has_unsent() and self._options.linger != 0:
             warnings.warn(
                 f"{self!r} was not closed: nothing will report messages that did not leave",
                 ResourceWarning,

@@ -80,7 +80,7 @@ def _end(pid: int) -> None:
     with _forks:
         handles = list(_live)
     for handle in handles:
-        handle._quietly()
+        handle._close_quietly()
     ended, _context = _context, None
     ended.term()
 

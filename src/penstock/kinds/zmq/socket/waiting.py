@@ -82,7 +82,7 @@ class ZmqWaiting(Strict):
             self._look(bool(mask))
             return self._watches[mask].fileno()
 
-    def _tried(self, attempt: Callable[[], T | None]) -> tuple[int, T | None]:
+    def _try_once(self, attempt: Callable[[], T | None]) -> tuple[int, T | None]:
         """A descriptor that is readable after the next event, and the result of an attempt that consumed all events before."""
         with self._lock:
             descriptor = self._watch(0)
@@ -120,7 +120,7 @@ class ZmqWaiting(Strict):
                 zmq_process.sleep_on(self._watch(mask), left)
                 found = attempt()
             else:
-                descriptor, found = self._tried(attempt)
+                descriptor, found = self._try_once(attempt)
                 if found is None:
                     zmq_process.sleep_on(descriptor, min(left, SLICE))
         return attempt() if found is None else found
@@ -135,13 +135,13 @@ class ZmqWaiting(Strict):
 
         try:
             async with asyncio.timeout(left):
-                return await self._awaited(attempt, mask)
+                return await self._await_attempt(attempt, mask)
         except TimedOut:  # of the attempt
             raise
         except TimeoutError:
             return None
 
-    async def _awaited(self, attempt: Callable[[], T | None], mask: int) -> T:
+    async def _await_attempt(self, attempt: Callable[[], T | None], mask: int) -> T:
         if not mask:
             return await self._awaited_news(attempt)
         found = None
@@ -158,7 +158,7 @@ class ZmqWaiting(Strict):
             self._sleepers += 1
         try:
             while True:
-                descriptor, found = self._tried(attempt)
+                descriptor, found = self._try_once(attempt)
                 if found is not None:
                     return found
                 with contextlib.suppress(TimeoutError):
