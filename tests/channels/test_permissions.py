@@ -47,7 +47,7 @@ def test_a_file_that_may_not_be_read_is_no_damage(held, tmp_path, pattern):
     status, said = without_rights("verify", held.path)
     assert status == 1
     assert "Permission denied" in said
-    assert "1 recording cannot be read, which is no damage" in said
+    assert "1 recording cannot be read, which is not damage" in said
     assert "repair" not in said
     status, said = without_rights("repair", held.path)
     for file in files:
