@@ -202,7 +202,7 @@ def test_odd_but_sound_files_are_read(data, rows, tmp_path):
         (built(chunk(chunk(b""))), "opcode 6, which no chunk has"),
         (built(record(0, b"")), "opcode 0, which there is not"),
         (built(record(MESSAGE, b"short")), "no room for its fields"),
-        (built(record(FOOTER, bytes(20))), "no DataEnd before the summary"),
+        (built(record(FOOTER, bytes(20))), "no DataEnd before it"),
         (built(record(11, bytes(46))), "does not belong to the data section"),
         (built(channel(name=b"\xff")), "not UTF-8"),
         (built()[:-1], "does not end as an MCAP file"),
