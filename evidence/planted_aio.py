@@ -28,14 +28,14 @@ def _arequest_never_looks_for_the_dead() -> None:
 def _arequest_has_no_retries() -> None:
     from penstock.kinds.pipe.requests import PipeRequester
 
-    plain = PipeRequester._pended
-    PipeRequester._pended = lambda self, body, retries: plain(self, body, 0)  # type: ignore[method-assign]
+    plain = PipeRequester._create_pending
+    PipeRequester._create_pending = lambda self, body, retries: plain(self, body, 0)  # type: ignore[method-assign]
 
 
 def _arecv_loses_what_it_took_when_it_is_cancelled() -> None:
     from penstock._native import core
     from penstock.channels.handles import NativeSubscription
-    from penstock.channels.loops import readable
+    from penstock.channels.waiting.loops import readable
 
     async def recv_async(self: Any) -> Any:
         while (message := core.next_bytes(self)) is None:

@@ -165,7 +165,7 @@ def _the_recorder_waits_for_the_catalog() -> None:
 def _the_catalog_is_asked_and_not_the_folder() -> None:
     from penstock.record.read.lister import Lister
 
-    Lister._synced = lambda self, folder, about: self._files.catalog.rows()[about.id].synced_position  # type: ignore[method-assign]
+    Lister._find_synced = lambda self, folder, about: self._files.catalog.rows()[about.id].synced_position  # type: ignore[method-assign]
 
 
 def _an_unusable_catalog_stays() -> None:

@@ -45,9 +45,9 @@ def _one_value_is_no_json() -> None:
 
 
 def _one_strange_file_hides_all_channels() -> None:
-    from penstock.channels import discovery as front
-    from penstock.channels import files, inspection
-    from penstock.channels.channel import Channel
+    from penstock.channels.storage import discovery as front
+    from penstock.channels.storage import files, inspection
+    from penstock.channels.uri.channel import Channel
 
     def survey(patterns: Any = "*") -> Any:
         names, strange = files.listing()
@@ -69,7 +69,7 @@ def _a_signal_ends_without_sealing() -> None:
 
     from penstock.cli import ending
 
-    ending._handled = lambda numbers, handler: contextlib.nullcontext()  # type: ignore[assignment]
+    ending._handle_signals = lambda numbers, handler: contextlib.nullcontext()  # type: ignore[assignment]
 
 
 def _a_handler_takes_a_lock() -> None:
@@ -93,7 +93,7 @@ def _a_handler_takes_a_lock() -> None:
             came.wait(seconds)
             return number
 
-        with ending._handled(ending.ENDING, note):
+        with ending._handle_signals(ending.ENDING, note):
             yield wait
 
     ending.noted = noted
@@ -115,7 +115,7 @@ def _errors_of_several_lines() -> None:
 
 
 def _chmod_on_any_folder() -> None:
-    from penstock.channels import files
+    from penstock.channels.storage import files
 
     files._remedy = lambda path, fd: f"run chmod 700 {path}"
 

@@ -70,7 +70,7 @@ def _unmade_events_have_descriptor_0() -> None:
 def _nobody_is_up_to_date() -> None:
     from penstock.compat.msgq import PubSocket
 
-    PubSocket.all_readers_updated = lambda self: self._connected().all_read  # type: ignore[method-assign]
+    PubSocket.all_readers_updated = lambda self: self._connect().all_read  # type: ignore[method-assign]
 
 
 def _an_endpoint_is_made_by_reading_it() -> None:

@@ -11,7 +11,7 @@ IDENTITY, INTROSPECTION = (f"tests/conformance/test_{name}.py" for name in ("ide
 
 
 def _a_start_that_a_kind_lacks_is_ignored() -> None:
-    from penstock.channels import opening
+    from penstock.channels.storage import opening
 
     plain = opening.start_of
     opening.start_of = lambda start, names: plain("newest" if isinstance(start, str) else start, names)
@@ -28,8 +28,8 @@ def _asend_blocks_the_loop() -> None:
 
 
 def _a_fake_channel_is_a_log() -> None:
-    from penstock.channels import channel
     from penstock.channels.registry import kind_named
+    from penstock.channels.uri import channel
 
     plain = channel.parse
 
@@ -41,13 +41,14 @@ def _a_fake_channel_is_a_log() -> None:
 
 
 def _every_error_is_of_the_file() -> None:
-    from penstock.channels import opening
+    from penstock.channels.storage import opening
 
     opening.place_of = opening.where
 
 
 def _statistics_look_the_name_up() -> None:
-    from penstock.channels import handles, inspection
+    from penstock.channels import handles
+    from penstock.channels.storage import inspection
 
     handles.inspect_opened = lambda kind, channel, _: inspection.inspect(kind, channel)
 

@@ -306,7 +306,7 @@ def _claims_do_not_encode() -> None:
 
 
 def _a_relative_folder_follows_the_working_directory() -> None:
-    from penstock.channels import files
+    from penstock.channels.storage import files
 
     files._folder = Path  # type: ignore[assignment]
 

@@ -11,13 +11,13 @@ ENDS, IDENTITIES = "tests/conformance/test_ends.py", "tests/conformance/test_ide
 
 
 def _a_sender_is_looked_up_by_its_place() -> None:
-    from penstock.channels.patterns import Routed
+    from penstock.channels.interfaces.patterns import Routed
     from penstock.kinds.pipe.sockets import PipeRouter
 
     def made(self: Any, raw: Any) -> Any:
         return Routed(self._name_of(raw[0]), self._unpack(raw[3], raw[2]))
 
-    PipeRouter._made = made  # type: ignore[method-assign]
+    PipeRouter._convert = made  # type: ignore[method-assign]
 
 
 def _a_pair_waits_for_a_peer_that_is_gone() -> None:

@@ -12,7 +12,7 @@ OPEN = "tests/channels/test_open_channels.py::"
 
 
 def _a_subscription_decides() -> None:
-    from penstock.channels import opening
+    from penstock.channels.storage import opening
     from penstock.kinds import log
 
     def open_reader(kind: Any, channel: Any, asked: Any, codec: Any, end: Any, early: Any, start: Any = None) -> Any:
@@ -30,7 +30,7 @@ def _what_a_subscription_names_is_forgotten() -> None:
 
 def _nobody_holds_the_open_byte() -> None:
     from penstock._native import core
-    from penstock.channels import opening
+    from penstock.channels.storage import opening
 
     plain = core.OpenHold
 
@@ -77,7 +77,7 @@ def _an_early_wait_knows_no_end() -> None:
 
 
 def _a_conflict_names_no_way_out() -> None:
-    from penstock.channels import opening
+    from penstock.channels.storage import opening
 
     opening.start_over = lambda channel: "give up"
 
@@ -89,7 +89,7 @@ def _a_recorder_needs_the_channel() -> None:
 
 
 def _a_look_makes_the_channel() -> None:
-    from penstock.channels import inspection, opening
+    from penstock.channels.storage import inspection, opening
 
     plain = inspection.about
 
@@ -98,7 +98,7 @@ def _a_look_makes_the_channel() -> None:
             try:
                 return plain(kind, channel)
             except inspection.NotFound:
-                opening._make_open(kind, channel, {}, None)
+                opening._create_open(kind, channel, {}, None)
         return plain(kind, channel)
 
     inspection.about = about

@@ -22,7 +22,7 @@ def _arecv_of_zeromq_polls_in_the_loop() -> None:
             with self._lock:
                 self._open().poll(100)
             await asyncio.sleep(0)
-        return self._made(parts)
+        return self._convert(parts)
 
     ZmqSubscription.recv_async = recv_async  # type: ignore[method-assign]
 
@@ -49,7 +49,7 @@ def _close_drops_without_a_word() -> None:
     from penstock.kinds.zmq.peers import ZmqSocket
     from penstock.kinds.zmq.socket.handle import ZmqHandle
 
-    ZmqHandle._owes = ZmqSocket._owes = lambda self: False  # type: ignore[method-assign]
+    ZmqHandle._has_unsent = ZmqSocket._has_unsent = lambda self: False  # type: ignore[method-assign]
 
 
 def _close_leaves_what_peers_have_not_read() -> None:
@@ -117,7 +117,7 @@ def _a_cancelled_send_was_sent() -> None:
         await asyncio.sleep(0)
         return int(position)
 
-    ZmqSending._patiently_async = patiently  # type: ignore[method-assign]
+    ZmqSending._send_blocking_async = patiently  # type: ignore[method-assign]
 
 
 def _replies_are_not_decoded() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.channels import discovery, files
+from penstock.channels.storage import discovery, files
 
 with (
     warnings.catch_warnings(),

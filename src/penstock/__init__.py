@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from typing import Any as _Any
 
     from penstock import types as types
-    from penstock.channels.discovery import inspect, list_channels, remove
-    from penstock.channels.value import Fake
+    from penstock.channels.storage.discovery import inspect, list_channels, remove
+    from penstock.channels.uri.value import Fake
     from penstock.codecs import array, objects
     from penstock.front.opening import join, publish, subscribe
     from penstock.front.waiting import wait, wait_async
@@ -50,7 +50,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Archive": "record.archive",
-    "Fake": "channels.value",
+    "Fake": "channels.uri.value",
     "Frames": "kinds.frames.opener",
     "Log": "kinds.log",
     "Pipe": "kinds.pipe.sockets",
@@ -59,12 +59,12 @@ _HOMES = {
     "Udp": "kinds.udp.opener",
     "Zmq": "kinds.zmq.opener",
     "array": "codecs",
-    "inspect": "channels.discovery",
+    "inspect": "channels.storage.discovery",
     "join": "front.opening",
-    "list_channels": "channels.discovery",
+    "list_channels": "channels.storage.discovery",
     "objects": "codecs",
     "publish": "front.opening",
-    "remove": "channels.discovery",
+    "remove": "channels.storage.discovery",
     "subscribe": "front.opening",
     "wait": "front.waiting",
     "wait_async": "front.waiting",

@@ -5,13 +5,24 @@ class, which every kind that has the role implements.
 """
 
 from penstock.channels.handles import NativePublication, NativeSubscription
+from penstock.channels.interfaces.patterns import Routed
+from penstock.channels.interfaces.publication import Claim, Publication
+from penstock.channels.interfaces.roles import (
+    Dealer,
+    Member,
+    Pair,
+    Pending,
+    Puller,
+    Pusher,
+    Replier,
+    Request,
+    Requester,
+    Router,
+)
+from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.latency import Latency
-from penstock.channels.patterns import Routed
-from penstock.channels.publication import Claim, Publication
-from penstock.channels.roles import Dealer, Member, Pair, Pending, Puller, Pusher, Replier, Request, Requester, Router
 from penstock.channels.status import ChannelMember, Channels, ChannelStatus, Totals
-from penstock.channels.subscription import Received, Subscription
-from penstock.channels.value import ChannelValue
+from penstock.channels.uri.value import ChannelValue
 from penstock.codecs import Codec
 from penstock.kinds.frames.frame import Frame, OpenFrame
 from penstock.kinds.frames.handles import FramePublication, FrameSubscription

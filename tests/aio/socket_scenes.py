@@ -114,7 +114,7 @@ class Answered:
         return number
 
     def let(self) -> None:
-        self.asks._turned()
+        self.asks._run_turn()
 
     def settled(self, done: list[tuple[int, Any]]) -> None:
         self.let()

@@ -18,7 +18,7 @@ import penstock
 FORK = mp.get_context("fork")
 ROUNDS = 600 if LONG else 40
 forks = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-INTERNAL = {"penstock.channels.loops"}  # the parts of waiting calls
+INTERNAL = {"penstock.channels.waiting.loops"}  # the parts of waiting calls
 
 
 def waiting_calls():

@@ -8,8 +8,8 @@ import pytest
 
 import penstock
 from penstock.channels import registry as kinds
-from penstock.channels import wildcards
-from penstock.channels.discovery import Appearing
+from penstock.channels.storage.discovery import ChannelDiscovery
+from penstock.channels.uri import wildcards
 from penstock.errors import Invalid
 from penstock.export import export
 from penstock.spark.naming import Names
@@ -56,7 +56,7 @@ def test_a_name_may_have_parts(kind, fake):
     "wrong", ["/a", "a/", "a//b", "a/../b", "./a", "a/.", "..", "a b", "a@b", "", "a" * 129, "a/" * 64 + "ab"]
 )
 def test_a_wrong_name_makes_no_channel(wrong):
-    with pytest.raises(Invalid, match="no channel name"):
+    with pytest.raises(Invalid, match="not a channel name"):
         penstock.publish(f"log:{wrong}")
     assert penstock.list_channels() == []
 
@@ -137,7 +137,7 @@ def test_channels_are_listed_by_patterns():
 
 
 def test_those_that_come_are_told_once():
-    coming = Appearing(["robot/*", "fake:ring:*"])
+    coming = ChannelDiscovery(["robot/*", "fake:ring:*"])
     assert coming.new() == []
     with opened("log:robot/imu"), opened("log:other"), opened("fake:ring:a"):
         assert coming.new() == ["fake:ring:a", "log:robot/imu"]
@@ -152,14 +152,14 @@ def test_those_that_come_are_told_once():
 
 def test_a_change_is_seen_long_after_the_last(channel_folder, monkeypatch):
     """A folder that was not changed for a while is not listed again, until it is changed."""
-    from penstock.channels import discovery as appearing
+    from penstock.channels.storage import discovery
 
     looked = []
-    listing = appearing.listing
-    monkeypatch.setattr(appearing, "listing", lambda patterns: looked.append(1) or listing(patterns))
+    listing = discovery.listing
+    monkeypatch.setattr(discovery, "listing", lambda patterns: looked.append(1) or listing(patterns))
     with opened("log:a"):
-        coming = Appearing(["*"])
-        monkeypatch.setattr(appearing, "SETTLED_NS", 0)
+        coming = ChannelDiscovery(["*"])
+        monkeypatch.setattr(discovery, "SETTLED_NS", 0)
         assert coming.new() == ["log:a"]
         assert coming.new() == coming.new() == []
         assert len(looked) == 1

@@ -13,8 +13,8 @@ import pytest
 
 import penstock
 from penstock import testing
-from penstock.channels import readiness
 from penstock.channels.registry import kinds
+from penstock.channels.waiting import readiness
 
 FORK = mp.get_context("fork")
 HANG = 30

@@ -9,8 +9,8 @@ import pytest
 from channel_files import LATENCY_SLOT, terms_at
 
 import penstock
-from penstock.channels import files
-from penstock.channels.channel import parse
+from penstock.channels.storage import files
+from penstock.channels.uri.channel import parse
 
 T = 1 << 16
 

@@ -11,9 +11,9 @@ import pytest
 
 import penstock
 from penstock import testing
-from penstock.channels import channel as channels
 from penstock.channels import registry
 from penstock.channels.registry import kind_named, kinds
+from penstock.channels.uri import channel as channels
 from penstock.errors import Invalid
 from penstock.kinds import log
 
@@ -52,9 +52,9 @@ def test_every_kind_is_parsed_and_written_as_it_was(kind):
         ("pond:a", "no kind 'pond'; this version has log:NAME"),
         ("zmq+tcp:127.0.0.1:1", "write zmq.tcp://HOST:PORT"),
         ("zmq+ipc://", "names no address"),
-        ("log:", "no channel name"),
-        ("log:a//b", "no channel name"),
-        ("frames:a/b/", "no channel name"),
+        ("log:", "not a channel name"),
+        ("log:a//b", "not a channel name"),
+        ("frames:a/b/", "not a channel name"),
         (7, "not by int"),
     ],
 )

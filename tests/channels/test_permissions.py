@@ -47,7 +47,7 @@ def test_a_file_that_may_not_be_read_is_no_damage(held, tmp_path, pattern):
     status, said = without_rights("verify", held.path)
     assert status == 1
     assert "Permission denied" in said
-    assert "1 recording cannot be read, which is no damage" in said
+    assert "1 recording cannot be read, which is not damage" in said
     assert "repair" not in said
     status, said = without_rights("repair", held.path)
     for file in files:
@@ -73,7 +73,7 @@ def test_an_unreadable_recording_is_not_reported_missing(held):
     status, said = without_rights("replay", held.path, "log:b")
     folder.chmod(0o700)
     assert status == 1
-    assert "Of what channel 2 is cannot be read" in " ".join(said.split())
+    assert "The channel of 2 cannot be read" in " ".join(said.split())
 
 
 def test_a_recorder_says_at_once_that_it_may_not_write(held):

@@ -51,10 +51,10 @@ PIPE = 'pub = penstock.publish("pipe:x", max_messages=2); sub = penstock.subscri
 FRAMES = 'pub = penstock.publish("frames:x", shape=(4,), dtype="u1"); sub = penstock.subscribe("frames:x")'
 SYNC = 'one, two = [penstock.join("sync:x", name=name, capacity=1 << 16, spill_limit=1 << 30) for name in "ab"]'
 OPEN = """sub = penstock.subscribe("log:o"); from penstock._native import core
-from penstock.channels.channel import parse; from penstock.channels import files
+from penstock.channels.uri.channel import parse; from penstock.channels.storage import files
 hold = core.OpenHold(files.open_existing(parse("log:o")), "log:o")"""
 LEAVING = """one = penstock.join("sync:x"); from penstock._native import core
-from penstock.channels.channel import parse; from penstock.channels import files
+from penstock.channels.uri.channel import parse; from penstock.channels.storage import files
 assert core.lock_byte(files.open_existing(parse("sync:x")), core.LIFE_BYTE, True, False)"""
 WAITS = {
     "recv": (LOG, "sub.recv()"),

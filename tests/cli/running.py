@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import typer.rich_utils  # noqa: F401  (reads the environment when it is imported: in this process, not in a call's)
 
 from penstock import cli
-from penstock.channels import memory
+from penstock.channels.storage import memory
 
 SIGNAL_AFTER = 0.3  # seconds that a call may work before it is asked to end
 WORKS_FOR = 1.5  # the same for a process, which takes longer to begin

@@ -140,7 +140,7 @@ def test_a_demo_whose_link_lost_nothing_has_shown_nothing():
         demo.account({"helped": [Counter({("to the receivers", "passed"): 9})], "naks": 0})
     measured = {"helped": [Counter({("to the receivers", "passed"): 9, ("to the receivers", "lost"): 1})], "naks": 3}
     demo.account(measured)
-    assert "lost 1 of 10 datagrams (10.0%)" in measured["said"]
+    assert "lost 1 of 10 datagrams (10.0%)" in measured["summary"]
     assert len(set(demo.channels)) == len(demo.sending) == len(demo.names) == 6
 
 

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock import cli
 from penstock._native.core import command_of
-from penstock.channels import discovery
+from penstock.channels.storage import discovery
 from penstock.cli.monitor import programs, snapshots, stored
 
 pytest.importorskip("starlette", reason="the page needs penstock[web]")

@@ -84,7 +84,7 @@ def test_a_damaged_recording_fails_the_pipeline_after_all_others(run, mixed, tmp
         assert all(line.startswith("warning: ") for line in before), done.err
         assert said.startswith(f"penstock: recording 2 of log:k is damaged: {index}: ")
         assert said.endswith(
-            "; it is left out. Run repair: it keeps all that is sound (and 1 more); all else is in the tables"
+            "; it is left out. Run repair: it keeps all sound data (and 1 more); all else is in the tables"
         )
         assert tables.read(tmp_path / "t", "messages")["stream"].to_pylist() == ["log:j"] * 4 + ["log:l"]
     archive.repair()

@@ -212,7 +212,7 @@ def test_json_and_plain_text(capfd):
     [
         (("--every", "0"), "penstock: --every is 0.0: it must be from 0.1 to 3600 seconds"),
         (("--every", "nan"), "penstock: --every is nan: it must be from 0.1 to 3600 seconds"),
-        (("-n", "0"), "penstock: --count is 0: it must be a number of looks from 1 on"),
+        (("-n", "0"), "penstock: --count is 0: it must be a number of refreshes from 1 on"),
         (("log:none",), "penstock: there is no channel log:none"),
     ],
 )

@@ -39,7 +39,7 @@ def recorded(tmp_path):
 
 def test_two_channels_are_not_played_onto_one(recorded):
     for onto in ({"log:a": "log:q", "log:b": "log:q"}, {"log:a": "log:b"}):
-        with pytest.raises(penstock.Invalid, match="would both go onto"):
+        with pytest.raises(penstock.Invalid, match="would both be played to"):
             recorded.play(onto=onto, speed=None)
     with pytest.raises(penstock.NotFound):
         penstock.inspect("log:q")

@@ -97,8 +97,8 @@ FILES = {
     "file:///a?b": "write %3F",
     "file:///a#b": "%23 for #",
     "file:///a%zz": "%25 for %",
-    "file:///a%00b": "no path has a NUL",
-    "a\0b": "no path has a NUL",
+    "file:///a%00b": "a path cannot contain a NUL",
+    "a\0b": "a path cannot contain a NUL",
 }
 
 

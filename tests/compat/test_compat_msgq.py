@@ -121,7 +121,7 @@ def test_sizes_and_errors():
         msgq.SubSocket().receive()
     with pytest.raises(msgq.IpcError, match="segment_size"):
         msgq.pub_sock("e", segment_size=1 << 31)
-    with pytest.raises(msgq.IpcError, match="no channel name"):
+    with pytest.raises(msgq.IpcError, match="not a channel name"):
         msgq.pub_sock("a//b")
     sub = msgq.sub_sock("small", segment_size=90_000)
     pub = msgq.pub_sock("small", segment_size=50 << 20)  # the first one named another

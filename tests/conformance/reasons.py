@@ -170,7 +170,7 @@ _RECEIVING = (
     "socket_last",
 )
 _LATE = Refused(
-    "ZeroMQ says only when a message is sent whether there is room, so the end of the block would block the event loop: use `send_async`."
+    "ZeroMQ reports only during a send whether there is room, so the end of the block would block the event loop: use `send_async`."
 )
 _ROUTED = Refused("A pipe's claim goes to the peer whose turn it is, and a router names the peer: use `send`.")
 _OWNER = Refused("A request must be answered, and this would lose whose it is: use `recv` or `poll`.")

@@ -170,7 +170,7 @@ def end(ending):
 
 
 # A thread still sends when the handles go, and nobody takes it: it is right to say so.
-UNREAD = re.compile(r"udp://\S+: a publication has closed, and \d+ bytes of its stream found no receiver\n")
+UNREAD = re.compile(r"udp://\S+: a publication has closed, and \d+ bytes of its stream were not received\n")
 BUSY = ("watched and busy", "waited for")
 EXPECTED = {"return": 0, "exit in a thread": 0, "os._exit": 0, "raise": 1, "signal": -signal.SIGTERM}
 

@@ -228,7 +228,7 @@ def test_a_damaged_stream_is_an_error_and_the_others_come_out(sent, archive, tmp
     assert "warning: log:j: " in told.err
     assert (
         told.err.splitlines()[-1]
-        == f"penstock: 1 part of the archive is damaged and left out; all else is in {tmp_path}/p"
+        == f"penstock: 1 part of the archive is damaged and left out; everything else is in {tmp_path}/p"
     )
     for folder, form in ((tmp_path / "o", "parquet"), (tmp_path / "p", "arrow")):
         for channel in ("log:m", "log:s", "log:b"):

@@ -171,9 +171,7 @@ def test_files_of_other_programs_are_imported(archive, tmp_path):
         topics = {
             "/robot/imu": writer.register_channel("/robot/imu", "json", 0),
             "/tf!": writer.register_channel("/tf!", "ros1", schema),
-            "..": writer.register_channel(
-                "..", "cdr", 0, {"penstock.channels.channel": "log:mine", "penstock.codec": "{"}
-            ),
+            "..": writer.register_channel("..", "cdr", 0, {"penstock.channel": "log:mine", "penstock.codec": "{"}),
         }
         for number in range(5):
             writer.add_message(topics["/robot/imu"], BEGAN + number, b'{"n": %d}' % number, BEGAN)

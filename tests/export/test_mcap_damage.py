@@ -189,9 +189,9 @@ def test_odd_but_sound_files_are_read(data, rows, tmp_path):
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (built(message(), channel()), "of channel 1, and no record in front of it"),
-        (built(chunk(message() + channel())), "channel 1 is in front of that channel's record"),
-        (built(chunk(message())), "of channel 1, and no record in front of it"),
+        (built(message(), channel()), "of channel 1, and no record before it"),
+        (built(chunk(message() + channel())), "channel 1 is before that channel's record"),
+        (built(chunk(message())), "of channel 1, and no record before it"),
         (built(channel(schema=3), message()), "names schema 3, and no record"),
         (built(record(3, struct.pack("<H", 0) + text(b"") * 3)), "number 0, which means none"),
         (built(channel(), channel(name=b"/u")), "channel 1 is repeated with other content"),
@@ -202,7 +202,7 @@ def test_odd_but_sound_files_are_read(data, rows, tmp_path):
         (built(chunk(chunk(b""))), "opcode 6, which no chunk has"),
         (built(record(0, b"")), "opcode 0, which there is not"),
         (built(record(MESSAGE, b"short")), "no room for its fields"),
-        (built(record(FOOTER, bytes(20))), "no DataEnd in front"),
+        (built(record(FOOTER, bytes(20))), "no DataEnd before it"),
         (built(record(11, bytes(46))), "does not belong to the data section"),
         (built(channel(name=b"\xff")), "not UTF-8"),
         (built()[:-1], "does not end as an MCAP file"),

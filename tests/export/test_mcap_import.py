@@ -69,7 +69,7 @@ def test_topics_have_channels_of_their_own_in_any_order(topics, tmp_path):
 
 
 def test_a_topic_that_is_also_a_channel_of_penstock_is_another(tmp_path):
-    own = {"penstock.channels.channel": "log:imu", "penstock.codec": '{"kind": "json"}'}
+    own = {"penstock.channel": "log:imu", "penstock.codec": '{"kind": "json"}'}
     topics = {"foreign": topic("/imu"), "own": topic("log:imu", metadata=own), "renamed": topic("/b", metadata=own)}
     path = write(tmp_path / "a.mcap", topics, [(one, 5, json.dumps(one).encode()) for one in topics])
     archive = penstock.Archive(tmp_path / "a")
@@ -84,9 +84,7 @@ def test_a_topic_that_is_also_a_channel_of_penstock_is_another(tmp_path):
 
 @pytest.mark.parametrize("noted", ["log:.x", "log:..", "nope:x", "fake:log:x", "udp://h:1/2", "frames:x", "x", "log:"])
 def test_a_wrong_note_of_a_channel_is_not_believed(noted, tmp_path):
-    path = write(
-        tmp_path / "a.mcap", {"t": topic(noted, metadata={"penstock.channels.channel": noted})}, [("t", 5, b"1")]
-    )
+    path = write(tmp_path / "a.mcap", {"t": topic(noted, metadata={"penstock.channel": noted})}, [("t", 5, b"1")])
     archive = penstock.Archive(tmp_path / "a")
     (renamed,) = import_mcap(archive, path).renamed
     assert (renamed.topic, renamed.channel) == (noted, mcap_names.marked(noted))

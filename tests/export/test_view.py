@@ -169,7 +169,7 @@ def test_a_pipe_is_left_out():
         assert viewed.channels == ["log:a"]
         pub.offer(b"job")
         assert penstock.inspect("pipe:jobs").readers == 0
-        with pytest.raises(penstock.Unsupported, match="would take them away"):
+        with pytest.raises(penstock.Unsupported, match="would consume them"):
             live.Viewed(["pipe:jobs"])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.channels import wildcards
+from penstock.channels.uri import wildcards
 
 PAIRS = [
     ("ring:c", {"conflate": True, "last": 5}),

@@ -5,8 +5,8 @@ import stat
 import pytest
 
 import penstock
-from penstock.channels import discovery, files
-from penstock.channels.discovery import survey
+from penstock.channels.storage import discovery, files
+from penstock.channels.storage.discovery import survey
 from penstock.testing import gate
 
 

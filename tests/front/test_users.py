@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import penstock
-from penstock.channels import files
+from penstock.channels.storage import files
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -21,7 +21,7 @@ def _as(real: int, effective: int, code: str) -> str:
     )
     environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_DIR"}
     done = subprocess.run(
-        [sys.executable, "-c", f"import penstock\nfrom penstock.channels import files\n{become}{code}"],
+        [sys.executable, "-c", f"import penstock\nfrom penstock.channels.storage import files\n{become}{code}"],
         capture_output=True,
         text=True,
         env=environment,

@@ -65,7 +65,7 @@ def test_a_size_may_be_a_text():
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: penstock.Log("a b"), "'log:a b': 'a b' is no channel name"),
+        (lambda: penstock.Log("a b"), "'log:a b': 'a b' is not a channel name"),
         (lambda: penstock.Log("a", capacity=7), "log:a: .*capacity"),
         (lambda: penstock.Log("a", codec="yaml"), "log:a: .*yaml"),
         (lambda: penstock.Frames("a", dict), "frames:a: frames have no codec"),

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock import codecs
-from penstock.channels import loops
-from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, flag, limit_of, seconds, whole
+from penstock.channels.interfaces.publication import Claim, Publication
+from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.kind import Kind
-from penstock.channels.publication import Claim, Publication
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals
-from penstock.channels.subscription import Received, Subscription
+from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting import loops
 from penstock.codecs import Codec, buffers
 from penstock.errors import Closed, EndOfStream, Mismatch, TimedOut, TooLarge, Unsupported
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
 import penstock
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.kinds.pipe import opener as pipe
 
 C = 1 << 16

@@ -58,7 +58,7 @@ def test_ctrl_c_ends_the_wait_at_the_end_of_a_process(uri):
 def test_a_closed_publication_reports_unsent_messages(uri):
     with run(ENDS, uri, 0.1) as process:
         _, said = process.communicate(timeout=PATIENCE)
-    assert said == f"{uri}: a publication has closed, and 160 bytes of its stream found no receiver\n"
+    assert said == f"{uri}: a publication has closed, and 160 bytes of its stream were not received\n"
 
 
 def test_without_linger_nothing_is_told(uri):

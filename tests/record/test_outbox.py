@@ -139,7 +139,7 @@ def test_history_that_others_have_written_over_is_told(box):
         die_half_way(box, "log:out", names)
         for _ in range(100):
             busy.send(bytes(10_000))
-        with pytest.raises(penstock.NotFound, match="does not have its past"):
+        with pytest.raises(penstock.NotFound, match="no longer has its past"):
             box("log:out").put(0, names, bodies)
 
 

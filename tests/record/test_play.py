@@ -184,7 +184,7 @@ def test_wrong_arguments_play_nothing(filled):
         ({"since": "soon"}, "since is 'soon'"),
         ({"channels": "log:nope"}, "no recording of log:nope"),
         ({"onto": {"log:nope": "log:a"}}, "log:nope is not played"),
-        ({"onto": "a b/"}, "no channel name"),
+        ({"onto": "a b/"}, "not a channel name"),
     ):
         with pytest.raises((penstock.Invalid, penstock.NotFound), match=says):
             filled.play(**wrong)

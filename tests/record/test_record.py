@@ -205,7 +205,7 @@ def test_a_recorder_in_a_process_of_its_own(archive, pub):
         assert recorder.pid != os.getpid()
     assert recorder.progress()[0].messages == 1000
     assert numbers(archive) == list(range(1000))
-    with pytest.raises(penstock.Invalid, match="no channel name"):
+    with pytest.raises(penstock.Invalid, match="not a channel name"):
         archive.record("log:a//b", process=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from penstock.channels.discovery import Appearing
+from penstock.channels.storage.discovery import ChannelDiscovery
 
 
 class Told:
@@ -20,7 +20,7 @@ class Told:
 
 
 def _recorded(archive, told: Told, monkeypatch) -> penstock.Recorder:
-    monkeypatch.setattr(Appearing, "new", lambda _: told.new())
+    monkeypatch.setattr(ChannelDiscovery, "new", lambda _: told.new())
     return archive.record("log:*")
 
 

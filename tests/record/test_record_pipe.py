@@ -9,7 +9,7 @@ import pytest
 import penstock
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.codecs import multipart
 from penstock.kinds.pipe import opener as pipe
 

@@ -4,7 +4,7 @@ import pytest
 from ports import free_port
 
 import penstock
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.kinds.udp import tap as udp_tap
 
 

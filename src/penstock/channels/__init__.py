@@ -1,1 +1,1 @@
-"""The room that every workshop's channels share: files, opening, handles. Knows no kind of channel."""
+"""What all kinds of channel share: URIs, options, channel files, handles, waiting. Knows no kind."""

@@ -51,7 +51,7 @@ def whole(value: Any, name: str, least: int = 0, most: int = (1 << 63) - 1) -> i
 
 
 def texts(value: Any, name: str, what: str) -> list[str]:
-    """A list of texts from any iterable of them; `Invalid` for anything else, also for one text. what: for the error."""
+    """A list of texts from any iterable of them; `Invalid` for anything else, also for a single text. what: a name of the texts, for the error."""
     found = None
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
         found = list(value)
@@ -61,13 +61,13 @@ def texts(value: Any, name: str, what: str) -> list[str]:
 
 
 def callback(value: Any, name: str) -> None:
-    """`Invalid` for what is neither a function nor None."""
+    """`Invalid` unless the value is a function or None."""
     if value is not None and not callable(value):
         raise Invalid(f"{name} is {value!r}: it must be a function")
 
 
 def text_bytes(value: Any, what: str) -> bytes:
-    """A name, a type or a topic as it travels: text as UTF-8. Escapes that stand for other bytes become those again."""
+    """A name, a type or a topic as bytes: text becomes UTF-8, and surrogate escapes become the bytes that they encode."""
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str):
@@ -76,7 +76,7 @@ def text_bytes(value: Any, what: str) -> bytes:
         return value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         raise Invalid(
-            f"{what} is {value!r}, which has half of a character at {error.start}: no UTF-8 says that"
+            f"{what} is {value!r}, which has half of a character at {error.start}: UTF-8 cannot encode it"
         ) from None
 
 
@@ -103,7 +103,7 @@ def counted(value: Any, method: str, name: str, handle: HasChannel) -> int:
 
 
 def more_than_zero(value: Any, name: str) -> None:
-    """`Invalid` for an argument that is no number more than 0."""
+    """`Invalid` unless the argument is a number greater than 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise Invalid(f"{name} is {value!r}: it must be a number more than 0")
 
@@ -116,7 +116,7 @@ def manual_clock(value: Any) -> _native.ManualClock | None:
 
 
 def plain_json(value: Any, name: str) -> dict[str, Any] | None:
-    """A dictionary that JSON keeps as it is, or None; `Invalid` for anything else."""
+    """A dictionary of JSON values, or None; `Invalid` for anything else."""
     if value is None:
         return None
     try:
@@ -125,7 +125,7 @@ def plain_json(value: Any, name: str) -> dict[str, Any] | None:
     except (TypeError, ValueError, RecursionError):
         pass
     raise Invalid(
-        f"{name} is {value!r}: it must be a dictionary of what JSON keeps: texts, finite numbers, true, false, null, lists, and "
+        f"{name} is {value!r}: it must be a dictionary of JSON values: texts, finite numbers, true, false, null, lists, and "
         "dictionaries whose keys are texts"
     )
 
@@ -137,7 +137,7 @@ _REAL_DTYPE = re.compile(r"(^|\.)(u?int|b?float)\d")
 def seconds(value: float | None, name: str, handle: HasChannel | str | None = None) -> float:
     """A duration in seconds; 0 for None. Takes any real number: an int, a float, NumPy's, a Decimal, a Fraction.
 
-    `Invalid` for anything else: text, True, NaN, negative numbers. handle: the one whose channel the error names, or the channel.
+    `Invalid` for anything else: text, True, NaN, negative numbers. handle: a handle or a channel, which the error names.
     """
     if value is None:
         return 0.0
@@ -166,7 +166,7 @@ def _real(value: Any) -> float:
 
 
 def limit_of(timeout: float | None, handle: HasChannel | str | None = None) -> float | None:
-    """A timeout in seconds; None: wait for ever, which a huge one does, too. `Invalid` as for `seconds`. Compiled calls ask it, too."""
+    """A timeout in seconds; None: wait for ever, as a huge number does. `Invalid` as for `seconds`. Compiled calls use it, too."""
     limit = math.inf if timeout is None else seconds(timeout, "timeout", handle)
     return limit if limit <= _FOR_EVER else None
 

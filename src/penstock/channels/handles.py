@@ -1,6 +1,6 @@
-"""Publications and subscriptions: what Python adds to the compiled handles, whatever the channel's kind.
+"""Publications and subscriptions of all kinds: the parts of the handles that are Python.
 
-Codecs, asyncio, pickling, Arrow. A kind passes in its ends (`log.py`). The classes are registered as the roles whose methods they have.
+Codecs, asyncio, pickling, Arrow. A kind passes in its ends (`log.py`). The classes are registered as roles.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting
 from penstock.channels.arrow import to_batch
-from penstock.channels.channel import Channel
-from penstock.channels.inspection import inspect_opened
-from penstock.channels.iteration import until_closed_async
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.kind import Kind
-from penstock.channels.loops import readable as readable
-from penstock.channels.publication import Publication
-from penstock.channels.reopening import Origin, check_open, opened_file, reopen
 from penstock.channels.status import ChannelStatus
-from penstock.channels.subscription import Received, Subscription
+from penstock.channels.storage.inspection import inspect_opened
+from penstock.channels.storage.reopening import ReopenArgs, check_open, opened_file, reopen
+from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting import awaiting
+from penstock.channels.waiting.iteration import until_closed_async
+from penstock.channels.waiting.loops import readable as readable
 from penstock.codecs import Codec, buffers
 from penstock.errors import Invalid, TimedOut
 
@@ -59,7 +59,7 @@ class NativePublication(_WritingHandle[Message]):
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(GenericAlias)
 
-    def __init__(self, writer: _native.WriterEnd, origin: Origin) -> None:
+    def __init__(self, writer: _native.WriterEnd, origin: ReopenArgs) -> None:
         super().__init__(writer)
         self._origin = origin
 
@@ -109,7 +109,7 @@ class NativePublication(_WritingHandle[Message]):
                 return None
             return True
 
-        why = f"{self.channel}: fewer than {count} subscriptions came within the timeout"
+        why = f"{self.channel}: fewer than {count} subscriptions joined within the timeout"
         await awaiting.members(self, attempt, timeout, why)
 
     def statistics(self) -> ChannelStatus:
@@ -181,16 +181,16 @@ class NativeSubscription(_ReadingHandle[Message]):
 
     On a channel with a codec it gives objects. A message that does not decode raises `DecodeError`, which has its position; the next
     call continues behind it. `poll` ends before such a message, and the next call raises. Made before the channel's first publication,
-    it learns the codec from that one.
+    it takes the codec from that publication.
     """
 
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
-        self, reader: _native.ReaderEnd, origin: Origin, codec: Codec | None, spin: float, until_end: bool = False
+        self, reader: _native.ReaderEnd, origin: ReopenArgs, codec: Codec | None, spin: float, until_end: bool = False
     ) -> None:
-        """codec: None while the channel waits for its first publication, which says it."""
+        """codec: None until the channel's first publication decides it."""
         super().__init__(reader, spin, until_end, None if codec is None else codec.kind != "bytes")
         self._origin = origin
         self._is_decided = codec is not None
@@ -208,7 +208,7 @@ class NativeSubscription(_ReadingHandle[Message]):
         return self._origin.codec if self._is_decided else None
 
     def _decide(self) -> None:
-        """The channel has had its first publication: from now on messages are decoded as that one says."""
+        """Takes over the codec of the channel's first publication: from now on messages are decoded with it."""
         kept = codecs.from_metadata(_native.metadata_of(self), self.channel)
         codec = codecs.agreed(kept, self._origin.arguments.get("codec")) or kept
         self._origin = replace(self._origin, codec=codec)
@@ -268,7 +268,7 @@ class NativeSubscription(_ReadingHandle[Message]):
     def __reduce__(self) -> tuple[Any, ...]:
         check_open(self)
         about = self._origin
-        if self.codec is None:  # from its beginning, as this one
+        if self.codec is None:  # from its beginning, like this subscription
             start = "earliest" if about.channel.kind.keeps else "newest"
             return reopen, (about.opener, about.channel, {**about.arguments, "start": start})
         arguments = {**about.arguments, "start": self.position}
@@ -282,7 +282,7 @@ Publication.register(NativePublication)
 Subscription.register(NativeSubscription)
 
 
-def publication(writer: _native.WriterEnd, origin: Origin) -> NativePublication:
+def publication(writer: _native.WriterEnd, origin: ReopenArgs) -> NativePublication:
     """A publication that encodes if the channel has a codec."""
     return (NativePublication if origin.codec.kind == "bytes" else EncodingPublication)(writer, origin)
 
@@ -298,5 +298,5 @@ def subscription(
     until_end: bool = False,
 ) -> NativeSubscription:
     """A subscription that decodes if the channel has a codec. codec: None while the channel is open."""
-    origin = Origin(kind, channel, codec or codecs.BYTES, opener, arguments)
+    origin = ReopenArgs(kind, channel, codec or codecs.BYTES, opener, arguments)
     return NativeSubscription(reader, origin, codec, spin, until_end)

@@ -26,14 +26,14 @@ def check_name(name: str) -> str:
     """`name`, or `Invalid` if it is not a channel's name. A name may have parts: robot/imu."""
     if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
         raise Invalid(
-            f"{name!r} is no channel name: use 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ -, "
+            f"{name!r} is not a channel name: use 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ -, "
             "with / between parts if there are several. No part begins with a dot"
         )
     return name
 
 
 def nothing_beside(_: str) -> str | None:
-    """Of kinds whose channels are one file each."""
+    """For kinds whose channels have one file each."""
     return None
 
 
@@ -49,8 +49,8 @@ class Layout:
     format: fills a new file's descriptor, or, with the open byte held, that of an open channel. inspect: a file's own status,
     with `capacity`, `max_members`, `position` and the entries that `details` names. open_slots: slots while the channel is open; None: channels
     of this kind are never open. member_slots: how many slots a member takes. beside: the name of the channel that a file beside the
-    channel's own belongs to, by that file's name. in_use: names of such files that living handles still open by name, and unlink
-    themselves. status: a channel's status, where it is more than one file says; with a handle, as that has it open.
+    channel's own belongs to, by that file's name. in_use: names of such files that live handles still open by name, and unlink
+    themselves. status: a channel's status, for kinds whose status is not in one file; with a handle, as that handle sees it.
     """
 
     format: Callable[..., None]
@@ -67,13 +67,13 @@ class Layout:
 class Kind:
     """One kind of channel.
 
-    name: the word in front of its URIs. written: how its URI is written, for errors. prefix: between that word's colon and the channel's
-    name. named: the channel's name from the rest of a URI; `Invalid` for what is none. foreign: the same of a URI in another system's words. options: the checked options of a new channel,
+    name: the scheme of its URIs. written: how its URI is written, for errors. prefix: between that word's colon and the channel's
+    name. named: the channel's name from the rest of a URI; `Invalid` for a wrong name. foreign: the same for a URI in another system's syntax. options: the checked options of a new channel,
     with a `file_size` where it has a layout. value_options: those of them that a channel as a value has. memory: its layout in shared memory; None: it has none. publish, subscribe, join: open
-    its handles; they take a `Channel` and keyword-only options. has_roles: whether `join` takes a role. tap: opens what a recorder
-    reads; None: it cannot be recorded. sent_tap: the same at the sender, where channels leave the machine. recorded_as: what a recording keeps of it, from what `memory` says of it. own_positions: a recording counts its positions by itself, from 0. lossy: a slow reader
+    its handles; they take a `Channel` and keyword-only options. has_roles: whether `join` takes a role. tap: opens the end that a recorder
+    reads; None: it cannot be recorded. sent_tap: the same at the sender, where channels leave the machine. recorded_as: the description that a recording keeps, from that of `memory`. own_positions: a recording counts its own positions, from 0. lossy: a slow reader
     loses messages, and makes no writer wait. keeps: it keeps messages that were read, so `start` may be in the past. by_reference: its
-    messages name buffers, whose bytes a recording has if it is told to. one_reader: each message goes to one of its readers. in_process: `fake:` channels of this kind exist.
+    messages name buffers, whose bytes a recording has on request. one_reader: each message goes to one of its readers. in_process: `fake:` channels of this kind exist.
     """
 
     name: str

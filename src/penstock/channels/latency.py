@@ -22,12 +22,12 @@ def floor_ns(bucket: int) -> int:
 class Latency:
     """Latencies from send to receive, counted in buckets of which each ends a quarter, at most, above its beginning.
 
-    The clock is not read for each message. A message that comes when its reader had nothing to read is measured; of messages that were
+    The clock is not read for each message. A message that arrives at an idle reader is measured; of messages that were
     waiting, one in 61 is, and counts for all of them. Messages that are older than the subscription do not count. So `messages` is about the number
     of messages that were received.
 
-    counts: messages in each of the 120 buckets; `floor_ns` says where one begins. sum_ns: of all latencies. max_ns: the longest that was
-    measured. measured: how many were. Nanoseconds; the sender's clock and the reader's are both this machine's, but for `udp:`,
+    counts: messages in each of the 120 buckets; `floor_ns` returns where a bucket begins. sum_ns: of all latencies. max_ns: the longest that was
+    measured. measured: how many messages were measured. Nanoseconds; the sender's clock and the reader's are both this machine's, but for `udp:`,
     where the difference between the clocks of two machines is part of the figure.
     """
 
@@ -82,7 +82,7 @@ class Latency:
         return [(floor_ns(bucket + 1), below[bucket]) for bucket in ends]
 
     def summary(self) -> dict[str, float | None]:
-        """The figures that people look at first, for JSON and tables."""
+        """The main figures, for JSON and tables."""
         quantiles = {name: self.quantile_ns(share) for name, share in QUANTILES.items()}
         shown = {name: None if value is None else round(value) for name, value in quantiles.items()}
         mean = self.mean_ns

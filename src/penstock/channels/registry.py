@@ -1,4 +1,4 @@
-"""The registry of kinds. `penstock.kinds` lists their modules here with `import penstock`; a kind is loaded when it is asked for.
+"""The registry of kinds. `penstock.kinds` lists their modules here with `import penstock`; a kind is loaded when it is first used.
 
 Imports as little as it can, since every import of `penstock` pays for it. Knows no kind.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from penstock.channels.kind import Kind
 
 _homes: dict[str, tuple[str, str]] = {}  # the module that makes a kind, and its name there
-_kinds: dict[str, Kind] = {}  # those that were asked for
-_foreign: dict[str, str] = {}  # the word in front of another system's URIs, and the kind that they name
+_kinds: dict[str, Kind] = {}  # the kinds loaded so far
+_foreign: dict[str, str] = {}  # the scheme of another system's URIs, and their kind
 
 
 def register(name: str, module: str, attribute: str, *, foreign: str | None = None) -> None:
-    """Adds a kind to those that this process has: an attribute of a module, which is loaded when the kind is asked for.
+    """Registers a kind of this process: an attribute of a module, which is loaded when the kind is first used.
 
-    foreign: the word in front of another system's URIs that name such channels.
+    foreign: the scheme of another system's URIs for such channels.
     """
     _homes[name] = module, attribute
     if foreign is not None:
@@ -63,6 +63,6 @@ def _as_name(kind: Kind) -> tuple[Callable[[str], Kind], tuple[str]]:
 
 
 def kind_of(word: str) -> tuple[Kind, bool]:
-    """The kind that a URI's first word names, and whether the rest is written in another system's words. `Invalid` if there is none."""
+    """The kind that a URI's first word names, and whether the rest has another system's syntax. `Invalid` if there is none."""
     foreign = word in _foreign
     return kind_named(_foreign.get(word, word)), foreign

@@ -39,7 +39,7 @@ class ChannelMember:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> ChannelMember:
-        """From what the compiled part says of one."""
+        """Converts the compiled core's description of a member."""
         return cls(**{**found, "latency": latency_of(found)})
 
     @property
@@ -55,11 +55,11 @@ class ChannelMember:
 
 @dataclass(frozen=True)
 class Totals:
-    """Counts over a channel's life, of members present and gone.
+    """Counts over a channel's life, of present and former members.
 
     A message counts as sent once, as received once per subscription. bytes_sent, bytes_received: of messages alone, but those of a sync
     queue count with their sender's name and their type. repaired: claims of dead writers that were padded.
-    messages_lost: None for logs, which know only bytes. ZeroMQ counts no losses: bytes_lost is None, too. dropped: subscriptions let go for being slow. reaped: members that
+    messages_lost: None for logs, which count only bytes. ZeroMQ counts no losses: bytes_lost is None, too. dropped: slow subscriptions that were disconnected. reaped: members that
     died without closing. restarts: publications that took over, as each subscription saw it. conflated: messages skipped
     on purpose.
     """
@@ -80,7 +80,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class ChannelStatus:
-    """A channel at one moment, read without disturbing anyone. The same words mean the same for every kind.
+    """A channel at one moment, read without locks. The fields mean the same for every kind.
 
     path: the channel's file. state: "open" while the channel waits for its first publication, then "ready"; until then its codec is
     None, and its capacity and position are 0. size: bytes of shared memory. capacity: bytes by which writers may be ahead of a slow
@@ -108,7 +108,7 @@ class ChannelStatus:
 
     @property
     def lag(self) -> int:
-        """Bytes by which the slowest reader is behind. Readers say where they are now and then, so this may be more than `lag` of theirs."""
+        """Bytes by which the slowest reader is behind. Readers publish their positions from time to time, so this may be more than their own `lag`."""
         behind = [
             self.position - m.position if m.lag is None else m.lag
             for m in self.members
@@ -118,7 +118,7 @@ class ChannelStatus:
 
     @property
     def writers(self) -> int:
-        """How many members write. 0: there is no publication."""
+        """The number of publications."""
         return sum(member.writes for member in self.members)
 
     @property

@@ -29,7 +29,7 @@ app = typer.Typer(
 def options(
     context: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and end."),
-    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log what the library does to standard error."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Log the library's work to standard error."),
 ) -> None:
     """Options before the command."""
     if version:

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.channels.channel import parse
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.channel import parse
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli import arguments, ending
 from penstock.cli.arguments import ArchivePath
 from penstock.cli.channels.names import is_awaited, names, nothing_yet
@@ -58,7 +58,7 @@ def record(
         float | None, typer.Option(help="Lose data rather than make writers wait longer than this.")
     ] = None,
     sent: Annotated[
-        bool, typer.Option("--sent", help="Of udp channels: what the publications of this machine send.")
+        bool, typer.Option("--sent", help="Record the publications of this machine on udp channels.")
     ] = False,
     no_pixels: Annotated[
         bool, typer.Option("--no-pixels", help="Of frames channels: only the notes of the frames.")
@@ -224,14 +224,14 @@ def _print_damage(opened: penstock.Archive, place: str, found: list[Any], json: 
         unread = [damage for damage in found if damage.is_unread]
         if damaged := len(found) - len(unread):
             many = output.many(damaged, "problem")
-            output.say(f"{many}. penstock repair {place} writes damage down as gaps and keeps all else")
+            output.say(f"{many}. penstock repair {place} records damage as gaps and keeps everything else")
         if unread:
             many = output.many(len(unread), "recording")
-            output.say(f"{many} cannot be read, which is no damage: change the permissions, or verify as their owner")
+            output.say(f"{many} cannot be read, which is not damage: change the permissions, or verify as their owner")
 
 
 def repair(archive: ArchivePath, json: AsJson = False) -> None:
-    """Writes damage down as gaps of the recordings, which keep all else. Deletes nothing."""
+    """Records damage as gaps of the recordings, which keep everything else. Deletes nothing."""
     done = _open_to_write(archive).repair()
     if json:
         print(output.as_json(done))
@@ -252,7 +252,7 @@ def purge(
     ] = None,
     max_bytes: arguments.MaxBytes = None,
     max_age: arguments.MaxAge = None,
-    force: Annotated[bool, typer.Option("--force", help="Also what a consumer has yet to read.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also recordings that a consumer has yet to read.")] = False,
     json: AsJson = False,
 ) -> None:
     """Deletes recordings: those that are named, or the oldest ones, until limits are kept. Recordings that a consumer has yet to read stay: status 1."""
@@ -292,7 +292,7 @@ def consumers(
     forget: Annotated[str | None, typer.Option(help="Remove this consumer, which no longer exists.")] = None,
     json: AsJson = False,
 ) -> None:
-    """Lists the queries that read an archive step by step. A purge keeps what they have yet to read."""
+    """Lists the queries that read an archive step by step. A purge keeps the messages that they have yet to read."""
     opened = penstock.Archive(archive, create=False)
     if forget is not None:
         arguments.alone("--forget", "it lists nothing", json=json)
@@ -333,7 +333,7 @@ def push(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Copies an archive's sealed segments onto an object storage, or what is new since the last push."""
+    """Copies an archive's sealed segments to an object storage, or only those that are new since the last push."""
     which = None if recording is None else arguments.recording(recording)
     with output.steps("pushing", quiet=json) as report:
         done = _open_to_write(archive).push(str(target), recording=which, replace=replace, progress=report)

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import penstock
-from penstock.channels.channel import FAKE
 from penstock.channels.registry import kind_names
+from penstock.channels.uri.channel import FAKE
 from penstock.cli.terminal import output
 from penstock.record import nanoseconds
 from penstock.util.storage import is_remote, is_uri, local, where
@@ -28,7 +28,7 @@ def folder(text: str) -> Path:
 
 
 def place(text: str) -> Any:
-    """A folder as `folder` takes it, or a URI of an object storage."""
+    """A folder as for `folder`, or a URI of an object storage."""
     return _place(text, lambda given, what: where(given, what).uri if is_remote(given) else local(given, what))
 
 
@@ -44,7 +44,7 @@ def _place(text: str, read: Callable[[str, str], Any]) -> Any:
         if is_uri(text):
             return read(text, "the place")
         found = Path(text)
-        # pathlib drops the "./" that tells a folder from a URI or a channel
+        # pathlib drops the "./" that distinguishes a folder from a URI or a channel
         return found.absolute() if ":" in str(found).partition("/")[0] else found
     except penstock.Invalid as error:
         raise typer.BadParameter(str(error)) from None
@@ -60,7 +60,8 @@ Since = Annotated[
     typer.Option(help="From this time on: '2026-01-31 12:00', '10m ago', yesterday, @SECONDS.", metavar="<time>"),
 ]
 MaxBytes = Annotated[
-    str | None, typer.Option(help="Keep at most so much of these channels, as 20GB; the oldest goes.", metavar="<size>")
+    str | None,
+    typer.Option(help="Keep at most this much of these channels, as 20GB; the oldest are purged.", metavar="<size>"),
 ]
 MaxAge = Annotated[str | None, typer.Option(help="Keep no recording older than this, as 7d or 12h.", metavar="<time>")]
 Until = Annotated[str | None, typer.Option(help="Up to this time.", metavar="<time>")]
@@ -81,7 +82,7 @@ def position(text: str, what: str = "a position") -> int:
 
 
 def seconds(value: float | None, option: str) -> float | None:
-    """Seconds from 0 on; None, also for infinity, is for ever."""
+    """Seconds from 0 on; None, and infinity, mean for ever."""
     if value is None or value == math.inf:
         return None
     if not value >= 0:
@@ -127,7 +128,7 @@ def recording(text: str) -> int | str:
 
 
 def alone(option: str, why: str, **others: object) -> None:
-    """`Invalid` if another option is given, which would have no effect beside this one. others: values by the option's name."""
+    """`Invalid` if another option is given, which would have no effect with this one. others: values by the option's name."""
     for name, value in others.items():
         if value is not None and value is not False and value != []:
             raise penstock.Invalid(f"--{name.replace('_', '-')} has no effect with {option}: {why}")

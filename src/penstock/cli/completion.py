@@ -11,7 +11,7 @@ import typer
 from penstock.cli.terminal import output
 
 VARIABLE = "_PENSTOCK_COMPLETE"  # a shell sets it to ask
-# typer splits the line at blanks, as for fish. bash breaks words at colons, too: it gets what is behind the last one, but for a quoted word.
+# typer splits the line at blanks, as for fish. bash breaks words at colons, too: it gets the text after the last one, unless the word is quoted.
 BASH = rf"""_penstock_completion() {{
     local line="${{COMP_LINE:0:COMP_POINT}}"
     local word="${{line##*[[:space:]]}}"

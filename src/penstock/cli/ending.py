@@ -52,7 +52,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 def signals() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind as Ctrl-C does, unless the starting process set them to be ignored."""
     _came.clear()
-    with _handled(ENDING, _raise), _none_lost(), _main_woken():
+    with _handle_signals(ENDING, _raise), _defer_signals(), _main_woken():
         yield
 
 
@@ -94,7 +94,7 @@ def _main_woken() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _none_lost() -> Iterator[None]:
+def _defer_signals() -> Iterator[None]:
     """A signal that arrived while Python ran a finalizer is raised again: an exception cannot leave a finalizer."""
     before, main = sys.unraisablehook, threading.get_ident()
     coming: list[int] = []
@@ -125,7 +125,7 @@ def _none_lost() -> Iterator[None]:
 
 @contextlib.contextmanager
 def noted() -> Iterator[Callable[[float], int]]:
-    """The first signal that asks for the end is only noted. A second one ends at once.
+    """The first signal to end is only noted. A second one ends at once.
 
     The value is a function of seconds: it waits that long or for a signal, and returns the signal's number or 0.
     """
@@ -148,7 +148,7 @@ def noted() -> Iterator[Callable[[float], int]]:
         return number
 
     try:
-        with _handled(ENDING, note), _written(coming):
+        with _handle_signals(ENDING, note), _written(coming):
             yield wait
     finally:
         open_ = False
@@ -171,7 +171,9 @@ def _written(descriptor: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _handled(numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handle_signals(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -187,7 +189,7 @@ def _handled(numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameT
 
 
 class _Lines(logging.Handler):
-    """Log records as lines on standard error; with tracebacks only when asked for everything."""
+    """Log records as lines on standard error; with tracebacks only for --verbose."""
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
@@ -195,7 +197,7 @@ class _Lines(logging.Handler):
         py4js = record.name.partition(".")[0] == "py4j" or "/py4j/" in record.pathname  # some go to the root logger
         if quiet and py4js:  # Spark's calls: their errors reach the command, which prints them
             return
-        if record.name == "py.warnings" and PANDAS in message:  # no command uses what it is about
+        if record.name == "py.warnings" and PANDAS in message:  # it concerns no command
             return
         if record.name == "py.warnings":
             message = message.partition("\n")[0]  # without the line of source that it points to
@@ -255,7 +257,7 @@ def status(error: BaseException) -> int:
         return 128 + number
     if isinstance(error, output.Unwritable) and error.closed:
         return 0
-    logging.getLogger("penstock").info("the error came from here", exc_info=error)
+    logging.getLogger("penstock").info("the error was raised here", exc_info=error)
     about, code = _line(error)
     output.note(f"penstock: {about}")
     return code
@@ -286,7 +288,7 @@ def _line(error: BaseException) -> tuple[str, int]:
     if hasattr(error, "format_message"):  # the parser's own errors, by whichever class this version of typer has
         context = getattr(usage, "ctx", None)
         command = context.command_path if context is not None else "penstock"
-        return f"{usage.format_message()} ({command} --help lists what there is)", usage.exit_code
+        return f"{usage.format_message()} ({command} --help lists them)", usage.exit_code
     if isinstance(error, PenstockError | OSError | output.Unwritable):
         return reason(error), 1
     if isinstance(error, ModuleNotFoundError) and (text := describe_missing(error.name or "", "this command")):

@@ -32,7 +32,7 @@ GROUPS = {
         "replay": ("archives", "Print a recording's messages, or publish them"),
         "play": ("playing", "Publish all recordings again, on one clock"),
         "verify": ("archives", "Check every byte of an archive"),
-        "repair": ("archives", "Write damage down as gaps of the recordings, and keep all else"),
+        "repair": ("archives", "Record damage as gaps of the recordings, and keep everything else"),
         "purge": ("archives", "Delete recordings, by number or by limits"),
         "consumers": ("archives", "List the queries that read an archive step by step"),
         "archive": ("archives", "Copy an archive onto an object storage: archive push"),
@@ -57,7 +57,7 @@ MODULES = {name: module for lines in GROUPS.values() for name, (module, _) in li
 
 
 class _Commands(UserDict[str, Any]):
-    """Commands by name. One that is a module's name is replaced by the command when it is asked for."""
+    """Commands by name. A module's name is replaced by its command on first use."""
 
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]
@@ -101,7 +101,7 @@ def plain_parameter(parameter: Any) -> None:
 
 
 def plain(command: Any) -> Any:
-    """The command, all of whose help is so."""
+    """The command, with its help in this form."""
     for parameter in (*command.params, command.get_help_option(command.context_class(command))):
         plain_parameter(parameter)
     for one in getattr(command, "commands", {}).values():

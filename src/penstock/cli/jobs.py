@@ -75,7 +75,9 @@ def export(
         raise penstock.Invalid(f"--{chosen[0]} and --{chosen[1]}: choose one")
     begun = time.monotonic()
     if not mcap and out.suffix.lower() == ".mcap":
-        raise penstock.Invalid(f"{output.path(out)} would be a folder: add --mcap for an MCAP file, or name it otherwise")
+        raise penstock.Invalid(
+            f"{output.path(out)} would be a folder: add --mcap for an MCAP file, or name it otherwise"
+        )
     if mcap and processes is not None:
         raise penstock.Invalid("--processes and --mcap: one process writes an MCAP file")
     for name, value in (("--schema", schema), ("--strict", strict)):
@@ -110,7 +112,7 @@ def export(
         what = "1 part of the archive is" if many == 1 else f"{many:,} parts of the archive are"
         refused = any(os.strerror(errno.EACCES) in text for text in done.damaged)
         why = "damaged, or may not be read," if refused else "damaged"
-        raise penstock.Corrupt(f"{what} {why} and left out; all else is in {output.path(out)}")
+        raise penstock.Corrupt(f"{what} {why} and left out; everything else is in {output.path(out)}")
 
 
 def _exporter(form: str, processes: int | None, schemas: dict[str, str], strict: bool) -> Callable[..., Outcome]:
@@ -136,10 +138,10 @@ def import_(
     since: arguments.Since = None,
     until: arguments.Until = None,
     recover: Annotated[
-        bool, typer.Option("--recover", help="Of a damaged file, import what is sound; the rest is counted.")
+        bool, typer.Option("--recover", help="Import the sound parts of a damaged file; the rest is counted.")
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Import nothing if the archive would not have all that the file has.")
+        bool, typer.Option("--strict", help="Import nothing if the archive cannot keep everything in the file.")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -183,6 +185,6 @@ def import_(
 def bench(context: typer.Context) -> None:
     """Runs a benchmark of the checkout in this folder: penstock bench log_ipc --quick."""
     if not Path("bench/__main__.py").exists():
-        raise penstock.NotFound("benchmarks come with the source: run this in a checkout of Penstock")
+        raise penstock.NotFound("benchmarks are part of the source: run this in a checkout of Penstock")
     status = subprocess.call([sys.executable, "-m", "bench", *context.args])
     raise typer.Exit(status if status >= 0 else 128 - status)

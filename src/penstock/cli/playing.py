@@ -28,15 +28,13 @@ def play(
         typer.Argument(help="Only these: channels such as log:imu, and patterns such as 'robot/*'. Default: all."),
     ] = None,
     onto: Annotated[
-        str | None, typer.Option(help="A prefix for the names: with again/, log:imu goes onto log:again/imu.")
+        str | None, typer.Option(help="A prefix for the names: with again/, log:imu is played to log:again/imu.")
     ] = None,
     renamed: Annotated[
         list[str] | None,
         typer.Option("--map", help="FROM=TO, such as log:imu=ring:imu2. May be given several times.", metavar="<map>"),
     ] = None,
-    speed: Annotated[
-        float | None, typer.Option(help="1 as it was sent, which is the default; 2 twice as fast.")
-    ] = None,
+    speed: Annotated[float | None, typer.Option(help="1 for the original speed, the default; 2 twice as fast.")] = None,
     fast: Annotated[bool, typer.Option("--fast", help="As fast as possible.")] = False,
     since: arguments.Since = None,
     until: arguments.Until = None,
@@ -45,7 +43,7 @@ def play(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
-    """Publishes all recordings again, in the order of their times, in the rhythm in which they were sent."""
+    """Replays all recordings, in the order of their times, in their original rhythm."""
     if onto is not None and renamed:
         raise penstock.Invalid("--onto and --map cannot both be given")
     if fast:

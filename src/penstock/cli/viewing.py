@@ -45,7 +45,7 @@ def view(
             viewed.step()
         left_out, lost = viewed.left_out, viewed.lost
     for channel, count in left_out.items():
-        output.say(f"{channel}: {count:,} messages came faster than a view shows them, and were left out")
+        output.say(f"{channel}: {count:,} messages arrived faster than a view shows them, and were left out")
     for channel, count in lost.items():
         output.say(f"{channel}: {count:,} bytes were overwritten before the view could read them")
     if ended != signal.SIGINT:  # Ctrl-C is how it ends

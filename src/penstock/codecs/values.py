@@ -162,7 +162,7 @@ def fitted(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     except Invalid:
         raise
     except (TypeError, ValueError, ArithmeticError, RuntimeError, Warning) as error:  # UnicodeError is a ValueError
-        raise Invalid(f"{_short(value)} does not fit the dtype {_name(dtype)}: {_reason(error)}") from error
+        raise Invalid(f"{_short(value)} does not fit the dtype {_describe_dtype(dtype)}: {_reason(error)}") from error
     return made
 
 
@@ -171,7 +171,7 @@ def _refuse_rounding(given: np.dtype[Any], dtype: np.dtype[Any]) -> None:
 
     if given.kind in "fc" and dtype.kind in "fc" and not np.can_cast(given, dtype, "safe"):
         raise Invalid(
-            f"an array of {given} does not fit the dtype {_name(dtype)}: it would be rounded; send array.astype({dtype.str!r})"
+            f"an array of {given} does not fit the dtype {_describe_dtype(dtype)}: it would be rounded; send array.astype({dtype.str!r})"
         )
 
 
@@ -240,7 +240,7 @@ def _compare_plain(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
     elif kind in "SU":
         if _ends_in_nul(given):
             raise Invalid(
-                f"{_short(given)}{_at(field)} ends in NUL, which {_name(made.dtype)} cannot tell from its padding: use a V dtype for"
+                f"{_short(given)}{_at(field)} ends in NUL, which {_describe_dtype(made.dtype)} cannot tell from its padding: use a V dtype for"
                 " raw bytes"
             )
         fits = found.dtype.kind in "SU" and bool((found.astype(kind) == made).all())
@@ -254,7 +254,7 @@ def _compare_plain(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
     else:
         fits = _same_floats(found, made)
     if not fits:
-        raise Invalid(f"{_short(given)} does not fit {_name(made.dtype)}{_at(field)}{_advice(made.dtype)}")
+        raise Invalid(f"{_short(given)} does not fit {_describe_dtype(made.dtype)}{_at(field)}{_advice(made.dtype)}")
 
 
 def _compare_raw(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
@@ -265,7 +265,9 @@ def _compare_raw(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
         for one, other in zip(given, made, strict=True):
             _compare_raw(one, np.asarray(other), field)
     elif bytes(given) != made.tobytes():
-        raise Invalid(f"{_short(given)} does not fit {_name(made.dtype)}{_at(field)}: send {made.nbytes} bytes")
+        raise Invalid(
+            f"{_short(given)} does not fit {_describe_dtype(made.dtype)}{_at(field)}: send {made.nbytes} bytes"
+        )
 
 
 def _ends_in_nul(given: Any) -> bool:
@@ -359,7 +361,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _name(dtype: np.dtype[Any]) -> str:
+def _describe_dtype(dtype: np.dtype[Any]) -> str:
     return str(dtype) if len(str(dtype)) <= 100 else f"{str(dtype)[:97]}..."
 
 

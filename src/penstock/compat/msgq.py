@@ -72,7 +72,7 @@ def _capacity(segment_size: int) -> int:
 
 
 def _open(opener: Any, endpoint: str | bytes, segment_size: int, **options: Any) -> Any:
-    """An end of the endpoint's channel, which is made now if there is none. The size is the choice of the first."""
+    """An end of the endpoint's channel, which is created if it does not exist. The first handle decides the size."""
     name, capacity = f"ring:{scoped(endpoint)}", _capacity(segment_size)
     try:
         return opener(name, capacity=capacity, **options)
@@ -96,7 +96,7 @@ class PubSocket:
         except penstock.PenstockError as error:
             raise IpcError(str(error)) from error
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self._publication is None:
             raise IpcError("this socket is not connected: call connect first")
         return self._publication
@@ -104,23 +104,23 @@ class PubSocket:
     def send(self, data: bytes) -> None:
         """Sends one message; never blocks."""
         try:
-            self._connected().send(data)
+            self._connect().send(data)
         except penstock.PenstockError as error:
             raise IpcError(str(error)) from error
 
     def all_readers_updated(self) -> bool:
-        """Whether there are readers, and every one has read all that was sent. Dead ones do not count."""
-        publication: Any = self._connected()  # rings have more than the interface of all publications
+        """Whether there are readers, and every reader has read all messages. Dead readers do not count."""
+        publication: Any = self._connect()  # rings have more than the interface of all publications
         return publication.readers > 0 and bool(publication.all_read)
 
     def wait_for_readers(self, timeout: float = 1.0, interval: float = 0.001) -> None:
-        """Waits until `all_readers_updated`, and looks every `interval` seconds. TimeoutError after `timeout` seconds."""
+        """Waits until `all_readers_updated`, and checks every `interval` seconds. TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self.all_readers_updated():
             left = deadline - time.monotonic()
             if left <= 0:
-                channel, readers = self._connected().channel, self._connected().readers
-                why = f"{readers} readers have not read all that was sent" if readers else "it has no reader"
+                channel, readers = self._connect().channel, self._connect().readers
+                why = f"{readers} readers have not read all messages" if readers else "it has no reader"
                 raise penstock.TimedOut(f"{channel}: {why} after {timeout} seconds")
             time.sleep(max(0, min(interval, left)))
 
@@ -142,7 +142,7 @@ class SubSocket:
         conflate: bool = False,
         segment_size: int = 0,
     ) -> None:
-        """Begins to read what is sent from now on; with `conflate` only ever the newest. `address`: this machine's, 127.0.0.1."""
+        """Begins to read messages sent from now on; with `conflate` only the newest. `address`: this machine's, 127.0.0.1."""
         _check(context)
         if text(address) != "127.0.0.1":
             raise IpcError(f"address is {address!r}: these sockets read the memory of this machine, 127.0.0.1")
@@ -155,7 +155,7 @@ class SubSocket:
 
     @property
     def subscription(self) -> penstock.types.Subscription[bytes]:
-        """The subscription behind this socket: its `lost_messages` and the other counters are there."""
+        """The subscription behind this socket: it has `lost_messages` and the other counters."""
         if self._subscription is None:
             raise IpcError("this socket is not connected: call connect first")
         return self._subscription
@@ -165,7 +165,7 @@ class SubSocket:
         self._timeout = None if timeout < 0 else timeout / 1000
 
     def receive(self, non_blocking: bool = False) -> bytes | None:
-        """The next message; None when there is none (`non_blocking`) or none came within the timeout."""
+        """The next message; None if there is none (`non_blocking`), or if none arrived within the timeout."""
         subscription = self.subscription
         if self._stepped is not None:
             self._stepped.step()
@@ -187,7 +187,7 @@ class Poller:
         self._fake = using_fake_events()
 
     def registerSocket(self, socket: SubSocket) -> None:  # noqa: N802 (msgq's name)
-        """From now on poll looks at this one too."""
+        """From now on poll includes this socket."""
         self.sockets.append(socket)
 
     def poll(self, timeout: int) -> list[SubSocket]:
@@ -231,7 +231,7 @@ def sub_sock(
 
 
 def drain_sock_raw(sock: SubSocket, wait_for_one: bool = False) -> list[bytes]:
-    """Everything that is there; with `wait_for_one` at least one message, unless the socket's timeout passes."""
+    """All available messages; with `wait_for_one` at least one message, unless the socket's timeout passes."""
     messages: list[bytes] = []
     while (data := sock.receive(non_blocking=not (wait_for_one and not messages))) is not None:
         messages.append(data)

@@ -16,12 +16,12 @@ import time
 import weakref
 from pathlib import Path
 
-from penstock.channels import files
+from penstock.channels.storage import files
 
 _SWITCH, _PREFIX = "CEREAL_FAKE", "CEREAL_FAKE_PREFIX"
 _FOLDER = ".msgq-events"
 CALLED, READY = "called", "ready"
-LOOK_AGAIN = 0.5  # seconds after which a receive that waits to be stepped looks whether its handle still exists
+LOOK_AGAIN = 0.5  # seconds after which a receive that waits to be stepped checks whether its handle still exists
 
 
 def text(name: str | bytes) -> str:
@@ -38,7 +38,7 @@ class _Fifo:
 
 
 class Event:
-    """A flag that several processes share. `fd` is -1 where none was made."""
+    """A flag that several processes share. `fd` is -1 without an event."""
 
     def __init__(self, fifo: _Fifo | None = None) -> None:
         self._fifo = fifo
@@ -108,7 +108,7 @@ class State:
         self.key = hashlib.sha256(os.fsencode(named)).hexdigest()[:32]
 
     def read(self) -> tuple[bool, str]:
-        """(enabled, token of the newest handle); (False, "") where none was made."""
+        """(enabled, token of the newest handle); (False, "") if none was created."""
         try:
             enabled, token = (self.folder / self.key).read_text().split()
         except FileNotFoundError:
@@ -140,7 +140,7 @@ class State:
         return self.folder / f"{self.key}.{token}.{part}"
 
     def open(self, token: str, part: str) -> _Fifo | None:
-        """One of the two, opened; None if it is gone."""
+        """One of the two, opened; None if it was removed."""
         try:
             return _Fifo(self.path(token, part)) if token else None
         except FileNotFoundError:
@@ -148,14 +148,14 @@ class State:
 
 
 def _forget(state: State, token: str, pid: int) -> None:
-    """Removes what a handle made, and the state if no newer handle has taken its place."""
+    """Removes a handle's files, and the state if no newer handle has replaced it."""
     if os.getpid() != pid:
         return  # a forked child's copy: the handle lives on in its parent
     for part in (CALLED, READY):
         state.path(token, part).unlink(missing_ok=True)
     if state.read()[1] == token:
         (state.folder / state.key).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # others' events are there
+    with contextlib.suppress(OSError):  # it has events of other handles
         state.folder.rmdir()
 
 
@@ -163,7 +163,7 @@ class SocketEventHandle:
     """The events that step the sockets of one endpoint: a receive raises `recv_called_event` and then waits for
     `recv_ready_event`, while `enabled`.
 
-    With `override` new events are made: they begin lowered, and sockets use them from now on. They go with the handle.
+    With `override` new events are made: they begin lowered, and sockets use them from now on. They are removed with the handle.
     """
 
     def __init__(self, endpoint: str | bytes, identifier: str | bytes = "", override: bool = True) -> None:
@@ -215,11 +215,11 @@ class Stepped:
             self._called, self._ready = (Event(self._state.open(token, part)) for part in (CALLED, READY))
             self._token = token
         if self._called.fd < 0 or self._ready.fd < 0:
-            return  # the handle has just gone
+            return  # the handle was just removed
         self._called.set()
         while not _readable([self._ready.fd], LOOK_AGAIN):
             if self._state.read()[1] != token:
-                return  # the handle is gone: no test will step this receive
+                return  # the handle was removed: no test will step this receive
         self._ready.clear()
 
 
@@ -237,7 +237,7 @@ def toggle_fake_events(enabled: bool) -> None:
 
 
 def set_fake_prefix(prefix: str | bytes) -> None:
-    """Events of this name are meant where none is given."""
+    """The default name of events."""
     if prefix:
         os.environ[_PREFIX] = text(prefix)
     else:
@@ -257,7 +257,7 @@ def delete_fake_prefix() -> None:
 def fake_event_handle(
     endpoint: str, identifier: str | bytes | None = None, override: bool = True, enable: bool = False
 ) -> SocketEventHandle:
-    """The handle on an endpoint's events; with `override` they are made again, and `enable` sets whether they work immediately."""
+    """The handle on an endpoint's events; with `override` they are created again, and `enable` sets whether they work immediately."""
     handle = SocketEventHandle(endpoint, get_fake_prefix() if identifier is None else identifier, override)
     if override:
         handle.enabled = enable

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import penstock
-from penstock.channels import discovery
+from penstock.channels.storage import discovery
 from penstock.kinds.sync.message import shared_name
 from penstock.types import SyncMember
 
@@ -35,7 +35,7 @@ class QSet(set[bytes]):
         super().add(_bytes(element))
 
     def discard(self, element: Any) -> None:
-        """Takes one away, if it is there."""
+        """Removes an element if it is in the set."""
         super().discard(_bytes(element))
 
 
@@ -46,8 +46,8 @@ def _bytes(value: Any) -> bytes:
 class PySyncQ:
     """A queue that several processes read and write: each makes or inherits the object, and calls `open`.
 
-    create: whether the queue is made if there is none; NotFound (a FileNotFoundError) without. size: bytes that may be unread
-    before there is no more room; the next power of two from 64 KiB on. start: how child processes begin, one of
+    create: whether to create the queue if it does not exist; otherwise NotFound (a FileNotFoundError). size: bytes that may be
+    unread; the next power of two from 64 KiB on. start: how child processes begin, one of
     `multiprocessing`'s methods; any works. The object pickles with its screening sets, and is inherited by forked and spawned
     children.
     """
@@ -152,7 +152,7 @@ class PySyncQ:
 
 
 def _make(name: str, options: dict[str, int]) -> None:
-    """Makes the queue if there is none, with nobody in it. It goes with this process if nobody ever came."""
+    """Creates the queue without members if it does not exist. It is removed with this process if no member ever joined."""
     discovery.make(f"sync:{name}", **options)
     with contextlib.suppress(penstock.NotFound):
         _made[name] = penstock.inspect(f"sync:{name}").created_ns

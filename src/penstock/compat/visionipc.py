@@ -63,7 +63,7 @@ class VisionBuf:
 
     @property
     def uv_offset(self) -> int:
-        """Where the colours begin."""
+        """The offset of the colours."""
         return int(self._about["uv_offset"])
 
     @property
@@ -80,7 +80,7 @@ class VisionBuf:
     def fd(self) -> int:
         """A descriptor of memory that holds this frame's bytes from offset 0 on: a copy, made when first asked for.
 
-        It is closed when this object is gone.
+        It is closed with this object.
         """
         if self._fd is None:
             self._fd = os.memfd_create("visionbuf", os.MFD_CLOEXEC)
@@ -106,7 +106,7 @@ def _number(stream: int) -> int:
 
 
 def _listener(name: str | bytes) -> str:
-    """A channel whose publication shows that the server is there."""
+    """A channel whose publication shows that the server exists."""
     return f"ring:{scoped(name)}.visionipc"
 
 
@@ -136,7 +136,7 @@ class VisionIpcServer:
         channel = get_endpoint_name(self.name, tp)
         try:
             if penstock.inspect(channel).writers == 0:
-                penstock.remove(channel)  # of a server that is gone: its sizes need not be ours
+                penstock.remove(channel)  # of a dead server, which may have other sizes
         except penstock.NotFound:
             pass
         made: Any = penstock.publish(channel, shape=(size,), buffers=num_buffers + SPARE_BUFFERS, attributes=about)
@@ -166,13 +166,13 @@ class VisionIpcClient:
     def __init__(self, name: str | bytes, stream: int, conflate: bool) -> None:
         self.name, self.stream, self.conflate = name, _number(stream), conflate
         self._subscription: FrameSubscription | None = None
-        self._made_ns = 0  # which making of the channel this client reads: a restarted server makes it again
+        self._made_ns = 0  # identifies the channel that this client reads: a restarted server creates it again
         self._extra = (0, 0, 0, False)  # frame id, start and end of the exposure, validity of the frame received last
 
     def connect(self, blocking: bool) -> bool:
         """Finds the server's stream; with `blocking` waits for the server. Whether it is connected now.
 
-        False at once where the server is there and has no such stream.
+        False at once if the server exists and has no such stream.
         """
         self._subscription = None
         channel = get_endpoint_name(self.name, self.stream)
@@ -181,13 +181,13 @@ class VisionIpcClient:
                 _wait_for_server(self.name)
             if not _listens(self.name) or self.stream not in _streams(self.name):
                 if blocking and not _listens(self.name):
-                    continue  # the server has just gone
+                    continue  # the server has just ended
                 return False
             try:
                 self._made_ns = penstock.inspect(channel).created_ns
                 made: Any = penstock.subscribe(channel, conflate=self.conflate)
                 if penstock.inspect(channel).created_ns != self._made_ns:
-                    continue  # another server has just taken its place
+                    continue  # another server has just replaced it
             except penstock.NotFound:
                 continue
             self._subscription = made
@@ -218,7 +218,7 @@ class VisionIpcClient:
 
     @staticmethod
     def available_streams(name: str | bytes, block: bool) -> set[int]:
-        """The numbers of the streams of a server that is there; with `block` waits for the server."""
+        """The numbers of the streams of a running server; with `block` waits for the server."""
         if block:
             _wait_for_server(name)
         return _streams(name) if _listens(name) else set()
@@ -243,12 +243,12 @@ class VisionIpcClient:
 
     @property
     def uv_offset(self) -> int | None:
-        """Where the colours begin."""
+        """The offset of the colours."""
         return self._about("uv_offset")
 
     @property
     def num_buffers(self) -> int:
-        """As many as the server was asked for; 0 before `connect`."""
+        """The number requested from the server; 0 before `connect`."""
         return self._about("num_buffers") or 0
 
     @property

@@ -79,9 +79,9 @@ def export(
     """Writes an archive's messages into `out`, a folder for each stream, as `delta`, `parquet`, `arrow` or `csv`.
 
     out: a new or empty folder, or a URI such as s3://BUCKET/FOLDER. streams: only these channels; patterns as "robot/*" too. since, until: send
-    times, both inclusive: datetimes, texts as "10m ago", or nanoseconds. processes: how many work; by default one for each core, and this one alone for less than 64 MiB. range_bytes: about how
+    times, both inclusive: datetimes, texts as "10m ago", or nanoseconds. processes: the number of processes; by default one per core, and only this one for less than 64 MiB. range_bytes: about how
     much of a recording becomes one file. on_skip: called with a text for each damaged part of the archive. Without it such damage
-    raises `Corrupt` at the end; everything else is there then.
+    raises `Corrupt` at the end; everything else is exported by then.
     """
     if form not in FORMS:
         raise Invalid(f"there is no format {form!r}: there are {', '.join(FORMS)}")
@@ -100,7 +100,7 @@ def export(
     work = _target(place)
     damaged: list[str] = []
     try:
-        ranges = _planned(Archive(archive, create=False), streams, span, range_bytes, damaged)
+        ranges = _plan_tasks(Archive(archive, create=False), streams, span, range_bytes, damaged)
         job = _Job(work, files, compression, span, progress or (lambda what, done, count: None), damaged)
         total = sum(one.bytes for one in ranges)
         job.run(ranges, processes or (1 if total < 64 << 20 else len(os.sched_getaffinity(0))))
@@ -117,19 +117,19 @@ def export(
             on_skip(text)
     elif damaged:
         more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        raise Corrupt(f"{damaged[0]}{more}; all else is in {place}")
+        raise Corrupt(f"{damaged[0]}{more}; everything else is in {place}")
     return Outcome(tuple(found), tuple(damaged), tuple(damaged))
 
 
 def _name_place(error: BaseException, work: str, place: str) -> None:
-    """Makes an error's text name the place that was asked for, not the folder that is gone again."""
+    """Makes an error's text name the requested place, not the temporary folder."""
     if isinstance(error, SystemFailure) and error.strerror:
         error.args = error.args[0], error.strerror.replace(work, place)
         error.strerror = error.args[1]
 
 
 def _target(place: Place) -> Place:
-    """The folder that is written to: one beside `place`, which gets its name at the end, or the place on an object storage itself."""
+    """The folder to write: one beside `place`, which is renamed at the end, or the place on an object storage itself."""
     if place.is_local:
         path = Path(place.path)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -151,7 +151,7 @@ def _target(place: Place) -> Place:
     return place
 
 
-def _planned(
+def _plan_tasks(
     archive: Archive, streams: Sequence[str] | None, span: tuple[int, int], range_bytes: int, damaged: list[str]
 ) -> list[Range]:
     survey = ReadPlanner(archive, None if streams is None else archive.channels(streams), damaged.append)
@@ -185,7 +185,7 @@ class _Job:
 
     def run(self, ranges: list[Range], processes: int) -> None:
         """Writes all files. A stream whose messages have more keys than its first ones is written again with all of them."""
-        self._streams = _grouped(ranges)
+        self._streams = _group_streams(ranges)
         todo = [(stream, number) for stream in self._streams for number in range(len(stream.ranges))]
         for stream in self._streams:
             stream.keys = task.beginning(stream.ranges[0])
@@ -228,7 +228,7 @@ class _Job:
                 self._damaged.append(text)
 
     def finish(self, as_delta: bool) -> list[Exported]:
-        """The streams that have rows; a Delta table of each if asked for."""
+        """The streams that have rows; on request a Delta table of each."""
         found = []
         for stream in self._streams:
             parts = [part for _, part in sorted(self._parts.get(stream.folder, {}).items())]
@@ -242,7 +242,7 @@ class _Job:
         return found
 
 
-def _grouped(ranges: list[Range]) -> list[_Stream]:
+def _group_streams(ranges: list[Range]) -> list[_Stream]:
     """Ranges by channel and codec, each group with its own folder: the stream's table name; `.2` is that of its second codec."""
     found: dict[str, _Stream] = {}
     codecs: Counter[str] = Counter()

@@ -15,12 +15,12 @@ from penstock.util.storage import Place, delta_options
 
 
 def needed() -> None:
-    """`Unsupported` says what to install if there is no deltalake."""
+    """Raises `Unsupported` with the package to install if there is no deltalake."""
     check_installed("deltalake", what="an export to Delta")
 
 
 def commit(table: Place, parts: list[Part], schema: pa.Schema, name: str) -> None:
-    """Makes a new table of these files, which lie in its folder. A part's path begins with the folder's name."""
+    """Makes a new table of these files, which are in its folder. A part's path begins with the folder's name."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction

@@ -1,4 +1,4 @@
-"""Channels live in Foxglove: each is a topic of a WebSocket server on the loopback, as `shown` says. It only looks: no writer waits for it.
+"""Channels live in Foxglove: each is a topic of a WebSocket server on the loopback, in the form that `shown` chooses. It only observes: no writer waits for it.
 
 Needs `pip install 'penstock[foxglove]'`. Knows subscriptions and Foxglove's SDK.
 """
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import penstock
-from penstock.channels.discovery import Appearing
-from penstock.channels.opener import subscription_options, takes_messages
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.storage.discovery import ChannelDiscovery
+from penstock.channels.uri.opener import subscription_options, takes_messages
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.export import mcap_images as pictures
 from penstock.export.shown import Shown, as_json, shown_as
 from penstock.export.viewers import Viewers
@@ -35,8 +35,8 @@ TOPIC_TURN = (
 )
 TURN = 100  # messages of all topics in a turn
 TURN_BYTES = 4 << 20  # of one topic
-BEHIND_SECONDS = 1.0  # a topic that is behind for this long skips old messages
-DRAIN, DRAINS = 10_000, 20  # messages that are taken at once to be left out, and how often in a turn
+BEHIND_SECONDS = 1.0  # a topic that lags for this long skips old messages
+DRAIN, DRAINS = 10_000, 20  # messages that are skipped at once, and how often per turn
 
 
 class _Sdk:
@@ -57,17 +57,15 @@ class Viewed:
     """Serves the channels that match patterns, also later ones. A context manager; `step` moves the messages that there are.
 
     A viewer that subscribes to a topic gets the newest message first, however old it is. port: 0 takes a free one. Channels whose messages
-    go to one reader each are left out: to look would be to take. `Unsupported` if one of them is named, `SystemFailure` if the port is taken.
+    go to one reader each are left out: to view a message would consume it. `Unsupported` if one of them is named, `SystemFailure` if the port is taken.
     """
 
     def __init__(self, patterns: Sequence[str], port: int = 0) -> None:
         self._sdk = _Sdk()
         for name in patterns:
             if not is_pattern(name) and takes_messages(name):
-                raise penstock.Unsupported(
-                    f"{name}: its messages go to one reader each, so a view would take them away"
-                )
-        self._coming = Appearing(list(patterns))
+                raise penstock.Unsupported(f"{name}: its messages go to one reader each, so a view would consume them")
+        self._discovery = ChannelDiscovery(list(patterns))
         self._context = self._sdk.root.Context()
         self._topics: dict[str, _Topic] = {}
         self._refused: dict[str, str] = {}  # channels that could not be opened, and why
@@ -93,7 +91,7 @@ class Viewed:
             raise penstock.SystemFailure(0, f"cannot serve on port {port}: {error}") from error
 
     def _bound(self) -> None:
-        """Ends connections that ask for nothing: the SDK waits for them without limit, and ends where it is out of files."""
+        """Ends connections without a request: the SDK waits for them without limit, and fails when it is out of descriptors."""
         port = self.port
         listens, silent = own_sockets(port)
         for gone in self._silent - silent.keys():
@@ -163,17 +161,17 @@ class Viewed:
 
     def _discover(self) -> None:
         self._looked = time.monotonic()
-        fresh = self._coming.new()
+        fresh = self._discovery.new()
         for channel in [*fresh, *self._refused]:
             if takes_messages(channel):
                 continue
-            if (before := self._topics.pop(channel, None)) is not None:  # it was removed and made again
+            if (before := self._topics.pop(channel, None)) is not None:  # it was removed and created again
                 before.close()
             try:
                 self._topics[channel] = _Topic(self._sdk, self._context, channel)
                 self._refused.pop(channel, None)
             except penstock.NotFound:
-                self._refused.pop(channel, None)  # removed meanwhile
+                self._refused.pop(channel, None)  # removed in the meantime
             except penstock.PenstockError as error:
                 if channel not in self._refused:
                     log.warning("%s is not shown: %s", channel, error)
@@ -186,7 +184,7 @@ class Viewed:
         return next((topic.count for topic in list(self._topics.values()) if topic.number == number), 0)
 
     def _greet(self) -> None:
-        """Gives new viewers the newest message of the topics to which they subscribed, unless a newer one was shown meanwhile."""
+        """Gives new viewers the newest message of the topics to which they subscribed, unless a newer one was shown in the meantime."""
         while self._viewers.early:
             number = self._viewers.early.popleft()
             for topic in self._topics.values():
@@ -216,7 +214,7 @@ class Viewed:
 
 
 class _Topic:
-    """A channel, and its topic, which is there once the channel's codec is decided.
+    """A channel, and its topic, which exists once the channel's codec is decided.
 
     number: the topic's, for the SDK. count: messages shown. left_out: messages that arrived faster than they are shown.
     """
@@ -293,7 +291,7 @@ class _Topic:
         if self._frames:
             with self.subscription.latest() or contextlib.nullcontext() as frame:
                 if frame is not None and frame.sequence == self._moved:  # a newer one is shown to all
-                    self._topic.log(self._made(frame), log_time=max(frame.time_ns, 0), sink_id=viewer)
+                    self._topic.log(self._convert_frame(frame), log_time=max(frame.time_ns, 0), sink_id=viewer)
         elif self._newest is not None:
             self._show(*self._newest, viewer)
 
@@ -333,7 +331,7 @@ class _Topic:
         return len(rows) + left
 
     def _poll_newest(self) -> int:
-        """Takes what there is, and keeps the newest message. How many there were."""
+        """Reads the available messages, and keeps the newest. Returns their number."""
         count = 0
         for _ in range(DRAINS):
             batch = self.subscription.poll_arrow(DRAIN)
@@ -359,7 +357,7 @@ class _Topic:
         if newest is not None:
             with newest:
                 if self.watched:
-                    self._topic.log(self._made(newest), log_time=max(newest.time_ns, 0))
+                    self._topic.log(self._convert_frame(newest), log_time=max(newest.time_ns, 0))
                     self.count += 1
                 self._moved = newest.sequence
         return count
@@ -367,7 +365,7 @@ class _Topic:
     def _is_compressed(self) -> bool:
         return self._form in pictures.JPEG and pictures.pillow() is not None
 
-    def _made(self, frame: Any) -> Any:
+    def _convert_frame(self, frame: Any) -> Any:
         """A frame as the topic's message."""
         array = frame.array
         if self._form is None:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from penstock import Archive, codecs
 from penstock.channels.checks import callback, flag
-from penstock.channels.wildcards import matches
+from penstock.channels.uri.wildcards import matches
 from penstock.codecs import multipart
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas
@@ -44,7 +44,7 @@ def _package() -> Any:
 
 @dataclass
 class _Stream:
-    """A channel of the file. left_out: why messages of it are not in the file, or what of them is not → how many."""
+    """A channel of the file. left_out: reasons why messages or parts of them are not in the file → how many."""
 
     number: int
     form: Form
@@ -72,7 +72,7 @@ def export_mcap(
     """Writes an archive's messages into the MCAP file `out`, in the order of their send times.
 
     Arguments as of `export`. compression: zstd, lz4 or none. schemas: channel or pattern → the name of a schema that other tools know, as
-    "foxglove.LaserScan", for messages in JSON. strict: no file is made if it would not have all that the archive has.
+    "foxglove.LaserScan", for messages in JSON. strict: no file is made if it cannot have everything in the archive.
 
     A topic is a channel's URI, or the topic that it was imported from. The codec is in the channel's metadata, so that `import_mcap` gives
     the same messages again. The file gets its name when everything is in it.
@@ -112,7 +112,7 @@ def export_mcap(
     for text in texts:
         (on_skip or log.warning)(text)
     if damaged and on_skip is None:
-        raise Corrupt(f"{'; '.join(damaged)}; all else is in {path}")
+        raise Corrupt(f"{'; '.join(damaged)}; everything else is in {path}")
     return Outcome(tuple(found), tuple(texts), tuple(damaged))
 
 
@@ -123,7 +123,7 @@ class _Writing:
         kinds = package.writer.CompressionType
         kind = {"zstd": kinds.ZSTD, "lz4": kinds.LZ4, "none": kinds.NONE}[compression]
         self._writer = package.writer.Writer(file, compression=kind, enable_data_crcs=True)
-        self._asked = schemas
+        self._schema_patterns = schemas
         self._streams: dict[tuple[str, str], _Stream | None] = {}
         self._schemas: dict[tuple[str, str, bytes], int] = {}
         self._frames: dict[tuple[str, str], int] = {}
@@ -137,7 +137,7 @@ class _Writing:
         of_stream: dict[tuple[str, str], list[Range]] = {}
         for one in ranges:
             of_stream.setdefault(_key(one), []).append(one)
-        _check_schemas(self._asked, [group[0] for group in of_stream.values()])
+        _check_schemas(self._schema_patterns, [group[0] for group in of_stream.values()])
         if len(of_stream) > NUMBERS:
             raise Unsupported(f"{len(of_stream):,} streams: an MCAP file has at most {NUMBERS:,}; choose some of them")
         self._writer.start(profile=_profile(list(of_stream.values())), library=f"penstock {__version__}")
@@ -176,7 +176,7 @@ class _Writing:
         if form is None:
             self._frames[_key(first)] = sum(one.messages for one in group)
             return None
-        for pattern, name in self._asked.items():
+        for pattern, name in self._schema_patterns.items():
             if matches(pattern, first.channel):
                 form = replace(form, name=name)
         schema = 0
@@ -263,7 +263,7 @@ def _is_of(foreign: mcap_schemas.Foreign, channel: str) -> bool:
 
 
 def _check_names(schemas: Mapping[str, str] | None) -> None:
-    """`Invalid` for what does not map channels to names of schemas."""
+    """`Invalid` unless it maps channels to names of schemas."""
     if schemas is None:
         return
     if not isinstance(schemas, Mapping) or not all(isinstance(one, str) for pair in schemas.items() for one in pair):
@@ -283,7 +283,7 @@ def _check_schemas(asked: dict[str, str], firsts: list[Range]) -> None:
 
 
 def _no_objects(group: list[Range]) -> list[bytes]:
-    """Of a stream in JSON without a declared class, a message that is no object, if it has one: its schema must not forbid that."""
+    """Of a stream in JSON without a declared class, a message that is not an object, if it has one: its schema must allow that."""
     codec = group[0].codec
     body = codecs.body_spec(codec)
     plain = body or codec

@@ -75,10 +75,10 @@ class Skipped:
 
 
 class McapFile:
-    """One MCAP file. `check` reads all of it once; then the other attributes and `parts` are there.
+    """One MCAP file. `check` reads all of it once; afterwards the other attributes and `parts` are valid.
 
     recover: damage is skipped and counted in `skipped` instead of raising `Corrupt`. unchecked: messages that no checksum of the file covers; unchecked_definitions: its schemas and channels.
-    look: `check` calls it with the fields of the messages, as `FIELDS`. unknown: opcode → (records, bytes) of records that the format does not have.
+    look: `check` calls it with the fields of the messages, as `FIELDS`. unknown: opcode → (records, bytes) of records with unknown opcodes.
     """
 
     def __init__(
@@ -141,11 +141,11 @@ class McapFile:
         self.fault = at, what
         return Corrupt(
             f"{self._path} is damaged at byte {at:,}: {what}. "
-            f"Run penstock import ARCHIVE {self._path} --recover (from Python, recover=True) to import what is sound"
+            f"Run penstock import ARCHIVE {self._path} --recover (from Python, recover=True) to import the sound parts"
         )
 
     def _data_section(self, at: int) -> int:
-        """Reads the records up to the data section's end; where that is."""
+        """Reads the records up to the data section's end, and returns that end."""
         stretch: int | None = None  # where messages outside of chunks began
         is_first = True
         while True:
@@ -166,7 +166,7 @@ class McapFile:
                     self._data_end(body)
                     return at
                 elif opcode == FOOTER:
-                    raise Malformed("there is a Footer, and no DataEnd in front of it")
+                    raise Malformed("there is a Footer, and no DataEnd before it")
                 else:
                     self._other_record(begun, opcode, body, is_first)
                 self._crc = zlib.crc32(body, zlib.crc32(HEAD.pack(opcode, len(body)), self._crc))
@@ -271,7 +271,7 @@ class McapFile:
         unpack, width, least = HEAD.unpack_from, HEAD.size, FIELDS.itemsize
         while at < size:
             if size - at < width:
-                raise Malformed(f"{size - at} bytes behind its last record are none")
+                raise Malformed(f"{size - at} bytes after its last record are not a record")
             opcode, length = unpack(data, at)
             at += width
             if length > size - at:
@@ -301,7 +301,7 @@ class McapFile:
             if opcode in (SCHEMA, CHANNEL):
                 number = int.from_bytes(data[at : at + 2], "little")
                 if opcode == CHANNEL and number not in self.channels and (fields["channel"][:before] == number).any():
-                    raise Malformed(f"a message of channel {number} is in front of that channel's record")
+                    raise Malformed(f"a message of channel {number} is before that channel's record")
                 self._define(opcode, Cursor(data, at, at + length))
             else:
                 records, size = self.unknown.get(opcode, (0, 0))
@@ -314,7 +314,7 @@ class McapFile:
         if number in self.channels:
             return
         if number not in self._known[1]:
-            raise Malformed(f"a message is of channel {number}, and no record in front of it makes that channel")
+            raise Malformed(f"a message is of channel {number}, and no record before it defines that channel")
         self.channels[number] = self._known[1][number]
 
     def _define(self, opcode: int, cursor: Cursor) -> None:
@@ -331,7 +331,7 @@ class McapFile:
         topic, encoding, metadata = cursor.text(), cursor.text(), cursor.texts()
         if of and of not in self._schemas:
             if of not in self._known[0]:
-                raise Malformed(f"channel {number} names schema {of}, and no record in front of it has that schema")
+                raise Malformed(f"channel {number} names schema {of}, and no record before it defines that schema")
             self._schemas[of] = self._known[0][of]
         channel = Channel(topic, encoding, self._schemas[of] if of else None, metadata)
         if self.channels.setdefault(number, channel) != channel:
@@ -348,7 +348,7 @@ class McapFile:
             self._count_unchecked()
 
     def _count_unchecked(self) -> None:
-        """Counts what is outside of chunks as unchecked: the checksum over the whole data section is not there, or wrong."""
+        """Counts records outside of chunks as unchecked: the checksum over the whole data section is missing or wrong."""
         self.unchecked += self._outside
         self.unchecked_definitions = self._loose
 
@@ -366,16 +366,18 @@ class McapFile:
         """Compares the records that were found with the file's statistics."""
         for at in sorted(self._indexed - self._chunks):
             raise self._damage(at, "its chunk index has a chunk here, and there is none")
-        said, found = self.statistics, sum(self.counts.values())
-        if said is None:
+        statistics, found = self.statistics, sum(self.counts.values())
+        if statistics is None:
             return
         pairs = [
-            ("messages", said.messages, found),
-            ("attachments", said.attachments, len(self.attachments)),
-            ("metadata records", said.metadata, len(self.metadata)),
-            ("chunks", said.chunks, len(self._chunks)),
+            ("messages", statistics.messages, found),
+            ("attachments", statistics.attachments, len(self.attachments)),
+            ("metadata records", statistics.metadata, len(self.metadata)),
+            ("chunks", statistics.chunks, len(self._chunks)),
         ]
-        pairs += [(f"messages of channel {n}", count, self.counts.get(n, 0)) for n, count in said.by_channel.items()]
+        pairs += [
+            (f"messages of channel {n}", count, self.counts.get(n, 0)) for n, count in statistics.by_channel.items()
+        ]
         for what, stated, there in pairs:
             if stated != there:
                 raise self._damage(self._size, f"its statistics state {stated:,} {what}, and it has {there:,}")
@@ -383,7 +385,7 @@ class McapFile:
     # ---- a recovery ----
 
     def _recover_all(self, fault: tuple[int, str] | None) -> None:
-        """Takes what is sound of a damaged file. fault: what is wrong with it, if it is the framing or the content."""
+        """Takes the sound parts of a damaged file. fault: the damage, if it is in the framing or the content."""
         self._file.seek(0)
         head = self._file.read(len(MAGIC))
         if head != MAGIC and not (self._size > len(MAGIC) and self._looks_like_one()):
@@ -415,7 +417,7 @@ class McapFile:
         self._count_missing(len(chunks))
 
     def _is_confirmed(self, end: int) -> bool:
-        """Whether the checksum over the data section is there, and right: then only the summary is damaged."""
+        """Whether the checksum over the data section exists and is right: then only the summary is damaged."""
         stated, found = int.from_bytes(self._bytes(end + HEAD.size, 4), "little"), 0
         for at in range(0, end, STRETCH):
             found = zlib.crc32(self._bytes(at, min(STRETCH, end - at)), found)
@@ -448,7 +450,7 @@ class McapFile:
         if is_confirmed:
             self._define(place.opcode, Cursor(body))
             return
-        schemas, channels = self._known  # those of a chunk and of the summary are believed rather than this one
+        schemas, channels = self._known  # those of a chunk and of the summary are preferred to this one
         number, cursor = int.from_bytes(body[:2], "little"), Cursor(body, 2)
         if place.opcode == SCHEMA:
             schemas.setdefault(number, schema_of(cursor))
@@ -479,16 +481,18 @@ class McapFile:
 
     def _count_missing(self, chunks: int) -> None:
         """Compares the recovered records with the file's statistics."""
-        said, skipped = self.statistics, self.skipped
-        skipped.chunks = max(chunks, said.chunks if said else 0) - sum(block.is_chunk for block in self._blocks)
-        if said is None:
+        statistics, skipped = self.statistics, self.skipped
+        skipped.chunks = max(chunks, statistics.chunks if statistics else 0) - sum(
+            block.is_chunk for block in self._blocks
+        )
+        if statistics is None:
             return
-        stated = said.by_channel or {}
+        stated = statistics.by_channel or {}
         numbers = {*stated, *self.counts}
-        if sum(stated.values()) == said.messages:
+        if sum(stated.values()) == statistics.messages:
             differences = [stated.get(n, 0) - self.counts.get(n, 0) for n in numbers]
         else:
-            differences = [said.messages - sum(self.counts.values())]
+            differences = [statistics.messages - sum(self.counts.values())]
         skipped.messages = sum(max(0, one) for one in differences)
         skipped.more = sum(max(0, -one) for one in differences)
 

@@ -1,6 +1,6 @@
 """The messages of an MCAP file into an archive, each topic to a channel. Things that a recording cannot keep are counted and listed.
 
-The file is read twice: once to check it and to find what cannot be kept, before anything is appended. Knows MCAP files and appending.
+The file is read twice: once to check it and to find content that cannot be kept, before anything is appended. Knows MCAP files and appending.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock import Archive, codecs
 from penstock.channels import checks
-from penstock.channels.wildcards import is_pattern, matches
+from penstock.channels.uri.wildcards import is_pattern, matches
 from penstock.codecs import protobufs
 from penstock.errors import Invalid, NotFound, PenstockError, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_names
@@ -33,7 +33,7 @@ from penstock.util.units import interval
 
 log = logging.getLogger("penstock")
 
-CODEC, CHANNEL = "penstock.codec", "penstock.channels.channel"  # in a channel's metadata
+CODEC, CHANNEL = "penstock.codec", "penstock.channel"  # in a channel's metadata
 BATCH_BYTES, BATCH_MESSAGES = 32 << 20, 100_000
 NAMED = 3  # of the things that a text lists
 
@@ -59,7 +59,7 @@ class Imported(Outcome):
 
 
 def needed() -> None:
-    """`Unsupported` says what to install if there is no package mcap: it brings the compressions."""
+    """Raises `Unsupported` with the package to install if there is no package mcap, which has the compressions."""
     check_installed("mcap", "lz4", "zstandard", what="an import of MCAP")
 
 
@@ -79,12 +79,12 @@ def import_mcap(
     """Appends the messages of an MCAP file to an archive, each topic to a recording, in the order of their log times, which become the
     send times.
 
-    streams: only these topics or channels; patterns too. strict: nothing is imported if the archive would not have all that the file
-    has. recover: a damaged file gives what is sound; the result lists what was skipped. on_skip: called with a text for each kind of
+    streams: only these topics or channels; patterns too. strict: nothing is imported if the archive cannot keep everything in the file.
+    recover: imports the sound parts of a damaged file; the result lists the skipped ones. on_skip: called with a text for each kind of
     thing that the archive will not have. Without it, a message that cannot be imported raises `Unsupported` before anything is.
 
     A topic that Penstock wrote becomes the same channel with the same codec. `/robot/imu` of another program becomes `log:robot/imu`;
-    a topic whose name no channel can have gets one that no other topic has. Its encoding and schema are kept for the next export.
+    a topic whose name is not valid for a channel gets a unique one. Its encoding and schema are kept for the next export.
     json, msgpack and protobuf are read by these codecs, everything else as bytes. `Corrupt` for any damage that a checksum, a count
     or the format shows; the archive is as before then.
     """
@@ -108,7 +108,9 @@ def import_mcap(
         job = _Importing(found, path, tally, asked)
         lost = job.skipped() if found.skipped.bytes or found.skipped.messages else []
         if strict and (texts := [*job.left_out(), *lost]):
-            raise Unsupported(f"{path} has what an archive does not keep: {'; '.join(texts)}. Nothing was imported")
+            raise Unsupported(
+                f"{path} has content that an archive does not keep: {'; '.join(texts)}. Nothing was imported"
+            )
         if on_skip is None and job.too_late:
             raise Unsupported(
                 f"{job.text_of_late()}. Nothing was imported. on_skip=print imports the rest, as the command does"
@@ -200,7 +202,7 @@ class _Importing:
         total = f"{_many(skipped.bytes, 'byte')} in all, {_many(skipped.chunks, 'chunk')}{missing}{more}"
         return [*skipped.places, total]
 
-    def _unchecked(self) -> str:
+    def _describe_unchecked(self) -> str:
         """The parts that no checksum covers, in words."""
         file = self._file
         if file.unchecked:
@@ -234,7 +236,9 @@ class _Importing:
             for one in self._topics
             if one.rows and one.name not in (f"log:{one.topic.removeprefix('/')}", one.topic)
         ]
-        return Imported(tuple(rows), tuple(self.left_out()), tuple(self.skipped()), tuple(renamed), self._unchecked())
+        return Imported(
+            tuple(rows), tuple(self.left_out()), tuple(self.skipped()), tuple(renamed), self._describe_unchecked()
+        )
 
     def _collect(self, part: Part) -> tuple[int, int]:
         """Messages of the file, each to its topic: how many, and how many bytes."""
@@ -266,12 +270,12 @@ class _Importing:
 
 
 def _topics(channels: dict[int, Channel], tally: Tally) -> list[_Topic]:
-    """The file's topics, one for each form in which a topic is there, with a name that no other has."""
+    """The file's topics, one for each form of a topic, with a unique name."""
     grouped: dict[tuple[Any, ...], _Topic] = {}
     for number, channel in sorted(channels.items()):
         metadata = dict(channel.metadata)
         own = mcap_names.is_own(channel.topic, metadata.get(CHANNEL))
-        known = _known(metadata) if CHANNEL in metadata else None
+        known = _parse_codec(metadata) if CHANNEL in metadata else None
         key = channel.topic, channel.encoding, channel.schema, json.dumps(known, sort_keys=True), own
         if key not in grouped:
             grouped[key] = _Topic(channel.topic, channel.topic if own else "", known or _foreign(channel))
@@ -307,7 +311,7 @@ def _is_usual(codec: dict[str, Any], form: Form) -> bool:
 
 
 def _name_all(grouped: dict[tuple[Any, ...], _Topic]) -> None:
-    """Names the topics: Penstock's own first. `Invalid` if two would have one name all the same."""
+    """Names the topics: Penstock's own first. `Invalid` if two would still have one name."""
     taken: dict[str, _Topic] = {}
     forms: dict[str, int] = {}
     for topic in grouped.values():
@@ -327,7 +331,7 @@ def _name_all(grouped: dict[tuple[Any, ...], _Topic]) -> None:
 
 
 def _chosen(topics: list[_Topic], streams: Sequence[str] | None, path: object) -> list[_Topic]:
-    """The topics that were asked for. `NotFound` if one that was asked for is not there."""
+    """The requested topics. `NotFound` if one does not exist."""
     if streams is None:
         return topics
     chosen = []
@@ -346,7 +350,7 @@ def _fits(asked: str, name: str) -> bool:
     return matches(asked, name)
 
 
-def _known(metadata: dict[str, str]) -> dict[str, Any]:
+def _parse_codec(metadata: dict[str, str]) -> dict[str, Any]:
     """The codec that Penstock wrote."""
     try:
         codec: dict[str, Any] = json.loads(metadata[CODEC])
@@ -362,7 +366,7 @@ def _foreign(channel: Channel) -> dict[str, Any]:
     if encoding == "protobuf" and schema is not None and schema.encoding == "protobuf":
         try:
             return codecs.from_spec(protobufs.described(schema.name, schema.data)).spec
-        except PenstockError:  # a description that describes no such message
+        except PenstockError:  # a description of another message
             pass
     return {"kind": encoding if encoding in ("json", "msgpack") else "bytes"}
 

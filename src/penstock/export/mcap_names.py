@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 
-from penstock.channels.channel import parse
 from penstock.channels.kind import LONGEST_NAME, check_name
+from penstock.channels.uri.channel import parse
 from penstock.errors import Invalid
 
 DIGITS = 12  # of SHA-256, in hexadecimal: the end of the name of a topic that is not a channel's name

@@ -23,7 +23,7 @@ TYPED = (
     MESSAGE_INDEX,
     ATTACHMENT,
     METADATA,
-)  # of the data section, whose fields state where they end
+)  # of the data section, whose fields contain their length
 HEAD = struct.Struct("<BQ")
 FIELDS = np.dtype([("channel", "<u2"), ("sequence", "<u4"), ("log", "<u8"), ("publish", "<u8")])
 
@@ -78,7 +78,7 @@ class Cursor:
         self.data, self.at, self.end = data, at, len(data) if end is None else end
 
     def take(self, size: int) -> bytes:
-        """So many bytes."""
+        """That number of bytes."""
         if size > self.end - self.at:
             raise Malformed("its fields are longer than it is")
         self.at += size
@@ -189,13 +189,13 @@ def is_checked_chunk(body: bytes) -> bool:
 
 
 def compare_crc(stated: int, found: int, what: str) -> None:
-    """`Malformed` if a checksum is wrong. 0 says that there is none."""
+    """`Malformed` if a checksum is wrong. 0: there is none."""
     if stated and stated != found:
         raise Malformed(f"the checksum of {what} is wrong: {stated:08x} is written, {found:08x} is right")
 
 
 def schema_of(cursor: Cursor) -> Schema:
-    """A Schema record, behind its number."""
+    """A Schema record, after its number."""
     name, encoding = cursor.text(), cursor.text()
     return Schema(name, encoding, cursor.take(cursor.number(4)))
 
@@ -302,7 +302,7 @@ def summary_of(
         second = at + cursor.at + len(MAGIC)
         raise Malformed(f"a second MCAP file follows at byte {second:,}: cut the file there, and import each part")
     if data[cursor.at :] != MAGIC:
-        raise Malformed(f"behind its Footer at byte {at + here:,} the file does not end as an MCAP file")
+        raise Malformed(f"after its Footer at byte {at + here:,} the file does not end as an MCAP file")
     if start not in (0, at) or (start == 0 and here):
         raise Malformed(f"the Footer names a summary at byte {start:,}, and it is at byte {at:,}")
     covered = zlib.crc32(memoryview(data)[: cursor.at - 4])

@@ -1,6 +1,6 @@
-"""The sound records of a damaged MCAP file, and the bytes between them. One wrong bit costs at most the record that it is in.
+"""The sound records of a damaged MCAP file, and the bytes between them. A wrong bit costs at most its record.
 
-Chunks are found by the summary's chunk index and by their checksums, whatever their opcode and length say. Knows the framing of records;
+Chunks are found by the summary's chunk index and by their checksums, regardless of their opcode and length. Knows the framing of records;
 takes no message.
 """
 
@@ -56,10 +56,12 @@ class Guide:
         number, _, log = struct.unpack_from("<HIQ", fields)
         if number not in self.channels:
             return False
-        said = self.statistics
-        if said is None or not said.messages:
-            return said is None
-        return said.first <= log <= said.last and (not said.by_channel or number in said.by_channel)
+        statistics = self.statistics
+        if statistics is None or not statistics.messages:
+            return statistics is None
+        return statistics.first <= log <= statistics.last and (
+            not statistics.by_channel or number in statistics.by_channel
+        )
 
 
 class Place(NamedTuple):
@@ -84,8 +86,8 @@ class Walk:
 
     def __init__(self, read: Callable[[int, int], bytes], size: int, guide: Guide) -> None:
         self._read, self._guide, self._size = read, guide, size
-        said = guide.statistics
-        self.is_chunked = bool(guide.chunks) or (said is not None and said.chunks > 0)
+        statistics = guide.statistics
+        self.is_chunked = bool(guide.chunks) or (statistics is not None and statistics.chunks > 0)
         self._end = size if guide.end is None else guide.end - END_SIZE
         self._anchors = sorted({*(at for at in guide.chunks if at < self._end), self._end})
         self.summary_at: int | None = guide.end
@@ -109,11 +111,11 @@ class Walk:
                 self.is_chunked = self.is_chunked or place.opcode == CHUNK
             at = place.end
         if self._guide.end is not None and self._read(self._end, HEAD.size) != HEAD.pack(DATA_END, 4):
-            found.append(Place(0, self._end, self._guide.end, "there is no DataEnd in front of the summary"))
+            found.append(Place(0, self._end, self._guide.end, "there is no DataEnd before the summary"))
         return found
 
     def _limit(self, at: int) -> int:
-        """Where the next sound thing begins that the summary names, or the end."""
+        """The start of the next sound record that the summary names, or the end."""
         return self._anchors[min(bisect_right(self._anchors, at), len(self._anchors) - 1)]
 
     def _place(self, at: int) -> Place | None:
@@ -142,7 +144,7 @@ class Walk:
         if own is None:
             if self._guide.end is None and limit == self._size:
                 raise Malformed("a record begins, and the file ends before it does: it was cut off, or is damaged")
-            raise Malformed(f"a record with the opcode {opcode:#04x} is longer than what is left up to byte {limit:,}")
+            raise Malformed(f"a record with the opcode {opcode:#04x} is longer than the rest up to byte {limit:,}")
         if opcode in TYPED:
             if (opcode == HEADER) != (at == len(MAGIC)):
                 raise Malformed("a Header is the first record, and no other")
@@ -173,7 +175,7 @@ class Walk:
         return self.is_chunked or self._guide.believes(self._read(at + HEAD.size, FIELDS.itemsize))
 
     def _chunk(self, at: int, limit: int, head: bytes, *, only_checked: bool = False) -> int:
-        """The end of a chunk whose content is sound; 0 if none is there. Its opcode and length may be wrong if it has a checksum."""
+        """The end of a chunk whose content is sound; 0 without one. Its opcode and length may be wrong if it has a checksum."""
         raw = self._read(at + HEAD.size, CHUNK_FIELDS.size)
         if len(raw) < CHUNK_FIELDS.size:
             return 0
@@ -192,14 +194,14 @@ class Walk:
         return stop
 
     def _resume(self, at: int, limit: int, own: int | None) -> int:
-        """Where the next sound record begins behind damage at an offset."""
+        """The start of the next sound record after damage at an offset."""
         if own is not None and self._starts(own, limit):
             return own
         found = self._search(at + 1, limit, limit)
         return limit if found is None else found
 
     def _search(self, begin: int, end: int, limit: int) -> int | None:
-        """The first place in a range where a sound record begins."""
+        """The first start of a sound record in a range."""
         for here, opcode, length in self._heads(begin, end):
             if opcode == CHUNK:
                 if self._chunk(here, limit, HEAD.pack(opcode, length)):
@@ -239,7 +241,7 @@ class Walk:
         return None
 
     def _heads(self, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """(offset, opcode, length) of all that may be the head of a record."""
+        """(offset, opcode, length) of all bytes that may be the head of a record."""
         for start in range(begin, end, WINDOW):
             size = min(WINDOW, end - start)
             data = self._read(start, size + HEAD.size - 1)

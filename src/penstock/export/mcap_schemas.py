@@ -34,7 +34,7 @@ FLAT = {
 @dataclass(frozen=True)
 class Form:
     """message_encoding: of the file's channel. schema: (encoding, data), or None for messages without one. name: the schema's, where
-    the codec has one. has_envelope: a recorded message is a body behind a header, and the body is written."""
+    the codec has one. has_envelope: a recorded message is a header and a body, and the body is written."""
 
     message_encoding: str
     schema: tuple[str, bytes] | None = None
@@ -66,7 +66,7 @@ class Foreign:
 
 
 def foreign_of(codec: dict[str, Any]) -> Foreign | None:
-    """The topic that a recording was imported from; None if there is none."""
+    """The topic that a recording was imported from; None for other recordings."""
     about = codec.get("mcap")
     if about is None:
         return None
@@ -114,7 +114,7 @@ def schema_name(channel: str, data: bytes) -> str:
 
 
 def ros_definition(dtype: Any) -> str | None:
-    """The definition of a ROS 1 message whose bytes are those of a record; None if there is none, as for big-endian fields."""
+    """The definition of a ROS 1 message whose bytes are those of a record; None if the record has no such type, as for big-endian fields."""
     lines: list[str] = []
     taken: set[str] = set()
     return "".join(lines) if _fields(dtype, "", lines, taken) else None

@@ -10,7 +10,7 @@ from penstock.record import TIME_MAX
 
 
 class Tally:
-    """Counts the messages of each channel of a file, and what of them a recording does not keep."""
+    """Counts the messages of each channel of a file, and the parts of them that a recording does not keep."""
 
     def __init__(self, span: tuple[int, int]) -> None:
         self._since, self._until = span
@@ -44,7 +44,7 @@ class Tally:
         return first if first in (0, 1) and self.counts[0, number] == count and self.counts[3, number] else None
 
     def in_span(self, log: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Which log times are asked for, and are times that a recording can have."""
+        """Selects the log times that are requested and that a recording can have."""
         if self._until < 0:
             return np.zeros(len(log), bool)
         found: np.ndarray[Any, Any] = (log >= np.uint64(max(self._since, 0))) & (log <= np.uint64(self._until))

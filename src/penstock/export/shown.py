@@ -24,7 +24,7 @@ _PROPERTIES = {"bytes": {**_SIZE, **_DATA}, "array": {**_DTYPE, **_SIZE, **_DATA
 
 @dataclass(frozen=True)
 class Shown:
-    """encoding: of the messages. schema: (name, encoding, data). convert: from a message's bytes to what is shown; None: they are."""
+    """encoding: of the messages. schema: (name, encoding, data). convert: from a message's bytes to the shown bytes; None: they are the same."""
 
     encoding: str
     schema: tuple[str, str, bytes]

@@ -40,7 +40,7 @@ def schema(codec: dict[str, Any], keys: columns.Keys) -> pa.Schema:
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Writes one file. The answer: its `part`; or the `keys` of its messages, if they have more than were given, and no file; or an
     `error`. `damaged`: a line for each piece of the range that is damaged and left out. `failed`: why no
-    task continues: the destination takes no more, a file may not be read, or descriptors are used up."""
+    task continues: the destination is full, a file may not be read, or no descriptor is left."""
     try:
         return _run(task)
     except (PenstockError, OSError) as error:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from penstock.channels.value import open_channel
+from penstock.channels.uri.value import open_channel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TypeVar, Unpack
 
     from penstock.channels.handles import NativePublication, NativeSubscription
-    from penstock.channels.publication import Publication
-    from penstock.channels.roles import Dealer, Pair, Puller, Pusher, Replier, Requester, Router
-    from penstock.channels.subscription import Subscription
-    from penstock.channels.value import AnyChannel, Fake, Tested
+    from penstock.channels.interfaces.publication import Publication
+    from penstock.channels.interfaces.roles import Dealer, Pair, Puller, Pusher, Replier, Requester, Router
+    from penstock.channels.interfaces.subscription import Subscription
+    from penstock.channels.uri.value import AnyChannel, Fake, Tested
     from penstock.codecs import Codec
     from penstock.front.options import (
         Key,

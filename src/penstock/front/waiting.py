@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.channels import loops, readiness
 from penstock.channels.checks import limit_of
 from penstock.channels.handles import NativeSubscription
-from penstock.channels.opener import parse as parse
+from penstock.channels.uri.opener import parse as parse
+from penstock.channels.waiting import loops, readiness
 from penstock.errors import Invalid
 
 
@@ -18,7 +18,7 @@ def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any
     An empty list after `timeout` seconds; None waits for ever, 0 only looks. Without a handle there must be a timeout. Costs one system call for all of them, of
     any kinds, ZeroMQ's included. `Invalid` for a handle that does not receive.
     """
-    given = _listed(subscriptions, timeout)
+    given = _check_subscriptions(subscriptions, timeout)
     ends = [_receiving(handle) for handle in given]
     native = [end for end in ends if isinstance(end, NativeSubscription)]
     if len(native) == len(ends):
@@ -26,15 +26,15 @@ def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any
     else:
         limit = limit_of(timeout)
         ready = loops.wait(ends, lambda: _ready(ends), limit)
-    return _those(given, ends, ready)
+    return _select_ready(given, ends, ready)
 
 
 async def wait_async(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
     """`wait` in the running event loop."""
-    given = _listed(subscriptions, timeout)
+    given = _check_subscriptions(subscriptions, timeout)
     ends = [_receiving(handle) for handle in given]
     limit = limit_of(timeout)
-    return _those(given, ends, await loops.wait_async(ends, lambda: _ready(ends), limit))
+    return _select_ready(given, ends, await loops.wait_async(ends, lambda: _ready(ends), limit))
 
 
 def _ready(ends: list[Any]) -> list[Any]:
@@ -46,13 +46,13 @@ def _ready(ends: list[Any]) -> list[Any]:
     ]
 
 
-def _those(given: list[Any], ends: list[Any], ready: list[Any]) -> list[Any]:
+def _select_ready(given: list[Any], ends: list[Any], ready: list[Any]) -> list[Any]:
     """The handles that were given, of the ends that are ready."""
     found = {id(end) for end in ready}
     return [handle for handle, end in zip(given, ends, strict=True) if id(end) in found]
 
 
-def _listed(subscriptions: Sequence[Any], timeout: float | None) -> list[Any]:
+def _check_subscriptions(subscriptions: Sequence[Any], timeout: float | None) -> list[Any]:
     """The handles that were given. `Invalid` for a single one: to iterate over it would wait for its messages and take them. The same
     for none without a timeout: nothing would end the wait."""
     if hasattr(subscriptions, "channel"):

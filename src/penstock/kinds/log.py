@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, handles, opening
-from penstock.channels.channel import Channel
+from penstock.channels import handles
 from penstock.channels.checks import (
     MIB,
     TERM_LENGTH_MAX,
@@ -23,15 +22,17 @@ from penstock.channels.checks import (
 )
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.reopening import Origin
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.storage import files, opening
+from penstock.channels.storage.reopening import ReopenArgs
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, Unsupported
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """How a log is made. The first publication decides; `Mismatch` if a later one asks for something else.
+    """The options of a new log. The first publication decides; `Mismatch` if a later one asks for something else.
 
     capacity: bytes by which writers may be ahead of the slowest subscription, from half a term to a term; a whole term unless given.
     term_length: bytes of one of the three terms, a power of two from 64 KiB to 1 GiB; unless given, the smallest that `capacity`
@@ -61,7 +62,7 @@ class LogOptions:
 
     @property
     def term_bytes(self) -> int:
-        """`term_length`, or what it is unless given."""
+        """`term_length`, or its default."""
         if self.term_length is not None:
             return self.term_length
         if not isinstance(self.capacity, int):
@@ -70,7 +71,7 @@ class LogOptions:
 
     @property
     def room(self) -> int:
-        """`capacity`, or what it is unless given."""
+        """`capacity`, or its default."""
         return self.term_bytes if self.capacity is None else self.capacity
 
     @property
@@ -107,13 +108,13 @@ def open_publication(
     clock: _native.ManualClock | None = None,
     **options: Any,
 ) -> NativePublication:
-    """A publication, on a channel made now if there is none, and decided if it is open."""
+    """A publication. Creates the channel if it does not exist, and decides an open one."""
     alone, stamps = flag(exclusive, "exclusive"), manual_clock(clock)
     writer, found = opening.open_end(
         channel.kind, channel, options, codec, lambda fd, path: _native.log_writer(fd, path, alone, stamps)
     )
     return handles.publication(
-        writer, Origin(channel.kind, channel, found, open_publication, {"exclusive": alone, **codecs.named(codec)})
+        writer, ReopenArgs(channel.kind, channel, found, open_publication, {"exclusive": alone, **codecs.named(codec)})
     )
 
 

@@ -1,4 +1,4 @@
-"""`ring:` channels: one writer that never waits; a slow reader is lapped and told what it lost."""
+"""`ring:` channels: one writer that never waits; a slow reader skips messages and counts them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, handles, opening
-from penstock.channels.channel import Channel
+from penstock.channels import handles
 from penstock.channels.checks import MIB, check_whole, flag, manual_clock, seconds, within
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.reopening import Origin
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.storage import files, opening
+from penstock.channels.storage.reopening import ReopenArgs
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions:
-    """How a ring is made. The first publication decides; `Mismatch` if a later one asks for something else.
+    """The options of a new ring. The first publication decides; `Mismatch` if a later one asks for something else.
 
     capacity: bytes of the ring, a power of two from 64 KiB to 1 GiB: how far a reader may fall behind before it is lapped.
     The longest message is a quarter of it. All of it is allocated now, so that no later write can fail.
@@ -67,12 +68,12 @@ def _inspect(fd: int, path: str) -> dict[str, Any]:
 def open_publication(
     channel: Channel, *, codec: Any = None, clock: _native.ManualClock | None = None, **options: Any
 ) -> NativePublication:
-    """The publication, on a channel made now if there is none, and decided if it is open. `Busy` while another one lives."""
+    """The publication. Creates the channel if it does not exist, and decides an open one. `Busy` while another publication is open."""
     stamps = manual_clock(clock)
     writer, found = opening.open_end(
         channel.kind, channel, options, codec, lambda fd, path: _native.ring_writer(fd, path, stamps)
     )
-    return handles.publication(writer, Origin(channel.kind, channel, found, open_publication, codecs.named(codec)))
+    return handles.publication(writer, ReopenArgs(channel.kind, channel, found, open_publication, codecs.named(codec)))
 
 
 def open_subscription(
@@ -106,7 +107,7 @@ def open_subscription(
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Ring(ChannelValue[Message]):
-    """A `ring:` channel: one publication that never waits. A slow reader skips messages, and is told how many.
+    """A `ring:` channel: one publication that never waits. A slow reader skips messages and counts them.
 
     capacity: bytes of the ring, a power of two from 64 KiB to 1 GiB; the longest message is a quarter of it. max_members: subscriptions
     at once, 1 to 1024.

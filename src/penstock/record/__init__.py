@@ -1,4 +1,4 @@
-"""Recordings, for programs that name their types or read them in parts: what `penstock.Archive` gives, and how a plan divides it.
+"""Recordings, for programs that name their types or read them in parts: the results of `penstock.Archive`, and the ranges of a plan.
 
 A public door: everything here is documented to users. Archives themselves are opened by `penstock.Archive`.
 """

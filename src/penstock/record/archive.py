@@ -1,6 +1,6 @@
 """`penstock.Archive`: a folder of recordings with a catalog. Record, list, read, replay, follow, verify, repair.
 
-The one class that users hold; a module of its own does each job.
+The one class for users; each job has its own module.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock import codecs
-from penstock.channels.channel import FAKE
 from penstock.channels.checks import callback, flag, more_than_zero, whole
 from penstock.channels.registry import kind_names
-from penstock.channels.value import AnyChannel, AnyChannels
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.value import AnyChannel, AnyChannels
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY
 from penstock.record.format.remote import RemoteArchive, verify_there
@@ -84,15 +84,15 @@ class Archive(ArchiveReader):
 
         channels: URIs, and patterns as ``robot/*``, ``log:*`` or ``*``, which also take channels that appear later, each from its first
         message if its kind keeps messages.
-        extend: continue the newest recording of the same channel where it ended, with a gap if the channel does not keep what follows.
+        extend: continue the newest recording of the same channel where it ended, with a gap if the channel no longer keeps the next messages.
         sync_interval: seconds between two syncs, each of which makes everything recorded durable. drop_after: lose messages rather than make the
         channel's writers wait longer than this; losses are recorded as gaps. pixels: of frames channels, record the
         frames themselves and not only their notes. when_slow: "wait" makes the publications of frames channels wait for this recorder, and
-        "skip" makes none; by default those wait that wait for anybody. sent: of udp channels, record what the publications of this machine send, instead of
-        what arrives; each publication gets a recording. A channel without a publication gets its recording with the first one.
+        "skip" makes none wait; by default, publications that wait for any subscription wait. sent: on udp channels, record the publications of this machine, instead of
+        the received sessions; each publication gets a recording. A channel without a publication gets its recording with the first one.
 
-        max_bytes, max_age: keep about so many bytes of these channels in the archive, and no recording whose newest message is older; as
-        in `expire`. The recorder then ends each recording after a part of that and goes on in the next one, without a gap.
+        max_bytes, max_age: retain about this many bytes of these channels, and no recording whose newest message is older; as
+        in `expire`. The recorder then divides its recordings at a part of that limit, without gaps.
         """
         self._writable()
         self._files.check_writable()
@@ -133,7 +133,7 @@ class Archive(ArchiveReader):
             if patterns := [name for name in names if is_pattern(name) or name in awaited]:
                 there = [name for name in named if name not in awaited]
                 new_writers = PatternWatch(
-                    self._connector.appearing(patterns), there, start, opened, self._connector.identity
+                    self._connector.discover(patterns), there, start, opened, self._connector.identity
                 )
                 made += new_writers()
             return ThreadRecorder(
@@ -169,7 +169,7 @@ class Archive(ArchiveReader):
     ) -> Appended:
         """Appends messages to a recording that programs write, without a live channel. All of them are in it, durably, or none.
 
-        channel: whose messages they are for readers; `log:NAME`. codec: as of `publish`; encoded: messages are bytes that this codec
+        channel: the channel of the messages for readers; `log:NAME`. codec: as of `publish`; encoded: messages are bytes that this codec
         has encoded. times_ns: when each was sent; now by default. batch: a writer's name and its number for these messages, which only
         rises: a batch that was appended before is not appended again. A new recording begins once one has `recording_length` bytes.
         Waits while another program appends to this archive.
@@ -195,7 +195,7 @@ class Archive(ArchiveReader):
 
         An archive there is opened by `Archive("s3://BUCKET/FOLDER")`. A second push copies only new segments. Each copy is read back and
         compared. Nothing is deleted, here or there; with `replace`, objects there of a recording that was cut back here since. Each
-        result has the error of its recording, if there was one: the others go on. Credentials come from the environment.
+        result has the error of its recording, if there was one: the others continue. Credentials come from the environment.
         """
         self._writable()
         callback(progress, "progress")
@@ -210,10 +210,10 @@ class Archive(ArchiveReader):
 
     @own_errors
     def verify(self, recording: int | AnyChannel | None = None) -> builtins.list[verification.Damage]:
-        """Checks every byte of the recordings, or of one: what is wrong and where. Also compares the catalog's rows with the recordings.
-        Readers leave damaged blocks out as gaps, so this is the way to be sure that there are none.
+        """Checks every byte of the recordings, or of one, and returns each damage. Also compares the catalog's rows with the recordings.
+        Readers leave damaged blocks out as gaps, so only this call can show that there are none.
 
-        An empty list: no byte has changed, and everything durable is there. `NotFound` if there never was such a
+        An empty list: no byte has changed, and nothing durable is missing. `NotFound` if there never was such a
         recording.
         """
         if isinstance(self._files, RemoteArchive):
@@ -225,9 +225,9 @@ class Archive(ArchiveReader):
     def repair(self, recording: int | AnyChannel | None = None) -> builtins.list[Repair]:
         """Writes damage down: a damaged block becomes a gap of its recording, which keeps all other messages. Rebuilds the catalog.
 
-        Nothing is deleted, and no sound segment is moved. Damaged blocks stay in their files, and indexes that are written again are kept in
-        the recording's folder `damaged`. Files that a repair of an earlier version moved there come back, where they fit. Files and folders that
-        are no recording move into the archive's. Recordings that are being written are left alone.
+        Nothing is deleted, and no sound segment is moved. Damaged blocks stay in their files, and replaced indexes are kept in
+        the recording's folder `damaged`. Files that a repair of an earlier version moved there are restored where they fit. Files and folders that
+        are not recordings move into the archive's. Live recordings are not changed.
         """
         self._writable()
         number = self._lister.number(recording)
@@ -240,7 +240,7 @@ class Archive(ArchiveReader):
 
     @own_errors
     def truncate(self, recording: int | AnyChannel, position: int, *, force: bool = False) -> int:
-        """Cuts a recording that is not being written at the last block or gap that ends at or before `position`; where it ends now.
+        """Cuts a recording that is not being written at the last block or gap that ends at or before `position`; returns its new end.
 
         It is closed afterwards. The rest is deleted. `Busy` if a consumer has yet to read it, unless forced.
         """
@@ -285,12 +285,12 @@ class Archive(ArchiveReader):
 
     @own_errors
     def consumers(self) -> builtins.list[Consumer]:
-        """The queries that read this archive step by step, and how far each is."""
+        """The queries that read this archive step by step, and their progress."""
         return [] if isinstance(self._files, RemoteArchive) else consumer_files.read(self.path)
 
     @own_errors
     def note_consumer(self, consumer: Consumer) -> None:
-        """Writes how far a query has read, durably. `purge` and `truncate` keep what it has yet to read."""
+        """Writes a query's progress durably. `purge` and `truncate` keep unread messages."""
         self._writable()
         if not isinstance(consumer, Consumer):
             raise Invalid(f"consumer is {consumer!r}: it must be a penstock.record.Consumer")
@@ -298,7 +298,7 @@ class Archive(ArchiveReader):
 
     @own_errors
     def forget_consumer(self, name: str) -> None:
-        """Removes a consumer that is no longer there, so that nothing is kept for it. `NotFound` if there is none of that name."""
+        """Removes a consumer that no longer exists, so that nothing is kept for it. `NotFound` if no consumer has that name."""
         self._writable()
         consumer_files.forget(self.path, name)
 

@@ -49,7 +49,7 @@ def _rows(recorder: Recorder) -> dict[str, Any]:
 
 
 class _Watch:
-    """Waits for all that may end a recorder: a line from its parent, its parent's death, its own error, a signal."""
+    """Waits for everything that may end a recorder: a line from its parent, its parent's death, its own error, a signal."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
@@ -60,7 +60,7 @@ class _Watch:
         self._poller = select.poll()
         self._poller.register(0, select.POLLIN)
         self._poller.register(self._wake_read, select.POLLIN)
-        with contextlib.suppress(OSError):  # an old kernel, or a parent that is gone already: then only looking helps
+        with contextlib.suppress(OSError):  # an old kernel, or a parent that has already ended: then it must poll
             self._poller.register(os.pidfd_open(parent), select.POLLIN)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._by_signal)
@@ -85,7 +85,7 @@ class _Watch:
                 if fd == 0:
                     more = os.read(0, 1 << 12)
                     if not more:
-                        return "stop"  # every holder of the other end is gone, the parent with them
+                        return "stop"  # every holder of the other end has ended, including the parent
                     self._heard += more
         line, found, rest = self._heard.partition(b"\n")
         if not found:
@@ -114,8 +114,8 @@ def _serve(recorder: ThreadRecorder, watch: _Watch, parent: _Parent) -> None:
 
 
 def run(job: str) -> None:
-    """The child's work and its end. Nothing is open after a recording that ended well, so the interpreter need not take itself apart,
-    which takes 30 ms that the parent would wait for."""
+    """The child's work and its end. Nothing is open after a recording that ended well, so the interpreter's finalization is skipped,
+    which would delay the parent by 30 ms."""
     status = main(job)
     if status:
         sys.exit(status)
@@ -128,7 +128,7 @@ def run(job: str) -> None:
 
 def main(job: str) -> int:
     """The child's work, from a job in JSON to the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it then asks us to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C; it then requests a stop
     work = json.loads(job)
     watch, parent = _Watch(work["parent"]), _Parent(work["answers"])
     recorder: ThreadRecorder | None = None

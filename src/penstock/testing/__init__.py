@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from penstock import errors
-from penstock.channels import memory
-from penstock.channels.opener import TEST_ONLY, parse
-from penstock.channels.value import AnyChannel, ChannelValue, Fake, Tested
+from penstock.channels.storage import memory
+from penstock.channels.uri.opener import TEST_ONLY, parse
+from penstock.channels.uri.value import AnyChannel, ChannelValue, Fake, Tested
 from penstock.util.clock import ManualClock
 from penstock.util.strict import Strict
 
@@ -27,7 +27,7 @@ def channel(
 ) -> Tested:
     """A channel, by its URI or as a value, with options that only tests have. `publish`, `subscribe` and `join` take it in its place.
 
-    clock: what stamps messages. start_position, initial_term_id, start_sequence: where a new channel begins to count, for tests at the
+    clock: stamps messages. start_position, initial_term_id, start_sequence: the first values of a new channel's counts, for tests at the
     edges. prefault: touches all of the channel's memory now, so that no later page fault disturbs a measurement. `TypeError` for an
     option that the kind does not have.
 
@@ -59,7 +59,7 @@ def channel(
 
 
 class Gate(Protocol):
-    """Stands between a fake channel and its subscriptions. Closed, it lets through what it is told to, and ends waits when told to."""
+    """A gate between a fake channel and its subscriptions. While closed, it delivers messages and ends waits only on request."""
 
     @property
     def waiting(self) -> int:
@@ -71,7 +71,7 @@ class Gate(Protocol):
         ...
 
     def deliver(self, count: int) -> None:
-        """Lets so many messages more through to every subscription."""
+        """Delivers `count` more messages to every subscription."""
         ...
 
     def expire(self) -> None:
@@ -92,10 +92,10 @@ def gate(channel: AnyChannel) -> Gate:
 
 
 class Stepper(Strict):
-    """A test's hand on a channel of this process; as a context manager it lets go at the end.
+    """A test's control of a channel of this process; as a context manager it releases the channel at the end.
 
     While it holds, subscriptions get what `deliver` allows and nothing else, and their waits (`recv`, iteration, `wait`,
-    `recv_async`) end with a message or by `expire`, never by the clock. Publishing goes on as always. Use it from one thread.
+    `recv_async`) end with a message or by `expire`, never by the clock. Publications are not affected. Use it from one thread.
     """
 
     channel: str
@@ -106,13 +106,13 @@ class Stepper(Strict):
         self.channel = str(parse(channel))
 
     def deliver(self, count: int = 1) -> None:
-        """Lets every subscription of the channel have so many messages more."""
+        """Delivers `count` more messages to every subscription of the channel."""
         if count < 0:
             raise errors.Invalid(f"count is {count}: it must be from 0 on")
         self._gate.deliver(count)
 
     def deliver_all(self) -> None:
-        """Lets every subscription have whatever comes, until the next `hold`."""
+        """Delivers all messages to every subscription, until the next `hold`."""
         self._gate.deliver((1 << 64) - 1)
 
     def expire(self) -> None:
@@ -125,7 +125,7 @@ class Stepper(Strict):
         return self._gate.waiting
 
     def await_waiting(self, count: int = 1, timeout: float = 10) -> None:
-        """Until so many threads wait: then they have done all they can do. TimeoutError after `timeout` seconds."""
+        """Waits until that many threads wait, and so cannot continue. TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while self._gate.waiting < count:
             if time.monotonic() > deadline:
@@ -133,7 +133,7 @@ class Stepper(Strict):
             time.sleep(0.0005)
 
     def release(self) -> None:
-        """Lets go: messages come by themselves again."""
+        """Releases the channel: messages are delivered as usual again."""
         self._gate.release()
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ class Stepper(Strict):
 
 
 def hold(channel: AnyChannel) -> Stepper:
-    """Takes a channel of this process into the test's hands: `fake:KIND:NAME`, or any while `PENSTOCK_FAKE` is set.
+    """Puts a channel of this process under the test's control: `fake:KIND:NAME`, or any while `PENSTOCK_FAKE` is set.
 
     >>> import penstock, penstock.testing
     >>> with penstock.publish("fake:log:doc") as pub, penstock.subscribe("fake:log:doc") as sub:

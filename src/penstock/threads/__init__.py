@@ -8,8 +8,8 @@ from types import GenericAlias
 from typing import Any, Self
 
 from penstock._native import core as _native
-from penstock.channels.iteration import until_closed, until_closed_async
-from penstock.channels.loops import readable
+from penstock.channels.waiting.iteration import until_closed, until_closed_async
+from penstock.channels.waiting.loops import readable
 from penstock.errors import TimedOut
 
 

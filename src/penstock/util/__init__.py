@@ -1,1 +1,1 @@
-"""Units, clocks, files and storage: what every other folder may use. Knows nothing of channels."""
+"""Units, clocks, files and storage: for use by every other folder. Knows nothing of channels."""

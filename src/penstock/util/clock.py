@@ -1,4 +1,4 @@
-"""Clocks that may be injected. Knows the system's clocks and one for tests; no other module asks for the time."""
+"""Injectable clocks: the system's and one for tests. No other module reads the time."""
 
 from __future__ import annotations
 
@@ -43,4 +43,4 @@ class SystemClock:
         """Let `seconds` pass, however many: infinity, too."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, 3600.0))  # the system's sleep refuses what is too long
+            time.sleep(min(left, 3600.0))  # the system's sleep refuses long times

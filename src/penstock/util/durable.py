@@ -1,6 +1,6 @@
 """Files that survive a crash and belong to their owner alone: private folders, atomic replacement, errors that name the path.
 
-Knows system calls; knows nothing of channels, recordings or tables.
+Knows system calls. It must never know channels, recordings or tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def own_errors(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """A function that raises this library's `SystemFailure` where a system call fails, and says a near name for an unknown keyword."""
+    """A function that raises this library's `SystemFailure` where a system call fails, and suggests a similar name for an unknown keyword."""
 
     @checks_names
     @functools.wraps(function)
@@ -55,17 +55,17 @@ def concerning(path: Path) -> Iterator[None]:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether a system call failed for want of descriptors or memory, which says nothing about the file that it was made for."""
+    """Whether a system call failed for want of descriptors or memory, which is no fault of the file."""
     return getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EINTR)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether this user may not do it, which says nothing about the file either."""
+    """Whether this user may not do it, which is no fault of the file either."""
     return getattr(error, "errno", None) in (errno.EACCES, errno.EPERM)
 
 
 def make_folder(path: Path) -> Path:
-    """Makes a folder that only its owner may enter, whatever the umask. An existing folder stays as it is."""
+    """Makes a folder that only its owner may enter, whatever the umask. An existing folder is not changed."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
         os.chmod(path, 0o700)
@@ -84,7 +84,7 @@ def open_private(path: str | Path, flags: int) -> int:
 
 
 def free_name(folder: Path, name: str) -> str:
-    """A name that is not taken in the folder: the given one, or the first free one with a number behind it."""
+    """A name that is not taken in the folder: the given one, or the first free one with a number appended."""
     number, free = 0, name
     while os.path.lexists(folder / free):
         number += 1
@@ -102,7 +102,7 @@ def fsync_folder(path: Path) -> None:
 
 
 def fresh_path(path: Path, prefix: str = ".") -> Path:
-    """A name beside `path` for what will replace it. No other process or thread has it: process ids are not unique in containers."""
+    """A name beside `path` for the file that will replace it. No other process or thread has it: process ids are not unique in containers."""
     return path.with_name(f"{prefix}{path.name}.{secrets.token_hex(8)}.{os.getpid()}.new")
 
 

@@ -1,6 +1,6 @@
-"""Optional packages: each is imported within `explain_missing`, whose error is one sentence with the extra that brings it.
+"""Optional packages: each is imported within `explain_missing`, whose error is one sentence with the extra to install.
 
-The one place that knows which extra has which package. Knows nothing of their use.
+Only this module knows the package of each extra. It must never know their use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXTRAS = {
 
 
 class explain_missing:  # noqa: N801  (used as a function is: `with explain_missing("poll_arrow()"): import pyarrow`)
-    """Around imports of optional packages: where one is not installed, `Unsupported` says what needs it, and how to install it.
+    """Around imports of optional packages: if one is not installed, raises `Unsupported` with the reason and the command that installs it.
 
     what: the subject of that sentence, as "poll_arrow()" or "the command penstock". extra: the one to name, where it brings more than
     the package's own extra does.

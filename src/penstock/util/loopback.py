@@ -72,7 +72,7 @@ class Connections:
         return len(self._ends)
 
     def add(self, one: Hashable, end: Callable[[], None]) -> None:
-        """A connection came. It waits for its client."""
+        """A connection was accepted. It waits for its client."""
         with self._lock:
             given_up = [] if len(self._ends) < self._most else [next(iter(self._since), one)]
             ends = [end if each == one else self._pop(each) for each in given_up]
@@ -82,7 +82,7 @@ class Connections:
             each()
 
     def at_work(self) -> bool:
-        """Whether there are as many as there may be, and none of them waits for its client."""
+        """Whether the limit is reached, and no connection waits for its client."""
         with self._lock:
             return len(self._ends) >= self._most and not self._since
 
@@ -127,7 +127,7 @@ class Connections:
 def own_sockets(port: int) -> tuple[bool, dict[int, Callable[[], None]]]:
     """Sockets at this port that another library of this process has: whether one listens, and connections to which nothing was sent.
 
-    Each of these by its number, with a function that ends it: a server that says nothing has not heard a whole request.
+    Each of these by its number, with a function that ends it: a server that sends nothing has not received a complete request.
     """
     listens, silent = False, {}
     for name in os.listdir("/proc/self/fd"):
@@ -139,16 +139,16 @@ def own_sockets(port: int) -> tuple[bool, dict[int, Callable[[], None]]]:
                     continue
                 if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                     listens = True
-                elif _acknowledged(one) < ANSWER_BYTES:
+                elif _read_acknowledged(one) < ANSWER_BYTES:
                     silent[os.fstat(one.fileno()).st_ino] = _ender(int(name), os.fstat(one.fileno()).st_ino)
-        except OSError as error:  # closed meanwhile
+        except OSError as error:  # closed in the meantime
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise
     return listens, silent
 
 
-def _acknowledged(one: socket.socket) -> int:
-    """How many bytes of this connection the other side has taken: tcpi_bytes_acked of linux/tcp.h."""
+def _read_acknowledged(one: socket.socket) -> int:
+    """The bytes of this connection that the other side has acknowledged: tcpi_bytes_acked of linux/tcp.h."""
     return int(struct.unpack_from("<Q", one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128), 120)[0])
 
 

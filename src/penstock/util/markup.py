@@ -41,7 +41,7 @@ def moment(ns: int) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[str] = (), caption: str = "") -> str:
-    """A table. right: titles of columns of numbers. It takes its colours from the notebook, so it is dark where that is."""
+    """A table. right: titles of columns of numbers. It takes its colours from the notebook, so it follows a dark theme."""
     numbers = set(right)
 
     def cell(tag: str, title: str, text: str) -> str:

@@ -1,7 +1,7 @@
 """Places of archives and tables: a folder of this machine, or a prefix of an object storage, as one pyarrow file system.
 
-Credentials come from the environment, as the AWS tools take them (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_REGION), or
-from the machine's role; never from a URI, which is logged. Knows file systems; knows nothing of recordings or tables.
+Credentials are read from the environment, as the AWS tools take them (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_REGION), or
+from the machine's role; never from a URI, which is logged. Knows file systems. It must never know recordings or tables.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def where(given: str | os.PathLike[str], what: str = "the place") -> Place:
     credentials in it. what: for the error."""
     text = os.fsdecode(given)
     if "\0" in text:
-        raise Invalid(f"{what} is {text!r}: no path has a NUL in it")
+        raise Invalid(f"{what} is {text!r}: a path cannot contain a NUL")
     if not is_uri(text):
         absolute = str(Path(text).absolute())
         return Place(absolute, absolute)
@@ -115,7 +115,7 @@ def _of_file_uri(text: str, what: str) -> str:
         raise Invalid(f"{what} is {text}: in a file: URI, write %3F for ?, %23 for # and %25 for %")
     path = re.sub("^/+", "/", unquote(rest, errors="surrogateescape"))
     if "\0" in path:
-        raise Invalid(f"{what} is {text}: no path has a NUL in it")
+        raise Invalid(f"{what} is {text}: a path cannot contain a NUL")
     return path
 
 

@@ -1,6 +1,6 @@
-"""Names that are not there: attributes that a handle does not have, options that nothing takes. Each error says a near name that is.
+"""Errors for unknown names: attributes of handles, and options. Each error suggests a similar name.
 
-Knows no class and no option of its own.
+Knows no class and no option.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from penstock._native import core as _native
 
-Strict = _native.Strict  # a class whose objects take no public attribute that the class does not declare
+Strict = _native.Strict  # objects of such a class accept only declared public attributes
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -28,7 +28,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def checks_names(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """A function whose TypeError for a keyword that it does not have says a near one that it has."""
+    """A function whose TypeError for an unknown keyword suggests a similar one."""
     parameters = inspect.signature(function).parameters
     known = frozenset(parameters) - {"self"}
 

@@ -93,7 +93,7 @@ def _of_text(text: str, now_ns: Callable[[], int]) -> int | None:
     if low.endswith("ago"):
         span = _span(low.removesuffix("ago"))
         return None if span is None else now_ns() - span
-    # Python's times have microseconds: the digits behind them are added afterwards.
+    # Python's times have microseconds: the remaining digits are added afterwards.
     fine = _FINE.search(text)
     with contextlib.suppress(ValueError, OverflowError):
         found = datetime.datetime.fromisoformat(text if fine is None else text[: fine.end(1)] + text[fine.end() :])

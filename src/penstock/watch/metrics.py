@@ -1,6 +1,6 @@
 """Counters of channels for Prometheus: a collector for a program's own registry, and a server on this machine's loopback.
 
-Looks at channels from outside, as `penstock.list_channels` does; opens none. Needs `prometheus-client`: `pip install 'penstock[metrics]'`.
+Observes channels from outside, as `penstock.list_channels` does; opens none. Needs `prometheus-client`: `pip install 'penstock[metrics]'`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import penstock
-from penstock.channels import files
 from penstock.channels.latency import Latency
 from penstock.channels.status import ChannelMember, ChannelStatus
+from penstock.channels.storage import files
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import BACKLOG, LOOPBACK, Connections, is_local, unusable
 
@@ -97,7 +97,7 @@ OF_CHANNEL, OF_MEMBER = ["channel", "kind"], ["channel", "kind", "role", "pid", 
 
 
 class PenstockCollector(Collector):
-    """All channels of this user, looked at when the registry is asked.
+    """All channels of this user, sampled at each request to the registry.
 
     members: a series for each member too, with its pid: more series, and new ones with every process. A channel's name is a label, so
     give channels names that do not change with every start.
@@ -111,7 +111,7 @@ class PenstockCollector(Collector):
         self._members = members
 
     def describe(self) -> Iterable[Metric]:
-        """The families, without a look at channels: a registry asks when the collector is registered, and filters by them (`name[]`)."""
+        """The families, without reading channels: a registry requests them when the collector is registered, and filters by them (`name[]`)."""
         yield InfoMetricFamily("penstock", "")
         yield InfoMetricFamily("penstock_channel", "")
         yield GaugeMetricFamily(FREE_BYTES, "")
@@ -124,7 +124,7 @@ class PenstockCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The samples at this moment."""
         found = penstock.list_channels()
-        yield InfoMetricFamily("penstock", "The library that looks.", {"version": penstock.__version__})
+        yield InfoMetricFamily("penstock", "The version of the library.", {"version": penstock.__version__})
         yield _shared_memory()
         about = InfoMetricFamily("penstock_channel", "A channel's codec and state.", labels=OF_CHANNEL)
         for status in found:
@@ -141,7 +141,7 @@ class PenstockCollector(Collector):
 
 
 def _shared_memory() -> Metric:
-    family = GaugeMetricFamily(FREE_BYTES, "Free bytes where channels are.")
+    family = GaugeMetricFamily(FREE_BYTES, "Free bytes on the file system of the channels.")
     family.add_metric([], files.usage().free)
     return family
 
@@ -188,7 +188,7 @@ def text(*, members: bool = False) -> str:
 
 HEAD_BYTES = 16 << 10  # of a request
 TURN_SECONDS = 0.002
-LOOK_SECONDS = 0.1  # between looks for clients that are late
+LOOK_SECONDS = 0.1  # between checks for late clients
 
 
 class _Request(WSGIRequestHandler):
@@ -272,7 +272,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the counters are."""
+        """The URL of the counters."""
         return f"http://{LOOPBACK}:{self._server.server_port}/metrics"
 
     def __enter__(self) -> Server:

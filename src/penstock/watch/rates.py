@@ -1,4 +1,4 @@
-"""Rates of channels, from looks at their counts. Plain values: knows no screen and no clock but the one it is given."""
+"""Rates of channels, from samples of their counts. Plain values: knows no screen and no clock but the one it is given."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from penstock.channels.latency import Latency
 from penstock.channels.status import ChannelMember, ChannelStatus
 
-HISTORY = 240  # looks
+HISTORY = 240  # samples
 
 
 class Sample(NamedTuple):
-    """One look at a channel: rates per second since the look before; lag in bytes. lost: 0 where the kind counts no losses. p99_ns: of the
-    latencies since the look before; None if nothing was received."""
+    """One sample of a channel: rates per second since the previous sample; lag in bytes. lost: 0 where the kind counts no losses. p99_ns: of the
+    latencies since the previous sample; None without messages."""
 
     messages: float
     bytes: float
@@ -27,7 +27,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class MemberRate:
-    """A member and its messages and bytes per second. behind: the bytes that it has yet to read; None where it is unknown. latency:
+    """A member and its messages and bytes per second. behind: the bytes that it has yet to read; None if unknown. latency:
     since the look before."""
 
     member: ChannelMember
@@ -39,10 +39,10 @@ class MemberRate:
 
 @dataclass(frozen=True)
 class Rate:
-    """A channel and what happened to it per second since the look before.
+    """A channel and its rates per second since the previous sample.
 
     lost: messages, or bytes where the kind counts bytes alone (`loses_bytes`); None where it counts no losses. refused: sends that found no
-    room. latency: from send to receive, of the messages since the look before; None where none are counted. history: the looks so far, the
+    room. latency: from send to receive, of the messages since the previous sample; None where none are counted. history: the samples so far, the
     newest last.
     """
 
@@ -65,7 +65,7 @@ class _Known:
 
 
 class Rates:
-    """Turns looks at channels into rates. A channel's first look has rates of 0. One thread at a time.
+    """Turns samples of channels into rates. A channel's first sample has rates of 0. One thread at a time.
 
     clock: seconds that only grow, such as `time.monotonic`.
     """
@@ -79,7 +79,7 @@ class Rates:
         now, before = self._clock(), self._known
         self._known, rates = {}, []
         for status in found:
-            key = (status.path, status.created_ns)  # a channel made again is another one
+            key = (status.path, status.created_ns)  # a channel created again is another one
             old = before.get(key)
             known = _Known(status, now, old.history) if old else _Known(status, now)
             self._known[key] = known
@@ -109,13 +109,13 @@ def _rate(new: _Known, old: _Known | None) -> Rate:
                 per_second(member.messages - then.messages),
                 per_second(member.bytes - then.bytes),
                 _behind(new.status, member),
-                _lately(member.latency, then.latency),
+                _subtract_latency(member.latency, then.latency),
             )
         )
     sent = per_second(after.bytes_sent - before.bytes_sent)
     refused = per_second(after.back_pressure - before.back_pressure)
     lost = None if now_lost is None or then_lost is None else per_second(now_lost - then_lost)
-    latency = _lately(new.status.latency, (old or new).status.latency)
+    latency = _subtract_latency(new.status.latency, (old or new).status.latency)
     if old is not None:
         p99 = None if latency is None else latency.quantile_ns(0.99)
         new.history.append(Sample(messages, sent, new.status.lag, lost or 0.0, refused, p99))
@@ -132,7 +132,7 @@ def _rate(new: _Known, old: _Known | None) -> Rate:
     )
 
 
-def _lately(now: Latency | None, then: Latency | None) -> Latency | None:
+def _subtract_latency(now: Latency | None, then: Latency | None) -> Latency | None:
     return now if now is None or then is None else now.since(then)
 
 
@@ -145,7 +145,7 @@ def _behind(status: ChannelStatus, member: ChannelMember) -> int | None:
 
 
 def as_row(rate: Rate) -> dict[str, Any]:
-    """A channel at this look, for programs. Times in nanoseconds, lengths in bytes."""
+    """A channel at this sample, for programs. Times in nanoseconds, lengths in bytes."""
     status = rate.status
     return {
         "channel": status.channel,

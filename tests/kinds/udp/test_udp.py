@@ -17,7 +17,7 @@ from conformance.subjects import PATIENCE
 from ports import free_port
 
 import penstock
-from penstock.channels import files
+from penstock.channels.storage import files
 
 spawn = multiprocessing.get_context("spawn")
 SMALL = {"term_length": 1 << 16, "linger": 1.0}

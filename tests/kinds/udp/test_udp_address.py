@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import penstock
-from penstock.channels import channel as channels
+from penstock.channels.uri import channel as channels
 from penstock.errors import Invalid, Unsupported
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp.options import UdpOptions, UdpReaderOptions, merged
@@ -45,11 +45,11 @@ def test_one_channel_has_one_name(text, name):
         ("udp://:1/1", "has no port"),
         ("udp://127.0.0.1:0/1", "port 0 does not exist"),
         ("udp://127.0.0.1:65536/1", "port 65536 does not exist"),
-        ("udp://127.0.0.1:1/x", "no whole number"),
-        ("udp://127.0.0.1:1/2147483648", "32 bits"),
+        ("udp://127.0.0.1:1/x", "signed 32-bit integer"),
+        ("udp://127.0.0.1:1/2147483648", "signed 32-bit integer"),
         ("udp://127.0.0.256:1/1", "neither a host's name nor an address"),
         ("udp://::1:1/1", r"in brackets: \[::1\]:1"),
-        ("udp://[::g]:1/1", "no IPv6 address"),
+        ("udp://[::g]:1/1", "not an IPv6 address"),
         ("udp://[::1/1", r"write \[ADDRESS\]:PORT"),
         ("udp://a b:1/1", "neither a host's name nor an address"),
         ("aeron:ipc", "only Aeron's UDP channels"),
@@ -59,7 +59,7 @@ def test_one_channel_has_one_name(text, name):
             "aeron:udp?endpoint=127.0.0.1:1|stream-id=1|mtuu=1",
             "no parameter 'mtuu' here; did you mean 'mtu'. known are alias",
         ),
-        ("aeron:udp?endpoint=127.0.0.1:1|stream-id=1|mtu", "'mtu' is no parameter"),
+        ("aeron:udp?endpoint=127.0.0.1:1|stream-id=1|mtu", "'mtu' is not a parameter"),
         ("aeron:udp?endpoint=127.0.0.1:1|stream-id=1|stream-id=2", "given twice"),
     ],
 )

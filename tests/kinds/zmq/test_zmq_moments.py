@@ -121,7 +121,7 @@ def test_a_released_view_keeps_its_memory():
 
     body = Body(b"x")
     alive = weakref.ref(body)
-    with zmq_receiving._viewed(body) as view:
+    with zmq_receiving._view_body(body) as view:
         kept = view
     del body, view
     assert alive() is not None

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock import Unsupported
-from penstock.channels import channel
+from penstock.channels.uri import channel
 from penstock.kinds.zmq import opener as zeromq
 from penstock.types import Publication, Subscription
 
@@ -230,7 +230,7 @@ def test_a_subscription_may_bind(uri):
 def test_unknown_values_are_not_shown(ends):
     _, sub = ends
     for name in ("lag", "lost", "lost_messages"):
-        with pytest.raises(Unsupported, match=f"ZeroMQ does not say .* {name} is known on log:"):
+        with pytest.raises(Unsupported, match=f"ZeroMQ does not report .* {name} is known on log:"):
             getattr(sub, name)
 
 
@@ -242,7 +242,7 @@ def test_last_says_when_and_with_which_topic(uri):
         assert sub.recv(WAIT) == b"abc"
         first = sub.last
         assert sub.recv(WAIT) == b"de"
-        assert isinstance(first, penstock.channels.subscription.Received)
+        assert isinstance(first, penstock.channels.interfaces.subscription.Received)
         assert (first.position, first.topic, first.sender, first.session) == (0, "t1", "", 0)
         assert (sub.last.position, sub.last.topic, sub.last.type) == (5, "t2", "t2")
         assert sub.last.time_ns >= first.time_ns > 0
@@ -338,7 +338,7 @@ def test_calls_that_zeromq_lacks_are_unsupported(uri, opener, options, why):
 
 
 def test_a_stream_of_zeromq_never_ends(uri):
-    with pytest.raises(Unsupported, match="does not say that a publication has closed"):
+    with pytest.raises(Unsupported, match="does not report that a publication has closed"):
         zeromq.open_subscription(channel.parse(uri), until_end=True)
 
 

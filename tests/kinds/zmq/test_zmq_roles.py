@@ -66,7 +66,7 @@ def test_every_way_to_send_and_receive(ends):
         with pytest.raises(penstock.TimedOut):
             run(receiver.recv_async(timeout))
     for name in ("lag", "lost", "lost_messages"):
-        with pytest.raises(Unsupported, match="ZeroMQ does not say"):
+        with pytest.raises(Unsupported, match="ZeroMQ does not report"):
             getattr(receiver, name)
     status = receiver.statistics()
     assert (status.totals.messages_received, status.totals.bytes_received, status.details["connected"]) == (6, 15, 1)

@@ -8,7 +8,7 @@ import typer
 
 import penstock
 from penstock.channels.status import ChannelStatus
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli.channels import top as live
 from penstock.cli.channels.names import AsJson, names
 from penstock.cli.ending import reason
@@ -31,7 +31,7 @@ def ls(
         bool, typer.Option("--watch", "-w", help="Refresh the list in place, with rates: as `penstock top`.")
     ] = False,
 ) -> None:
-    """Lists this user's channels: their members, how much flowed, how far readers lag."""
+    """Lists this user's channels: their members, messages, bytes and lag."""
     if watch:
         live.top(channels, json=json)
         return

@@ -1,4 +1,4 @@
-"""`penstock sub` on several channels at once, and on patterns of them. Knows subscriptions; opens those that come later."""
+"""`penstock sub` on several channels at once, and on patterns of them. Knows subscriptions; opens channels that appear later."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import penstock
-from penstock.channels.discovery import Appearing
-from penstock.channels.opener import subscription_options, takes_messages
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.storage.discovery import ChannelDiscovery
+from penstock.channels.uri.opener import subscription_options, takes_messages
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli.channels.names import is_awaited
 from penstock.cli.ending import reason
 from penstock.cli.terminal import output
@@ -26,10 +26,10 @@ def options(channel: str, block: bool) -> dict[str, Any]:
 def about(subscription: penstock.types.Subscription) -> dict[str, Any]:
     """The fields that JSON has beside the message received last."""
     last = subscription.last
-    said: dict[str, Any] = {"position": last.position, "time_ns": last.time_ns, "session": last.session}
+    fields: dict[str, Any] = {"position": last.position, "time_ns": last.time_ns, "session": last.session}
     if last.sender:
-        said |= {"sender": last.sender, "type": last.type}
-    return said
+        fields |= {"sender": last.sender, "type": last.type}
+    return fields
 
 
 def payload_bytes(batch: Any) -> int:
@@ -48,7 +48,7 @@ class _Several:
     def __init__(self, channels: Sequence[str], begin: dict[str, Any], block: bool) -> None:
         self._block, self._begin = block, begin
         self._named = [channel for channel in channels if not is_pattern(channel) and not is_awaited(channel)]
-        self._coming = Appearing([channel for channel in channels if channel not in self._named])
+        self._discovery = ChannelDiscovery([channel for channel in channels if channel not in self._named])
         self.open: list[penstock.types.Subscription] = []
         try:
             for channel in self._named:
@@ -63,7 +63,7 @@ class _Several:
 
     def discover(self, *, first: bool = False) -> None:
         """Subscribes to new channels. One that appears later is read from its first message on, if its kind keeps messages."""
-        for channel in self._coming.new():
+        for channel in self._discovery.new():
             if channel in self._named or takes_messages(channel):
                 continue
             try:
@@ -137,7 +137,7 @@ def _quiet(came: int, quiet: float, timeout: float | None) -> float:
 
 
 def _print_from(subscription: penstock.types.Subscription, most: int, json: bool) -> int:
-    """Prints what a subscription has, at most `most` messages; returns how many."""
+    """Prints the available messages of a subscription, at most `most`; returns their number."""
     count = 0
     while count < most:
         try:

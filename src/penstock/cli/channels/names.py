@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 
 
 def names(incomplete: str) -> list[str]:

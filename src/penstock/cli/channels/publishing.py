@@ -52,7 +52,7 @@ def pub(
     options: dict[str, Any] = {} if capacity is None else {"capacity": capacity}
     times: Any = None
     count = 0
-    with contextlib.ExitStack() as opened:  # the input first: a wrong one leaves no channel behind
+    with contextlib.ExitStack() as opened:  # the input first: a wrong input must create no channel
         if npz is not None:
             records, times = npz_records(npz)
             if realtime and (times is None or times.ndim != 1 or times.dtype.kind not in "iuf"):
@@ -121,7 +121,7 @@ def _input(file: Path | None) -> contextlib.AbstractContextManager[IO[bytes]]:
 
 
 def _messages(source: IO[bytes], kind: str) -> Iterator[Any]:
-    """The input's lines, as messages of a channel whose codec is of that kind."""
+    """The input's lines, as messages for a codec of that kind."""
     import msgspec
 
     sent = 0

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.channels.opener import subscription_options
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.opener import subscription_options
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli import arguments
 from penstock.cli.channels import many
 from penstock.cli.channels.names import AsJson, is_awaited, names, nothing_yet
@@ -43,9 +43,9 @@ def sub(
     hz: Annotated[bool, typer.Option("--hz", help="Count instead of printing: one line a second.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Prints channels' messages, decoded by their codec, or counts them. No writer waits for it: what it is too slow for, it misses.
+    """Prints channels' messages, decoded by their codec, or counts them. No writer waits for it: it skips messages if it is too slow.
 
-    Of several channels each line begins with the channel's name; a pattern also takes channels that appear later. Each message of a pipe goes to one reader: what this command prints, no worker gets.
+    Of several channels each line begins with the channel's name; a pattern also takes channels that appear later. Each message of a pipe goes to one reader: messages that this command prints do not reach a worker.
     """
     if last is not None:
         arguments.alone("--last", "it sets where to begin", start=start)

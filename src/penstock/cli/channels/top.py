@@ -14,16 +14,16 @@ import typer
 
 import penstock
 from penstock._native.core import command_of
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli.terminal import output, screen
 from penstock.watch.rates import Rate, Rates, as_row
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 FASTEST, SLOWEST = 0.1, 3600.0
 GAP = 2
-NARROWEST = 7  # columns that change their width with each look could not be read
+NARROWEST = 7  # columns would be hard to read if their width changed with each refresh
 ROOMY = 100  # columns from which a member's line has room for both quantiles and its command
-WIDE = 120  # columns where there is no terminal
+WIDE = 120  # columns without a terminal
 KEYS = "q ends · s sorts by the next column · r turns the order · m members · space pauses · + - interval"
 
 Line = list[output.Part]
@@ -31,7 +31,7 @@ Line = list[output.Part]
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its title, its text, what it is sorted by, and how soon it goes when the terminal is narrow (0: never)."""
+    """A column: its title, its text, its sort key, and how soon it is dropped if the terminal is narrow (0: never)."""
 
     title: str
     cell: Callable[[Rate], str]
@@ -41,14 +41,14 @@ class Column:
 
 
 def lost(rate: Rate) -> str:
-    """Losses in messages, or bytes where the kind counts bytes alone."""
+    """Losses in messages, or in bytes if the kind counts only bytes."""
     if not rate.lost:
         return "–" if rate.lost is None else "0"
     return output.size(rate.lost) if rate.loses_bytes else output.count(rate.lost)
 
 
 def quantile(share: float) -> Callable[[Rate], float | None]:
-    """The latency since the look before that this share of the messages did not exceed. None if nothing was received."""
+    """The latency since the last refresh that this share of the messages did not exceed. None without messages."""
     return lambda rate: None if rate.latency is None else rate.latency.quantile_ns(share)
 
 
@@ -106,7 +106,7 @@ class View:
             self.every = min(SLOWEST, self.every * 2)
 
     def ordered(self) -> list[Rate]:
-        """The rates in the order that is asked for; equal ones by name."""
+        """The rates in the chosen order; equal ones by name."""
         by_name = sorted(self.rates, key=lambda rate: rate.status.channel)
         return sorted(by_name, key=SORTS[self.sort], reverse=self.turned)
 
@@ -202,7 +202,7 @@ def _cut(text: str, width: int) -> str:
 def shortened(names: Sequence[str], width: int) -> dict[str, str]:
     """Each name as text of at most that width, from 8 on; two names never give the same text.
 
-    A name that is too long loses its middle. Where others would look the same, it is shown from where it differs, or numbered.
+    A name that is too long loses its middle. If two would look the same, each is shown from where it differs, or numbered.
     """
     found: dict[str, str] = {}
     alike: dict[str, list[str]] = {}
@@ -241,7 +241,7 @@ def _without_middle(text: str, width: int) -> str:
 
 
 def _clip(line: Line, width: int) -> Line:
-    """A line of at most that width. A terminal would wrap what is longer."""
+    """A line of at most that width. A terminal would wrap a longer line."""
     made: Line = []
     for part in line:
         text, style = (part, "") if isinstance(part, str) else part
@@ -255,17 +255,19 @@ def top(
         list[str] | None,
         typer.Argument(help="Channels such as log:imu, and patterns such as 'robot/*'. Without any: all."),
     ] = None,
-    every: Annotated[float, typer.Option("--every", "-d", help="Seconds between two looks, from 0.1 on.")] = 1.0,
-    count: Annotated[int | None, typer.Option("--count", "-n", help="End after this many looks.")] = None,
+    every: Annotated[float, typer.Option("--every", "-d", help="Seconds between two refreshes, at least 0.1.")] = 1.0,
+    count: Annotated[int | None, typer.Option("--count", "-n", help="End after this many refreshes.")] = None,
     sort: Annotated[str, typer.Option(help=f"One of: {', '.join(SORTS)}.")] = "messages",
     members: Annotated[bool, typer.Option("--members", "-m", help="Show each channel's members.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per channel and look, for programs.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per channel and refresh, for programs.")
+    ] = False,
 ) -> None:
     """Shows channels live: rates, lag, losses, members. Keys: q ends, s sorts, r turns, m members, space pauses, + - interval."""
     if not FASTEST <= every <= SLOWEST:
         raise penstock.Invalid(f"--every is {every}: it must be from {FASTEST:g} to {SLOWEST:g} seconds")
     if count is not None and count < 1:
-        raise penstock.Invalid(f"--count is {count}: it must be a number of looks from 1 on")
+        raise penstock.Invalid(f"--count is {count}: it must be a number of refreshes from 1 on")
     if sort not in SORTS:
         raise penstock.Invalid(f"--sort is {sort!r}: it must be one of {', '.join(SORTS)}")
     named = {channel for channel in channels or () if not is_pattern(channel)}

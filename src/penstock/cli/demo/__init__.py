@@ -28,7 +28,9 @@ def demo(
     out: Annotated[
         Path,
         typer.Option(
-            help="Where archive, tables and report go; replaced each time.", parser=arguments.folder, metavar="<path>"
+            help="The folder for archive, tables and report; replaced each time.",
+            parser=arguments.folder,
+            metavar="<path>",
         ),
     ] = Path("out/demo"),
     channels: Annotated[

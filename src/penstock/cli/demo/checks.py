@@ -1,4 +1,4 @@
-"""Compares the table *messages* with what the demo's processes sent, read and counted, and with the files that they read from."""
+"""Compares the table *messages* with the messages that the demo's processes sent, read and counted, and with their input files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def every_message_is_accounted_for(recorded: list[Any], measured: dict[str, Any]
 
 
 def compare_drive(data: Path, tables: Path, channels: Mapping[str, str]) -> int:
-    """Compares every row with the drive's files, in order: its payload, and each decoded column with what NumPy reads. How many
+    """Compares every row with the drive's files, in order: its payload, and each decoded column with NumPy's. Returns how many
     rows. Raises if one differs.
 
     channels: by stream.
@@ -98,7 +98,7 @@ def _compare(channel: str, expected: dict[str, list[Any]], count: int, tables: P
     for name, values in expected.items():
         # `time` is a column of the table's own
         column = rows[name if name in rows.column_names else f"{name}_"].to_pylist()
-        different = [at for at, pair in enumerate(zip(column, values, strict=True)) if not _same(*pair)]
+        different = [at for at, pair in enumerate(zip(column, values, strict=True)) if not _is_same(*pair)]
         if different:
             at = different[0]
             raise penstock.Corrupt(
@@ -107,8 +107,8 @@ def _compare(channel: str, expected: dict[str, list[Any]], count: int, tables: P
             )
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     """Equal, or both not a number."""
     if isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_is_same, one, other))
     return bool(one == other or (one != one and other != other))

@@ -48,7 +48,7 @@ class Demo:
             penstock.publish(channel, **options).close()
 
     def messages(self, streams: list[str]) -> Any:
-        """(stream, message) of what a publishing process sends."""
+        """(stream, message) of each message that a publishing process sends."""
         return telemetry(streams, self.seconds) if self.data is None else drive(self.data, streams)
 
     def publish(self, streams: list[str]) -> Tally:
@@ -82,15 +82,15 @@ class Demo:
         return {channel: penstock.inspect(channel).totals.messages_sent for channel in self.channels}
 
     def measure(self, measured: dict[str, Any]) -> None:
-        """Adds what can be read only as long as the channels are open: when all is written and read."""
+        """Adds measurements that need open channels, after all is written and read."""
 
     def account(self, measured: dict[str, Any]) -> None:
-        """Checks of this kind alone. May add `by_type`, counts by (who, what), and `said`, a sentence, for the summary."""
+        """Checks of this kind alone. May add `by_type`, counts by (who, what), and `summary`, a sentence for the end."""
 
 
 def flow(demo: Demo, archive: Path) -> dict[str, Any]:
     """Lets it flow and records it. sent, wrote: messages per channel, by the channel's count and by the writers'. subscribers:
-    what each reader measured, per channel. copies: of the messages per channel, where writers kept them. helped: what each helper
+    each reader's measurements, per channel. copies: of the messages per channel, if writers kept them. helped: what each helper
     has counted.
     """
     channels = list(demo.channels)

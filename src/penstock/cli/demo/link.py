@@ -26,7 +26,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def relay(links: dict[int, int], loss: float, seed: int, end: Any) -> Counter[tuple[str, str]]:
-    """Forwards datagrams from each port to the port behind it, and the answers back, until `end` is set.
+    """Forwards datagrams from each port to its target port, and the answers back, until `end` is set.
 
     Of the datagrams of each direction it loses the share `loss`. Returns how many it passed and lost: ("to the receivers", "lost") …
     """
@@ -36,7 +36,7 @@ def relay(links: dict[int, int], loss: float, seed: int, end: Any) -> Counter[tu
             front, back = (opened.enter_context(_socket()) for _ in range(2))
             front.bind((HOST, port))
             back.connect((HOST, target))
-            client: list[Any] = []  # the source of the last datagram: answers go there
+            client: list[Any] = []  # the source of the last datagram: answers are sent there
             selector.register(front, selectors.EVENT_READ, _Way("to the receivers", front, back, True, client))
             selector.register(back, selectors.EVENT_READ, _Way("to the senders", back, front, False, client))
         while not end.is_set():
@@ -55,7 +55,7 @@ class _Way:
 
 
 def _pass(way: _Way, loses: Callable[[], bool], counts: Counter[tuple[str, str]]) -> None:
-    """Takes all datagrams that wait at one end. A system that refuses one loses it, as a network would."""
+    """Forwards all datagrams that wait at one end. A datagram that the system refuses is lost, as in a network."""
     with contextlib.suppress(BlockingIOError, ConnectionRefusedError):
         while True:
             datagram, at = way.source.recvfrom(DATAGRAM_MAX)

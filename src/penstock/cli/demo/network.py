@@ -41,7 +41,7 @@ class Networks(Demo):
         )
 
     def create(self) -> None:
-        """Nothing: a channel is there with its first subscription."""
+        """Nothing: a channel exists from its first subscription on."""
 
     def relay(self, end: Any) -> Tally:
         """The process that is the bad link."""
@@ -50,7 +50,7 @@ class Networks(Demo):
         return tally
 
     def publish(self, streams: list[str]) -> Tally:
-        """A publishing process: it keeps a copy of what it sends, for the comparison with the tables."""
+        """A publishing process: it keeps a copy of its messages, for the comparison with the tables."""
         tally = Tally()
         with contextlib.ExitStack() as opened:
             pubs = {
@@ -71,7 +71,7 @@ class Networks(Demo):
         return tally
 
     def sent(self, tallies: list[Tally]) -> dict[str, int]:
-        """See `Demo`. The publications' logs, which count, are gone with them."""
+        """See `Demo`. The publications' logs, which have the counts, are removed with them."""
         counted = sum((tally.counted for tally in tallies), Counter[str]())
         return {channel: counted[channel] for channel in self.channels}
 
@@ -83,9 +83,9 @@ class Networks(Demo):
             raise penstock.PenstockError("the link lost no datagram: the demo has shown nothing")
         total = link_counts.total()
         measured["by_type"] = link_counts
-        measured["said"] = (
-            f"The link lost {lost:,} of {total:,} datagrams ({lost / total:.1%}). The receivers asked for what was missing "
-            f"{measured['naks']:,} times, and the senders sent it again."
+        measured["summary"] = (
+            f"The link lost {lost:,} of {total:,} datagrams ({lost / total:.1%}). The receivers requested missing data "
+            f"{measured['naks']:,} times, and the senders sent them again."
         )
 
     def measure(self, measured: dict[str, Any]) -> None:

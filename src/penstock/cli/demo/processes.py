@@ -1,4 +1,4 @@
-"""The processes of a demo, all gone at its end, and the tally that each of them keeps. Opens no channel."""
+"""The processes of a demo, which end with it, and the tally that each of them keeps. Opens no channel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tally:
     """Counts of the messages that one process wrote and read.
 
     wrote: messages by channel. counted: the same by the channel's own counters, where only its writers see them. sent: copies of them,
-    where a demo compares them with the tables. read: by channel, how much was read, and the latencies. seen: what a helper counted.
+    where a demo compares them with the tables. read: by channel, the number of messages read, and the latencies. seen: a helper's counts.
     """
 
     def __init__(self, *channels: str) -> None:
@@ -49,7 +49,7 @@ def _work(results: Any, work: Callable[..., Tally | None], *arguments: Any) -> N
 
 
 class ProcessGroup:
-    """Processes that a demo starts and watches. None of them is left when it ends."""
+    """Processes that a demo starts and watches. All of them have ended when it ends."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -68,7 +68,7 @@ class ProcessGroup:
         return process
 
     def wait(self, until: Callable[[], bool], what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
-        """Until that holds. Raises if a process failed meanwhile, or if it takes longer."""
+        """Waits until that holds. Raises if a process failed in the meantime, or if it takes longer."""
         deadline = time.monotonic() + seconds
         self.collect()
         while not until():
@@ -83,7 +83,7 @@ class ProcessGroup:
         self.collect()
 
     def collect(self) -> None:
-        """Takes the tallies that are there. Raises if a process failed."""
+        """Takes the available tallies. Raises if a process failed."""
         while not self._results.empty():  # a process ends only when its tally was taken
             self.tallies.append(self._results.get())
         failed = [p.name for p in self._processes if p.exitcode not in (None, 0)]

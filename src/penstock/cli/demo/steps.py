@@ -86,13 +86,13 @@ def run(
         with _step("compared every decoded column in the tables with the messages that the senders kept", as_json):
             by_channel = {channel: options["codec"] for channel, options in demo.channels.items()}
             checked = checks.compare_copies(measured["copies"], by_channel, tables)
-    with _step("compared what was sent with what each reader has, and with Spark's tables", as_json):
+    with _step("compared the sent messages with each reader's, and with Spark's tables", as_json):
         checks.every_message_is_accounted_for(recorded, measured, tables)
     rows = _summary(demo, recorded, measured, tables)
     made = [one.name for one in outcome.own]
     with _step("drew the report", as_json):
         _draw(page, rows, measured, tables, "this host" if data is None else "a drive", made)
-    _finish(rows, measured, outcome, checked, page, as_json)
+    _print_outcome(rows, measured, outcome, checked, page, as_json)
 
 
 def _clear(out: Path) -> None:
@@ -117,7 +117,7 @@ def _tables(archive: Path, out: Path, own: Sequence[Path]) -> Any:
 
 
 def _summary(demo: Demo, recorded: list[Any], measured: dict[str, Any], tables: Path) -> list[dict[str, Any]]:
-    """One row per stream: how much flowed, how fast, what is missing anywhere."""
+    """One row per stream: messages, rate, and losses anywhere."""
     import numpy as np
 
     in_table = checks.rows_in_table(tables)
@@ -173,7 +173,7 @@ def _draw(
     report.write(page, streams, tables, about)
 
 
-def _finish(
+def _print_outcome(
     rows: list[dict[str, Any]],
     measured: dict[str, Any],
     outcome: Any,
@@ -213,8 +213,8 @@ def _finish(
             f"{total:,} messages to {readers} subscribers and the recorder; {outcome.total_rows:,} in the table messages; "
             f"{lost:,} lost."
         )
-        if "said" in measured:
-            output.say(measured["said"])
+        if "summary" in measured:
+            output.say(measured["summary"])
         if checked is not None:
             source = "what was sent" if measured["copies"] else "the files"
             output.say(f"{checked:,} payloads and all their decoded columns compared with {source}: all equal.")

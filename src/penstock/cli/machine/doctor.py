@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.channels import files
-from penstock.channels.discovery import survey
+from penstock.channels.storage import files
+from penstock.channels.storage.discovery import survey
 from penstock.cli.ending import reason
 from penstock.cli.machine.facts import existing
 from penstock.cli.terminal import output
@@ -53,7 +53,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs
         _clock,
     ]
     found = list(
-        {finding.what: finding for finding in map(_guarded, checks)}.values()
+        {finding.what: finding for finding in map(_run_check, checks)}.values()
     )  # one problem may stop several checks
     if json:
         print(output.as_json(found))
@@ -66,12 +66,12 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs
         raise typer.Exit(1)
 
 
-def _guarded(check: Callable[[], Finding]) -> Finding:
+def _run_check(check: Callable[[], Finding]) -> Finding:
     try:
         return check()
     except (penstock.PenstockError, OSError) as error:
         return Finding("bad", reason(error))
-    except Exception as error:  # the other checks are made all the same
+    except Exception as error:  # the other checks still run
         return Finding("bad", f"{check.__name__.strip('_')} could not be checked: {error!r}", "please report this")
 
 
@@ -123,7 +123,7 @@ def _memory() -> Finding:
         return Finding(
             "note",
             f"{what}; it is {kind}, not memory",
-            "set PENSTOCK_DIR to a folder on a tmpfs, else messages go through a disk's cache",
+            "set PENSTOCK_DIR to a folder on a tmpfs, else messages pass through a disk's cache",
         )
     if free < 32 << 20:
         return Finding(
@@ -146,7 +146,7 @@ def _round_trip() -> Finding:
             if sub.recv(timeout=5) != b"ping":
                 return Finding(
                     "bad",
-                    "a message did not arrive as it was sent",
+                    "a message arrived changed",
                     "please report this with the output of doctor --json",
                 )
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 import penstock
-from penstock.channels import files
+from penstock.channels.storage import files
 
 # For each package: its use, and the extra that brings it.
 PACKAGES = {
@@ -64,7 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def folders() -> dict[str, str]:
-    """Where channels and this package are."""
+    """The folders of channels and of this package."""
     return {"channels": str(files.folder()), "package": str(Path(penstock.__file__).parent)}
 
 

@@ -16,7 +16,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def info(json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False) -> None:
-    """Shows the machine, versions, folders, limits, and what is installed: for reports of bugs and of measurements."""
+    """Shows the machine, versions, folders, limits, and installed packages, for reports of bugs and measurements."""
     found = {
         "machine": machine.machine(),
         "versions": machine.versions(),
@@ -30,11 +30,11 @@ def info(json: Annotated[bool, typer.Option("--json", help="JSON, for programs."
     for name, facts in found.items():
         output.say((name, "bold"))
         for fact, value in facts.items():
-            about = _package(fact, value) if name == "packages" else _shown(fact, value)
+            about = _package(fact, value) if name == "packages" else _format_fact(fact, value)
             output.say(f"  {fact.removesuffix('_bytes').replace('_', ' '):<20} {about}")
 
 
-def _shown(fact: str, value: Any) -> str:
+def _format_fact(fact: str, value: Any) -> str:
     if value is None:
         return "unknown"
     if fact.endswith("_bytes") or fact.startswith("net."):

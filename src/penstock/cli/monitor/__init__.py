@@ -44,7 +44,7 @@ def monitor(
     if not FASTEST <= every <= SLOWEST:
         raise penstock.Invalid(f"--every is {every}: it must be from {FASTEST:g} to {SLOWEST:g} seconds")
     for one in archive or ():
-        penstock.Archive(one, create=False)  # a wrong folder is said now, and not on the page
+        penstock.Archive(one, create=False)  # a wrong folder is reported now, and not on the page
     from penstock.cli.monitor.serving import Server
     from penstock.cli.monitor.snapshots import Snapshots
 

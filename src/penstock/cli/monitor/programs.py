@@ -47,7 +47,7 @@ def _module(name: str, rest: Iterable[str]) -> str:
 
 
 def is_child(command: str) -> bool:
-    """Whether a process is one that `multiprocessing` started: its command line does not name what it runs."""
+    """Whether a process is one that `multiprocessing` started: its command line does not name its program."""
     return "multiprocessing.spawn" in command or "multiprocessing.forkserver" in command
 
 

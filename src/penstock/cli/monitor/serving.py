@@ -92,14 +92,14 @@ class _Gate:
         await self._app(scope, receive, send)
 
 
-def _bounded(connections: Connections, root: str) -> type[H11Protocol]:
+def _bound_protocol(connections: Connections, root: str) -> type[H11Protocol]:
     """The protocol of connections that are bounded: uvicorn waits without limit for the rest of a request, and for a slow reader.
 
-    A connection whose request lacks the token may be given up while it is answered.
+    A connection whose request lacks the token may be dropped while it is answered.
     """
 
     class _Bounded(H11Protocol):
-        """Says who waits for whom."""
+        """Names the waiting process and the one that it waits for."""
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -134,7 +134,7 @@ def _bounded(connections: Connections, root: str) -> type[H11Protocol]:
 
 
 class _Web(uvicorn.Server):
-    """uvicorn's server, which looks ten times a second for clients that are late."""
+    """uvicorn's server, which checks ten times per second for late clients."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
@@ -155,7 +155,7 @@ def _asset(path: Path) -> Callable[[Request], Response]:
 
 
 class Server:
-    """Serves the page on the loopback. A context manager: it looks and serves until the block ends.
+    """Serves the page on the loopback. A context manager: it samples and serves until the block ends.
 
     port: 0 takes a free one. `SystemFailure` if it is taken. The token is new for each server and is the first part of every path.
     """
@@ -177,7 +177,7 @@ class Server:
             _Gate(Starlette(routes=routes), self._token),
             lifespan="off",
             ws="none",
-            http=_bounded(connections, f"{root}/"),
+            http=_bound_protocol(connections, f"{root}/"),
             loop="asyncio",
             log_config=None,
             log_level="error",
@@ -191,7 +191,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the page is, with the token."""
+        """The URL of the page, with the token."""
         return f"http://{LOOPBACK}:{self._socket.getsockname()[1]}/{self._token}/"
 
     def __enter__(self) -> Server:

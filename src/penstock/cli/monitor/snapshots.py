@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import __version__
-from penstock.channels import files
-from penstock.channels.discovery import survey
+from penstock.channels.storage import files
+from penstock.channels.storage.discovery import survey
 from penstock.cli.monitor.programs import Programs
 from penstock.cli.monitor.stored import ArchiveView, TablesView
 from penstock.cli.terminal.output import as_json

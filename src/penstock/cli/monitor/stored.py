@@ -1,6 +1,6 @@
-"""Archives and folders of tables, as the page shows them: recordings, how far queries have read, each table's last commit.
+"""Archives and folders of tables, as the page shows them: recordings, the progress of queries, each table's last commit.
 
-A place that cannot be read is an error on the page, and stops no other. Takes no lock and writes nothing.
+A place that cannot be read is an error on the page; the others are still shown. Takes no lock and writes nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _recording(info: RecordingInfo) -> dict[str, Any]:
 
 
 def _query(consumer: Consumer, found: Sequence[RecordingInfo]) -> dict[str, Any]:
-    """How far a query has read, in bytes of the streams that it wants."""
+    """A query's progress, in bytes of its streams."""
     recorded = read = 0
     for info in found:
         if info.channel and consumer.wants(info.channel):
@@ -83,7 +83,7 @@ class TablesView:
         self._known: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def read(self) -> dict[str, Any]:
-        """Its tables now. writer: the process that writes them, where the system knows it."""
+        """Its tables now. writer: the process that writes them, if the system shows it."""
         row: dict[str, Any] = {"path": str(self._path), "error": None, "writer": None, "tables": []}
         try:
             from penstock.spark import tables
@@ -120,7 +120,7 @@ class TablesView:
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds a file's lock, as the kernel lists it. None if there is none, or if it is not told."""
+    """The process that holds a file's lock, as the kernel lists it. None if there is none, or if the kernel hides it."""
     try:
         about = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()

@@ -129,7 +129,7 @@ def write(path: Path, streams: Sequence[Stream], tables: Path, about: About) -> 
         latency_text=html.escape(about.latency),
         silence_text=html.escape(_silence(streams)),
         own=data,
-        footer=html.escape(_drawn()),
+        footer=html.escape(_draw_all()),
         **plots,
     )
     try:
@@ -189,7 +189,7 @@ def _table(streams: Sequence[Stream]) -> str:
     return f'<div class="wide-table"><table><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
-def _drawn() -> str:
+def _draw_all() -> str:
     about, now = machine.machine(), datetime.datetime.now().astimezone()
     load = " ".join(f"{value:g}" for value in about["load"])
     return (

@@ -1,4 +1,4 @@
-"""A report's plots of the transport, as SVG: each one wide, and once more narrow for phones. Knows matplotlib; reads no table.
+"""A report's plots of the transport, as SVG: each in a wide form, and in a narrow form for phones. Knows matplotlib; reads no table.
 
 Colours of text and lines are replaced by the page's style, which has a dark one.
 """
@@ -82,7 +82,7 @@ def plots(streams: Sequence[Stream]) -> dict[str, str]:
 
 
 def windows(times: Any, begun: int, width: float) -> tuple[Any, Any]:
-    """(where each window begins in seconds, messages per second in it), of the windows that lie within the stream.
+    """(start of each window in seconds, messages per second in it), of the windows within the stream.
 
     A window that the stream's first or last message cuts would count too few: it is left out.
     """
@@ -158,7 +158,7 @@ def over_seconds(axes: Any) -> None:
 
 
 def duration_ticks(low: float, high: float, most: int) -> list[float]:
-    """Some round durations from low to high for a log scale: powers of ten, or finer steps where there are few of those."""
+    """Some round durations from low to high for a log scale: powers of ten, or finer steps if there are few of those."""
     powers = [10.0**power for power in range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)]
     if len(powers) >= 3:
         return powers[:: int(np.ceil(len(powers) / most))]

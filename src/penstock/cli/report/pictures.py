@@ -52,7 +52,7 @@ def sections(tables: Path, channels: Sequence[str], own: Sequence[str]) -> str:
 
 
 def _section(name: str, caption: str, found: pa.Table, data: bool = False) -> str:
-    """data: of a stream, whose table has columns of Penstock's, and is left out where nothing else can be drawn."""
+    """data: a stream's table with columns of Penstock's; it is left out if no other column can be drawn."""
     shown = found.drop_columns([name for name in OURS if data and name in found.column_names])
     time = _time(shown)
     drawn, vectors = (shown, {}) if time is None else _spread(shown)
@@ -78,7 +78,7 @@ def _time(found: pa.Table) -> str | None:
 
 
 def _spread(found: pa.Table) -> tuple[pa.Table, dict[str, str]]:
-    """The table with a column for each number of its vectors and structs, and the vector that each such column is of.
+    """The table with a column for each number of its vectors and structs, and the vector of each such column.
 
     A vector is a list with the same few numbers in every row. Of a vector of one number, the column has its name.
     """
@@ -151,7 +151,7 @@ def _panels(found: pa.Table, seconds: Any, panels: list[tuple[str, list[str]]], 
         for number, (name, color) in enumerate(zip(names, COLORS * 4, strict=False)):
             label = (name.removesuffix(f"_{unit}") if unit else name).replace("_", " ")
             values = found[name].cast(pa.float64(), safe=False).to_numpy()
-            # The first of several is broad and pale: one that is equal lies on it, and both are seen. Parts of a vector do not.
+            # The first of several is broad and pale: an equal curve is drawn on top, and both are visible. Parts of a vector do not.
             pale = number == 0 and len(names) > 1 and "[" not in name
             axes.plot(seconds, values, color=color, lw=3.2 if pale else 1.3, alpha=0.35 if pale else 1, label=label)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.13g}")

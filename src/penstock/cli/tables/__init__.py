@@ -1,1 +1,1 @@
-"""The commands that make tables and ask them: pipeline, sql."""
+"""The commands that write and query tables: pipeline, sql."""

@@ -32,7 +32,7 @@ def pipeline(
     out: Annotated[
         Path,
         typer.Option(
-            help="Where the tables go: a folder, or s3://BUCKET/FOLDER.", parser=arguments.place, metavar="<path>"
+            help="The place for the tables: a folder, or s3://BUCKET/FOLDER.", parser=arguments.place, metavar="<path>"
         ),
     ],
     archive: Annotated[
@@ -47,7 +47,8 @@ def pipeline(
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Bring the tables up to date, and end. The default.")] = False,
     every: Annotated[
-        str | None, typer.Option(help="Go on, and look for new messages so often, as 5s or 500ms; until Ctrl-C.")
+        str | None,
+        typer.Option(help="Continue, and check for new messages at this interval, as 5s or 500ms, until Ctrl-C."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Continue as messages arrive, until Ctrl-C.")] = False,
     optimize: Annotated[

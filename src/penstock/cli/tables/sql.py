@@ -41,7 +41,7 @@ def sql(
     json: Annotated[bool, typer.Option("--json", help="A JSON object per row.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="CSV with a line of names.")] = False,
 ) -> None:
-    """Asks the tables of a folder, as they are now: raw, messages, stats, one per stream, and your own."""
+    """Queries the tables of a folder, as they are now: raw, messages, stats, one per stream, and your own."""
     needed, extra = (["deltalake"], "tables") if engine == "duckdb" else (["deltalake", "pyspark"], "spark")
     check_installed("pyarrow", *needed, what="sql", extra=extra)
     from penstock.cli.tables.pipeline import MASTER
@@ -74,7 +74,7 @@ def _answer(out: Path, query: str, engine: str, master: str | None, limit: int |
 
     if engine == "duckdb":
         return queries.by_duckdb(str(out), query, limit)
-    if not tables.names(str(out)):  # said before a JVM is started
+    if not tables.names(str(out)):  # reported before a JVM is started
         raise penstock.NotFound(
             f"{output.path(out)} holds no tables: run penstock pipeline ARCHIVE --out {output.path(out)}"
         )
@@ -86,7 +86,7 @@ def _answer(out: Path, query: str, engine: str, master: str | None, limit: int |
 
 
 def _number(value: Any) -> Any:
-    """A decimal without a fraction as a whole number: DuckDB's sums are such."""
+    """A decimal without a fraction as a whole number, such as DuckDB's sums."""
     return int(value) if isinstance(value, Decimal) and value.as_tuple().exponent == 0 else value
 
 

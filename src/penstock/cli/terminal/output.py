@@ -1,6 +1,6 @@
 """How commands print: lines for people, JSON for programs (`plain`). The only file of the command that knows rich.
 
-Text is printed as it is: no markup, no emoji codes, whatever it holds. A style is separate from its text.
+Text is printed unchanged: markup and emoji codes have no effect. A style is separate from its text.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class _Guarded:
 def streams() -> Iterator[None]:
     """Standard output and error for one call: never an encoding error, and a failing output is an `Unwritable`.
 
-    Text that the output's encoding lacks is written with backslashes. Standard error drops what it cannot write, since
-    nobody could be told.
+    Text that the output's encoding lacks is written with backslashes. Standard error drops text that it cannot write, since
+    there is nowhere to report it.
     """
     before = sys.stdout, sys.stderr
     with contextlib.ExitStack() as opened:
@@ -163,7 +163,7 @@ def _console(*, stderr: bool = False) -> Console:
 
 
 def message(data: Any) -> str:
-    """A message as a line: bytes as text, records and arrays as NumPy prints them, all else as JSON."""
+    """A message as a line: bytes as text, records and arrays as NumPy prints them, everything else as JSON."""
     if isinstance(data, bytes):
         return data.decode("utf-8", "backslashreplace")
     return str(data) if hasattr(data, "dtype") else as_json(data)
@@ -194,7 +194,7 @@ class Rows:
         self._table.add_row(*map(_text, cells))
 
     def show(self) -> None:
-        """Prints it: as wide as the terminal, or as wide as its texts where there is none.
+        """Prints it: as wide as the terminal, or as its texts without a terminal.
 
         On a narrow terminal it is wider, which wraps whole lines: words cut into columns of two letters could not be read.
         """
@@ -213,7 +213,7 @@ def show(rows: Rows) -> None:
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal what the command does now: call the value with that text."""
+    """Shows the current step on a terminal: call the value with its text."""
     console = _console(stderr=True)
     if not (console.is_terminal and console.is_interactive):
         yield lambda text: None
@@ -243,7 +243,7 @@ def redrawn() -> Iterator[Callable[[Sequence[Sequence[Part]]], None]]:
     try:
         live.start()
         yield show
-    except BaseException:  # a signal in the middle of a write: what rich writes from now on may stay in its buffer
+    except BaseException:  # a signal in the middle of a write: later output of rich may stay in its buffer
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.write("\x1b[?25h\x1b[?1049l")
             sys.stdout.flush()
@@ -254,7 +254,7 @@ def redrawn() -> Iterator[Callable[[Sequence[Sequence[Part]]], None]]:
 
 @contextlib.contextmanager
 def steps(first: str, *, quiet: bool = False, counted: bool = True) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on a terminal; call the value with (what, done, all). counted: whether there is something to count."""
+    """A bar on a terminal; call the value with (what, done, all). counted: whether the steps are counted."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = _console(stderr=True)
@@ -276,5 +276,5 @@ def many(number: int, one: str, several: str = "") -> str:
 
 
 def size_or_unknown(value: int | None) -> str:
-    """Bytes as text; "unknown" where the kind does not count them."""
+    """Bytes as text; "unknown" if the kind does not count them."""
     return "unknown" if value is None else size(value)

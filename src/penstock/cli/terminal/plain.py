@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 
 
 def text(value: str | bytes | bytearray | memoryview) -> str:
-    r"""Text as it is; bytes that are not UTF-8 as \xff, and so the bytes behind surrogates."""
+    r"""Text as it is; bytes that are not UTF-8 as \xff, and so the bytes of surrogate escapes."""
     if not isinstance(value, str):
         data = bytes(value)
     else:
@@ -86,7 +86,7 @@ def _special(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, Path):
         return text(str(value))
-    if hasattr(value, "summary"):  # a frame: what is said of it
+    if hasattr(value, "summary"):  # a frame: its summary
         return plain(value.summary())
     if hasattr(value, "_asdict"):
         return plain(value._asdict())

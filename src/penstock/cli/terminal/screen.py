@@ -1,4 +1,4 @@
-"""A terminal that is drawn again and again in place, and the keys pressed there. Knows terminals; knows nothing of what is drawn."""
+"""Redraws a terminal in place, and reads its keys. Knows terminals; knows nothing of the content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.cli.terminal import output
 
-SLICE = 0.5  # seconds: a signal just before a wait is heeded only behind it
+SLICE = 0.5  # seconds: a signal just before a wait is handled only after it
 
 
 def is_live() -> bool:
@@ -28,7 +28,7 @@ def joined(line: Sequence[output.Part]) -> str:
 
 
 class Screen:
-    """Draws lines and reads keys. show: draws lines in place of what is there; they must fit. keys: whether there are keys."""
+    """Draws lines and reads keys. show: replaces the lines on the screen; they must fit. keys: whether there are keys."""
 
     def __init__(self, show: Callable[[Sequence[Sequence[output.Part]]], None], keys: bool) -> None:
         self.show, self._keys = show, keys
@@ -51,7 +51,7 @@ class Screen:
 
 @contextlib.contextmanager
 def opened() -> Iterator[Screen]:
-    """Takes the terminal over for the block, and leaves it as it was, however the block ends.
+    """Takes over the terminal for the block, and restores it at the end.
 
     Ctrl-Z does nothing: it would leave the shell on a screen without a cursor.
     """

@@ -34,7 +34,7 @@ class FrameKind:
 
     def array(self, buffer: Any) -> np.ndarray[Any, Any]:
         """The array in these bytes, without a copy; as writable as they are."""
-        array = frombuffer(buffer, self.dtype)  # it holds the buffer: `ndarray(..., buffer)` would let go of it
+        array = frombuffer(buffer, self.dtype)  # it holds the buffer: `ndarray(..., buffer)` would not
         return array if self.flat else array.reshape(self.shape)
 
 
@@ -74,12 +74,12 @@ class Frame:
 
     @property
     def id(self) -> int:
-        """The publisher's number for this frame; its sequence unless it gave one."""
+        """The publisher's number for this frame; by default its sequence."""
         return self._lease.id
 
     @property
     def sequence(self) -> int:
-        """How many frames were published on this channel before this one."""
+        """The number of frames published on this channel before this one."""
         return self._lease.sequence
 
     @property
@@ -94,7 +94,7 @@ class Frame:
 
     @property
     def start_ns(self) -> int:
-        """When the exposure began, nanoseconds in the publisher's clock; 0 if it did not say."""
+        """When the exposure began, nanoseconds in the publisher's clock; 0 if it was not given."""
         return self._lease.start_ns
 
     @property
@@ -139,7 +139,7 @@ class Frame:
     def __dlpack__(
         self, *, max_version: tuple[int, int] | None = None, copy: bool | None = None, **options: Any
     ) -> Any:
-        """A DLPack capsule that says that the frame is read-only; with `copy=True` one of a private copy.
+        """A DLPack capsule marked read-only; with `copy=True` of a private, writable copy.
 
         Version 1.0 brought this word. `BufferError` for consumers of older capsules, which would write to the frame.
         """
@@ -187,13 +187,13 @@ class OpenFrame:
             except (BufferError, ValueError):
                 if not self._claim.ended:
                     raise
-                why = f"{self._kind.channel}: this frame was published or given back; acquire another one"
+                why = f"{self._kind.channel}: this frame was published or released; acquire another one"
                 raise Closed(why) from None
         array: np.ndarray[Any, Any] = self._array
         return array
 
     def commit(self) -> int:
-        """Publishes the frame. Returns the stream position after its note. `Invalid` if `meta` is not plain JSON: then it is given back."""
+        """Publishes the frame. Returns the stream position after its note. `Invalid` if `meta` is not plain JSON: then the frame is released."""
         if self.meta or self.id is not None or self.start_ns or self.end_ns:
             self._describe()
         array = self._array
@@ -203,7 +203,7 @@ class OpenFrame:
         return self._claim.commit()
 
     def _describe(self) -> None:
-        """The note that goes with the pixels. If it cannot be sent, the buffer is given back."""
+        """The note sent with the pixels. If it cannot be sent, the buffer is released."""
         try:
             fields = values.to_json(self.meta).decode() if self.meta else ""
             _native.describe_frame(self._claim, self.id, self.start_ns, self.end_ns, fields)

@@ -12,11 +12,12 @@ from numpy import ndarray
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting, inspection
 from penstock.channels.arrow import to_batch
 from penstock.channels.checks import counted
 from penstock.channels.handles import NativePublication, NativeSubscription
-from penstock.channels.reopening import Origin
+from penstock.channels.storage import inspection
+from penstock.channels.storage.reopening import ReopenArgs
+from penstock.channels.waiting import awaiting
 from penstock.codecs import buffers, values
 from penstock.errors import Closed, EndOfStream, Invalid, TimedOut
 from penstock.kinds.frames.frame import Frame, FrameKind, OpenFrame
@@ -26,7 +27,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class FramePublication(NativePublication):
+class _Shaped:
+    """Has the shape and dtype of its channel's frames."""
+
+    _kind: FrameKind
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of every frame."""
+        return self._kind.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of every frame."""
+        return self._kind.dtype
+
+
+class FramePublication(_Shaped, NativePublication):
     """A handle that publishes frames. Thread-safe; a context manager; pickles to a child process as a new publication.
 
     >>> with penstock.publish("frames:doc", shape=(2, 2), dtype="u1") as pub, penstock.subscribe("frames:doc") as sub:
@@ -38,19 +55,9 @@ class FramePublication(NativePublication):
     (28, {'exposure': 3})
     """
 
-    def __init__(self, writer: _native.WriterEnd, origin: Origin) -> None:
+    def __init__(self, writer: _native.WriterEnd, origin: ReopenArgs) -> None:
         super().__init__(writer, origin)
         self._kind = FrameKind(origin.codec, str(origin.channel))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of every frame."""
-        return self._kind.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of every frame."""
-        return self._kind.dtype
 
     def acquire(self, timeout: float | None = None) -> OpenFrame:
         """A free buffer, to be filled in place; see `OpenFrame`. Several may be open at once.
@@ -111,7 +118,7 @@ class FramePublication(NativePublication):
             return None
 
     def offer_many(self, messages: Any) -> int:
-        """Publishes arrays in order until no buffer is free. Returns how many."""
+        """Publishes arrays in order until no buffer is free. Returns the number published."""
         count = 0
         arrays = [self._fitting(data) for data in self._each(buffers.several(self.channel, messages))]
         for pixels in arrays:  # nothing was sent if one does not fit
@@ -164,25 +171,15 @@ class FramePublication(NativePublication):
         return array
 
 
-class FrameSubscription(NativeSubscription):
+class FrameSubscription(_Shaped, NativeSubscription):
     """A handle that reads frames. Thread-safe: each frame goes to one caller. Each message is a `Frame`."""
 
     _attributes: dict[str, Any] | None = None
 
-    def __init__(self, reader: _native.ReaderEnd, origin: Origin, spin: float, until_end: bool = False) -> None:
-        # The compiled class gives what frames travel as.
+    def __init__(self, reader: _native.ReaderEnd, origin: ReopenArgs, spin: float, until_end: bool = False) -> None:
+        # The compiled class returns frames as encoded bytes.
         super().__init__(reader, origin, codecs.BYTES, spin, until_end)
         self._kind = FrameKind(origin.codec, str(origin.channel))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of every frame."""
-        return self._kind.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of every frame."""
-        return self._kind.dtype
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -219,7 +216,7 @@ class FrameSubscription(NativeSubscription):
                 found.append(frame)
         except EndOfStream:
             if not found:
-                raise  # else the next call says so
+                raise  # else the next call raises it
         return found
 
     def poll_arrow(self, limit: int = 100_000, max_bytes: int = 64 << 20) -> pa.RecordBatch:

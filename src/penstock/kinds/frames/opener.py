@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, seconds
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.reopening import Origin
-from penstock.channels.value import ChannelValue
+from penstock.channels.storage import files, opening
+from penstock.channels.storage.reopening import ReopenArgs
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.kinds.frames.frame import Frame
@@ -67,19 +67,21 @@ def open_publication(
     clock: _native.ManualClock | None = None,
     **options: Any,
 ) -> FramePublication:
-    """The publication, on a channel made now if there is none. `Busy` while another one lives.
+    """The publication. Creates the channel if it does not exist. `Busy` while another publication is open.
 
-    when_slow: "skip": it waits for the subscriptions that ask for it. "wait": for all that read every frame, recorders too.
+    when_slow: "skip": waits only for subscriptions that ask for it. "wait": waits for all that read every frame, including recorders.
     """
     stamps, waits = manual_clock(clock), _waits(channel, when_slow)
     writer, found = opening.open_end(
         channel.kind,
         channel,
-        _requested(channel, codec, options),
+        _merge_codec(channel, codec, options),
         None,
         lambda fd, path: _native.frames_writer(fd, path, stamps, waits),
     )
-    return FramePublication(writer, Origin(channel.kind, channel, found, open_publication, {"when_slow": when_slow}))
+    return FramePublication(
+        writer, ReopenArgs(channel.kind, channel, found, open_publication, {"when_slow": when_slow})
+    )
 
 
 def open_subscription(
@@ -96,9 +98,9 @@ def open_subscription(
     pixels: bool = False,
     **options: Any,
 ) -> FrameSubscription:
-    """A subscription. Waits up to `connect_timeout` seconds for the channel unless `shape` says how to make it.
+    """A subscription. Waits up to `connect_timeout` seconds for the channel unless `shape` is given, which creates it.
 
-    when_slow: "skip": publications go on, and what it cannot lease in time is lost. "wait": they wait until it has received each frame.
+    when_slow: "skip": publications do not wait, and frames that it does not lease in time are lost. "wait": they wait until it has received each frame.
     None: those wait that were opened with when_slow="wait", if it reads every frame.
     pixels: for a recorder that keeps them; positions and lags then count the bytes of a recording.
     """
@@ -121,7 +123,7 @@ def open_subscription(
 def open_tap(
     channel: Channel, *, when_slow: str | None = None, pixels: bool = False, **options: Any
 ) -> FrameSubscription:
-    """A recorder's subscription. Unless `when_slow` says otherwise, a publication that waits for anybody waits for it too."""
+    """A recorder's subscription. By default, a publication that waits for any subscription also waits for the recorder."""
     return _subscription(
         channel, WITH_OTHERS, options.pop("start", "newest"), None, False, when_slow, 0, False, None, 0, pixels, options
     )
@@ -142,7 +144,7 @@ def _subscription(
     options: dict[str, Any],
 ) -> FrameSubscription:
     """unasked: whether publications wait for one that reads every frame and has no `when_slow`."""
-    requested = _requested(channel, codec, options)
+    requested = _merge_codec(channel, codec, options)
     name, position = opening.start_of(start, ("newest",), last)
     looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
     waits, recorded = _waits(channel, when_slow), flag(pixels, "pixels")
@@ -170,7 +172,9 @@ def _subscription(
                 raise
             time.sleep(CONNECT_NAP)
     arguments = {"start": start, "conflate": newest, "when_slow": when_slow, "spin": spin, "until_end": ends}
-    return FrameSubscription(reader, Origin(channel.kind, channel, found, open_subscription, arguments), looking, ends)
+    return FrameSubscription(
+        reader, ReopenArgs(channel.kind, channel, found, open_subscription, arguments), looking, ends
+    )
 
 
 def _waits(channel: Channel, when_slow: str | None) -> bool:
@@ -184,8 +188,8 @@ def _waits(channel: Channel, when_slow: str | None) -> bool:
     return when_slow == "wait"
 
 
-def _requested(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Options as the channel stores them. A codec says shape and dtype: `penstock.array(dtype, shape)`."""
+def _merge_codec(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options as the channel stores them. A codec has shape and dtype: `penstock.array(dtype, shape)`."""
     requested = {name: value for name, value in options.items() if value is not None}
     if codec is not None:
         spec = codecs.resolve(codec).spec
@@ -197,7 +201,7 @@ def _requested(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[st
         for name, check in (("shape", frame_shape), ("dtype", frame_dtype_name)):
             if name in requested and check(requested[name]) != named[name]:
                 raise Invalid(
-                    f"{channel}: codec says {name}={named[name]!r}, and {name}= {requested[name]!r}: give one of them"
+                    f"{channel}: the codec has {name}={named[name]!r}, and {name}= {requested[name]!r}: give one of them"
                 )
         requested = {**requested, **named}
     if "shape" in requested:
@@ -212,7 +216,7 @@ class Frames(ChannelValue[Frame]):
     """A `frames:` channel: large arrays of one shape, passed by reference.
 
     shape, dtype: of every frame; dtype is "u1" unless chosen. buffers: frames that exist at once, 2 to 1024. max_members: subscriptions at
-    once, 1 to 1024. attributes: what else is to be known of the stream, plain JSON; kept in the channel. Frames have no codec.
+    once, 1 to 1024. attributes: other facts about the stream, as JSON values; stored in the channel. Frames have no codec.
     """
 
     _prefix: ClassVar[str] = "frames:"

@@ -1,4 +1,4 @@
-"""How a frames channel is made. Knows numbers, shapes and dtypes; opens nothing."""
+"""The options of a new frames channel. Knows numbers, shapes and dtypes; opens nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.errors import Invalid, NotFound
 
 @dataclass(frozen=True, kw_only=True)
 class FrameOptions:
-    """How a frames channel is made. The first publication decides; `Mismatch` if a later one asks for something else.
+    """The options of a new frames channel. The first publication decides; `Mismatch` if a later one asks for something else.
 
     shape, dtype: of every frame; plain numbers, every dimension fixed. dtype is "u1" unless chosen.
     buffers: frames that exist at once, 2 to 1024: one is filled, one is the newest, the rest may be leased by readers. All
     of them are allocated now, so that no later write can fail.
     max_members: how many subscriptions may exist at once, 1 to 1024.
-    attributes: what else is to be known of the stream, plain JSON; kept in the channel.
+    attributes: other facts about the stream, as JSON values; stored in the channel.
     start_position, start_sequence: where counting begins; for tests at the edges.
     """
 
@@ -61,7 +61,7 @@ class FrameOptions:
 
     @property
     def notes_capacity(self) -> int:
-        """Bytes of the ring that carries what is said of the frames: twice as many as there are buffers, 4 KiB for each."""
+        """Bytes of the ring with the frames' notes: two notes of 4 KiB per buffer."""
         return max(64 * 1024, 1 << (2 * self.buffers * 4096 - 1).bit_length())
 
     @property
@@ -83,7 +83,7 @@ def frame_dtype_name(dtype: Any) -> str:
     try:
         found = np.dtype(dtype)
     except TypeError as error:
-        raise Invalid(f"{dtype!r} is no dtype") from error
+        raise Invalid(f"{dtype!r} is not a dtype") from error
     if found.hasobject or found.names or found.subdtype or found.itemsize == 0:
         raise Invalid(f"dtype {found} cannot be shared: frames are arrays of plain numbers")
     return str(found.str)

@@ -1,4 +1,4 @@
-"""`pipe:` channels: each message goes to exactly one subscription; a dead one's messages are redelivered to another.
+"""`pipe:` channels: each message goes to exactly one subscription; the messages of a dead subscription are redelivered to another.
 
 The patterns in which peers answer are in `sockets.py`; both are made of pipes from one peer to another.
 """
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening, roles
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, seconds, text_bytes
 from penstock.channels.handles import (
     EncodingPublication,
@@ -21,8 +19,11 @@ from penstock.channels.handles import (
     NativePublication,
     NativeSubscription,
 )
+from penstock.channels.interfaces import roles
 from penstock.channels.kind import Layout
-from penstock.channels.reopening import Origin
+from penstock.channels.storage import files, opening
+from penstock.channels.storage.reopening import ReopenArgs
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed, Invalid, Unsupported
 from penstock.kinds.pipe.options import PipeOptions
@@ -54,7 +55,7 @@ def _inspect(fd: int, path: str) -> dict[str, Any]:
 
 
 def name_bytes(name: str) -> bytes:
-    """A peer's name as it is stored."""
+    """A peer's encoded name."""
     if not isinstance(name, str):
         raise Invalid(f"a peer's name is text, not {type(name).__name__}")
     found = text_bytes(name, "a peer's name")
@@ -103,7 +104,7 @@ def open_peer(
     codec: Any,
     options: dict[str, Any],
 ) -> tuple[_native.PipePeer, Codec]:
-    """A peer that writes, of a channel that is made now if there is none, and decided if it is open."""
+    """A peer that writes. Creates the channel if it does not exist, and decides an open one."""
     _check_when_full(when_full)
     stamps = manual_clock(clock)
     return opening.open_end(
@@ -197,11 +198,11 @@ def open_publication(
     max_members: int | None = None,
     start_position: int | None = None,
 ) -> NativePublication:
-    """A publication, on a channel made now if there is none, and decided if it is open."""
+    """A publication. Creates the channel if it does not exist, and decides an open one."""
     options = given(prefault, capacity, max_messages, max_pipes, max_members, start_position)
     peer, found = open_peer(channel, "push", peer_name(name), when_full, clock, codec, options)
     arguments = {"name": name, "when_full": when_full, **codecs.named(codec)}
-    origin = Origin(channel.kind, channel, found, open_publication, arguments)
+    origin = ReopenArgs(channel.kind, channel, found, open_publication, arguments)
     made = BytesPush if found.kind == "bytes" else EncodingPush
     return made(_native.pipe_writer(peer), origin)
 
@@ -224,13 +225,13 @@ def open_subscription(
 ) -> NativeSubscription:
     """A subscription. Without a channel it makes one that stays open until the first publication.
 
-    start: "newest" alone. A message waits in its pipe for one subscription, and goes to the next that joins if there is none.
+    start: only "newest". A message waits in its pipe for one subscription. Without one, it waits for the next that joins.
     """
     if acknowledge not in ("next", "manual"):
         raise Invalid(f"acknowledge is {acknowledge!r}: it must be 'next' or 'manual'")
     if opening.start_of(start, ("newest", "earliest"))[0] != "newest":
         raise Unsupported(
-            f"{channel}: start is {start!r}, and a pipe's message goes to one reader and is gone: leave start out; messages that wait "
+            f"{channel}: start is {start!r}, and a pipe keeps no message that was read: leave start out; messages that wait "
             "are read in any case. A log keeps its messages"
         )
     looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
@@ -245,12 +246,12 @@ def open_subscription(
 
     reader, found = opening.open_reader(channel.kind, channel, options, codec, end, early)
     arguments = {"name": name, "acknowledge": acknowledge, "spin": spin, "until_end": ends, **codecs.named(codec)}
-    origin = Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
+    origin = ReopenArgs(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
     return PipePuller(reader, origin, found, looking, ends)
 
 
 class Tap(_native.Tap):
-    """A recorder's end of a pipe channel: it reads a copy of every message that is sent from now on, in whole runs, and takes none away.
+    """A recorder's end of a pipe channel: it reads a copy of every message sent from now on, in whole runs, and consumes none.
 
     Users record a channel with `Archive.record`. A context manager. `position`, `lag`, `lost` and `lost_messages` as a subscription's.
     """
@@ -284,7 +285,7 @@ def open_tap(channel: Channel, *, start: str | int = "newest", drop_after: float
         )
     if start == "earliest":
         raise Unsupported(f"{channel}: start is 'earliest', and a pipe keeps nothing to begin with: leave start out")
-    # The messages sent meanwhile are missing, however many.
+    # All messages sent in the meantime are missing.
     position = 0 if isinstance(start, str) else start + _native.MISSING_LENGTH
     called, when_full = _native.MemberName(b"recorder", own=False), "wait" if drop_after is None else "drop_newest"
 

@@ -1,4 +1,4 @@
-"""How a pipe channel is made. Knows numbers and units; opens nothing."""
+"""The options of a new pipe channel. Knows numbers and units; opens nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.channels.checks import MIB, check_whole, within
 
 @dataclass(frozen=True, kw_only=True)
 class PipeOptions:
-    """How a pipe channel is made. The first publication decides; `Mismatch` if a later one asks for something else.
+    """The options of a new pipe channel. The first publication decides; `Mismatch` if a later one asks for something else.
 
     capacity: bytes that one pipe holds, a power of two from 64 KiB to 1 GiB. The longest message is half of it.
     max_messages: messages that one pipe holds: its high-water mark.

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._native import core as _native
-from penstock.channels import roles
-from penstock.channels.patterns import Body, awaitable_of, decoded, failed, refusal, wrong_result
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body, awaitable_of, decoded, failed, refusal, wrong_result
 from penstock.codecs import buffers, multipart
 from penstock.errors import (
     Closed,
@@ -21,7 +21,7 @@ from penstock.errors import (
 from penstock.kinds.pipe.socket_base import Found, ReceivingSocket
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Replier as _Replier
+    from penstock.channels.interfaces.roles import Replier as _Replier
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Replier = object
 
@@ -36,7 +36,7 @@ class PipeRequest(NamedTuple):
     number: int
 
     def reply(self, body: Body, timeout: float | None = None) -> bool:
-        """Sends the reply. Returns False if the requester is gone. `TimedOut` if it does not read its replies."""
+        """Sends the reply. Returns False if the requester has left. `TimedOut` if it does not read its replies."""
         return self.replier._reply(self.peer, self.number, body, timeout)
 
     async def reply_async(self, body: Body, timeout: float | None = None) -> bool:
@@ -54,7 +54,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
     def serve(self, answer: Callable[[Any], Body], count: int | None = None) -> None:
         """Answers each request with `answer(body)`, until the handle closes, or `count` requests are answered.
 
-        If `answer` raises, or returns what cannot be sent, the requester gets a `ServerError`, and `serve` raises the error: `TypeError` or
+        If `answer` raises, or returns a value that cannot be sent, the requester gets a `ServerError`, and `serve` raises the error: `TypeError` or
         `Invalid`, which names `answer`, for anything that is not a message, `TooLarge` for a message that is too large. `serve` can be called again.
         """
         found: Found | None = None
@@ -110,7 +110,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
 
     def _refuse(self, what: str) -> None:
         raise Unsupported(
-            f"{self.channel}: a request must be answered, and {what} would lose whose it is: use recv or poll"
+            f"{self.channel}: a request must be answered, and {what} would lose its requester: use recv or poll"
         )
 
     def _reply_packed(self, peer: int, number: int, reply: Any, parts: int) -> None:
@@ -158,7 +158,7 @@ class PipeReplier(ReceivingSocket[PipeRequest], _Replier):
             return False
         return True
 
-    def _made(self, raw: Found) -> PipeRequest:
+    def _convert(self, raw: Found) -> PipeRequest:
         peer, number, kind, data, name = raw
         try:
             body = self._unpack(data, kind)

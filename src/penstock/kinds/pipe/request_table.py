@@ -64,14 +64,16 @@ class RequestTable(Generic[P]):
         self.entries[number] = entry
 
     def sent(self, number: int, server: int) -> None:
-        """Notes the server of a request, unless the reply is there already."""
+        """Notes the server of a request, unless its reply has arrived."""
         entry = self.entries.get(number)
         if entry is not None:
             entry.server = server
 
     def pend(self, number: int, pending: P, server: int) -> None:
-        """The thread that sent a request waits for it no longer by itself."""
-        self.entries[number] = Entry(pending, server)  # before the look: another thread may be about to leave the reply
+        """The thread that sent a request no longer waits for its reply."""
+        self.entries[number] = Entry(
+            pending, server
+        )  # before the check: another thread may be about to store the reply
         self._answer_early(number, pending)
 
     def remove(self, number: int) -> bool:
@@ -97,7 +99,7 @@ class RequestTable(Generic[P]):
         if entry is not None:
             entry.pending._answer(reply)
             return True
-        self._early[reply.number] = reply  # its thread enters the request as pending, and only then looks there
+        self._early[reply.number] = reply  # its thread enters the request as pending before it checks here
         entry = self.entries.pop(reply.number, None)
         if entry is not None:
             self._answer_early(reply.number, entry.pending)

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock._native import core as _native
-from penstock.channels import loops, roles
 from penstock.channels.checks import deadline_of, limit_of
-from penstock.channels.patterns import Body
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body
+from penstock.channels.waiting import loops
 from penstock.errors import (
     DecodeError,
     Disconnected,
@@ -23,22 +24,22 @@ from penstock.kinds.pipe.request_table import NO_SERVER, NOT_SENT, Entry, Reply,
 from penstock.kinds.pipe.socket_base import Socket
 from penstock.util.strict import Strict
 
-SLICE = 0.02  # seconds between two looks for dead servers
+SLICE = 0.02  # seconds between two checks for dead servers
 TURN_MAX = 256  # replies taken before others in the event loop get their turn
 
-_forks = 0  # how often this process is a child of one that loaded this module: a look at it costs less than the process' number
+_forks = 0  # forks between the process that loaded this module and this one; cheaper to read than the process id
 
 
-def _forked() -> None:
+def _count_fork() -> None:
     global _forks
     _forks += 1
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_count_fork)
 
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Requester as _Requester
+    from penstock.channels.interfaces.roles import Requester as _Requester
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Requester = object
 
@@ -58,11 +59,11 @@ class PipePending(Strict):
 
     def _answer(self, reply: Reply) -> None:
         try:
-            self._finish(self._requester._unpack(reply.data, reply.kind))
+            self._complete(self._requester._unpack(reply.data, reply.kind))
         except (DecodeError, Invalid, ServerError) as error:
-            self._finish(None, error)
+            self._complete(None, error)
 
-    def _finish(self, reply: Any, error: Exception | None = None) -> None:
+    def _complete(self, reply: Any, error: Exception | None = None) -> None:
         self._reply, self._error, self.done = reply, error, True
         if self._wake is not None:
             self._wake()
@@ -74,7 +75,7 @@ class PipePending(Strict):
         """
         self._patient = timeout is not None
         self._requester._wait(self, timeout)
-        return self._ended()
+        return self._outcome()
 
     async def result_async(self, timeout: float | None = None) -> Any:
         """The reply as `result` gives it, awaited in the running event loop. Cancelling it leaves the request under way."""
@@ -84,10 +85,10 @@ class PipePending(Strict):
         requester._leave_to_parent()
         if not self.done:
             late = f"{requester.channel}: no reply within the timeout"
-            await loops.patiently(requester._pumps.answered(self, requester.fileno, requester._turned), limit, late)
-        return self._ended()
+            await loops.patiently(requester._pumps.answered(self, requester.fileno, requester._run_turn), limit, late)
+        return self._outcome()
 
-    def _ended(self) -> Any:
+    def _outcome(self) -> Any:
         if self._error is not None:
             raise self._error
         return self._reply
@@ -121,7 +122,7 @@ class PipeRequester(Socket, _Requester):
         if requests.entries or self._forks != _forks or (self._gate is not None and self._gate.held):
             pending = self._submit(body, retries, timeout)
         else:  # the fast path while no other request is under way: this thread waits a little for the reply itself
-            data, kind = self._pack(body)  # before it is entered: a body that cannot be packed leaves nothing behind
+            data, kind = self._pack(body)  # before it is entered: a body that cannot be packed must leave no entry
             number = requests.begin()
             try:
                 server = _native.pipe_submit(self._pub, number, kind, data, timeout)
@@ -153,7 +154,7 @@ class PipeRequester(Socket, _Requester):
 
     async def submit_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> PipePending:
         """Sends a request as `submit` does, and waits for room in the running event loop. A cancelled task has sent nothing."""
-        pending = self._pended(body, retries)
+        pending = self._create_pending(body, retries)
         await self._dispatch_async(pending, timeout, patient=timeout is not None)
         return pending
 
@@ -167,31 +168,31 @@ class PipeRequester(Socket, _Requester):
 
     async def request_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
         """Sends a request and awaits its reply in the running event loop. Cancelling it forgets the request."""
-        pending = self._pended(body, retries)
+        pending = self._create_pending(body, retries)
         limit = limit_of(timeout, self)
         try:
             pending._patient = limit is not None
-            await loops.patiently(self._answered(pending), limit, f"{self.channel}: no reply within the timeout")
+            await loops.patiently(self._wait_answered(pending), limit, f"{self.channel}: no reply within the timeout")
         except BaseException:
             self._forget(pending)
             raise
         return pending.result(0)
 
-    async def _answered(self, pending: PipePending) -> None:
+    async def _wait_answered(self, pending: PipePending) -> None:
         """Sends a request as soon as there is room, and waits until it is done."""
         await self._dispatch_async(pending, None, patient=pending._patient)
         if pending.done:
             return
-        await self._pumps.answered(pending, self.fileno, self._turned)
+        await self._pumps.answered(pending, self.fileno, self._run_turn)
 
-    def _turned(self) -> None:
-        """One turn of an event loop: takes the replies that are there, looks for dead servers now and then. Never blocks."""
+    def _run_turn(self) -> None:
+        """One turn of an event loop: takes the replies that have arrived, and checks for dead servers from time to time. Never blocks."""
         for _ in range(TURN_MAX):
             if not self._receive(0):
                 return
 
     def _submit(self, body: Body, retries: int, timeout: float | None) -> PipePending:
-        pending = self._pended(body, retries)
+        pending = self._create_pending(body, retries)
         try:
             sent = self._dispatch(pending, timeout)
         except Disconnected:
@@ -207,7 +208,7 @@ class PipeRequester(Socket, _Requester):
         self._requests.enter(pending, NO_SERVER)
         return pending
 
-    def _pended(self, body: Body, retries: int) -> PipePending:
+    def _create_pending(self, body: Body, retries: int) -> PipePending:
         self._leave_to_parent()
         return PipePending(self, body, retries)
 
@@ -220,7 +221,7 @@ class PipeRequester(Socket, _Requester):
         why = "the request was sent before this process was forked: its parent gets the reply"
         for pending in self._requests.clear():
             pending._wake = None  # a task of the parent's
-            pending._finish(None, Disconnected(f"{self.channel}: {why}"))
+            pending._complete(None, Disconnected(f"{self.channel}: {why}"))
 
     def _dispatch(self, pending: PipePending, timeout: float | None) -> bool:
         """Sends a request to a server; False if there was none with room before the timeout."""
@@ -265,7 +266,7 @@ class PipeRequester(Socket, _Requester):
         self.late += not self._requests.answer(reply)
 
     def _check_for_dead_servers(self) -> None:
-        """Requests whose server has died are sent to another one, or end. Never blocks: it is called again soon."""
+        """Sends the requests of dead servers to another server, or fails them. Never blocks: it is called again soon."""
         there = set(_native.pipe_others(self._pub))
         for number, entry in list(self._requests.entries.items()):
             if entry is None or entry.server in there or entry.server == NOT_SENT:
@@ -274,22 +275,22 @@ class PipeRequester(Socket, _Requester):
                 self._send_again(number, entry)
 
     def _send_again(self, number: int, entry: Entry[PipePending]) -> None:
-        """Sends a request to another server, as its own is gone; or ends it."""
+        """Sends a request to another server after its own has died, or fails it."""
         pending, stranded = entry.pending, entry.server == NO_SERVER
         if not stranded and pending._retries <= 0:
-            pending._finish(None, Disconnected(f"{self.channel}: the server died before it replied"))
+            pending._complete(None, Disconnected(f"{self.channel}: the server died before it replied"))
             return
         try:
             again = self._dispatch(pending, 0)
         except Disconnected as error:
             if not pending._patient:
-                pending._finish(None, error)
+                pending._complete(None, error)
                 return
             again = False
         except PenstockError as error:
-            pending._finish(None, error)
+            pending._complete(None, error)
             return
-        if not again:  # no server is there now, or none has room: look again
+        if not again:  # there is no server, or none has room: try again later
             self._requests.restore(number, entry)
         elif not stranded:
             pending._retries -= 1

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import awaiting, handles, loops, memory, reopening
-from penstock.channels.channel import Channel
+from penstock.channels import handles
 from penstock.channels.checks import seconds
 from penstock.channels.handles import NativeSubscription
-from penstock.channels.patterns import Body, Made, Receiving, decode, decoded
-from penstock.channels.reopening import Origin
+from penstock.channels.interfaces.patterns import Body, Made, Receiving, decode, decoded
+from penstock.channels.interfaces.subscription import Received
 from penstock.channels.status import ChannelStatus
-from penstock.channels.subscription import Received
+from penstock.channels.storage import memory, reopening
+from penstock.channels.storage.reopening import ReopenArgs
+from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting import awaiting, loops
 from penstock.codecs import Codec, buffers, multipart
 from penstock.errors import DecodeError, Invalid, ServerError, TimedOut, TooLarge
 from penstock.kinds.pipe import opener as pipe
@@ -33,7 +35,7 @@ Found = tuple[int, int, int, bytes, bytes]
 
 
 def pack(channel: str, body: Body) -> tuple[Any, int]:
-    """A message of bytes as it travels, and what kind it is."""
+    """A message's encoded bytes, and the kind of message."""
     if not isinstance(body, list | tuple):
         return body, 0
     return multipart.join_parts([bytes(buffers.buffer_of(channel, part)) for part in body]), multipart.PARTS
@@ -57,7 +59,7 @@ def raise_refusal(parts: list[bytes], kind: int) -> None:
         raise ServerError(b" ".join(parts).decode("utf-8", "replace"))
 
 
-def _reopened(cls: Callable[..., Any], arguments: tuple[Any, ...], opened: reopening.Opened) -> Any:
+def _reopen_socket(cls: Callable[..., Any], arguments: tuple[Any, ...], opened: reopening.Opened) -> Any:
     """Opens a pickled socket again."""
     reopening.check_same(arguments[0], opened)
     return cls(*arguments)
@@ -80,17 +82,17 @@ class Socket(Strict):
         spin, codec = seconds(options.pop("spin"), "spin"), options.pop("codec", None)
         self._called = pipe.peer_name(self._name)
         peer, self._codec = pipe.open_peer(channel, role, self._called, when_full, clock, codec, options)
-        origin = Origin(channel.kind, channel, self._codec, type(self), {})
+        origin = ReopenArgs(channel.kind, channel, self._codec, type(self), {})
         reader = _native.socket_reader(peer, self._names_senders)
         self._gate = memory.gate(channel) if channel.fake else None
         if self._gate is not None:
             reader.lead_through(self._gate)
         self._pub = handles.publication(_native.pipe_writer(peer), origin)
-        # Bytes: a message's sender comes before its body.
+        # Bytes: a message's sender precedes its body.
         self._sub = NativeSubscription(reader, origin, codecs.BYTES, spin, self._ends)
         self._names: dict[int, str] = {}
         plain = self._codec.kind == "bytes"
-        self._pack: Callable[[Body], tuple[Any, int]] = self._joined if plain else self._encode
+        self._pack: Callable[[Body], tuple[Any, int]] = self._encode_body if plain else self._encode
         self._unpack: Callable[[bytes, int], Any] = unpack if plain else self._decode
 
     @property
@@ -110,13 +112,13 @@ class Socket(Strict):
 
     @property
     def peers(self) -> list[str]:
-        """The names of the living members that this one talks to."""
+        """The names of the live members connected to this one."""
         names = (self._name_of(peer) for peer in _native.pipe_others(self._pub))
         return [name for name in names if name]  # a peer that has just left has none
 
     @property
     def readers(self) -> int:
-        """How many living members this one sends to."""
+        """The number of live members that this member sends to."""
         return self._pub.readers
 
     @property
@@ -146,7 +148,7 @@ class Socket(Strict):
 
     @property
     def lost(self) -> int:
-        """Bytes of messages to this socket that were dropped: their senders asked for that (`when_full="drop_oldest"`)."""
+        """Bytes of messages to this socket that were dropped: their senders chose that (`when_full="drop_oldest"`)."""
         return self._sub.lost
 
     @property
@@ -165,7 +167,7 @@ class Socket(Strict):
         return self._pub.closed
 
     def statistics(self) -> ChannelStatus:
-        """The channel's counters at this moment, read without disturbing anyone."""
+        """The channel's counters at this moment, read without locks."""
         return self._pub.statistics()
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
@@ -198,9 +200,9 @@ class Socket(Strict):
         reopening.check_open(self)
         kept = {key: value for key, value in self._arguments.items() if key not in ("clock", "codec")}
         arguments = (self._channel, self._role, kept | codecs.named(self._codec))
-        return _reopened, (type(self), arguments, reopening.opened_file(self._channel, self._pub))
+        return _reopen_socket, (type(self), arguments, reopening.opened_file(self._channel, self._pub))
 
-    def _joined(self, body: Body) -> tuple[Any, int]:
+    def _encode_body(self, body: Body) -> tuple[Any, int]:
         return pack(self.channel, body)
 
     def _encode(self, body: Body) -> tuple[Any, int]:
@@ -222,18 +224,18 @@ class Socket(Strict):
         return decode(self._codec, self.channel, self._sub.last.position, data)
 
     def _name_of(self, peer: int) -> str:
-        found = self._names.get(peer)  # a member keeps its name, and its number is never another's
+        found = self._names.get(peer)  # a member keeps its name, and its number is never reused
         if found is None:
             found = decoded(_native.pipe_name_of(self._pub, peer))
             if len(self._names) >= 1024:
                 self._names.clear()
-            if found:  # it may have left meanwhile
+            if found:  # it may have left in the meantime
                 self._names[peer] = found
         return found
 
     def _full(self) -> str:
         waiting, anybody = self.unread_messages, self._pub.readers != 0
-        why = f"{waiting} messages wait to be read" if waiting or anybody else "nobody is there to receive it"
+        why = f"{waiting} messages wait to be read" if waiting or anybody else "there is no receiver"
         return f"{self.channel}: no room within the timeout: {why}"
 
     def _send(self, to: int, number: int, body: Body, timeout: float | None) -> int:
@@ -276,7 +278,7 @@ class Socket(Strict):
     def _take(self, timeout: float | None) -> Found | None:
         return _native.pipe_take(self._sub, timeout)
 
-    async def _stirred(self) -> None:
+    async def _wait_for_event(self) -> None:
         await loops.readable(self.fileno())
 
 
@@ -317,7 +319,7 @@ class ReceivingSocket(Socket, Receiving[Found, Made]):
         return self._noted(await self._sub.borrow_async(timeout))
 
     def _refuse(self, what: str) -> None:
-        """Raises `Unsupported` if this role does not receive in this way. what: the method."""
+        """Raises `Unsupported` if this role lacks the method. what: its name."""
 
     def _noted(self, borrowed: _native.Borrow) -> _native.Borrow:
         self._last_sender = borrowed.envelope[0]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock._native import core as _native
-from penstock.channels import roles
-from penstock.channels.channel import Channel
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body, Routed, decoded
+from penstock.channels.interfaces.publication import Claim
 from penstock.channels.kind import Kind
-from penstock.channels.patterns import Body, Routed, decoded
-from penstock.channels.publication import Claim
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Disconnected, Invalid, Unsupported
 from penstock.kinds.pipe import opener as pipe
 from penstock.kinds.pipe.options import PipeOptions
@@ -21,9 +21,9 @@ from penstock.kinds.pipe.requests import PipePending, PipeRequester
 from penstock.kinds.pipe.socket_base import Found, ReceivingSocket, Socket
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Dealer as _Dealer
-    from penstock.channels.roles import Pair as _Pair
-    from penstock.channels.roles import Router as _Router
+    from penstock.channels.interfaces.roles import Dealer as _Dealer
+    from penstock.channels.interfaces.roles import Pair as _Pair
+    from penstock.channels.interfaces.roles import Router as _Router
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Dealer = _Pair = _Router = object
 
@@ -31,7 +31,7 @@ else:  # a compiled class can have no abstract base: the roles are registered be
 class PipeTalker(ReceivingSocket[Any]):
     """A socket that sends and receives without naming peers. Its stream ends with the last peer that could answer.
 
-    Once such a peer has been there and none is left, `recv` returns what is there, and then raises `EndOfStream`; iteration ends. The
+    When the last such peer has left, `recv` returns the remaining messages and then raises `EndOfStream`; iteration ends. The
     methods that send raise `Disconnected`. A new peer ends that state: `wait_for_readers` waits for it. A peer that was never there
     is awaited, and a stopped process is there.
     """
@@ -66,7 +66,7 @@ class PipeTalker(ReceivingSocket[Any]):
         """Room for one message as `claim` gives it, awaited in the running event loop."""
         return await self._pub.claim_async(length, timeout)
 
-    def _made(self, raw: Found) -> Any:
+    def _convert(self, raw: Found) -> Any:
         _, _, kind, data, _ = raw
         return self._unpack(data, kind)
 
@@ -74,7 +74,7 @@ class PipeTalker(ReceivingSocket[Any]):
 class PipePair(PipeTalker, _Pair):
     """One of two peers that exchange messages. A third is refused (`Busy`).
 
-    A new peer may take the place of one that left or died. Until it comes, the stream is at its end.
+    A new peer may replace one that left or died. Until then, the stream has ended.
     """
 
 
@@ -90,22 +90,22 @@ class PipeRouter(ReceivingSocket[Routed], _Router):
     def send(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """Sends one message to the dealer of that name. Waits while there is no room for it.
 
-        Returns the bytes that this socket has written. `Disconnected` if no such dealer is there, or it goes meanwhile. `TimedOut`
+        Returns the bytes that this socket has written. `Disconnected` if there is no such dealer, or if it leaves during the call. `TimedOut`
         if there was no room within `timeout` seconds.
         """
-        return self._send(self._named(to), 0, data, timeout)
+        return self._send(self._find_dealer(to), 0, data, timeout)
 
     async def send_async(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """Sends one message as `send` does, and waits in the running event loop. A cancelled task has sent nothing."""
-        return await self._send_async(self._named(to), 0, data, timeout)
+        return await self._send_async(self._find_dealer(to), 0, data, timeout)
 
     def offer(self, data: Body, *, to: str) -> int | None:
         """Sends one message to the dealer of that name, or returns None if there is no room. Never blocks."""
-        return self._offer(self._named(to), data)
+        return self._offer(self._find_dealer(to), data)
 
     def offer_many(self, messages: Sequence[Body], *, to: str) -> int:
         """Sends messages to one dealer in order until it has no room. Returns how many were sent. Never blocks."""
-        return self._offer_many(self._named(to), messages)
+        return self._offer_many(self._find_dealer(to), messages)
 
     def claim(self, length: int, timeout: float | None = None, *, to: str) -> Claim:
         """Raises `Unsupported`: a claim goes to the peer whose turn it is."""
@@ -117,7 +117,7 @@ class PipeRouter(ReceivingSocket[Routed], _Router):
         """Raises `Unsupported`, as `claim` does. Use `send_async`."""
         return self.claim(length, timeout, to=to)
 
-    def _named(self, to: str) -> int:
+    def _find_dealer(self, to: str) -> int:
         if not isinstance(to, str):
             raise Invalid(f"{self.channel}: to is {to!r}: it must be the name of a dealer")
         try:
@@ -130,7 +130,7 @@ class PipeRouter(ReceivingSocket[Routed], _Router):
             )
         return peer
 
-    def _made(self, raw: Found) -> Routed:
+    def _convert(self, raw: Found) -> Routed:
         _, _, kind, data, name = raw
         return Routed(decoded(name), self._unpack(data, kind))
 
@@ -164,7 +164,7 @@ def open_socket(
     max_members: int | None = None,
     start_position: int | None = None,
 ) -> Socket:
-    """A socket of that role, on a channel made now if there is none, and decided if it is open."""
+    """A socket of that role. Creates the channel if it does not exist, and decides an open one."""
     if role not in SOCKETS:
         raise Invalid(
             f"role is {role!r}: it must be one of {', '.join(SOCKETS)}. To push, use penstock.publish; to pull, penstock.subscribe"
@@ -176,7 +176,7 @@ def open_socket(
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Pipe(ChannelValue[Message]):
-    """A `pipe:` channel: each message goes to one reader; or members that answer each other, by their roles.
+    """A `pipe:` channel: each message goes to one reader; or sockets that exchange messages, by their roles.
 
     capacity: bytes of one pipe, a power of two from 64 KiB to 1 GiB; the longest message is half of it. max_messages: messages that one
     pipe holds. max_pipes: pipes at once, one from each sender to each receiver. max_members: members at once, 2 to 1024.

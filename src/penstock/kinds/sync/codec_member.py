@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import roles
 from penstock.channels.checks import counted
+from penstock.channels.interfaces import roles
 from penstock.codecs import buffers
 from penstock.errors import DecodeError, Invalid, without_frames
 from penstock.kinds.sync.member import SyncMember

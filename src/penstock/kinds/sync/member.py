@@ -1,46 +1,33 @@
-"""A member of a sync queue (`penstock.join("sync:NAME")`), which reads what the others write, and writes.
+"""A member of a sync queue (`penstock.join("sync:NAME")`), which writes messages and reads those of the other members.
 
-Knows one queue that is open already; must never know how a queue is made.
+Knows one open queue; must never know how a queue is created.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock._native import core as _native
-from penstock.channels import awaiting, inspection, loops, reopening, roles
 from penstock.channels.arrow import to_batch
-from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, limit_of
 from penstock.channels.handles import NativePublication
-from penstock.channels.iteration import until_closed_async
-from penstock.channels.publication import Publication
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.status import ChannelMember, ChannelStatus
-from penstock.channels.subscription import Received, Subscription
+from penstock.channels.storage import inspection, reopening
+from penstock.channels.waiting import awaiting, loops
+from penstock.channels.waiting.iteration import until_closed_async
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, Invalid, TimedOut
 from penstock.kinds.sync.message import Borrowed, Change, SyncMessage, SyncSubscription, bytes_of, text_of
+from penstock.kinds.sync.reopen_args import MemberReopenArgs
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a member comes from: enough to join again in another process. leave: called with its file's identity when the member has left."""
-
-    channel: Channel
-    codec: Codec
-    name: _native.MemberName
-    own: bool
-    spill_limit: int
-    opener: Callable[..., Any]
-    arguments: dict[str, Any]
-    leave: Callable[[Channel, tuple[int, int]], None]
 
 
 def _rejoin(origin: tuple[Any, ...], senders: frozenset[bytes], types: frozenset[bytes]) -> SyncMember:
@@ -65,7 +52,7 @@ class SyncMember(_Base):
     same position and screens the same; `Busy` while messages are in this member's own memory (`spilled`).
     """
 
-    def __init__(self, pub: NativePublication, sub: SyncSubscription, origin: Origin) -> None:
+    def __init__(self, pub: NativePublication, sub: SyncSubscription, origin: MemberReopenArgs) -> None:
         super().__init__(pub, sub, SyncMessage, origin.own, origin.spill_limit)
         self._pub, self._sub, self._origin = pub, sub, origin
         self._identity = inspection.identity_opened(pub)
@@ -73,7 +60,7 @@ class SyncMember(_Base):
         self._types: frozenset[bytes] = frozenset()
         self._next_event, _, _ = _native.sync_changes(self, 2**64 - 1)
         self._missed_changes = 0
-        self._known = self._present()
+        self._known = self._list_present()
 
     if TYPE_CHECKING:
 
@@ -162,7 +149,7 @@ class SyncMember(_Base):
         return await self._room(attempt, timeout)
 
     async def _room(self, attempt: Callable[[], T | None], timeout: float | None) -> T:
-        """The first result of `attempt` that is not None. A message that comes is a reason to try again: this member may spill it."""
+        """The first result of `attempt` that is not None. It tries again when a message arrives, too: this member may spill it."""
         return await awaiting.room_or_message(self._pub, self._sub, attempt, timeout, self._no_room)
 
     def _encoded(self, body: Any) -> Any:
@@ -176,7 +163,7 @@ class SyncMember(_Base):
         status = self.statistics()
         behind = [m for m in status.members if m.position is not None and m.position < status.position]
         if not behind:
-            return "nobody is behind"
+            return "no reader is behind"
         worst = min(behind, key=lambda member: member.position or 0)
         process = _native.look_at_file(self._pub, lambda fd, _: _native.process_name(worst.pid, fd))
         return f"member {worst.name!r} ({process}) is {status.position - (worst.position or 0)} bytes behind"
@@ -239,14 +226,14 @@ class SyncMember(_Base):
     def screen(
         self, *, senders: Iterable[str | bytes] | None = None, types: Iterable[str | bytes] | None = None
     ) -> None:
-        """From now on passes over messages of these senders and types; None leaves that set as it is."""
+        """From now on skips messages of these senders and types; None leaves that set unchanged."""
         passed = self._senders if senders is None else frozenset(self._bytes_of(senders, "a sender", "senders"))
         kinds = self._types if types is None else frozenset(self._bytes_of(types, "a type", "types"))
         self._senders, self._types = passed, kinds
         _native.sync_screen(self, sorted(self._senders), sorted(self._types))
 
     def _bytes_of(self, several: Iterable[str | bytes], one: str, all_of_them: str) -> list[bytes]:
-        """Names as they travel. `Invalid` for anything that is not a list of them, such as one text: its letters would be the names."""
+        """Encoded names. `Invalid` for anything that is not a list of them, such as a single text."""
         try:
             if isinstance(several, str | bytes) or not isinstance(several, Iterable):
                 raise Invalid(f"{all_of_them} is {several!r}: it must be a list, also of a single one")
@@ -256,7 +243,7 @@ class SyncMember(_Base):
 
     @property
     def screened_senders(self) -> frozenset[str]:
-        """The senders whose messages are passed over, beside its own."""
+        """The senders whose messages are skipped, besides its own."""
         return frozenset(text_of(name) for name in self._senders)
 
     @property
@@ -286,7 +273,7 @@ class SyncMember(_Base):
         await awaiting.members(self._pub, attempt, timeout, self._too_few(count))
 
     def _too_few(self, count: int) -> str:
-        return f"{self.channel}: fewer than {count} readers came within the timeout"
+        return f"{self.channel}: fewer than {count} readers joined within the timeout"
 
     def members(self) -> list[ChannelMember]:
         """All members that read, oldest first."""
@@ -300,7 +287,7 @@ class SyncMember(_Base):
 
     def wait_for(self, names: Iterable[str], timeout: float | None = None) -> None:
         """Waits until members of all these names have joined: a barrier. `TimedOut` names the missing ones."""
-        wanted = self._wanted(names)
+        wanted = self._check_names(names)
 
         def attempt() -> bool:
             self._open()
@@ -311,7 +298,7 @@ class SyncMember(_Base):
 
     async def wait_for_async(self, names: Iterable[str], timeout: float | None = None) -> None:
         """The same; waits in the running event loop."""
-        wanted = self._wanted(names)
+        wanted = self._check_names(names)
 
         def attempt() -> bool | None:
             self._open()
@@ -319,8 +306,8 @@ class SyncMember(_Base):
 
         await awaiting.members(self._pub, attempt, timeout, lambda: self._missing(wanted))
 
-    def _wanted(self, names: Iterable[str]) -> set[str]:
-        """The names to wait for. `Invalid` for a text, whose letters are no names, and for a name that is not a text."""
+    def _check_names(self, names: Iterable[str]) -> set[str]:
+        """Checks the names to wait for. `Invalid` for a single text, and for a name that is not a text."""
         given = [] if isinstance(names, str | bytes) or not isinstance(names, Iterable) else list(names)
         if not all(isinstance(name, str) for name in given) or (not given and names):
             raise Invalid(f"{self.channel}: names is {names!r}: it must be a list of members' names")
@@ -332,7 +319,7 @@ class SyncMember(_Base):
             raise Closed(f"{self.channel}: the handle is closed")
 
     def _missing(self, wanted: set[str]) -> str:
-        return f"{self.channel}: {', '.join(sorted(wanted - self.senders))} did not come within the timeout"
+        return f"{self.channel}: {', '.join(sorted(wanted - self.senders))} did not join within the timeout"
 
     def changes(self) -> list[Change]:
         """Members that joined and left since the last call (the first call: since this member joined), the dead included.
@@ -349,18 +336,18 @@ class SyncMember(_Base):
                 found.append(Change(True, name, pid))
             elif not came and key in self._known:
                 found.append(Change(False, *self._known.pop(key)))
-        # The dead whose slots nobody has freed yet; and the others that are no longer among the events.
-        before, self._known = self._known, self._present()
+        # Dead members whose slots are not freed yet, and other members that are no longer among the events.
+        before, self._known = self._known, self._list_present()
         went = [Change(False, *before[key]) for key in before.keys() - self._known.keys()]
         came_too = sorted(self._known.keys() - before.keys(), key=lambda key: key[1])
         return found + went + [Change(True, *self._known[key]) for key in came_too]
 
     @property
     def missed_changes(self) -> int:
-        """Joins and departures that `changes` did not see, since more than 256 came between two calls. It may not have named some members that joined and left meanwhile."""
+        """Joins and departures that `changes` missed, since there were more than 256 between two calls. Members that joined and left in between may be unnamed."""
         return self._missed_changes
 
-    def _present(self) -> dict[tuple[int, int], tuple[str, int]]:
+    def _list_present(self) -> dict[tuple[int, int], tuple[str, int]]:
         return {(m.slot, m.joined_ns): (m.name or "", m.pid) for m in self.members()}
 
     # ---- the end ----

@@ -1,6 +1,6 @@
 """The results of reading a sync queue: messages, borrowed messages, and subscriptions whose `last` has the sender.
 
-Knows the compiled handles. It must never know how a queue is made, or how a member works.
+Knows the compiled handles. It must never know queues or members.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from penstock._native import core as _native
 from penstock.channels.checks import text_bytes
 from penstock.channels.handles import NativeSubscription
-from penstock.channels.subscription import Received
+from penstock.channels.interfaces.subscription import Received
 
 
 class SyncMessage(NamedTuple):
@@ -33,7 +33,7 @@ class SyncMessage(NamedTuple):
 
 
 class BorrowedMessage(NamedTuple):
-    """A message read in place: as `SyncMessage`, but its body is where it was written."""
+    """A message read in place: as `SyncMessage`, but its body is not copied."""
 
     sender: str
     type: str

@@ -1,7 +1,7 @@
-"""`sync:` channels: every member reads what the others write; a message stays until every member that was there has read it.
+"""`sync:` channels: every member reads the messages of the others; a message stays until all members that were present have read it.
 
 A term log whose messages carry a sender and a type: how a queue is made, joined, published to, subscribed to, and removed by its
-last member. A member's work is in `sync_member.py`.
+last member. A member's work is in `member.py`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, handles, inspection, memory, opening, reopening
-from penstock.channels.channel import Channel
+from penstock.channels import handles
 from penstock.channels.checks import flag, manual_clock, patience, seconds, whole
 from penstock.channels.handles import NativePublication, NativeSubscription
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.storage import files, inspection, memory, opening, reopening
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.codecs import Codec
 from penstock.errors import Invalid, NotFound, SystemFailure
-from penstock.kinds.sync import member as sync_member
 from penstock.kinds.sync.codec_member import CodecSyncMember
 from penstock.kinds.sync.member import SyncMember
 from penstock.kinds.sync.message import (
@@ -32,6 +32,7 @@ from penstock.kinds.sync.message import (
     bytes_of,
 )
 from penstock.kinds.sync.options import SyncOptions
+from penstock.kinds.sync.reopen_args import MemberReopenArgs
 
 SPILL_LIMIT = 64 << 20
 
@@ -96,8 +97,8 @@ def _remove_if_last(channel: Channel, identity: tuple[int, int]) -> None:
         os.close(guard)
 
 
-def _guarded(channel: Channel, make: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
-    """The result of `make`, or None if the last member removed the file meanwhile."""
+def _guard_file(channel: Channel, make: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
+    """The result of `make`, or None if the last member removed the file in the meantime."""
 
     def end(fd: int, path: str) -> Any:
         guard = _own_description(fd)
@@ -113,9 +114,9 @@ def _guarded(channel: Channel, make: Callable[[int, str], Any]) -> Callable[[int
 def _open(
     channel: Channel, requested: dict[str, Any], codec: Any, make: Callable[[int, str], Any]
 ) -> tuple[Any, Codec]:
-    """`opening.open_end`, unless the last member removed the file meanwhile: then once more."""
+    """`opening.open_end`, repeated if the last member removed the file in between."""
     while True:
-        made, found = opening.open_end(channel.kind, channel, requested, codec, _guarded(channel, make))
+        made, found = opening.open_end(channel.kind, channel, requested, codec, _guard_file(channel, make))
         if made is not None:
             return made, found
 
@@ -123,7 +124,7 @@ def _open(
 # ---- options ----
 
 
-def _named(name: str | bytes | _native.MemberName | None) -> _native.MemberName:
+def _encode_name(name: str | bytes | _native.MemberName | None) -> _native.MemberName:
     """A member's name. If none is given, one is drawn that no other member has."""
     if name is None:
         return _native.MemberName(b"")
@@ -135,7 +136,7 @@ def _named(name: str | bytes | _native.MemberName | None) -> _native.MemberName:
     return _native.MemberName(found)
 
 
-def _requested(**options: Any) -> dict[str, Any]:
+def _drop_unset(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -160,22 +161,24 @@ def join(
     max_members: int | None = None,
     start_position: int | None = None,
 ) -> SyncMember:
-    """A member of a queue, which is made now if there is none."""
-    called, stamps = _named(name), manual_clock(clock)
+    """A member of a queue. Creates the queue if it does not exist."""
+    called, stamps = _encode_name(name), manual_clock(clock)
     own, spill_limit = flag(own, "own"), whole(spill_limit, "spill_limit")
     where, position = opening.start_of(start, ("newest", "earliest"), last)
     slow, looking = patience(when_slow, drop_after), seconds(spin, "spin")
-    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    requested = _drop_unset(
+        capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault
+    )
     reader, found = _open(
         channel, requested, codec, lambda fd, path: _native.sync_reader(fd, path, called, where, position, slow)
     )
     # Its bodies go through the member, which knows the codec.
     sub = SyncSubscription(
-        reader, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}), codecs.BYTES, looking
+        reader, reopening.ReopenArgs(channel.kind, channel, codecs.BYTES, join, {}), codecs.BYTES, looking
     )
     try:
         writer, _ = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
-        pub = NativePublication(writer, reopening.Origin(channel.kind, channel, codecs.BYTES, join, {}))
+        pub = NativePublication(writer, reopening.ReopenArgs(channel.kind, channel, codecs.BYTES, join, {}))
     except BaseException:
         sub.close()
         raise
@@ -188,7 +191,7 @@ def join(
         "spin": spin,
         **codecs.named(codec),
     }
-    origin = sync_member.Origin(channel, found, called, own, spill_limit, join, arguments, _remove_if_last)
+    origin = MemberReopenArgs(channel, found, called, own, spill_limit, join, arguments, _remove_if_last)
     return (SyncMember if found.kind == "bytes" else CodecSyncMember)(pub, sub, origin)
 
 
@@ -203,12 +206,15 @@ def open_publication(
     max_members: int | None = None,
     start_position: int | None = None,
 ) -> NativePublication:
-    """A member that only writes, so that no writer waits for it; on a queue made now if there is none."""
-    called, stamps = _named(name), manual_clock(clock)
-    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    """A member that only writes, so that no writer waits for it. Creates the queue if it does not exist."""
+    called, stamps = _encode_name(name), manual_clock(clock)
+    requested = _drop_unset(
+        capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault
+    )
     writer, found = _open(channel, requested, codec, lambda fd, path: _native.sync_writer(fd, path, called, stamps))
     return handles.publication(
-        writer, reopening.Origin(channel.kind, channel, found, open_publication, {"name": name, **codecs.named(codec)})
+        writer,
+        reopening.ReopenArgs(channel.kind, channel, found, open_publication, {"name": name, **codecs.named(codec)}),
     )
 
 
@@ -231,9 +237,11 @@ def open_subscription(
     where, position = opening.start_of(start, ("newest", "earliest"), last)
     slow, looking = patience(when_slow, drop_after), seconds(spin, "spin")
     nameless = _native.MemberName(b"", own=False)
-    end = _guarded(channel, lambda fd, path: _native.sync_reader(fd, path, nameless, where, position, slow))
-    early = _guarded(channel, lambda fd, path: _native.early_log(fd, path, "sync", b"", slow))
-    requested = _requested(capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault)
+    end = _guard_file(channel, lambda fd, path: _native.sync_reader(fd, path, nameless, where, position, slow))
+    early = _guard_file(channel, lambda fd, path: _native.early_log(fd, path, "sync", b"", slow))
+    requested = _drop_unset(
+        capacity=capacity, max_members=max_members, start_position=start_position, prefault=prefault
+    )
     reader = None
     while reader is None:
         reader, found = opening.open_reader(channel.kind, channel, requested, codec, end, early, (where, position))
@@ -246,13 +254,13 @@ def open_subscription(
         "until_end": ends,
         **codecs.named(codec),
     }
-    origin = reopening.Origin(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
+    origin = reopening.ReopenArgs(channel.kind, channel, found or codecs.BYTES, open_subscription, arguments)
     return SyncSubscription(reader, origin, found, looking, ends)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Sync(ChannelValue[Message]):
-    """A `sync:` queue: a log in which every member reads what the others write.
+    """A `sync:` queue: a log in which every member reads the messages of the others.
 
     capacity: bytes that may be unread by the slowest member before writers wait, a power of two from 64 KiB to 1 GiB; the longest message
     is half of it. max_members: members at once, 1 to 512; a publication or a subscription counts for half a member.

@@ -1,4 +1,4 @@
-"""How a sync queue is made. Knows numbers and units; opens nothing."""
+"""The options of a new sync queue. Knows numbers and units; opens nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.kinds.log import LogOptions
 
 @dataclass(frozen=True, kw_only=True)
 class SyncOptions:
-    """How a sync queue is made. The first member decides; `Mismatch` if a later one asks for something else.
+    """The options of a new sync queue. The first member decides; `Mismatch` if a later one asks for something else.
 
     capacity: bytes that may be unread by the slowest member before writers wait, a power of two from 64 KiB to 1 GiB. The queue
     takes three times this in shared memory; the longest message is half of it.

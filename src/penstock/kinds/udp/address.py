@@ -1,6 +1,6 @@
 """Addresses of `udp:` channels: `udp://HOST:PORT/STREAM`, and Aeron's own URIs, `aeron:udp?endpoint=HOST:PORT|stream-id=STREAM`.
 
-Knows how both are written, and which option of ours each of Aeron's parameters means. Looks up no name and opens nothing.
+Knows the syntax of both, and the option for each of Aeron's parameters. Resolves no name and opens nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Endpoint:
 
     @property
     def multicast(self) -> bool:
-        """Whether datagrams to it go to a group of receivers."""
+        """Whether it is a multicast group."""
         return self.address is not None and self.address.is_multicast
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ def endpoint(text: str, what: str = "the address") -> Endpoint:
         try:
             return Endpoint(str(ipaddress.IPv6Address(host[1:-1])), int(port))
         except ValueError:
-            raise Invalid(f"{host} is no IPv6 address") from None
+            raise Invalid(f"{host} is not an IPv6 address") from None
     if "[" in host or "]" in host:
         raise Invalid(f"{text!r} has no pair of brackets around an IPv6 address: write [ADDRESS]:PORT")
     if ":" in host:
@@ -79,7 +79,7 @@ def endpoint(text: str, what: str = "the address") -> Endpoint:
 def stream(text: str) -> int:
     """A stream's number. `Invalid` for any other text."""
     if not re.fullmatch(r"-?\d{1,10}", text, re.ASCII) or not -(1 << 31) <= int(text) < 1 << 31:
-        raise Invalid(f"stream {text!r} is no whole number of 32 bits with a sign")
+        raise Invalid(f"stream {text!r} is not a signed 32-bit integer")
     return int(text)
 
 
@@ -138,7 +138,7 @@ def _has_no_effect(text: str, name: str, verb: str) -> Unsupported:
     if verb == "publish":
         return Unsupported(f"{text}: {name} is for subscriptions: leave it out of the URI of a publication")
     why = (
-        "; a subscription hears every session, and `last.session` says whose a message is"
+        "; a subscription receives every session, and `last.session` has a message's session"
         if name == "session-id"
         else ""
     )
@@ -171,7 +171,7 @@ def _start(text: str, found: dict[str, str]) -> dict[str, Any]:
         raise Invalid(
             f"{text}: a start needs init-term-id, term-id, term-offset and term-length; {', '.join(sorted(missing))} is missing"
         )
-    terms = (_whole("term-id", found["term-id"]) - _whole("init-term-id", found["init-term-id"])) & 0xFFFFFFFF
+    terms = (_parse_int("term-id", found["term-id"]) - _parse_int("init-term-id", found["init-term-id"])) & 0xFFFFFFFF
     return {
         "start_position": terms * _size("term-length", found["term-length"])
         + _size("term-offset", found["term-offset"])
@@ -185,7 +185,7 @@ def _parameters(text: str) -> dict[str, str]:
     for part in text.removeprefix(AERON_PREFIX).split("|"):
         name, equals, value = part.partition("=")
         if not equals or not value:
-            raise Invalid(f"{part!r} is no parameter: write NAME=VALUE, with | in between")
+            raise Invalid(f"{part!r} is not a parameter: write NAME=VALUE, separated by |")
         if name not in _MEANINGS:
             hint = strict.near(name.replace("-", "_"), [known.replace("-", "_") for known in _MEANINGS]).replace(
                 "_", "-"
@@ -200,7 +200,7 @@ def _parameters(text: str) -> dict[str, str]:
 # ---- values of Aeron's parameters ----
 
 
-def _whole(name: str, value: str) -> int:
+def _parse_int(name: str, value: str) -> int:
     if not re.fullmatch(r"-?\d{1,19}", value, re.ASCII):
         raise Invalid(f"{name}={value}: it must be a whole number")
     return int(value)
@@ -237,7 +237,7 @@ def _flow_control(name: str, value: str) -> Any:
     if word in ("max", "min") and not given:
         return word
     if word == "tagged" and given.keys() == {"g"}:
-        return {"tag": _whole(name, given["g"])}
+        return {"tag": _parse_int(name, given["g"])}
     raise Unsupported(
         f"{name}={value}: flow control is max, min or tagged,g:TAG here; group sizes and timeouts are not built"
     )
@@ -262,17 +262,17 @@ _MEANINGS: dict[str, _Means | str | None] = {
     "term-offset": None,
     "mtu": _Means("mtu", _size, _SENDS),
     "term-length": _Means("term_length", _size, _SENDS),
-    "session-id": _Means("session", _whole, _SENDS),
-    "init-term-id": _Means("initial_term_id", _whole, _SENDS),
+    "session-id": _Means("session", _parse_int, _SENDS),
+    "init-term-id": _Means("initial_term_id", _parse_int, _SENDS),
     "linger": _Means("linger", _duration, _SENDS),
-    "ttl": _Means("ttl", _whole, _SENDS),
+    "ttl": _Means("ttl", _parse_int, _SENDS),
     "fc": _Means("flow_control", _flow_control, _SENDS),
     "interface": _Means("interface", _text),
     "so-sndbuf": _Means("send_buffer", _size, _SENDS),
     "so-rcvbuf": _Means("receive_buffer", _size),
     "rcv-wnd": _Means("window", _size, _RECEIVES),
     "reliable": _Means("reliable", _flag, _RECEIVES),
-    "gtag": _Means("group_tag", _whole, _RECEIVES),
+    "gtag": _Means("group_tag", _parse_int, _RECEIVES),
     "eos": "true",
     "sparse": "false",
     "rejoin": "true",

@@ -1,6 +1,6 @@
 """The file of a `udp:` endpoint: made by the first subscription on a machine, which decides its options, checked by the others.
 
-A subscription that cannot open decides nothing: its file goes again. docs/design/network_log.md.
+A subscription that cannot open decides nothing: its file is removed again. docs/design/network_log.md.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
 from penstock.errors import Busy, Mismatch, NotFound, PenstockError, SystemFailure
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp import hosts as udp_hosts
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T], *, strict: bool = True) -> T:
-    """The result of `join(descriptor)`, for the endpoint's file. The first subscription on this machine makes it.
+    """The result of `join(descriptor)`, for the endpoint's file. The first subscription on this machine creates it.
 
-    strict: `Mismatch` if the endpoint has other options; else what it has is taken.
+    strict: `Mismatch` if the endpoint has other options; otherwise the endpoint's options apply.
     """
     at, stream = udp_address.split(channel.name)
     interface = udp_hosts.interface(options.interface, at)
@@ -56,15 +56,15 @@ def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T]
                     raise
             except BaseException as error:
                 _close(spare)
-                named = _named(fd)
+                named = _has_name(fd)
                 gone = _forgotten(channel, fd, spare is not None)
                 if gone and isinstance(error, PenstockError) and (isinstance(error, Mismatch) or not named):
                     continue  # the file was of another subscription, which could not open: it decides nothing
                 raise
             _close(spare)
-            if _named(fd):
+            if _has_name(fd):
                 return end
-            del end  # the same, but this one has joined there: it leaves, and begins again
+            del end  # the same, but after joining there: leave, and begin again
 
 
 def _check_spelling(channel: Channel, at: udp_hosts.Packed, interface: udp_hosts.Packed) -> None:
@@ -117,19 +117,19 @@ def _check_agreement(channel: Channel, fd: int, requested: dict[str, Any]) -> No
     for name in DECIDED:
         if there[name] != requested[name]:
             raise Mismatch(
-                f"{opening.place_of(channel)} exists with {name}={_shown(name, there)}, not {_shown(name, requested)}: all subscriptions of one "
+                f"{opening.place_of(channel)} exists with {name}={_describe_option(name, there)}, not {_describe_option(name, requested)}: all subscriptions of one "
                 f"endpoint on a machine share its socket. Give the same options, or {opening.start_over(channel)}"
             )
 
 
 def _forgotten(channel: Channel, fd: int, made: bool) -> bool:
-    """Whether the file's name is gone. It goes now if no subscription is there, and this has made it or nobody has ever received."""
+    """Whether the file's name is removed. It is removed if there is no subscription, and this call created it or it never received anything."""
     with contextlib.suppress(PenstockError):  # there is a member for each slot, or one that is stopped: then it is used
         return _native.forget_endpoint(fd, opening.place_of(channel), made)
-    return not _named(fd)
+    return not _has_name(fd)
 
 
-def _named(fd: int) -> bool:
+def _has_name(fd: int) -> bool:
     return os.fstat(fd).st_nlink != 0
 
 
@@ -138,7 +138,7 @@ def _close(fd: int | None) -> None:
         os.close(fd)
 
 
-def _shown(name: str, options: dict[str, Any]) -> str:
+def _describe_option(name: str, options: dict[str, Any]) -> str:
     """An option's value for people."""
     value = options[name]
     if name == "interface":
@@ -147,7 +147,7 @@ def _shown(name: str, options: dict[str, Any]) -> str:
 
 
 def _forget_images(channel: Channel) -> None:
-    """Images of an endpoint that was removed, and whose processes were killed: a new endpoint numbers its own from 1 on."""
+    """Images of an endpoint that was removed, and whose processes were killed: a new endpoint numbers its images from 1."""
     for name in udp_status.images(channel):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(files.folder() / name)

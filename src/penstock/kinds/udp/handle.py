@@ -1,4 +1,4 @@
-"""Publications and subscriptions of `udp:` channels: the ordinary handles, and what only a network has: sessions and counters."""
+"""Publications and subscriptions of `udp:` channels: the ordinary handles with sessions and network counters."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, reopening
-from penstock.channels.channel import Channel
 from penstock.channels.handles import (
     EncodingPublication,
     Message,
     NativePublication,
     NativeSubscription,
 )
-from penstock.channels.reopening import Origin
+from penstock.channels.storage import files, reopening
+from penstock.channels.storage.reopening import ReopenArgs
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, PenstockError
 from penstock.kinds.udp import hosts as udp_hosts
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:  # a mixin beside one compiled base, without its own compiled base
     _Publication = {Message: object}
 
-FINISH_SECONDS = 0.05  # of a wait at the end of a process, between two looks for signals
+FINISH_SECONDS = 0.05  # between two checks for signals, in the wait at the end of a process
 
 _logger = logging.getLogger("penstock")
 _warned: set[tuple[int, str]] = set()
@@ -46,9 +46,9 @@ _finishes: set[int] = set()
 class Session:
     """One publication as a subscription sees it.
 
-    session: its number, as in `sub.last.session`. source: where it sends from. codec: of its messages; None: it has not told, or is no
-    Penstock peer. joined, position, end: bytes of its stream: where this subscription began, where it is, and what has arrived without
-    a gap. lag: bytes in between. ended: no more comes, and all was read.
+    session: its number, as in `sub.last.session`. source: where it sends from. codec: of its messages; None: not announced yet, or the peer is not
+    a Penstock peer. joined, position, end: bytes of its stream: where this subscription began, where it is, and what has arrived without
+    a gap. lag: bytes in between. ended: the stream has ended, and all of it was read.
     """
 
     session: int
@@ -65,7 +65,7 @@ class Session:
 
 def _session(found: dict[str, Any], channel: str) -> Session:
     codec = None
-    with contextlib.suppress(Corrupt):  # a stranger's session may tell anything
+    with contextlib.suppress(Corrupt):  # a foreign session may announce anything
         codec = codecs.from_metadata(found["description"], channel).kind if found["description"] else None
     return Session(
         session=found["session"],
@@ -94,7 +94,7 @@ def _destination(address: str) -> udp_hosts.Packed:
 
 
 class UdpSubscription(NativeSubscription[Message]):
-    """Reads the messages of all publications that send to the address. A message says whose it is: `last.session`."""
+    """Reads the messages of all publications that send to the address. `last.session` has the session of a message."""
 
     @property
     def sessions(self) -> list[Session]:
@@ -139,18 +139,18 @@ def publication(
     opener: Callable[..., Any],
     arguments: dict[str, Any],
 ) -> Any:
-    """A publication that encodes if it has a codec. It is closed when the process ends, so that its last messages are still sent."""
-    origin = Origin(channel.kind, channel, codec, opener, {**arguments, "codec": codec})
+    """A publication that encodes if it has a codec. It is closed at the end of the process, so that its last messages are sent."""
+    origin = ReopenArgs(channel.kind, channel, codec, opener, {**arguments, "codec": codec})
     made: Any = (UdpBytesPublication if codec.kind == "bytes" else UdpEncodingPublication)(writer, origin)
     made._folder = files.folder()
     _warn(made)
     _open.add(made)
-    if os.getpid() not in _finishes:  # a forked child ends by itself
+    if os.getpid() not in _finishes:  # a forked child needs its own
         _finishes.add(os.getpid())
-        atexit.register(_finish, os.getpid())
+        atexit.register(_close_at_exit, os.getpid())
         util = sys.modules.get("multiprocessing.util")
-        if util is not None:  # whose children end without atexit
-            util.Finalize(None, _finish, args=(os.getpid(),), exitpriority=0)
+        if util is not None:  # its children exit without atexit
+            util.Finalize(None, _close_at_exit, args=(os.getpid(),), exitpriority=0)
     return made
 
 
@@ -163,8 +163,8 @@ def subscription(
     spin: float,
     until_end: bool,
 ) -> Any:
-    """A subscription that decodes. codec: None: the first publication that it hears says it."""
-    origin = Origin(channel.kind, channel, codec or codecs.BYTES, opener, arguments)
+    """A subscription that decodes. codec: None: the first session decides it."""
+    origin = ReopenArgs(channel.kind, channel, codec or codecs.BYTES, opener, arguments)
     made: Any = UdpSubscription(reader, origin, codec, spin, until_end)
     made._folder = files.folder()
     _warn(made)
@@ -173,16 +173,16 @@ def subscription(
 
 def _warn(handle: Any) -> None:
     """Warns once in a process if the system granted smaller buffers."""
-    told = _native.udp_told(handle)[0]
-    if told and (os.getpid(), told) not in _warned:
-        _warned.add((os.getpid(), told))
-        _logger.warning("%s: %s", handle.channel, told)
+    warning = _native.udp_told(handle)[0]
+    if warning and (os.getpid(), warning) not in _warned:
+        _warned.add((os.getpid(), warning))
+        _logger.warning("%s: %s", handle.channel, warning)
 
 
-def _finish(process: int) -> None:
-    """At the end of a process: closes its publications, and waits until they have sent what they had. Ctrl-C ends the wait.
+def _close_at_exit(process: int) -> None:
+    """At the end of a process: closes its publications, and waits until they have sent everything. Ctrl-C ends the wait.
 
-    Each gives up when nothing has moved for its `linger`. A warning says how many bytes it had still to send.
+    A publication gives up after `linger` seconds without progress, and logs the number of unsent bytes.
     """
     if process != os.getpid():
         return
@@ -194,4 +194,4 @@ def _finish(process: int) -> None:
         while not _native.udp_finish(FINISH_SECONDS):
             pass  # signals are handled here
     for channel, unsent in _native.udp_unsent():
-        _logger.warning("%s: a publication has closed, and %d bytes of its stream found no receiver", channel, unsent)
+        _logger.warning("%s: a publication has closed, and %d bytes of its stream were not received", channel, unsent)

@@ -1,4 +1,4 @@
-"""Looks up hosts and interfaces for `udp:` channels, and gives addresses as the compiled core takes them."""
+"""Looks up hosts and interfaces for `udp:` channels, and encodes addresses for the compiled core."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def resolved(at: Endpoint) -> Packed:
 
 
 def control(given: str | None) -> Packed | None:
-    """The address where receivers ask a publication for its stream."""
+    """The address where receivers request a publication's stream."""
     return None if given is None else resolved(udp_options.destination(given, "control"))
 
 
@@ -47,7 +47,7 @@ def destinations(given: Sequence[str] | None) -> list[Packed] | None:
 
 
 def interface(given: str | None, at: Endpoint) -> Packed:
-    """The local interface that a multicast group is joined on, and sent from: loopback unless given; none for other addresses.
+    """The local interface that a multicast group is joined on, and sent from: loopback by default; none for other addresses.
 
     Its index decides. An IPv4 address that was given is beside it: datagrams leave with it. `Invalid` for one that is not there.
     """
@@ -74,7 +74,7 @@ def _local(wanted: udp_options.Interface, given: str) -> tuple[ipaddress.IPv4Add
             return found if isinstance(found, ipaddress.IPv4Address) else None, index
     alone = wanted.network.prefixlen == wanted.max_prefixlen
     raise Invalid(
-        f"interface is {given}: this machine has no interface with {'that address' if alone else 'an address in it'}; {_there()}"
+        f"interface is {given}: this machine has no interface with {'that address' if alone else 'an address in it'}; {_list_interfaces()}"
     )
 
 
@@ -82,10 +82,10 @@ def _index(name: str, what: str) -> int:
     try:
         return socket.if_nametoindex(name)
     except OSError:
-        raise Invalid(f"{what} names {name!r}: this machine has no such interface; {_there()}") from None
+        raise Invalid(f"{what} names {name!r}: this machine has no such interface; {_list_interfaces()}") from None
 
 
-def _there() -> str:
+def _list_interfaces() -> str:
     return f"it has {', '.join(name for _, name in socket.if_nameindex())}"
 
 
@@ -98,18 +98,18 @@ def interface_name(index: int) -> str | None:
 
 
 def no_route(interface: Packed) -> str:
-    """Advice where the kernel does not know how to send to IPv6 groups. To loopback it does not, unless it is told."""
+    """Advice if the kernel has no route to IPv6 groups. By default it has none on loopback."""
     name = interface_name(interface[1])
-    told = f": run ip -6 route add local ff00::/8 dev {name}, or choose another" if name == LOOPBACK else ""
-    return f"interface {name} has no route to IPv6 groups{told}"
+    remedy = f": run ip -6 route add local ff00::/8 dev {name}, or choose another" if name == LOOPBACK else ""
+    return f"interface {name} has no route to IPv6 groups{remedy}"
 
 
 def check_control(at: Endpoint, to: Packed, control: Packed | None) -> None:
-    """`Invalid` for a control address that receivers at `at` cannot ask."""
+    """`Invalid` for a control address that receivers at `at` cannot reach."""
     if control is None:
         return
     if at.multicast:
-        raise Invalid(f"{at} is a multicast group, which has receivers of its own: leave control out")
+        raise Invalid(f"{at} is a multicast group, which needs no control address: leave control out")
     if (to[0][:12] == _V4) != (control[0][:12] == _V4):
         raise Invalid(f"control is another family's address than {at}: IPv4 and IPv6 do not mix")
 

@@ -1,4 +1,4 @@
-"""`udp:` channels: a log across machines. A publication sends what it logs; a subscription reads the images of all sessions.
+"""`udp:` channels: a log across machines. A publication sends its log; a subscription reads the images of all sessions.
 
 Opens handles and checks options. The network's work is done in the compiled core: docs/design/network_log.md.
 """
@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, manual_clock, patience, seconds
 from penstock.channels.kind import Kind, Layout
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Busy, Invalid, SystemFailure, Unsupported
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp import endpoint as udp_endpoint
@@ -59,7 +59,7 @@ def open_publication(
     prefault: bool = False,
 ) -> UdpPublication:
     """A publication: a separate session. It sends to the address even without a receiver."""
-    given = _given(channel, "publish", {**locals()}, UdpOptions)
+    given = _merge_options(channel, "publish", {**locals()}, UdpOptions)
     options = UdpOptions(**given)
     stamps, touched, chosen = manual_clock(clock), flag(prefault, "prefault"), codecs.resolve(codec)
     at, stream = udp_address.split(channel.name)
@@ -130,8 +130,8 @@ def open_subscription(
     max_members: int = 64,
     prefault: bool = False,
 ) -> UdpSubscription:
-    """A subscription: it receives, or reads what another process of this machine receives at the address."""
-    given = _given(channel, "subscribe", {**locals()}, UdpReaderOptions)
+    """A subscription: it receives, or reads the images of another process of this machine that receives at the address."""
+    given = _merge_options(channel, "subscribe", {**locals()}, UdpReaderOptions)
     options = UdpReaderOptions(**given)
     name, position = opening.start_of(start, ("newest", "earliest"), last)
     slow = patience(when_slow, drop_after)
@@ -166,14 +166,14 @@ def open_subscription(
     return opened
 
 
-def _given(channel: Channel, verb: str, arguments: dict[str, Any], options: Any) -> dict[str, Any]:
+def _merge_options(channel: Channel, verb: str, arguments: dict[str, Any], options: Any) -> dict[str, Any]:
     """The options of a call, and of an Aeron URI, that `options` has."""
     fields = dataclasses.fields(options)
     made = {field.name: arguments[field.name] for field in fields}
     if not channel.uri:
         return made
-    said = {field.name: made[field.name] for field in fields if made[field.name] != field.default}
-    return {**made, **udp_options.merged(said, udp_address.options(channel.uri, verb), channel.uri)}
+    explicit = {field.name: made[field.name] for field in fields if made[field.name] != field.default}
+    return {**made, **udp_options.merged(explicit, udp_address.options(channel.uri, verb), channel.uri)}
 
 
 def _no_format(*_: Any) -> None:

@@ -33,7 +33,7 @@ class Network:
     """Options that publications and subscriptions share.
 
     interface: of multicast: the local interface, by its name, its address or its network: `"10.0.0.0/24"`. None: loopback. receive_buffer: bytes
-    of the socket's buffer. None: what the window needs. control: HOST:PORT, where receivers ask a publication for its stream.
+    of the socket's buffer. None: as the window needs. control: HOST:PORT, where receivers request a publication's stream.
     """
 
     interface: str | None = None
@@ -54,10 +54,10 @@ class UdpOptions(Network):
     """How a publication sends. Each publication is a separate session with its own log.
 
     mtu: bytes of the longest datagram, a multiple of 32 from 96 to 65504. term_length, capacity, start_position: as of a log.
-    initial_term_id: by it receivers tell a publication from the next one with its session; at random unless given. max_members: how many readers on this machine may read the publication's own log. session: its number, for peers that
+    initial_term_id: lets receivers distinguish successive publications that use one session; random by default. max_members: how many readers on this machine may read the publication's own log. session: its number, for peers that
     ask for one; chosen at random unless given. linger: seconds for which a closed publication continues while nothing moves.
     ttl: of multicast. send_buffer: bytes of the socket's buffer. flow_control: "max" follows the fastest receiver, "min" the slowest, `{"tag": n}` the slowest of a group.
-    control: it sends to all that ask there, instead of to the address. destinations: HOST:PORT of each, beside the address.
+    control: it sends to all receivers that request it there, instead of to the address. destinations: HOST:PORT of each further receiver.
     """
 
     mtu: int = MTU_DEFAULT
@@ -128,8 +128,8 @@ class UdpOptions(Network):
 class UdpReaderOptions(Network):
     """How a subscription receives. The first subscription of an endpoint on a machine opens the socket, and its options count.
 
-    window: bytes that a sender may be ahead; less where the socket's buffer, or half a term, holds less. reliable: False turns what is
-    lost into counted loss, instead of asking for it again. group_tag: of publications whose flow control has that tag.
+    window: bytes that a sender may be ahead, at most the socket's buffer and half a term. reliable: False counts lost bytes
+    instead of requesting them again. group_tag: of publications whose flow control has that tag.
     max_members: how many subscriptions on this machine may read the same sessions.
     """
 
@@ -148,7 +148,7 @@ class UdpReaderOptions(Network):
 
 
 def destination(value: Any, what: str) -> Endpoint:
-    """A receiver's, or a control address. `Invalid` for what is none, and for a multicast group."""
+    """A receiver's address, or a control address. `Invalid` for anything else, and for a multicast group."""
     if not isinstance(value, str):
         raise Invalid(f"{what} is {value!r}: it must be a text HOST:PORT")
     found = endpoint(value, what)
@@ -171,7 +171,7 @@ def interface(value: Any) -> Interface:
 
 
 def merged(given: dict[str, Any], written: dict[str, Any], uri: str) -> dict[str, Any]:
-    """The options of a call together with those in an Aeron URI. `Invalid` if both say something, and not the same."""
+    """The options of a call together with those in an Aeron URI. `Invalid` if they disagree."""
     for name, value in written.items():
         if name in given and given[name] != value:
             raise Invalid(f"{uri} says {name}={value!r}, and the call {name}={given[name]!r}: leave one of them out")

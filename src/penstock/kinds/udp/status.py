@@ -1,6 +1,6 @@
 """The status of a `udp:` channel on this machine: the endpoint and its images, and the logs of the publications here.
 
-Reads their files without disturbing anyone. Opens no socket.
+Reads their files without locks. Opens no socket.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
 from penstock.errors import Corrupt, NotFound
 
 _BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
-LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # of a publication: what it writes, and what it has counted
+LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # a publication's log and counters
 IMAGE_ENDING = ".image"  # of a subscription
 NEW_ENDING = ".new"  # of a file that is being made, where the kernel needs a name for it
 COUNTS_BYTES = 4096
 SENDER_ROLE = "subscription"  # the sender's own place in its publication's log
-ABANDONED_NS = 10_000_000_000  # age of a log that nobody is in: a new one is joined at once
+ABANDONED_NS = 10_000_000_000  # age of a log without members; a new log is joined at once
 COUNTED = (  # of the network, in `details`
     "datagrams_sent",
     "bytes_sent",
@@ -65,25 +65,25 @@ def beside(name: str) -> str | None:
 
 
 def in_use(channel: Channel) -> frozenset[str]:
-    """The files of images that living subscriptions read, or will join."""
+    """The files of images that live subscriptions read, or will join."""
     endpoint = _endpoint(channel)
     if endpoint is not None and not endpoint["members"]:
         return frozenset()
-    return frozenset(images(channel))  # of an endpoint without a name nobody knows whether it is used
+    return frozenset(images(channel))  # it is not known whether an endpoint without a name is in use
 
 
 def images(channel: Channel) -> list[str]:
     """The names of the images' files."""
-    return [name for name in _beside(channel) if name.removesuffix(NEW_ENDING).endswith(IMAGE_ENDING)]
+    return [name for name in _list_files(channel) if name.removesuffix(NEW_ENDING).endswith(IMAGE_ENDING)]
 
 
 def logs(channel: Channel) -> list[str]:
     """The paths of the logs that publications of this machine write, those of killed publications among them."""
-    return [str(files.folder() / name) for name in _beside(channel) if name.endswith(LOG_ENDING)]
+    return [str(files.folder() / name) for name in _list_files(channel) if name.endswith(LOG_ENDING)]
 
 
 def sweep(channel: Channel) -> None:
-    """Removes the logs that killed publications left behind: nobody holds a place in them, and they are not being made just now."""
+    """Removes the logs of killed publications: logs that have no members and are not being created."""
     for path in logs(channel):
         with contextlib.suppress(FileNotFoundError, Corrupt):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -94,7 +94,7 @@ def sweep(channel: Channel) -> None:
                     joined and not found["members"] and os.fstat(fd).st_nlink
                 ):  # the name is still this log's, and not that of a new one
                     with contextlib.suppress(FileNotFoundError):
-                        os.unlink(_counts_of(path))  # first: the log's name keeps the number until both are gone
+                        os.unlink(_counts_of(path))  # first: the log's name reserves the number until both are removed
                     os.unlink(path)
 
 
@@ -163,7 +163,7 @@ def status(channel: Channel, handle: Any = None) -> ChannelStatus:
 def _seen_by(channel: Channel, handle: Any, folder: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """The endpoint, and the logs of the publications of this machine."""
     if handle is None:
-        names, endpoint = _beside(channel), _endpoint(channel)
+        names, endpoint = _list_files(channel), _endpoint(channel)
     else:
         names, endpoint = _beside_at(channel, folder), None
         if not isinstance(handle, _native.Publication):
@@ -182,14 +182,14 @@ def _seen_by(channel: Channel, handle: Any, folder: Path) -> tuple[dict[str, Any
     return endpoint, logs
 
 
-def _beside(channel: Channel) -> list[str]:
+def _list_files(channel: Channel) -> list[str]:
     with contextlib.suppress(NotFound), files.opened_folder(create=False) as at:
         return files.files_beside(channel, at)
     return []
 
 
 def _beside_at(channel: Channel, folder: Path) -> list[str]:
-    """The same in the folder of a handle, which may be gone, or another user's by now."""
+    """The same in the folder of a handle, which may be removed by now, or belong to another user."""
     with contextlib.suppress(OSError):
         return sorted(name for name in os.listdir(folder) if beside(name) == channel.name)
     return []
@@ -210,7 +210,7 @@ def _endpoint(channel: Channel) -> dict[str, Any] | None:
 
 
 def received(channel: Channel) -> bool:
-    """Whether a channel has living subscriptions on this machine."""
+    """Whether a channel has live subscriptions on this machine."""
     found = _endpoint(channel)
     return found is not None and bool(found["members"])
 
@@ -225,7 +225,7 @@ def _about_endpoint(fd: int, place: str) -> dict[str, Any]:
 
 
 def _each_log(path: str) -> Iterator[dict[str, Any]]:
-    """The log of a publication that lives, not one that a killed publication left behind; with its session and its counters."""
+    """The log of a live publication, with its session and its counters. Skips logs of killed publications."""
     for found in _read(path, _native.inspect_log):
         if any(member["role"] != SENDER_ROLE for member in found["members"]):
             session = int.from_bytes(bytes.fromhex(path[-len("00000000.log") :][:8]), signed=True)
@@ -238,7 +238,7 @@ def _counts_of(log: str) -> str:
 
 
 def _counts(path: str) -> dict[str, int]:
-    """The counters that a publication shows. None of them if it goes at this moment."""
+    """A publication's counters. Empty if it is closing."""
     with contextlib.suppress(FileNotFoundError, PermissionError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         with _closing(fd):
@@ -247,7 +247,7 @@ def _counts(path: str) -> dict[str, int]:
 
 
 def _read(path: str, inspect: Callable[[int, str], dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The content of one file, unless it has gone or goes at this moment, or is out of reach since this process changed its user."""
+    """The content of one file; None if it is being removed, or not accessible since this process changed its user."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, PermissionError):

@@ -1,4 +1,4 @@
-"""The recorder's view of a `udp:` channel: each session by itself, for its own recording. Knows descriptions and taps."""
+"""The recorder's view of a `udp:` channel: one tap per session, each for its own recording. Knows descriptions and taps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.checks import patience
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Corrupt
 from penstock.kinds.udp import endpoint as udp_endpoint
@@ -20,7 +20,7 @@ from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp.options import UdpReaderOptions
 
 FOLDER_TICK_NS = 100_000_000  # more than the resolution of a folder's time of change
-TELLS_WITHIN = 3.0  # seconds: a Penstock peer tells its codec once a second
+TELLS_WITHIN = 3.0  # seconds: a Penstock peer announces its codec once per second
 
 
 class SessionTap(_native.Tap):
@@ -40,17 +40,17 @@ class UdpTap(SessionTap):
     def __init__(self, end: _native.StreamEnd, channel: str, *, lossy: bool) -> None:
         super().__init__(end, channel, lossy=lossy)
         self._seen: dict[int, float] = {}
-        self._given: set[int] = set()
+        self._announced: set[int] = set()
 
     def streams(self) -> list[tuple[SessionTap, dict[str, Any]]]:
-        """The sessions that came since the last call, each with what its recording keeps of it."""
+        """The sessions that are new since the last call, each with the description for its recording."""
         found = []
         for about in _native.udp_streams(self):
             number = about["number"]
-            codec = None if number in self._given else self._codec(about)
+            codec = None if number in self._announced else self._codec(about)
             if codec is None:
                 continue
-            self._given.add(number)
+            self._announced.add(number)
             description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
             description |= {"epoch": secrets.randbits(63), "codec": codec.spec}
             tap = SessionTap(_native.udp_stream(self, number), self.channel, lossy=self.lossy)
@@ -60,7 +60,7 @@ class UdpTap(SessionTap):
         return found
 
     def _codec(self, about: dict[str, Any]) -> Codec | None:
-        """A session's codec; None as long as its publication may still tell it. Messages without a time are no Penstock peer's."""
+        """A session's codec; None while its publication may still announce it. Messages without a time are from foreign peers."""
         if about["description"]:
             return codecs.from_metadata(about["description"], self.channel)
         if about["time_ns"] is None:
@@ -82,9 +82,9 @@ def open_tap(channel: Channel, *, start: str | int = "newest", drop_after: float
 
 
 class SentTap:
-    """A recorder's view of the publications of this machine: each one's log by itself, with any receivers. Nothing is lost here.
+    """A recorder's view of the publications of this machine: one log each, with or without receivers. Nothing is lost here.
 
-    A publication waits for the recorder as for any reader. One that comes later is recorded from its first message on.
+    A publication waits for the recorder as for any reader. A later publication is recorded from its first message.
     """
 
     def __init__(self, channel: Channel, start: str | int, drop_after: float | None) -> None:
@@ -93,29 +93,27 @@ class SentTap:
         self._start = opening.start_of(start, ("newest", "earliest"))
         self._known: set[str] = set()
         self._listed = 0, 0  # when the folder had changed last, and when it was listed; ns
-        self._there = (
-            self._new()
-        )  # a publication that is there already is recorded from now on, not from the first turn on
+        self._there = self._new()  # an existing publication is recorded from now, not from the first turn
 
     def streams(self) -> list[tuple[SessionTap, dict[str, Any]]]:
-        """The publications that came since the last call, each with what its recording keeps of it."""
+        """The publications that are new since the last call, each with the description for its recording."""
         there, self._there = self._there, []
         return there + self._new()
 
     def _new(self) -> list[tuple[SessionTap, dict[str, Any]]]:
-        if not self._changed():
+        if not self._has_changed():
             return []
         start, self._start = self._start, ("earliest", 0)
         found = []
         for path in udp_status.logs(self._channel):
             if path not in self._known:
-                with contextlib.suppress(FileNotFoundError, Corrupt):  # it goes just now
+                with contextlib.suppress(FileNotFoundError, Corrupt):  # it is being removed
                     found.append(self._opened(path, *start))
                 self._known.add(path)
         return found
 
-    def _changed(self) -> bool:
-        """Whether files came or went. Two changes may have one time, so a folder that has just changed is listed again."""
+    def _has_changed(self) -> bool:
+        """Whether files were added or removed. Two changes may have one time stamp, so a folder that has just changed is listed again."""
         changed, now = 0, time.time_ns()
         with contextlib.suppress(FileNotFoundError):
             changed = os.stat(files.folder()).st_mtime_ns
@@ -124,7 +122,7 @@ class SentTap:
         return changed != before or listed - changed < FOLDER_TICK_NS
 
     def close(self) -> None:
-        """Gives back the logs whose recordings have not begun. Each other session's tap holds its log by itself."""
+        """Releases the logs whose recordings have not begun. The other logs belong to the taps of their sessions."""
         for tap, _ in self._there:
             tap.close()
         self._there = []
@@ -142,5 +140,5 @@ class SentTap:
 
 
 def open_sent_tap(channel: Channel, *, start: str | int = "newest", drop_after: float | None = None) -> SentTap:
-    """A recorder's view of what the publications of this machine send."""
+    """A recorder's view of the publications of this machine."""
     return SentTap(channel, start, drop_after)

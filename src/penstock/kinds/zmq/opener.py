@@ -1,6 +1,6 @@
 """The kinds `zmq+tcp:` and `zmq+ipc:`: their channels as values, and their openers, which check options.
 
-ZeroMQ carries their messages, through pyzmq: nothing of them lies in shared memory. The other side may be any ZeroMQ program.
+ZeroMQ carries their messages, through pyzmq: nothing is in shared memory. The other side may be any ZeroMQ program.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock import codecs
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, text_bytes
 from penstock.channels.kind import Kind
-from penstock.channels.value import ChannelValue, Message
+from penstock.channels.uri.channel import Channel
+from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Invalid, Unsupported
 from penstock.kinds.zmq.options import LINGER_PATTERN, LINGER_PUBLICATION, MAX_MESSAGES, ZmqOptions
 from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter, ZmqSocket
@@ -21,7 +21,7 @@ from penstock.kinds.zmq.publication import ZmqPublication
 from penstock.kinds.zmq.requests import ZmqReplier, ZmqRequester
 from penstock.kinds.zmq.subscription import ZmqSubscription
 
-BINDS = ("pull", "reply", "router")  # unless told otherwise
+BINDS = ("pull", "reply", "router")  # by default
 SOCKETS: dict[str, type[ZmqSocket]] = {
     "push": ZmqPusher,
     "pull": ZmqPuller,
@@ -93,13 +93,13 @@ def open_subscription(
         )
     if flag(until_end, "until_end"):
         raise Unsupported(
-            f"{channel}: ZeroMQ does not say that a publication has closed, so a stream never ends; log: and pipe: channels say so"
+            f"{channel}: ZeroMQ does not report that a publication has closed, so a stream never ends; log: and pipe: channels report it"
         )
     _no_memory(channel, prefault)
     wanted, newest = _topics(topics), flag(conflate, "conflate")
     if newest and wanted is not None:
         raise Unsupported(
-            f"{channel}: conflate=True and topics do not go together: ZeroMQ keeps only the newest part, not the newest message"
+            f"{channel}: conflate=True and topics exclude each other: ZeroMQ keeps only the newest part, not the newest message"
         )
     options = ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key)
     return ZmqSubscription(
@@ -127,7 +127,7 @@ def open_socket(
     secret_key: str | bytes | None = None,
     server_key: str | bytes | None = None,
 ) -> ZmqSocket:
-    """A peer of that role. Pull, reply and router bind unless told otherwise, the others connect."""
+    """A peer of that role. By default, pull, reply and router bind, and the others connect."""
     if role not in SOCKETS:
         raise Invalid(f"{channel}: role is {role!r}: it must be one of {', '.join(SOCKETS)}")
     if name is not None and (not isinstance(name, str) or not 1 <= len(text_bytes(name, "name")) <= 255):
@@ -163,7 +163,7 @@ def _topics(given: Any) -> list[bytes] | None:
 class Zmq(ChannelValue[Message]):
     """A `zmq+tcp:` or `zmq+ipc:` channel: ZeroMQ carries it, to any ZeroMQ program. name: `tcp://HOST:PORT` or `ipc://PATH`.
 
-    ZeroMQ tells nobody the codec: both ends name it.
+    ZeroMQ does not transmit the codec: both ends name it.
     """
 
     _prefix: ClassVar[str] = "zmq+"

@@ -18,7 +18,7 @@ MAX_MESSAGES = 1000
 class ZmqOptions:
     """The options of one handle.
 
-    max_messages: ZeroMQ's high-water mark: so many messages may wait for one peer. 0 is no limit. linger: seconds for which `close`
+    max_messages: ZeroMQ's high-water mark: the number of messages that may wait for one peer. 0: no limit. linger: seconds for which `close`
     waits until all messages have left; None waits for ever. secret_key, server_key: CURVE keys. The end that binds has a secret
     key. An end that connects names that server's public key. It may have a secret key of its own; otherwise one is made.
     """
@@ -36,11 +36,11 @@ class ZmqOptions:
             key = getattr(self, name)
             if key is not None and (not isinstance(key, str | bytes) or len(key) != KEY_LENGTH):
                 raise Invalid(
-                    f"{name} is no CURVE key: it takes {KEY_LENGTH} characters of Z85, as zmq.curve_keypair() makes them"
+                    f"{name} is not a CURVE key: a key has {KEY_LENGTH} characters of Z85, as zmq.curve_keypair() makes them"
                 )
 
     def apply(self, module: Any, socket: Any, channel: str, *, bind: bool) -> None:
-        """Sets them. `Invalid` if the keys do not fit the end, or libzmq has no CURVE: nothing goes over the wire unencrypted then."""
+        """Sets them. `Invalid` if the keys do not fit the end, or libzmq has no CURVE: nothing is sent unencrypted then."""
         socket.setsockopt(module.SNDHWM, self.max_messages)
         socket.setsockopt(module.RCVHWM, self.max_messages)
         socket.setsockopt(module.LINGER, 0)
@@ -79,7 +79,7 @@ class ZmqOptions:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """As an opener takes them."""
+        """The options in the form that an opener expects."""
         return {name: getattr(self, name) for name in ("max_messages", "linger", "secret_key", "server_key")}
 
 

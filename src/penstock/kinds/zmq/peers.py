@@ -11,10 +11,10 @@ import socket as socket_module
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from penstock.channels import roles
-from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, text_bytes
-from penstock.channels.patterns import Body, Routed, encoded
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body, Routed, encoded
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Invalid, TimedOut, Unsupported
 from penstock.kinds.zmq.options import ZmqOptions
@@ -22,11 +22,11 @@ from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 from penstock.kinds.zmq.sending import ZmqClaim, ZmqSending
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Dealer as _Dealer
-    from penstock.channels.roles import Pair as _Pair
-    from penstock.channels.roles import Puller as _Puller
-    from penstock.channels.roles import Pusher as _Pusher
-    from penstock.channels.roles import Router as _Router
+    from penstock.channels.interfaces.roles import Dealer as _Dealer
+    from penstock.channels.interfaces.roles import Pair as _Pair
+    from penstock.channels.interfaces.roles import Puller as _Puller
+    from penstock.channels.interfaces.roles import Pusher as _Pusher
+    from penstock.channels.interfaces.roles import Router as _Router
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Dealer = _Pair = _Puller = _Pusher = _Router = object
 
@@ -72,10 +72,10 @@ class ZmqSocket(ZmqSending):
             socket.setsockopt(self._zmq.ROUTER_MANDATORY, 1)
 
     def _claim_name(self, name: str) -> None:
-        """Takes the name at this endpoint for this machine: `Busy` if a living socket has it.
+        """Takes the name at this endpoint for this machine: `Busy` if a live socket has it.
 
-        A router ignores a second peer of one name, and tells neither of them. The claim is a socket of the kernel's abstract name
-        space, which ends with its process, however that ends. ZeroMQ tells nothing about the names of peers on other machines.
+        A router silently ignores a second peer of the same name. The claim is a socket of the kernel's abstract name
+        space, which the kernel releases when its process ends. ZeroMQ does not report the names of peers on other machines.
         """
         claim = socket_module.socket(socket_module.AF_UNIX, socket_module.SOCK_DGRAM)
         key = hashlib.blake2b(
@@ -86,9 +86,7 @@ class ZmqSocket(ZmqSending):
         except OSError as error:
             claim.close()
             if error.errno == errno.EADDRINUSE:
-                why = (
-                    f"a living peer has the name {name!r} here, and a name belongs to one: choose another, or give none"
-                )
+                why = f"a live peer has the name {name!r} here, and a name belongs to one: choose another, or give none"
                 raise Busy(f"{self.channel}: {why}") from None
             return
         self._claim = claim
@@ -120,11 +118,11 @@ class ZmqSocket(ZmqSending):
             why = "a pair has one peer" if self._role == "pair" else f"the name {self._name!r} is taken"
             raise Busy(
                 self._zmq.EADDRINUSE,
-                f"{self.channel}: this handle was made by process {self._owner}, and {why}: a forked child joins by itself"
+                f"{self.channel}: this handle was made by process {self._owner}, and {why}: a forked child must open its own handle"
                 + ("" if self._role == "pair" else ", by another name"),
             )
 
-    def _owes(self) -> bool:
+    def _has_unsent(self) -> bool:
         return self._role not in ("pull", "request")  # a request that was not answered was reported
 
     @property
@@ -149,20 +147,22 @@ class ZmqSocket(ZmqSending):
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits until at least `count` peers are connected. `TimedOut` after `timeout` seconds."""
         least = counted(count, "wait_for_readers", "count", self)
-        self._enough(count, self._until(lambda: True if self.readers >= least else None, 0, timeout))
+        self._check_count(count, self._until(lambda: True if self.readers >= least else None, 0, timeout))
 
     async def wait_for_readers_async(self, count: int = 1, timeout: float | None = None) -> None:
         """`wait_for_readers` in the running event loop."""
         least = counted(count, "wait_for_readers_async", "count", self)
-        self._enough(count, await self._until_async(lambda: True if self.readers >= least else None, 0, timeout))
+        self._check_count(count, await self._until_async(lambda: True if self.readers >= least else None, 0, timeout))
 
-    def _enough(self, count: int, found: bool | None) -> None:
+    def _check_count(self, count: int, found: bool | None) -> None:
         if found is None:
-            raise TimedOut(f"{self.channel}: fewer than {count} peers connected within the timeout{self._why()}")
+            raise TimedOut(
+                f"{self.channel}: fewer than {count} peers connected within the timeout{self._explain_wait()}"
+            )
 
     def _refuse_aclaim(self) -> NoReturn:
         raise Unsupported(
-            f"{self.channel}: ZeroMQ says only when a message is sent whether there is room, so the end of the block would block "
+            f"{self.channel}: ZeroMQ reports only during a send whether there is room, so the end of the block would block "
             f"the event loop: use send_async; log: and pipe: channels have claim_async"
         )
 
@@ -186,11 +186,11 @@ class ZmqSender(ZmqSocket):
         Returns the bytes that this handle has sent so far. Without a codec, data is bytes, any buffer or text; a list is a message of
         several parts.
         """
-        return self._patiently(self._body(data), timeout)
+        return self._send_blocking(self._body(data), timeout)
 
     async def send_async(self, data: Body, timeout: float | None = None) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async(self._body(data), timeout)
+        return await self._send_blocking_async(self._body(data), timeout)
 
     def offer(self, data: Body) -> int | None:
         """Sends as `send` does, or returns None if no peer has room. Never blocks."""
@@ -202,7 +202,7 @@ class ZmqSender(ZmqSocket):
 
     def claim(self, length: int, timeout: float | None = None) -> ZmqClaim:
         """Memory for one message of `length` bytes. The end of the block sends a copy of it, and waits as `send` does."""
-        return self._claimed(length, [], timeout)
+        return self._create_claim(length, [], timeout)
 
     async def claim_async(self, length: int, timeout: float | None = None) -> ZmqClaim:
         """Raises `Unsupported`: the end of the block would block the event loop. Use `send_async`."""
@@ -222,15 +222,15 @@ class ZmqPuller(ZmqSocket, ZmqReceiving, _Puller):
     """Takes messages that no other puller gets."""
 
 
-class ZmqTalker(ZmqSender, ZmqReceiving):
+class ZmqDuplex(ZmqSender, ZmqReceiving):
     """Sends and receives without naming peers."""
 
 
-class ZmqPair(ZmqTalker, _Pair):
+class ZmqPair(ZmqDuplex, _Pair):
     """One of two peers that exchange messages."""
 
 
-class ZmqDealer(ZmqTalker, _Dealer):
+class ZmqDealer(ZmqDuplex, _Dealer):
     """Sends to the routers in turn, and receives what any router sends to its name."""
 
 
@@ -245,30 +245,30 @@ class ZmqRouter(ZmqSocket, ZmqReceiving, _Router):
 
         `Disconnected` if no dealer of that name is connected. `TimedOut` if it had no room for `timeout` seconds.
         """
-        return self._patiently([self._named(to), *self._body(data)], timeout)
+        return self._send_blocking([self._encode_dealer(to), *self._body(data)], timeout)
 
     async def send_async(self, data: Body, timeout: float | None = None, *, to: str) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async([self._named(to), *self._body(data)], timeout)
+        return await self._send_blocking_async([self._encode_dealer(to), *self._body(data)], timeout)
 
     def offer(self, data: Body, *, to: str) -> int | None:
         """Sends as `send` does, or returns None if that dealer has no room. Never blocks."""
-        return self._try([self._named(to), *self._body(data)])
+        return self._try([self._encode_dealer(to), *self._body(data)])
 
     def offer_many(self, messages: Sequence[Body], *, to: str) -> int:
         """Sends messages to one dealer in order until it has no room. Returns how many were sent. Never blocks."""
-        name = self._named(to)
+        name = self._encode_dealer(to)
         return self._try_all(messages, lambda message: [name, *self._body(message)])
 
     def claim(self, length: int, timeout: float | None = None, *, to: str) -> ZmqClaim:
         """Memory for one message of `length` bytes to one dealer. The end of the block sends a copy of it, and waits as `send` does."""
-        return self._claimed(length, [self._named(to)], timeout)
+        return self._create_claim(length, [self._encode_dealer(to)], timeout)
 
     async def claim_async(self, length: int, timeout: float | None = None, *, to: str) -> ZmqClaim:
         """Raises `Unsupported`: the end of the block would block the event loop. Use `send_async`."""
         return self._refuse_aclaim()
 
-    def _named(self, to: str) -> Any:
+    def _encode_dealer(self, to: str) -> Any:
         if not isinstance(to, str | bytes):
             raise Invalid(f"{self.channel}: to is {to!r}: it must be the name of a dealer")
         try:
@@ -276,7 +276,7 @@ class ZmqRouter(ZmqSocket, ZmqReceiving, _Router):
         except Invalid as error:
             raise Invalid(f"{self.channel}: {error}") from None
 
-    def _made(self, taken: Taken) -> Routed:
+    def _convert(self, taken: Taken) -> Routed:
         parts, received = taken
         return Routed(received[3], self._decoded(parts[1:], received[0]))
 

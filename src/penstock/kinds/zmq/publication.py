@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.channels.channel import Channel
 from penstock.channels.checks import counted, seconds, text_bytes
-from penstock.channels.publication import Publication
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Invalid, TimedOut, Unsupported
 from penstock.kinds.zmq.options import ZmqOptions
@@ -62,7 +62,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
     def send(self, data: Any, timeout: float | None = None, *, topic: Topic = None) -> int:
         """Sends one message. Returns the bytes that this publication has sent so far, topics included.
 
-        topic: travels as a part of its own in front; subscriptions choose by it. Without a codec a list is a message of several
+        topic: sent as a separate part in front of the message; subscriptions filter by it. Without a codec a list is a message of several
         parts. It waits with `when_full="wait"` only: `TimedOut` if a queue was full for `timeout` seconds.
         """
         if timeout is not None:
@@ -81,11 +81,11 @@ class ZmqPublication(ZmqSending, Publication[Any]):
                             self._attend()
                             self._refresh()
                         return position
-        return self._patiently(self._frames(data, topic), timeout)
+        return self._send_blocking(self._frames(data, topic), timeout)
 
     async def send_async(self, data: Any, timeout: float | None = None, *, topic: Topic = None) -> int:
         """`send` in the running event loop. Cancelled, it has sent the whole message or nothing."""
-        return await self._patiently_async(self._frames(data, topic), timeout)
+        return await self._send_blocking_async(self._frames(data, topic), timeout)
 
     def offer(self, data: Any, *, topic: Topic = None) -> int | None:
         """Sends as `send` does. With `when_full="wait"`, None if a queue is full. Never blocks."""
@@ -98,16 +98,16 @@ class ZmqPublication(ZmqSending, Publication[Any]):
     def claim(self, length: int, timeout: float | None = None, *, topic: Topic = None) -> ZmqClaim:
         """Memory for one message of `length` bytes. The end of the block sends a copy of it, and waits as `send` does.
 
-        The bytes go out as they are. With a codec only arrays of a fixed shape and single records can be written so: `Invalid` for
+        The bytes are sent unchanged. With a codec only arrays of a fixed shape and single records can be written so: `Invalid` for
         other codecs and lengths.
         """
-        return self._claimed(length, [] if topic is None else [self._topic(topic)], timeout)
+        return self._create_claim(length, [] if topic is None else [self._topic(topic)], timeout)
 
     async def claim_async(self, length: int, timeout: float | None = None, *, topic: Topic = None) -> ZmqClaim:
         """`claim`, for `with await pub.claim_async(10) as view`. `Unsupported` with `when_full="wait"`: use `send_async`."""
         if self._when_full == "wait":
             raise Unsupported(
-                f"{self.channel}: ZeroMQ says only when a message is sent whether there is room, so the end of the block would block "
+                f"{self.channel}: ZeroMQ reports only during a send whether there is room, so the end of the block would block "
                 f"the event loop: use send_async; log: and pipe: channels have claim_async"
             )
         return self.claim(length, timeout, topic=topic)
@@ -125,7 +125,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         except Invalid as error:
             raise Invalid(f"{self.channel}: {error}") from None
 
-    # ---- who subscribes ----
+    # ---- subscribers ----
 
     @property
     def readers(self) -> int:
@@ -173,22 +173,24 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None, *, topic: Topic = None) -> None:
         """Waits until at least `count` peers subscribe. `TimedOut` after `timeout` seconds. With a topic only those count that it reaches."""
-        self._enough(count, self._until(self._look_for(count, topic), self._zmq.POLLIN, timeout))
+        self._check_count(count, self._until(self._look_for(count, topic), self._zmq.POLLIN, timeout))
 
     async def wait_for_readers_async(
         self, count: int = 1, timeout: float | None = None, *, topic: Topic = None
     ) -> None:
         """`wait_for_readers` in the running event loop."""
-        self._enough(count, await self._until_async(self._look_for(count, topic), self._zmq.POLLIN, timeout))
+        self._check_count(count, await self._until_async(self._look_for(count, topic), self._zmq.POLLIN, timeout))
 
     def _look_for(self, count: int, topic: Topic) -> Callable[[], bool | None]:
         wanted = None if topic is None else self._topic(topic)
         enough = counted(count, "wait_for_readers", "count", self)
         return lambda: True if self._readers(wanted) >= enough else None
 
-    def _enough(self, count: int, found: bool | None) -> None:
+    def _check_count(self, count: int, found: bool | None) -> None:
         if found is None:
-            raise TimedOut(f"{self.channel}: fewer than {count} subscriptions came within the timeout{self._why()}")
+            raise TimedOut(
+                f"{self.channel}: fewer than {count} subscriptions joined within the timeout{self._explain_wait()}"
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = {"codec": self._codec, "bind": self._bind, "when_full": self._when_full}

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 from penstock import codecs
 from penstock.channels.checks import counted, seconds
-from penstock.channels.iteration import until_closed_async
-from penstock.channels.patterns import decoded
-from penstock.channels.subscription import Received
+from penstock.channels.interfaces.patterns import decoded
+from penstock.channels.interfaces.subscription import Received
+from penstock.channels.waiting.iteration import until_closed_async
 from penstock.errors import Closed, DecodeError, Invalid, PenstockError, TimedOut, Unsupported
 from penstock.kinds.zmq.socket.handle import LOOK_MASK, ZmqHandle
 from penstock.util.extras import explain_missing
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import zmq
 
-# A message: its parts, the topic included; and what `last` says of it.
+# A message: its parts, with the topic, and the values for `last`.
 Taken = tuple[list[bytes], tuple[int, int, int, str, str]]
 
 
 class ZmqReceived(Received):
     """Where and when a message was received.
 
-    position: bytes received before it. time_ns: of its arrival. session: 0: ZeroMQ does not say which publication sent it. sender: the name
+    position: bytes received before it. time_ns: of its arrival. session: 0: ZeroMQ does not report which publication sent it. sender: the name
     of a router's or replier's peer. topic: its topic, if it has one.
     """
 
@@ -57,7 +57,7 @@ class ZmqTaking(ZmqHandle):
         with self._lock:
             socket = self._socket
             if socket is None or self._kept:
-                socket = self._open()  # or says that the handle is closed
+                socket = self._open()  # or raises `Closed`
                 if self._kept:
                     return self._kept_first()
             try:
@@ -103,7 +103,7 @@ class ZmqTaking(ZmqHandle):
         """The next message, with all its parts; zmq.Again if there is none."""
         try:
             frame: Any = socket.recv(self._noblock, False)
-            if not frame.more:  # a frame knows whether more follow: asking the socket costs more
+            if not frame.more:  # the frame has the flag; a query of the socket costs more
                 return [frame.bytes]
             return [part.bytes for part in self._and_rest(frame, socket)]
         except self._zmq.Again:
@@ -112,7 +112,7 @@ class ZmqTaking(ZmqHandle):
             self._drop_the_rest(socket)
             raise
 
-    def _uncopied(self, socket: zmq.Socket[bytes]) -> list[Any]:
+    def _receive_uncopied(self, socket: zmq.Socket[bytes]) -> list[Any]:
         """`_parts` as frames: memory of ZeroMQ's, not copied."""
         try:
             return self._and_rest(socket.recv(self._noblock, False), socket)
@@ -130,14 +130,14 @@ class ZmqTaking(ZmqHandle):
         return frames
 
     def _drop_the_rest(self, socket: zmq.Socket[bytes]) -> None:
-        """After a signal's handler raised: the parts that are left must not look like a message."""
+        """After a signal's handler raised: the remaining parts must not be taken for a message."""
         while socket.getsockopt(self._zmq.RCVMORE):
             socket.recv(self._noblock)
 
     def _without_front(self, parts: list[Any]) -> list[Any]:
         return parts[1:] if len(parts) > 1 and self._front else parts
 
-    def _made(self, taken: Taken) -> Any:
+    def _convert(self, taken: Taken) -> Any:
         parts, received = taken
         return self._decoded(parts if len(parts) == 1 else self._without_front(parts), received[0])
 
@@ -156,7 +156,7 @@ class ZmqTaking(ZmqHandle):
             position,
         )
 
-    def _whole(self, taken: Taken) -> Any:
+    def _only_part(self, taken: Taken) -> Any:
         """The body of a message that must have one part. Of several parts it is kept for the next call, and `Invalid` is raised."""
         body = self._without_front(taken[0])
         if len(body) == 1:
@@ -171,9 +171,9 @@ class ZmqTaking(ZmqHandle):
             self._last = self._before
             self._refresh()
 
-    def _expected(self, taken: Taken | None) -> Taken:
+    def _check_taken(self, taken: Taken | None) -> Taken:
         if taken is None:
-            raise TimedOut(f"{self.channel}: no message within the timeout{self._why()}")
+            raise TimedOut(f"{self.channel}: no message within the timeout{self._explain_wait()}")
         return taken
 
     def _take_frames(self) -> Taken | None:
@@ -183,7 +183,7 @@ class ZmqTaking(ZmqHandle):
             if self._kept:
                 return self._kept_first()
             try:
-                frames = self._uncopied(socket)
+                frames = self._receive_uncopied(socket)
             except self._zmq.Again:
                 self._refresh()
                 return None
@@ -194,31 +194,31 @@ class ZmqReceiving(ZmqTaking):
     """The methods of a handle that receives, whatever its pattern."""
 
     def _refuse(self, what: str) -> None:
-        """Raises `Unsupported` if this role does not receive in this way. what: the method."""
+        """Raises `Unsupported` if this role lacks the method. what: its name."""
 
     @property
     def last(self) -> ZmqReceived:
-        """Where and when the message received last came, and its topic."""
+        """The position, time and topic of the message received last."""
         return ZmqReceived(*self._last)
 
     @property
     def lag(self) -> int:
         """Raises `Unsupported`: ZeroMQ does not report the content of its queues."""
-        self._unknown("how much waits to be read", "lag")
+        self._refuse_unknown("how much waits to be read", "lag")
 
     @property
     def lost(self) -> int:
         """Raises `Unsupported`: ZeroMQ does not count the messages that a full queue drops."""
-        self._unknown("what a full queue dropped", "lost")
+        self._refuse_unknown("what a full queue dropped", "lost")
 
     @property
     def lost_messages(self) -> int | None:
         """Raises `Unsupported`: ZeroMQ does not count the messages that a full queue drops."""
-        self._unknown("what a full queue dropped", "lost_messages")
+        self._refuse_unknown("what a full queue dropped", "lost_messages")
 
-    def _unknown(self, what: str, name: str) -> NoReturn:
+    def _refuse_unknown(self, what: str, name: str) -> NoReturn:
         raise Unsupported(
-            f"{self.channel}: ZeroMQ does not say {what}; {name} is known on log:, ring:, sync: and pipe: channels"
+            f"{self.channel}: ZeroMQ does not report {what}; {name} is known on log:, ring:, sync: and pipe: channels"
         )
 
     def recv(self, timeout: float | None = None) -> Any:
@@ -227,13 +227,13 @@ class ZmqReceiving(ZmqTaking):
             seconds(timeout, "timeout", self)
         taken = self._take()
         if taken is None:
-            taken = self._expected(self._until(self._take, self._zmq.POLLIN, timeout))
+            taken = self._check_taken(self._until(self._take, self._zmq.POLLIN, timeout))
         parts = taken[0]
-        return parts[0] if self._plain and len(parts) == 1 else self._made(taken)
+        return parts[0] if self._plain and len(parts) == 1 else self._convert(taken)
 
     async def recv_async(self, timeout: float | None = None) -> Any:
         """`recv` in the running event loop. Cancelling it loses nothing."""
-        return self._made(self._expected(await self._until_async(self._take, self._zmq.POLLIN, timeout)))
+        return self._convert(self._check_taken(await self._until_async(self._take, self._zmq.POLLIN, timeout)))
 
     def try_recv(self) -> Any:
         """The next message, or None if there is none yet. Never blocks."""
@@ -241,7 +241,7 @@ class ZmqReceiving(ZmqTaking):
         if taken is None:
             return None
         parts = taken[0]
-        return parts[0] if self._plain and len(parts) == 1 else self._made(taken)
+        return parts[0] if self._plain and len(parts) == 1 else self._convert(taken)
 
     def poll(self, limit: int = 1000) -> list[Any]:
         """The messages that are there now, at most `limit` of them. Never blocks.
@@ -252,7 +252,7 @@ class ZmqReceiving(ZmqTaking):
         found: list[Any] = []
         while len(found) < limit and (taken := self._take()) is not None:
             try:
-                found.append(self._made(taken))
+                found.append(self._convert(taken))
             except PenstockError:
                 if not found:
                     raise
@@ -278,7 +278,7 @@ class ZmqReceiving(ZmqTaking):
         size = 0
         while len(columns[0]) < limit and size < max_bytes and (taken := self._take()) is not None:
             try:
-                body = self._whole(taken)
+                body = self._only_part(taken)
             except Invalid:
                 if not columns[0]:
                     raise
@@ -297,25 +297,25 @@ class ZmqReceiving(ZmqTaking):
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def borrow(self, timeout: float | None = None) -> contextlib.AbstractContextManager[memoryview]:
-        """The bytes of the next message where ZeroMQ put them: a context manager that gives a read-only memoryview.
+        """The bytes of the next message in ZeroMQ's own memory: a context manager that gives a read-only memoryview.
 
         The view ends with the block; an array made from it keeps the memory. `Invalid` for a message of several parts, which is left for
         `recv`.
         """
         self._refuse("borrow")
-        return self._borrowed(timeout)
+        return self._borrow_message(timeout)
 
     @contextlib.contextmanager
-    def _borrowed(self, timeout: float | None) -> Iterator[memoryview]:
-        taken = self._expected(self._until(self._take_frames, self._zmq.POLLIN, timeout))
-        with _viewed(self._whole(taken)) as view:
+    def _borrow_message(self, timeout: float | None) -> Iterator[memoryview]:
+        taken = self._check_taken(self._until(self._take_frames, self._zmq.POLLIN, timeout))
+        with _view_body(self._only_part(taken)) as view:
             yield view
 
     async def borrow_async(self, timeout: float | None = None) -> contextlib.AbstractContextManager[memoryview]:
         """`borrow` in the running event loop: `with await sub.borrow_async() as view`."""
         self._refuse("borrow_async")
-        taken = self._expected(await self._until_async(self._take_frames, self._zmq.POLLIN, timeout))
-        return _viewed(self._whole(taken))
+        taken = self._check_taken(await self._until_async(self._take_frames, self._zmq.POLLIN, timeout))
+        return _view_body(self._only_part(taken))
 
     def __iter__(self) -> Self:
         return self
@@ -331,10 +331,10 @@ class ZmqReceiving(ZmqTaking):
 
 
 @contextlib.contextmanager
-def _viewed(body: Any) -> Iterator[memoryview]:
+def _view_body(body: Any) -> Iterator[memoryview]:
     """A frame's or message's bytes for the length of a block. An array made from them keeps the frame."""
     view = memoryview(body).toreadonly()
-    # torch.frombuffer keeps the view, but not its buffer: as long as the view is there, so is the memory.
+    # torch.frombuffer keeps the view, but not its buffer: the memory lives as long as the view.
     weakref.finalize(view, id, body).atexit = False
     try:
         yield view

@@ -1,7 +1,7 @@
 """Requests and replies over ZeroMQ, with REQ, REP, DEALER and ROUTER peers.
 
 A request travels with a number in front of ZeroMQ's empty delimiter. REP and ROUTER peers carry the number back. REQ peers are
-answered as they expect. A `reply` peer that has no answer says so under a changed number, which no other peer sends.
+answered as they expect. A `reply` peer without an answer reports that under a changed number, which no other peer sends.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.channels import loops, roles
 from penstock.channels.checks import deadline_of, limit_of
-from penstock.channels.patterns import Body, awaitable_of, failed, refusal, wrong_result
+from penstock.channels.interfaces import roles
+from penstock.channels.interfaces.patterns import Body, awaitable_of, failed, refusal, wrong_result
+from penstock.channels.waiting import loops
 from penstock.errors import (
     Closed,
     DecodeError,
@@ -32,8 +33,8 @@ from penstock.kinds.zmq.receiving import Taken, ZmqReceiving, ZmqTaking
 from penstock.util.strict import Strict
 
 if TYPE_CHECKING:
-    from penstock.channels.roles import Replier as _Replier
-    from penstock.channels.roles import Requester as _Requester
+    from penstock.channels.interfaces.roles import Replier as _Replier
+    from penstock.channels.interfaces.roles import Requester as _Requester
 else:  # a compiled class can have no abstract base: the roles are registered below
     _Replier = _Requester = object
 
@@ -52,7 +53,7 @@ class ZmqPending(Strict):
     def __init__(self, requester: ZmqRequester, number: int) -> None:
         self._requester, self.number = requester, number
         self._reply: list[bytes] = []
-        self._refused = False  # whether the reply says why there is none
+        self._refused = False  # whether the reply is an error
         self._wake: Callable[[], None] | None = None  # the task that awaits it
         self.done = False
 
@@ -72,17 +73,17 @@ class ZmqPending(Strict):
         return self._requester._reply_of(self)
 
     def cancel(self) -> None:
-        """Forgets the request. A reply that still comes is counted in `late`."""
+        """Forgets the request. A reply that arrives later is counted in `late`."""
         self._requester._forget(self)
 
 
 class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
-    """Asks REP, ROUTER or `reply` peers in turn. Many requests may be under way.
+    """Sends requests to REP, ROUTER or `reply` peers in turn. Many requests may be open.
 
-    ZeroMQ does not say that a server died: give a timeout.
+    ZeroMQ does not report that a server died: give a timeout.
     """
 
-    late: int  # replies whose request was given up
+    late: int  # replies to abandoned requests
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._number = itertools.count(1)
@@ -109,9 +110,9 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         """`request` in the running event loop. Cancelling it forgets the request."""
         limit = limit_of(timeout, self)
         while True:
-            pending, frames = self._asked(body)
+            pending, frames = self._create_request(body)
             try:
-                message = f"{self.channel}: no reply within the timeout{self._why()}"
+                message = f"{self.channel}: no reply within the timeout{self._explain_wait()}"
                 await loops.patiently(self._sent_and_answered(pending, frames), limit, message)
                 return self._reply_of(pending)
             except TimedOut:
@@ -123,9 +124,9 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
 
     def submit(self, body: Body, timeout: float | None = None) -> ZmqPending:
         """Sends a request and does not wait for its reply. Waits up to `timeout` seconds for a server with room."""
-        pending, frames = self._asked(body)
+        pending, frames = self._create_request(body)
         try:
-            self._patiently(frames, timeout)
+            self._send_blocking(frames, timeout)
         except BaseException:
             self._forget(pending)
             raise
@@ -133,9 +134,9 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
 
     async def submit_async(self, body: Body, timeout: float | None = None) -> ZmqPending:
         """`submit` in the running event loop. Cancelled, it has sent nothing, or a request whose reply will be ignored."""
-        pending, frames = self._asked(body)
+        pending, frames = self._create_request(body)
         try:
-            await self._patiently_async(frames, timeout)
+            await self._send_blocking_async(frames, timeout)
         except BaseException:
             self._forget(pending)
             raise
@@ -146,28 +147,28 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
         return None if taken is None else taken[0]
 
     async def _sent_and_answered(self, pending: ZmqPending, frames: list[Any]) -> None:
-        await self._patiently_async(frames, None)
-        await self._pumps.answered(pending, self.fileno, self._turned)
+        await self._send_blocking_async(frames, None)
+        await self._pumps.answered(pending, self.fileno, self._run_turn)
 
     async def _await(self, pending: ZmqPending, timeout: float | None) -> None:
         limit = limit_of(timeout, self)
         if not pending.done:
-            message = f"{self.channel}: no reply within the timeout{self._why()}"
+            message = f"{self.channel}: no reply within the timeout{self._explain_wait()}"
             try:
-                await loops.patiently(self._pumps.answered(pending, self.fileno, self._turned), limit, message)
+                await loops.patiently(self._pumps.answered(pending, self.fileno, self._run_turn), limit, message)
             except TimedOut:
                 self._forget(pending)
                 raise
 
-    def _turned(self) -> None:
-        """One turn of an event loop: takes the messages that are there. Never blocks."""
+    def _run_turn(self) -> None:
+        """One turn of an event loop: takes the available messages. Never blocks."""
         for _ in range(TURN_MAX):
             frames = self._take_reply()
             if frames is None:
                 return
             self._note(frames)
 
-    def _asked(self, body: Body) -> tuple[ZmqPending, list[Any]]:
+    def _create_request(self, body: Body) -> tuple[ZmqPending, list[Any]]:
         encoded = self._body(body)
         with self._lock:
             self._open()  # a forked child forgets its parent's requests before it has any
@@ -192,7 +193,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
                 self._note(frames)
             elif left <= 0 and not pending.done:
                 self._forget(pending)
-                raise TimedOut(f"{self.channel}: no reply within the timeout{self._why()}")
+                raise TimedOut(f"{self.channel}: no reply within the timeout{self._explain_wait()}")
 
     def _note(self, frames: list[bytes]) -> None:
         ours = len(frames) > 2 and len(frames[0]) == 12 and not frames[1] and frames[0][:4] in (ASKED, REFUSED)
@@ -204,7 +205,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
 
 
 class ZmqRequest(NamedTuple):
-    """A request received. `reply` answers it. sender: the name of the peer that asked."""
+    """A request received. `reply` answers it. sender: the name of the requester."""
 
     body: Any
     sender: str
@@ -212,9 +213,9 @@ class ZmqRequest(NamedTuple):
     envelope: list[bytes]
 
     def reply(self, body: Body, timeout: float | None = None) -> bool:
-        """Answers the request. Returns False if the peer that asked is gone. `TimedOut` if it had no room for `timeout` seconds."""
+        """Answers the request. Returns False if the requester has disconnected. `TimedOut` if it had no room for `timeout` seconds."""
         try:
-            self.replier._patiently(self._frames(body), timeout)
+            self.replier._send_blocking(self._frames(body), timeout)
         except Disconnected:
             return False
         return True
@@ -222,7 +223,7 @@ class ZmqRequest(NamedTuple):
     async def reply_async(self, body: Body, timeout: float | None = None) -> bool:
         """`reply` in the running event loop."""
         try:
-            await self.replier._patiently_async(self._frames(body), timeout)
+            await self.replier._send_blocking_async(self._frames(body), timeout)
         except Disconnected:
             return False
         return True
@@ -241,7 +242,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
 
         A request that does not fit the codec is skipped and logged: any ZeroMQ peer may have sent it. If `answer` raises, or returns
         what is no message, `serve` raises the error: `TypeError` or `Invalid`, which names `answer`, for a wrong result. The peer gets a
-        `ServerError` if it is a requester of this library. ZeroMQ has no way to tell another one: it waits for its timeout.
+        `ServerError` if it is a requester of this library. Other requesters wait for their timeout, as ZeroMQ cannot notify them.
         """
         left = count
         while left is None or left > 0:
@@ -296,7 +297,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
         """
         if envelope[-1].startswith(ASKED):
             with contextlib.suppress(PenstockError):
-                self._patiently(self._refusal(envelope, why), None if isinstance(error, Exception) else 0)
+                self._send_blocking(self._refusal(envelope, why), None if isinstance(error, Exception) else 0)
 
     async def _refuse_async(self, envelope: list[bytes], why: str, error: BaseException) -> None:
         """The same in the running event loop. A task that is cancelled does not wait."""
@@ -304,7 +305,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
             self._refuse_to_answer(envelope, why)
         elif envelope[-1].startswith(ASKED):
             with contextlib.suppress(PenstockError):
-                await self._patiently_async(self._refusal(envelope, why), None)
+                await self._send_blocking_async(self._refusal(envelope, why), None)
 
     def _refusal(self, envelope: list[bytes], why: str) -> list[Any]:
         return [*envelope[:-1], REFUSED + envelope[-1][len(ASKED) :], b"", refusal(self.channel, why)]
@@ -314,7 +315,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
             f"{self.channel}: a request must be answered, and {what} would lose its sender: use recv or poll"
         )
 
-    def _made(self, taken: Taken) -> ZmqRequest:
+    def _convert(self, taken: Taken) -> ZmqRequest:
         parts, received = taken
         end = parts.index(b"", 1) if b"" in parts[1:] else 0
         envelope = parts[: end or 1]

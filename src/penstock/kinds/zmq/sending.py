@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.channels.checks import counted, seconds
-from penstock.channels.patterns import decoded
+from penstock.channels.interfaces.patterns import decoded
 from penstock.codecs import buffers
 from penstock.errors import Closed, Disconnected, Invalid, SystemFailure, TimedOut, TooLarge
 from penstock.kinds.zmq.socket.handle import ZmqHandle
@@ -63,7 +63,7 @@ class ZmqClaim:
 class ZmqSending(ZmqHandle):
     """A handle that sends. Positions are bytes that it has sent, with the parts in front of its messages."""
 
-    _room_mask = 0  # events to wait for when there was no room; 0: news of any kind
+    _room_mask = 0  # events to wait for when there was no room; 0: any event
 
     def _prepare(self, socket: Any) -> None:
         # pyzmq's own `send` spends half of its time on options that are never given here.
@@ -76,7 +76,7 @@ class ZmqSending(ZmqHandle):
 
     def _no_room(self) -> str:
         """Why a message could not be sent within the timeout."""
-        return f"no peer took the message within the timeout{self._why()}"
+        return f"no peer took the message within the timeout{self._explain_wait()}"
 
     def _body(self, data: Any) -> list[Any]:
         """The parts of a message, without the parts in front of it."""
@@ -125,19 +125,19 @@ class ZmqSending(ZmqHandle):
             count += 1
         return count
 
-    def _patiently(self, frames: list[Any], timeout: float | None) -> int:
+    def _send_blocking(self, frames: list[Any], timeout: float | None) -> int:
         position = self._until(lambda: self._try(frames), self._room_mask, timeout)
         if position is None:
             raise TimedOut(f"{self.channel}: {self._no_room()}")
         return position
 
-    async def _patiently_async(self, frames: list[Any], timeout: float | None) -> int:
+    async def _send_blocking_async(self, frames: list[Any], timeout: float | None) -> int:
         position = await self._until_async(lambda: self._try(frames), self._room_mask, timeout)
         if position is None:
             raise TimedOut(f"{self.channel}: {self._no_room()}")
         return position
 
-    def _claimed(self, length: int, front: list[Any], timeout: float | None) -> ZmqClaim:
+    def _create_claim(self, length: int, front: list[Any], timeout: float | None) -> ZmqClaim:
         size, codec = counted(length, "claim", "length", self), self._codec
         if timeout is not None:
             seconds(timeout, "timeout", self)
@@ -149,4 +149,4 @@ class ZmqSending(ZmqHandle):
             raise Invalid(f"{self.channel}: a message here has {codec.size} bytes, not {length}: claim {codec.size}")
         with self._lock:
             self._open()
-        return ZmqClaim(self.channel, size, lambda room: self._patiently([*front, room], timeout))
+        return ZmqClaim(self.channel, size, lambda room: self._send_blocking([*front, room], timeout))

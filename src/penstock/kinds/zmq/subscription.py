@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.channels.channel import Channel
-from penstock.channels.subscription import Subscription
+from penstock.channels.interfaces.subscription import Subscription
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 
-PASSED_MAX = 10_000  # messages that one call passes over
+PASSED_MAX = 10_000  # messages that one call skips
 
 
 class ZmqSubscription(ZmqReceiving, Subscription[Any]):
@@ -57,7 +57,7 @@ class ZmqSubscription(ZmqReceiving, Subscription[Any]):
         return self._newest(super()._take_frames) if self._conflate and self._plain else super()._take_frames()
 
     def _newest(self, take: Callable[[], Taken | None]) -> Taken | None:
-        """The newest message that is there. ZeroMQ conflates parts, and a message of bytes may have several."""
+        """The newest message. ZeroMQ conflates parts, and a message of bytes may have several."""
         with self._lock:
             newest = take()
             for _ in range(PASSED_MAX if newest is not None else 0):
@@ -67,7 +67,7 @@ class ZmqSubscription(ZmqReceiving, Subscription[Any]):
                 newest = newer
             return newest
 
-    def _owes(self) -> bool:
+    def _has_unsent(self) -> bool:
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:

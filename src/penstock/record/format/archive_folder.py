@@ -67,13 +67,13 @@ class ArchiveFolder:
             )
 
     def identity(self) -> str:
-        """A name that no other archive has: 32 hexadecimal digits, in the file `id`, which is made when it is first asked for."""
+        """A name that no other archive has: 32 hexadecimal digits, in the file `id`, which is created on first use."""
         path = self.path / IDENTITY
         for _ in range(2):
             with contextlib.suppress(FileNotFoundError):
                 return identified(path.read_bytes(), path)
             fresh = fresh_path(path)
-            write_atomically(fresh, _identified(secrets.token_hex(16).encode()).decode(), private=True)
+            write_atomically(fresh, _check_identity(secrets.token_hex(16).encode()).decode(), private=True)
             with contextlib.suppress(FileExistsError):
                 os.link(fresh, path)
             fresh.unlink()
@@ -81,12 +81,14 @@ class ArchiveFolder:
         raise NotFound(f"{path} cannot be made")
 
     def wrong_identity(self) -> str:
-        """The damage of the file `id`; empty if there is none, or no such file."""
+        """The damage of the file `id`; empty if the file is sound or missing."""
         path = self.path / IDENTITY
         try:
             raw = path.read_bytes()
             return (
-                "" if raw == _identified(identified(raw, path).encode()) else f"{path} is damaged, in one of two lines"
+                ""
+                if raw == _check_identity(identified(raw, path).encode())
+                else f"{path} is damaged, in one of two lines"
             )
         except FileNotFoundError:
             return ""
@@ -101,11 +103,11 @@ class ArchiveFolder:
             name = self.identity()
         except Corrupt:
             return False
-        write_atomically(self.path / IDENTITY, _identified(name.encode()).decode(), private=True)
+        write_atomically(self.path / IDENTITY, _check_identity(name.encode()).decode(), private=True)
         return True
 
     def removed_signature(self) -> tuple[int, int, int]:
-        """Changes whenever the list of what was taken away does."""
+        """Changes whenever the list of removed positions changes."""
         return removed.signature(self.path)
 
     def folder(self, number: int) -> RecordingFolder:
@@ -163,26 +165,26 @@ class ArchiveFolder:
         return f"{self.path} has no recording {recording}; it has {known}"
 
     def purge(self, folder: RecordingFolder, tell: Callable[[str], None]) -> None:
-        """Deletes a recording whose lock the caller holds. It disappears at once for every reader; then its bytes are deleted.
+        """Deletes a recording whose lock the caller holds. It disappears for all readers at once; then its bytes are deleted.
 
-        tell: notes what goes.
+        tell: notes the removed positions.
         """
         going = fresh_path(folder.path.with_name(f"{folder.path.name}.purged"))
         name = folder.path.name
         noted = self._try_note(self._note_purged, name)
-        told = self._try_note(tell, name)
+        announced = self._try_note(tell, name)
         os.rename(folder.path, going)
         forgotten = self._try_note(self._forget_row, name)
         shutil.rmtree(going)  # makes room, if the disk was full
         if not noted:
             self._try_note(self._note_purged, name, warn=True)
-        if not told:
+        if not announced:
             self._try_note(tell, name, warn=True)
         if not forgotten:
             self._try_note(self._forget_row, name, warn=True)
 
     def sweep(self) -> list[Path]:
-        """Removes folders of recorders and purges that died half way, and returns them. The catalog's row goes before the folder."""
+        """Removes the folders of recorders and purges that died before they ended, and returns them. The catalog's row is removed before the folder."""
         return RecordingFolder.sweep_unborn(self.recordings, self._forget_purged)
 
     def _forget_purged(self, left: Path) -> bool:
@@ -194,7 +196,7 @@ class ArchiveFolder:
             note(name)
         except (PenstockError, OSError) as error:
             if warn:
-                log.warning("%s. Recording %s is purged all the same; repair writes the catalog again", error, name)
+                log.warning("%s. Recording %s is purged nevertheless; repair rewrites the catalog", error, name)
             return False
         return True
 
@@ -249,7 +251,7 @@ def _line(name: bytes) -> bytes:
     return name + b" %08x\n" % _native.crc32c(name)
 
 
-def _identified(name: bytes) -> bytes:
+def _check_identity(name: bytes) -> bytes:
     """The file `id`: a name and its checksum, twice, so that damage to one line costs nothing."""
     return 2 * _line(name)
 

@@ -1,4 +1,4 @@
-"""The file `batches` of a recording that programs append to: which batch of each writer went in last, and where it is.
+"""The file `batches` of a recording that programs append to: the last batch of each writer, and its positions.
 
 An entry is written before its batch, and counts once the recording reaches the batch's end. So entry and batch are one step.
 Layout: docs/design/recording.md.
@@ -17,12 +17,12 @@ from penstock.record.format.numbers import number_of, seal
 from penstock.util.durable import write_atomically
 
 NAME = "batches"
-WRITERS = 1000  # whose entries are kept: those that wrote last
+WRITERS = 1000  # the number of most recent writers whose entries are kept
 KEPT = 2  # entries of a writer: one may not count yet
 
 
 class Entry(NamedTuple):
-    """A batch: the writer's number for it, and the positions where it begins and ends."""
+    """A batch: the writer's number for it, and its first position and end."""
 
     number: int
     start: int
@@ -37,18 +37,18 @@ class Batches:
     writers: dict[str, list[Entry]] = field(default_factory=dict)
 
     def find(self, writer: str, number: int, end: int) -> Entry | None:
-        """The entry which says that a batch, or a later one, is in the recording. end: where the recording ends."""
+        """The entry that proves that a batch, or a later one, is in the recording. end: the recording's end."""
         return next((one for one in self.writers.get(writer, ()) if one.end <= end and one.number >= number), None)
 
     def add(self, writer: str, entry: Entry, end: int) -> None:
-        """Adds the next batch. Entries whose batch was never written are removed. end: where the recording ends."""
+        """Adds the next batch. Entries whose batch was never written are removed. end: the recording's end."""
         held = [one for one in self.writers.pop(writer, []) if one.end <= end]
         self.writers[writer] = [*held, entry][-KEPT:]
         for name in list(self.writers)[:-WRITERS]:
             del self.writers[name]
 
     def forget_beyond(self, end: int) -> None:
-        """Forgets entries whose batch never went in."""
+        """Removes entries whose batch was never written."""
         held = {name: [one for one in entries if one.end <= end] for name, entries in self.writers.items()}
         self.writers = {name: entries for name, entries in held.items() if entries}
 
@@ -66,7 +66,7 @@ def write(folder: Path, batches: Batches) -> None:
 
 
 def read(folder: Path, *, expected: bool = False) -> Batches:
-    """The file's entries; none if there is no such file. `Corrupt` if it is damaged, or is missing where it is expected."""
+    """The file's entries; empty without a file. `Corrupt` if the file is damaged, or expected and missing."""
     path = folder / NAME
     try:
         row = json.loads(path.read_bytes())

@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS recordings (
 PATIENCE_SECONDS = 5.0  # that verify, repair and purge wait for a lock
 RETRY_SECONDS = 1.0
 CLOSING_SECONDS = 1.0  # that the end of a recorder waits for its rows
-# Errors that are no damage: the database's folder, its permissions, its users.
+# Errors that are not damage: the database's folder, its permissions, its users.
 ELSEWHERE = {
     getattr(sqlite3, f"SQLITE_{name}") for name in ("PERM", "READONLY", "IOERR", "FULL", "CANTOPEN", "AUTH", "NOMEM")
 }
@@ -63,7 +63,7 @@ class Catalog:
         """Whether there is a catalog."""
         return self.path.exists()
 
-    # ---- reading: changes nothing, not even where there is no catalog ----
+    # ---- reading: changes nothing, and creates no catalog ----
 
     def rows(self, *, wait: float = 0.0) -> dict[int, Row]:
         """Recording → row. `Busy`, `Corrupt` or `SystemFailure` if the catalog cannot be read now."""
@@ -74,7 +74,7 @@ class Catalog:
         return rows
 
     def known(self) -> dict[int, Row]:
-        """The rows, or none if they cannot be read at once. A hint for recordings whose folder does not say enough."""
+        """The rows, or none if they cannot be read at once. A hint for recordings whose folder does not suffice."""
         try:
             return self.rows()
         except PenstockError:
@@ -114,7 +114,7 @@ class Catalog:
         self._change(change, wait)
 
     def _change(self, change: Callable[[sqlite3.Connection], None], wait: float) -> None:
-        """Changes the database. If another process put a new one in its place meanwhile, changes that one too."""
+        """Changes the database. If another process replaced it in the meantime, changes the new one too."""
         for _ in range(3):
             before = self._file()
             with self._connect(wait) as db:
@@ -129,7 +129,7 @@ class Catalog:
         return found.st_dev, found.st_ino
 
     def revise(self, before: Mapping[int, Row], wanted: Mapping[int, Row]) -> None:
-        """Changes the rows `before` to `wanted`, except rows that another process changed meanwhile: a recorder knows its row best."""
+        """Changes the rows `before` to `wanted`, except rows that another process changed in the meantime: a recorder's own row is right."""
         if not self.exists():
             self.rebuild(wanted)
             return
@@ -145,9 +145,9 @@ class Catalog:
         self._change(change, PATIENCE_SECONDS)
 
     def rebuild(self, rows: Mapping[int, Row], *, wait: float = PATIENCE_SECONDS) -> None:
-        """Replaces whatever is there by a new database with these rows, or newer ones."""
+        """Replaces the database by a new one with these rows, or newer ones."""
         self._put_new(rows)
-        # A recorder may have written its row meanwhile into the database that was replaced, and a purge removed one there.
+        # A recorder may have written its row in the meantime into the database that was replaced, and a purge removed one there.
         there = self._from_folders()
         later: dict[int, Row | None] = {
             n: row for n, row in there.items() if n not in rows or row.synced_position > rows[n].synced_position
@@ -168,7 +168,7 @@ class Catalog:
                     db.executemany(
                         "INSERT INTO recordings VALUES (?, ?, ?, ?, ?, ?)", [(n, *row) for n, row in rows.items()]
                     )
-                for left in self._companion_files():  # of a database that is gone; SQLite would apply it to the new one
+                for left in self._companion_files():  # of a removed database; SQLite would apply it to the new one
                     left.unlink(missing_ok=True)
                 os.replace(fresh, self.path)
             finally:
@@ -283,7 +283,7 @@ class Notes:
                 warned = False
             except Exception as error:
                 if last or not warned:
-                    log.warning("%s. The recordings themselves are whole; repair writes the catalog again", error)
+                    log.warning("%s. The recordings are intact; repair rewrites the catalog", error)
                 warned = True
             with self._changed:
                 if not warned:

@@ -26,7 +26,7 @@ class Indexed(NamedTuple):
 class Coverage:
     """How much a recording holds. Positions in bytes, times in nanoseconds since the epoch. damage: the first thing wrong.
 
-    layout: where its blocks are; indexes: of its segments, as they were read. Each if it was asked for.
+    layout: where its blocks are; indexes: of its segments, as they were read. Each only on request.
     """
 
     end_position: int
@@ -46,9 +46,9 @@ class Coverage:
     def add(
         self, segment: Segment, entries: np.ndarray[Any, Any], about: dict[str, Any], there: int, *, last: bool
     ) -> None:
-        """The next segment. Where something is missing in front of it, that is a gap; a segment that does not belong here is left out.
+        """The next segment. Missing positions before it are a gap; a segment that does not belong here is left out.
 
-        there: bytes of its file of frames, -1 if there is none. Blocks beyond them are lost: a scan leaves them out.
+        there: bytes of its file of frames, -1 without a file. Blocks beyond them are lost: a scan leaves them out.
         """
         self.damage = self.damage or unfit(segment, about, self.end_position)
         if about["other"] or segment.base < self.end_position:
@@ -105,7 +105,7 @@ def coverage_of(
 class CoverageCache:
     """A recording's coverage, kept in memory: a refresh reads only the entries that were added. layout, indexes: see `Coverage`.
 
-    Segments that have another one behind them are read again only if the folder's entries changed, and they themselves did.
+    A segment with a successor is read again only if the folder's entries changed and the segment changed.
     """
 
     def __init__(self, start_position: int, *, layout: bool = False, indexes: bool = False) -> None:
@@ -123,7 +123,7 @@ class CoverageCache:
 
     def refresh(self, folder: RecordingFolder) -> Coverage:
         """How much the recording holds now."""
-        durable = _durable(folder)  # first: so a recorder's additions meanwhile do no harm
+        durable = _durable(folder)  # first: so a recorder's additions in the meantime do no harm
         looked, changed = SystemClock().now_ns(), folder.changed_ns()
         if changed != self._changed_ns or self._refreshed_ns - changed < STABLE_NS:
             self._segments = folder.segments()
@@ -170,10 +170,10 @@ def unfit(segment: Segment, about: dict[str, Any], expected: int) -> str:
 
 
 def too_short(segment: Segment, there: int, needed: int) -> str:
-    """The text for a file of frames that has fewer bytes than its index says. there: -1 if there is no file."""
+    """The text for a file of frames that is shorter than its index requires. there: -1 without a file."""
     if there < 0:
         return f"{segment.data}: the segment is missing"
-    return f"{segment.data}: it has {there} bytes, and its index says {needed}"
+    return f"{segment.data}: it has {there} bytes, and its index requires {needed}"
 
 
 def cut_short(folder: RecordingFolder, durable: int | None, end: int) -> str:

@@ -1,6 +1,6 @@
 """A recording's folder: one description, segments, their indexes.
 
-Knows names and bytes on disk; knows nothing of channels or readers.
+Knows names and bytes on disk. It must never know channels or readers.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Segment:
 
     @functools.cached_property
     def index(self) -> Path:
-        """The index: it says which of the frames are published."""
+        """The index, which lists the published frames."""
         return self.folder / f"{self.stem}.idx"
 
     @property
@@ -185,7 +185,7 @@ class RecordingFolder:
                 raise error from None
 
     def description_in(self, name: str) -> Description:
-        """The description in one of the two files. `Corrupt` too if it is of another recording than the folder's name says."""
+        """The description in one of the two files. Also `Corrupt` if it belongs to another recording than the folder's name."""
         path = f"{self.path}/{name}"
         try:
             with open(path, "rb") as file:
@@ -253,7 +253,7 @@ class RecordingFolder:
         return _native.verify_segment(str(segment.data), str(segment.index), recording=self.number)
 
     def names_and_size(self, name: str) -> tuple[int, int]:
-        """(a number that changes when its list of files does, a file's bytes or -1). FileNotFoundError if it is gone."""
+        """(a number that changes when its list of files does, a file's bytes or -1). FileNotFoundError if it was removed."""
         changed = os.stat(self.path).st_mtime_ns
         try:
             return changed, os.stat(f"{self.path}/{name}").st_size
@@ -265,7 +265,7 @@ class RecordingFolder:
         write_atomically(self.path / FOLLOWING, self._following(number), private=True)
 
     def following(self) -> int | None:
-        """The recording in which this one's recorder went on; None if there is none. `Corrupt` if the file is damaged, or another
+        """The recording in which this one's recorder continued; None if there is none. `Corrupt` if the file is damaged, or another
         recording's."""
         path = self.path / FOLLOWING
         try:
@@ -281,7 +281,7 @@ class RecordingFolder:
         return f"{number} {_native.crc32c(f'{self.number} {number}'.encode()):08x}\n"
 
     def aside(self) -> Path:
-        """The folder for files that are not part of the recording. A file of that name goes into it."""
+        """The folder for files that are not part of the recording. A file of that name moves into it."""
         folder = self.path / "damaged"
         if os.path.lexists(folder) and not folder.is_dir():
             stray = self.path / free_name(self.path, folder.name)
@@ -299,14 +299,14 @@ class RecordingFolder:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def data_length(self, segment: Segment) -> int:
-        """Bytes of a segment's frames; -1 if their file is missing. Ask after the index is read: frames are written first."""
+        """Bytes of a segment's frames; -1 if their file is missing. Call it after the index is read: frames are written first."""
         try:
             return os.stat(f"{segment.folder}/{segment.stem}.seg").st_size
         except FileNotFoundError:
             return -1
 
     def mark(self) -> SyncMarker | None:
-        """How far the recording is durable and how it ended; None if its recorder was older than that file."""
+        """The recording's durable position and how it ended; None for recorders older than that file."""
         return sync_marker.read(self.path, self.number)
 
     def write_mark(self, mark: SyncMarker, number: int = 0) -> None:
@@ -332,7 +332,7 @@ class RecordingFolder:
                 self.write_mark(SyncMarker(min(mark.position, position), appended=mark.appended))
 
     def lock(self) -> int:
-        """Marks this recording as being written; a descriptor for `unlock`. `Busy` if another process writes it, `NotFound` if it is gone.
+        """Marks this recording as being written; a descriptor for `unlock`. `Busy` if another process writes it, `NotFound` if it was removed.
 
         The lock is the kernel's, on the folder itself, and ends with the process. `is_live` in another process holds it for a moment.
         """
@@ -344,7 +344,7 @@ class RecordingFolder:
             _lock(fd, self.path)
             held = os.fstat(fd)
             if not self.path.exists() or not os.path.samestat(os.stat(self.path), held):
-                raise NotFound(f"{self.path} was removed meanwhile")
+                raise NotFound(f"{self.path} was removed in the meantime")
         except BaseException:
             _unlock_and_close(fd)
             raise
@@ -383,7 +383,7 @@ class RecordingFolder:
 
 
 def _unlock_and_close(fd: int) -> None:
-    """Gives back a lock and closes its descriptor. Closing alone is not enough: a child forked meanwhile may hold the descriptor too."""
+    """Releases a lock and closes its descriptor. Closing alone is not enough: a child forked in the meantime may hold the descriptor too."""
     with contextlib.suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)

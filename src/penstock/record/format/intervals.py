@@ -59,5 +59,5 @@ def total(intervals: Iterable[Interval]) -> int:
 
 
 def end_of(intervals: list[Interval]) -> int:
-    """The position behind the last one; 0 for none."""
+    """The end of the last interval; 0 for none."""
     return intervals[-1][1] if intervals else 0

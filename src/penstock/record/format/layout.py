@@ -1,6 +1,6 @@
 """Where a recording's blocks and gaps are, for planning. Knows indexes only.
 
-In long segments that have another one behind them, neighbouring blocks are kept as one grain: so the indexes of 10 TB fit into memory.
+In long segments with a successor, neighbouring blocks are kept as one grain, so that the indexes of 10 TB fit into memory.
 `refined` reads the blocks of such a grain again.
 """
 
@@ -52,7 +52,7 @@ class Layout:
             self._open.append(grains_of(blocks, base, length))
 
     def gap(self, start: int, end: int, noted_ns: int) -> None:
-        """Positions that are missing behind all that was added."""
+        """Positions that are missing after the last one added."""
         self.close()
         self.gaps.append((start, end, noted_ns))
 
@@ -118,7 +118,7 @@ class Layout:
     def _blocks(self, folder: RecordingFolder, number: int, grains: Array, low: int, high: int) -> Array:
         try:
             entries, _ = folder.index(folder.segment_paths(self.bases[number]))
-        except (PenstockError, OSError):  # purged or damaged meanwhile: reading it will say so
+        except (PenstockError, OSError):  # purged or damaged in the meantime: reading it will raise the error
             return grains
         blocks = grains_of(entries[entries["kind"] == BLOCK])
         first, last = int(grains["position"][0]), int(grains["position"][-1] + grains["length"][-1])

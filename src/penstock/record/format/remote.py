@@ -1,6 +1,6 @@
 """An archive on an object storage: the same objects as a folder's files, read by ranges. Read-only; `push` writes there.
 
-A recording is there once its description is. An index comes after its data and was compared with them: so it may be believed.
+A recording exists once its description does. An index is written after its data and was compared with them, so it is trusted.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RemotePath:
         return Size(info.size)
 
     def is_file(self) -> bool:
-        """Whether there is such an object."""
+        """Whether the object exists."""
         with reaching():
             return bool(self.place.fs.get_file_info(self.place.path).is_file)
 
@@ -149,10 +149,10 @@ class _NamingErrors:
 
 
 class RemoteFolder(RecordingFolder):
-    """A recording on an object storage. Nobody writes it while it is read but a push, which only adds to it."""
+    """A recording on an object storage. Only a push writes it while it is read, and a push only adds."""
 
     def __init__(self, path: RemotePath) -> None:
-        super().__init__(cast(Path, path))  # it has what readers use of a path
+        super().__init__(cast(Path, path))  # it has the methods of a path that readers use
         self._indexes: dict[str, bytes] = {}
         self._order: list[Segment] = []
         self._states: dict[str, tuple[int, ...]] = {}
@@ -184,7 +184,7 @@ class RemoteFolder(RecordingFolder):
         return self._order
 
     def index(self, segment: Segment) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
-        """A segment's entries; those of the segments behind it are fetched with them, many at once."""
+        """A segment's entries. The entries of the next segments are fetched with them, many at once."""
         if segment.stem not in self._indexes:
             at = next((n for n, one in enumerate(self._order) if one.base == segment.base), None)
             ahead = [segment] if at is None else self._order[at : at + AT_ONCE]
@@ -206,7 +206,7 @@ class RemoteFolder(RecordingFolder):
         return _native.crc32c(listed.encode()), found.get(name, (-1, 0))[0]
 
     def changed_ns(self) -> int:
-        """Now: nothing there says when the list of objects changed, so it is asked for each time."""
+        """Now: an object storage has no time of change for the list of objects, so it is listed each time."""
         return SystemClock().now_ns()
 
     def index_state(self, stem: str) -> tuple[int, ...]:
@@ -218,7 +218,7 @@ class RemoteFolder(RecordingFolder):
         return self._sizes.get(f"{segment.stem}.seg", -1)
 
     def mark(self) -> SyncMarker | None:
-        """How far the recording was pushed, and whether that is all of it."""
+        """The position up to which the recording was pushed, and whether that is all of it."""
         path = self.path / sync_marker.NAME
         try:
             raw = path.read_bytes()
@@ -248,7 +248,7 @@ def _fetch(path: Any) -> bytes:
 
 
 class _NoCatalog(Catalog):
-    """There is none on an object storage."""
+    """None: an object storage has no such files."""
 
     def known(self) -> dict[int, Row]:
         """Nothing."""

@@ -1,7 +1,7 @@
 """The file `removed` of an archive: which positions purge, truncate and repair took away, a line of JSON each.
 
-A reader that follows the archive compares it with what it has read, and so knows what it missed. A line is written before bytes go: a
-reader leaves out what recordings still have.
+A reader that follows the archive compares it with what it has read, and so knows which messages it missed. A line is written before bytes are removed: a
+reader ignores positions that recordings still have.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Positions = dict[Stream, list[Interval]]
 
 
 def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None:
-    """Notes that positions of a stream go. Durable before this returns."""
+    """Notes that positions of a stream are removed. Durable before this returns."""
     if not parts:
         return
     path = archive / NAME
     with concerning(path):
-        fd = _locked(path)
+        fd = _open_locked(path)
         try:
             size = os.fstat(fd).st_size
             if size > LONG:
                 _write_again(path, read(archive))
                 os.close(fd)
-                fd = _locked(path)
+                fd = _open_locked(path)
                 size = os.fstat(fd).st_size
             end = _sound_end(os.pread(fd, size, 0)) if size and os.pread(fd, 1, size - 1) != b"\n" else size
-            os.ftruncate(fd, end)  # of a line that a killed writer did not write whole
+            os.ftruncate(fd, end)  # removes a line that a killed writer did not finish
             behind = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
             os.pwrite(fd, b"\n" * behind + _line(channel, epoch, parts), end)
             os.fsync(fd)
@@ -49,7 +49,7 @@ def note(archive: Path, channel: str, epoch: int, parts: list[Interval]) -> None
 
 
 def read(archive: Path) -> Positions:
-    """Everything that was removed, by stream. `Corrupt` if a checksum is wrong. A last line that is not written whole is left out."""
+    """Everything that was removed, by stream. `Corrupt` if a checksum is wrong. An incomplete last line is left out."""
     path = archive / NAME
     try:
         raw = path.read_bytes()
@@ -61,8 +61,8 @@ def read(archive: Path) -> Positions:
         row = _row(line)
         if row is None:
             raise Corrupt(
-                f"{path} is damaged at byte {at}: a checksum is wrong. Run repair, which keeps its other lines: of what "
-                "this line said, a reader that follows the archive does not hear"
+                f"{path} is damaged at byte {at}: a checksum is wrong. Run repair, which keeps its other lines: readers that "
+                "follow the archive do not learn of this line's positions"
             )
         found.setdefault((row["channel"], row["epoch"]), []).extend((low, high) for low, high in row["parts"])
         at += len(line)
@@ -70,7 +70,7 @@ def read(archive: Path) -> Positions:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """A line's content; None if it is not what was written."""
+    """A line's content; None if it is damaged."""
     try:
         row: dict[str, Any] = json.loads(line)
         return row if row.pop("crc32c") == _sum(row) else None
@@ -79,7 +79,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _sound_end(raw: bytes) -> int:
-    """The file's length without a last line that was not written whole: there is no complete value in it. Damage to a whole line is no such
+    """The file's length without an incomplete last line, which has no complete value. Damage to a whole line is no such
     thing."""
     at = raw.rfind(b"\n") + 1
     try:
@@ -99,20 +99,20 @@ def signature(archive: Path) -> tuple[int, int, int]:
 
 
 def renew(archive: Path) -> None:
-    """Writes a damaged file again, with the lines that are sound."""
+    """Rewrites a damaged file with its sound lines."""
     path = archive / NAME
     kept = [line.decode() for line in path.read_bytes().split(b"\n") if line and _row(line) is not None]
     write_atomically(path, "".join(f"{line}\n" for line in kept), private=True)
 
 
-def _locked(path: Path) -> int:
+def _open_locked(path: Path) -> int:
     """A descriptor of the file, with the kernel's lock on it."""
     while True:
         fd = open_private(path, os.O_RDWR)
         fcntl.flock(fd, fcntl.LOCK_EX)
         if path.exists() and os.path.samestat(os.stat(path), os.fstat(fd)):
             return fd
-        os.close(fd)  # it was written again meanwhile
+        os.close(fd)  # it was written again in the meantime
 
 
 def _write_again(path: Path, found: Positions) -> None:

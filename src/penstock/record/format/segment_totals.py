@@ -1,4 +1,4 @@
-"""The file `segments` of a recording: a record for each sealed segment, with what the recording holds up to its end.
+"""The file `segments` of a recording: a record for each sealed segment, with the recording's totals up to its end.
 
 So a long recording is described without opening its indexes. It is a cache: the recorder appends to it, cuts shorten it first, and a reader that finds anything odd reads the indexes. Layout: docs/design/recording.md.
 """
@@ -53,7 +53,7 @@ class Totals:
         return cls(*FIELDS.unpack(raw[: FIELDS.size]))
 
     def after(self, folder: RecordingFolder, segment: Segment) -> tuple[Totals, bool, str]:
-        """The totals with one segment more, whether it is sealed, and what is wrong with it."""
+        """The totals with one more segment, whether it is sealed, and its damage."""
         entries, about = folder.index(segment)
         kinds = entries["kind"]
         blocks, gaps = entries[kinds == BLOCK], entries[(kinds == GAP) | (kinds == HOLE)]
@@ -101,7 +101,7 @@ def update(folder: RecordingFolder, start: int) -> None:
 
 
 def truncate(folder: Path, position: int) -> None:
-    """Removes what it says about positions from `position` on. Call it before bytes are cut off."""
+    """Removes the records from `position` on. Call it before bytes are cut off."""
     with contextlib.suppress(FileNotFoundError), open(folder / SEGMENT_TOTALS, "r+b", buffering=0) as file:
         count = os.fstat(file.fileno()).st_size // LENGTH
         while count:
@@ -154,7 +154,7 @@ def summarize(folder: RecordingFolder, start: int) -> Coverage | None:
 
 
 def find_error(folder: RecordingFolder, start: int) -> tuple[int, str] | None:
-    """(byte, what) of the first record that does not say what the segments say; None if it is right. It may say less."""
+    """(byte, what) of the first record that differs from the segments; None if there is none. Records may be missing at the end."""
     try:
         raw = (folder.path / SEGMENT_TOTALS).read_bytes()
     except FileNotFoundError:

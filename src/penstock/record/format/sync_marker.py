@@ -1,4 +1,4 @@
-"""The file `synced` of a recording: how far the recorder has made it durable, and how it ended. 16 bytes, written in place.
+"""The file `synced` of a recording: the durable position, and how the recording ended. 16 bytes, written in place.
 
 Only the recorder knows this. Everything else about a recording follows from its segments. Layout: docs/design/recording.md.
 """

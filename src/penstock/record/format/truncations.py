@@ -24,7 +24,7 @@ LENGTH = _FIELDS.size + _CRC.size
 
 @dataclass(frozen=True)
 class Truncation:
-    """Nothing at or behind `position` that was read before is in the recording any more. token: of this cut alone."""
+    """The recording no longer has anything that was read at or after `position`. token: unique to this cut."""
 
     position: int
     token: int
@@ -37,7 +37,7 @@ def note(folder: Path, position: int) -> None:
 
 
 def read(folder: Path) -> list[Truncation]:
-    """A recording's cuts, the oldest first. `Corrupt` if a checksum is wrong. A cut that is not written whole is left out."""
+    """A recording's cuts, the oldest first. `Corrupt` if a checksum is wrong. An incomplete last cut is left out."""
     path = folder / NAME
     try:
         raw = path.read_bytes()

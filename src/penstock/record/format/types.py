@@ -43,7 +43,7 @@ class Connector(Protocol):
         """The identity of the channel that a subscription has open. Another channel of the same name has a different one."""
         ...
 
-    def appearing(self, patterns: Sequence[str]) -> Any:
+    def discover(self, patterns: Sequence[str]) -> Any:
         """The channels that match patterns, as they appear: the method `new` of the result returns those since the last call."""
         ...
 
@@ -54,7 +54,7 @@ class Connector(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far one channel's recording is. Positions in bytes; `synced` survives a crash of process and machine.
+    """The progress of one channel's recording. Positions in bytes; `synced` survives a crash of process and machine.
 
     lost_messages: as `RecordingInfo` has it.
     """
@@ -83,11 +83,11 @@ class Recorder(Strict, ABC):
 
     @abstractmethod
     def stop(self) -> list[Progress]:
-        """Records what is published already, seals, syncs, ends. How far each recording came. Safe to call twice."""
+        """Records all messages published so far, seals, syncs and ends. Returns the end of each recording. Safe to call twice."""
 
     @abstractmethod
     def progress(self) -> list[Progress]:
-        """How far each channel is now. A channel without a first publication has no recording yet."""
+        """The progress of each channel. A channel without a first publication has no recording yet."""
 
     @property
     @abstractmethod
@@ -109,8 +109,8 @@ class Recorder(Strict, ABC):
 class RecordingInfo:
     """A recording at one moment. Positions and lengths in bytes, times in nanoseconds since the epoch.
 
-    state: live (being recorded), closed, crashed (its recorder died: readable up to `end_position`), or damaged: `damage` says
-    what is wrong and where. Of a damaged recording the other values are what can still be read; an unreadable channel is "".
+    state: live (being recorded), closed, crashed (its recorder died: readable up to `end_position`), or damaged: `damage` describes
+    the damage and its location. For a damaged recording the other values are those that are still readable; an unreadable channel is "".
     """
 
     id: int
@@ -134,12 +134,12 @@ class RecordingInfo:
 
     @property
     def lost_messages(self) -> int | None:
-        """How many messages the gaps have. None where only their bytes are known: where messages differ in length."""
+        """The number of messages in the gaps. None if messages differ in length: only the bytes are known."""
         return lost_messages(self.codec, self.lost_bytes)
 
     @property
     def seconds(self) -> float:
-        """From the first message's send time to the last one's."""
+        """The time from the first message's send time to the last message's."""
         return (self.time_max - self.time_min) / 1e9
 
     def _repr_html_(self) -> str:

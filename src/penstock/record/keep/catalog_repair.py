@@ -19,7 +19,7 @@ log = logging.getLogger("penstock")
 
 
 def rebuild_catalog(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
-    """Makes the catalog agree with the folders, for all recordings or for one. A catalog that is locked or cannot be read is left as it is."""
+    """Makes the catalog agree with the folders, for all recordings or for one. A catalog that is locked or cannot be read is not changed."""
     done: list[Repair] = []
     path = archive.catalog.path
     try:
@@ -35,7 +35,7 @@ def rebuild_catalog(archive: ArchiveFolder, recording: int | None) -> list[Repai
         if before != wanted or not archive.catalog.exists():
             archive.catalog.revise(before, wanted)
         for number, row in wanted.items():
-            if row == of_all.get(number):  # the row of another recording may be behind it
+            if row == of_all.get(number):  # the row of another recording may lag
                 _note_listed(archive.folder(number))
     except (Busy, OSError) as error:
         log.warning("the catalog was not looked at: %s", error)
@@ -50,7 +50,7 @@ def _only(rows: dict[int, Row], recording: int) -> dict[int, Row]:
 
 
 def _row_by_extent(archive: ArchiveFolder, number: int, row: Row, before: Row | None) -> Row:
-    """A recording's row. Without a mark, the recording is durable as far as the catalog said, or else to its end."""
+    """A recording's row. Without a mark, the recording is durable up to the catalog's position, or else to its end."""
     folder = archive.folder(number)
     if folder.mark() is not None:
         return row
@@ -60,7 +60,7 @@ def _row_by_extent(archive: ArchiveFolder, number: int, row: Row, before: Row | 
 
 
 def _note_listed(folder: RecordingFolder) -> None:
-    """A closed recording's mark says that the catalog has its row, so that a row that is lost later shows."""
+    """Notes in a closed recording's mark that the catalog has its row, so that a later loss of the row is noticed."""
 
     def wanted(mark: SyncMarker | None) -> bool:
         return mark is not None and mark.closed and not mark.listed

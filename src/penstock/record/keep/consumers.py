@@ -1,4 +1,4 @@
-"""How far each consumer of an archive, a streaming query, has read: one progress file each. Purge and truncate respect them."""
+"""The progress of each consumer of an archive, a streaming query: one file each. Purge and truncate respect them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Positions = dict[Stream, list[Interval]]
 
 @dataclass(frozen=True)
 class Consumer:
-    """How far a query has read. channels: None if it reads all. updated_ns: when it said so, in nanoseconds since the epoch."""
+    """A query's progress. channels: None if it reads all. updated_ns: the time of this note, in nanoseconds since the epoch."""
 
     name: str
     channels: tuple[str, ...] | None
@@ -89,7 +89,7 @@ def read_one(path: Path) -> Consumer | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Corrupt(
-            f"{path} is damaged: {error}. Nothing is purged until it is right: the next run of its query writes it again; if there is no "
+            f"{path} is damaged: {error}. Nothing is purged until it is repaired: the next run of its query writes it again; if there is no "
             f"such query any more: penstock consumers ARCHIVE --forget {path.stem}"
         ) from error
 

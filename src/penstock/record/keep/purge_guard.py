@@ -20,7 +20,7 @@ from penstock.record.read.scan import FOR_EVER, Scanner
 
 log = logging.getLogger("penstock")
 
-NEAR_END = 4 << 20  # bytes in which a message is looked for that is not complete
+NEAR_END = 4 << 20  # bytes that are searched for an incomplete message
 FRAME_STEP = 32
 
 
@@ -45,7 +45,7 @@ def parts_of(folder: RecordingFolder, start: int = 0) -> list[Interval]:
         scanner = Scanner(paths(segments[first_needed(segments, at) :]), about.channel, ["position"], start=at, end=end)
         try:
             scanner.skip()
-        except PenstockError:  # damaged bytes, which are there all the same
+        except PenstockError:  # damaged bytes, which still exist
             break
         at = scanner.resume + FRAME_STEP
         if scanner.resume < end:
@@ -73,7 +73,7 @@ def note_cut(folder: RecordingFolder, position: int) -> None:
         about, parts = folder.describe(), parts_of(folder, position)
         epoch = _epoch(folder, about)
     except PenstockError as error:
-        log.warning("it is not known what goes with the end of %s: %s", folder.path, error)
+        log.warning("it is not known which positions are removed with the end of %s: %s", folder.path, error)
     else:
         removed.note(folder.path.parent.parent, about.channel, epoch, parts)
     truncations.note(folder.path, position)
@@ -81,12 +81,12 @@ def note_cut(folder: RecordingFolder, position: int) -> None:
 
 
 def removal_noter(folder: RecordingFolder) -> Callable[[str], None]:
-    """Looks now, while the recording is there, which positions it has. The function notes durably that they are gone."""
+    """Reads the recording's positions now. The returned function notes durably that they are removed."""
     try:
         about, parts = folder.describe(), parts_of(folder)
         epoch = _epoch(folder, about)
     except (PenstockError, OSError) as error:
-        log.warning("it is not known what goes with %s: %s", folder.path, error)
+        log.warning("it is not known which positions are removed with %s: %s", folder.path, error)
         return lambda name: None
     return lambda name: removed.note(folder.path.parent.parent, about.channel, epoch, parts)
 
@@ -103,7 +103,7 @@ def check_read(archive: Path, folder: RecordingFolder, start: int = 0) -> None:
         if left and one.wants(about.channel):
             raise Busy(
                 f"the consumer {one.name} has yet to read recording {int(folder.path.name)} of {about.channel} from position "
-                f"{left[0][0]} on. Let it, or give force=True; if it is no longer there: penstock consumers ARCHIVE --forget {one.name}"
+                f"{left[0][0]} on. Let it read them, or give force=True; if it no longer exists: penstock consumers ARCHIVE --forget {one.name}"
             )
 
 

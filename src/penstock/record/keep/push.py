@@ -1,8 +1,8 @@
 """Push: copies an archive's sealed segments onto an object storage, where they can be read. Knows the folders' files; deletes nothing
 unless `replace` is given.
 
-A segment's data go first and are read back against the index, then the index, then the mark; the description of a new recording comes
-last. So a reader sees only what is whole, and a push that was killed continues where it stopped.
+A segment's data are copied first and compared with the index, then the index, then the mark; the description of a new recording is
+last. So a reader sees only complete segments, and a push that was killed continues where it stopped.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def push(recordings: list[RecordingFolder], target: Place, *, replace: bool, pro
             one.run()
         except (PenstockError, OSError) as error:
             if not folder.path.is_dir():
-                continue  # purged meanwhile
+                continue  # purged in the meantime
             one.fail(error)
         found.append(one.done)
     progress("done", len(recordings), len(recordings))
@@ -91,7 +91,7 @@ class _Push:
         self.done = dataclasses.replace(self.done, error=" ".join(str(error).split()))
 
     def run(self) -> None:
-        """Copies what is not there."""
+        """Copies the missing objects."""
         about = self.folder.describe()
         self.done = dataclasses.replace(self.done, channel=about.channel)
         noted, state = truncations.read(self.folder.path), self._state(about.start_position)
@@ -134,9 +134,9 @@ class _Push:
             raise Invalid(f"{self.there} is another recording: push this archive to another prefix")
 
     def _follow_cuts(self, names: dict[str, int | None], noted: list[truncations.Truncation], state: _State) -> None:
-        """Where the recording was cut back since the last push, objects there are stale: they are removed if that was asked for."""
+        """If the recording was truncated since the last push, some remote objects are stale: they are removed on request."""
         try:
-            before = truncations.read(self.there)  # type: ignore[arg-type]  # it has what is needed of a path
+            before = truncations.read(self.there)  # type: ignore[arg-type]  # it has the methods of a path that are used
         except Corrupt:
             before = []
         if before == noted:
@@ -145,7 +145,7 @@ class _Push:
         stale = [
             name
             for name, size in names.items()
-            if name.endswith((".idx", ".seg")) and (name not in here or not self._same(name, here[name], size))
+            if name.endswith((".idx", ".seg")) and (name not in here or not self._is_same(name, here[name], size))
         ]
         if stale and not self.replace:
             raise Invalid(
@@ -162,13 +162,13 @@ class _Push:
                 self.there.place.fs.delete_file((self.there / name).place.path)
             del names[name]
 
-    def _same(self, name: str, path: Path, size: int | None) -> bool:
+    def _is_same(self, name: str, path: Path, size: int | None) -> bool:
         if size != path.stat().st_size:
             return False
         return not name.endswith(".idx") or (self.there / name).read_bytes() == path.read_bytes()
 
     def _segment(self, segment: Segment, names: dict[str, int | None]) -> None:
-        """One segment's two objects. If the index is there, its data were compared with it before."""
+        """One segment's two objects. If the index exists, its data were compared with it before."""
         data, index = segment.data, segment.index
         sizes = data.stat().st_size, index.stat().st_size
         if (names.get(data.name), names.get(index.name)) == sizes:
@@ -184,17 +184,17 @@ class _Push:
         if names.get(data.name) != sizes[0] or self._differs(segment):
             self._copy(data)
             if wrong := self._differs(segment):
-                raise SystemFailure(0, f"{self.there / data.name} is not what was put there: {wrong}. Push again")
+                raise SystemFailure(0, f"{self.there / data.name} differs from the bytes written: {wrong}. Push again")
         raw = index.read_bytes()
         self._upload(index.name, raw)
         if (self.there / index.name).read_bytes() != raw:
-            raise SystemFailure(0, f"{self.there / index.name} is not what was put there. Push again")
+            raise SystemFailure(0, f"{self.there / index.name} differs from the bytes written. Push again")
         self.done = dataclasses.replace(
             self.done, segments=self.done.segments + 1, bytes=self.done.bytes + sizes[0] + sizes[1]
         )
 
     def _is_better_there(self, segment: Segment) -> bool:
-        """Whether the object is sound and has blocks that were damaged here since: then it stays."""
+        """Whether the object is sound, and its local copy was damaged later: then it stays."""
         entries, _ = self.folder.index(segment)
         raw = (self.there / segment.index.name).read_bytes()
         about = _native.read_index(str(segment.index), lambda _: BytesReader(raw), self.folder.number)
@@ -202,7 +202,7 @@ class _Push:
         return not about["problems"] and int((there["kind"] == BLOCK).sum()) > int((entries["kind"] == BLOCK).sum())
 
     def _differs(self, segment: Segment) -> str:
-        """The first difference between the data there and their checksums here; empty if there is none. Reads all of them."""
+        """The first difference between the remote data and their local checksums; empty if there is none. Reads all data."""
         raw = segment.index.read_bytes()
 
         def opened(path: str) -> Any:
@@ -218,7 +218,7 @@ class _Push:
         self._upload(sync_marker.NAME, raw)
 
     def _upload(self, name: str, raw: bytes) -> None:
-        """Writes a small object, unless it is there."""
+        """Writes a small object, unless it exists."""
         try:
             if (self.there / name).read_bytes() == raw:
                 return

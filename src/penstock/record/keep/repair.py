@@ -1,4 +1,4 @@
-"""Repair: writes damage down as gaps, and brings back what earlier repairs moved away. Closes recordings whose recorder died.
+"""Repair: records damage as gaps, and restores files that earlier repairs moved. Closes recordings whose recorder died.
 
 Deletes no recorded byte. Damaged blocks stay where they are. Foreign files, and old copies of files that are written again, go to the
 recording's folder `damaged`.
@@ -46,7 +46,7 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
         try:
             lock = folder.lock()
         except (Busy, FileNotFoundError):
-            continue  # it is being written, and its recorder is responsible for it; or it was purged meanwhile
+            continue  # it is being written, and its recorder is responsible for it; or it was purged in the meantime
         try:
             done += repair_folder(archive, folder)
         except (PenstockError, OSError) as error:
@@ -59,7 +59,7 @@ def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
             try:
                 done.append(_move_aside(archive, path, "it is not a recording"))
             except FileNotFoundError:
-                continue  # its owner took it away meanwhile
+                continue  # its owner took it away in the meantime
             except (PenstockError, OSError) as error:
                 failed = failed or error
     done += catalog_repair.rebuild_catalog(archive, recording)
@@ -75,7 +75,7 @@ def _move_aside(archive: ArchiveFolder, path: Path, why: str) -> Repair:
 
 
 def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repair]:
-    """Makes one recording whole: what is damaged in it becomes a gap. Needs its lock."""
+    """Repairs one recording: its damage becomes gaps. Needs its lock."""
     try:
         about = folder.describe()
     except Misplaced as error:
@@ -110,7 +110,7 @@ def repair_folder(archive: ArchiveFolder, folder: RecordingFolder) -> list[Repai
 
 
 def _repair_misplaced(archive: ArchiveFolder, folder: RecordingFolder, right: RecordingFolder) -> list[Repair]:
-    """Gives a folder the number of its recording. One that has that number, and is another's itself, makes way first."""
+    """Gives a folder the number of its recording. A folder of another recording with that number is moved first."""
     other, lock = _make_way(archive, right)
     try:
         if os.path.lexists(right.path):
@@ -123,7 +123,7 @@ def _repair_misplaced(archive: ArchiveFolder, folder: RecordingFolder, right: Re
 
 
 def _make_way(archive: ArchiveFolder, folder: RecordingFolder) -> tuple[RecordingFolder | None, int]:
-    """Gives a folder that holds another recording than its number says the next free number, from which it comes to its own; its lock. A
+    """Moves a folder that holds another recording than its number to the next free number, and later to its own; returns its lock. A
     later repair continues if this process is killed."""
     try:
         folder.describe()
@@ -178,7 +178,7 @@ def _repair_following(archive: ArchiveFolder, folder: RecordingFolder, about: De
 
 
 def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], int]:
-    """Writes down what is damaged or missing, as gaps: the data stay where they are, and so do all segments of this recording. An index
+    """Records damaged and missing positions as gaps: the data and all segments of this recording stay where they are. An index
     is replaced at once, so that a kill leaves the old one or the new one. Returns the changes, and where the recording ends."""
     done: list[Repair] = []
     kept: list[SegmentRepair] = []
@@ -186,7 +186,7 @@ def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], in
     without_index = [one for one in folder.lone_segments() if folder.data_length(one) > 0]
 
     def miss(reach: int) -> int:
-        """Says that all is missing up to a position, which it returns. Frames that have lost their index stay where they are, as holes."""
+        """Records that everything is missing up to a position, which it returns. Frames without an index stay where they are, as holes."""
         at = end
         while at < reach:
             lone = next((one for one in without_index if at <= one.base < reach), None)
@@ -196,11 +196,11 @@ def _mend(folder: RecordingFolder, about: Description) -> tuple[list[Repair], in
                     first = folder.segment_paths(about.start_position)
                     kept.append(SegmentRepair(first, np.zeros(0, ENTRY), 0, False, []))
                 kept[-1].miss(GAP, upto - at)
-                kept[-1].why.append(f"{upto - at} bytes behind position {at} are missing: they are a gap now")
+                kept[-1].why.append(f"{upto - at} bytes after position {at} are missing: they are a gap now")
                 at = upto
             if lone:
                 before = kept[-1].before + int(kept[-1].entries["begins"].sum()) if kept else 0
-                why = "its index is missing: its frames are a hole now, and come back with their index"
+                why = "its index is missing: its frames are a hole until their index is restored"
                 kept.append(SegmentRepair(lone, np.zeros(0, ENTRY), before, False, [why]))
                 without_index.remove(lone)
                 following = next((one.base for one in without_index if one.base > at), reach)
@@ -302,7 +302,7 @@ def _has_tail(segment: Segment, entries: int, about: dict[str, int]) -> bool:
 
 
 def _cut(folder: RecordingFolder, segment: Segment, data_end: int, index_end: int) -> list[Repair]:
-    """Cuts off what a dead recorder left behind the last entry of a segment, which is kept aside."""
+    """Cuts off a dead recorder's bytes after the last entry of a segment, and keeps them in another file."""
     done = []
     for path, end in ((segment.data, data_end), (segment.index, index_end)):
         if path.stat().st_size <= end:

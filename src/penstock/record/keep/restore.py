@@ -1,4 +1,4 @@
-"""Brings back what repairs of earlier versions moved into a recording's folder `damaged`: whole segments, and ends of segments.
+"""Restores the files that repairs of earlier versions moved into a recording's folder `damaged`: whole segments, and ends of segments.
 
 Only where the recording has nothing else at their positions. Knows one recording's folder.
 """
@@ -39,7 +39,7 @@ def bring_back(folder: RecordingFolder, start: int) -> list[tuple[Path, str]]:
             target = folder.segment_paths(int(found["stem"]))
             if target.base >= start and _is_free(folder, target, path):
                 os.rename(data, target.data)
-                os.rename(path, target.index)  # last: a segment is there once its index is
+                os.rename(path, target.index)  # last: a segment exists once its index does
                 fsync_folder(aside)
                 fsync_folder(folder.path)
                 done.append((target.index, "brought back from damaged"))
@@ -66,7 +66,7 @@ def _is_free(folder: RecordingFolder, target: Segment, index: Path) -> bool:
 
 
 def _join_end(folder: RecordingFolder, found: re.Match[str], path: Path, pieces: list[Any]) -> Path | None:
-    """Puts the end of a segment back, data first. None if it does not fit."""
+    """Restores the end of a segment, data first. None if it does not fit."""
     target = folder.segment_paths(int(found["stem"]))
     if not (target.index.is_file() and target.data.is_file()):
         return None
@@ -106,7 +106,7 @@ def _join_end(folder: RecordingFolder, found: re.Match[str], path: Path, pieces:
 
 
 def forget_pieces(folder: RecordingFolder, end: int) -> None:
-    """Deletes what repairs moved into `damaged` from behind a position: a truncation must not bring it back."""
+    """Deletes the files in `damaged` from after a position, so that a truncation does not restore them."""
     aside = folder.path / "damaged"
     for path in aside.iterdir() if aside.is_dir() else ():
         found = PIECE.fullmatch(path.name)

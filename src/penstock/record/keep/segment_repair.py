@@ -1,4 +1,4 @@
-"""A segment that repair mends: the entries that its index should have, and the index that is put in place of the old one.
+"""Repairs one segment: computes the entries of its index, and replaces the index.
 
 A damaged block is a hole: its bytes stay where they are. Knows one segment's files.
 """
@@ -103,7 +103,7 @@ def write_durably(path: Path, raw: bytes) -> None:
 
 
 def index_length(entries: int) -> int:
-    """Bytes of an index with so many entries."""
+    """Bytes of an index with `entries` entries."""
     return _native.INDEX_HEADER_LENGTH + entries * ENTRY.itemsize
 
 

@@ -55,7 +55,7 @@ def truncate(archive: ArchiveFolder, folder: RecordingFolder, position: int) -> 
 
 
 def _promise_less(archive: ArchiveFolder, folder: RecordingFolder) -> None:
-    """Lowers the catalog's row before a cut. If this process is killed, the row may be behind the recording, but never ahead of it."""
+    """Lowers the catalog's row before a cut. If this process is killed, the row may lag the recording, but never leads it."""
     about = folder.describe()
     with contextlib.suppress(Corrupt):  # the cut is followed by a mark that is right
         mark = folder.mark()
@@ -65,7 +65,7 @@ def _promise_less(archive: ArchiveFolder, folder: RecordingFolder) -> None:
     try:
         archive.catalog.note({about.id: row}, wait=PATIENCE_SECONDS)
     except PenstockError as error:
-        log.warning("%s. Repair makes it fit", error)
+        log.warning("%s. Repair corrects it", error)
 
 
 def _truncate_segment(folder: RecordingFolder, segment: Segment, position: int) -> int:

@@ -24,7 +24,7 @@ log = logging.getLogger("penstock")
 
 @dataclass(frozen=True)
 class Damage:
-    """Bytes that differ from those written: `length` bytes from `offset` of `path`. `what` says how it was found. is_unread: this user may
+    """Bytes that differ from those written: `length` bytes from `offset` of `path`. `what` describes the damage. is_unread: this user may
     not read it, so nothing is known of its bytes."""
 
     path: Path
@@ -57,7 +57,7 @@ def verify(archive: ArchiveFolder, recording: int | None) -> list[Damage]:
 
 
 def verify_folder(folder: RecordingFolder) -> list[Damage]:
-    """The damage of one recording. If its recorder, a repair or a purge changes it meanwhile, it is checked again."""
+    """The damage of one recording. If its recorder, a repair or a purge changes it in the meantime, it is checked again."""
     found: list[Damage] = []
     for attempt in range(3):
         before = _mark_of(folder)
@@ -68,15 +68,17 @@ def verify_folder(folder: RecordingFolder) -> list[Damage]:
                 continue
             if is_shortage(error):
                 raise
-            found = [Damage(folder.path, 0, 0, f"it cannot be read: {_why(error)}", is_unread=is_refusal(error))]
+            found = [
+                Damage(folder.path, 0, 0, f"it cannot be read: {_describe_error(error)}", is_unread=is_refusal(error))
+            ]
         if not folder.path.is_dir():
-            return []  # purged meanwhile
+            return []  # purged in the meantime
         if not found or _mark_of(folder) == before:
             break
     return found
 
 
-def _why(error: OSError) -> str:
+def _describe_error(error: OSError) -> str:
     """An error's text with the path that it concerns, without its number."""
     if isinstance(error, PenstockError):
         return error.strerror or str(error)
@@ -161,7 +163,7 @@ def _verify_mark(
         return [] if about is None or about.format < 2 else [Damage(path, 0, 0, "the file is missing")]
     found = []
     if about is not None and mark.position < about.start_position:
-        what = f"it says {mark.position}, but the recording begins at {about.start_position}"
+        what = f"it has {mark.position}, but the recording begins at {about.start_position}"
         found.append(Damage(path, 0, 8, what))
     segments = folder.segments()
     place = segments[-1].index if segments else folder.path
@@ -195,7 +197,7 @@ def _rows(archive: ArchiveFolder) -> tuple[list[Damage], dict[int, Row] | None]:
 def _compare(
     archive: ArchiveFolder, folders: list[RecordingFolder], rows: dict[int, Row] | None, recording: int | None
 ) -> list[Damage]:
-    """Differences between catalog and folders. A row may be behind if it could not be written."""
+    """Differences between catalog and folders. A row may lag if it could not be written."""
     found: list[Damage] = []
     if rows is None:
         return found
@@ -218,9 +220,9 @@ def _compare(
         elif mark is not None and row.synced_position != mark.position:
             ahead = row.synced_position > mark.position and not folder.is_live() and folder.mark() == mark
             if ahead or listed or row.synced_position < about.start_position:
-                what = f"the catalog says recording {number} is durable up to {row.synced_position}, its folder {mark.position}"
+                what = f"by the catalog, recording {number} is durable up to {row.synced_position}, by its folder up to {mark.position}"
                 found.append(Damage(path, 0, 0, what))
-    # A number without a folder may be what a recorder leaves that dies as it begins; one that had synced is a loss.
+    # A number without a folder may be from a recorder that died as it began; a synced recording is a loss.
     found += [
         Damage(archive.folder(number).path, 0, 0, f"recording {number} is in the catalog and has no folder")
         for number, row in rows.items()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from penstock import codecs
 from penstock.channels.checks import callback, flag, limit_of, more_than_zero, texts, whole
-from penstock.channels.value import AnyChannel, AnyChannels, uris_of
-from penstock.channels.wildcards import matches, matches_any
+from penstock.channels.uri.value import AnyChannel, AnyChannels, uris_of
+from penstock.channels.uri.wildcards import matches, matches_any
 from penstock.errors import DecodeError, Invalid, NotFound, Unsupported
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.catalog import Catalog
@@ -49,7 +49,7 @@ COLUMNS_REPLAYED = (*COLUMNS_READ, "lost")
 
 
 class ArchiveReader(Strict):
-    """Looks into an archive, reads it, and publishes it again."""
+    """Lists, reads and replays an archive."""
 
     def __init__(
         self, path: str | os.PathLike[str], *, connector: Connector, create: bool = True, clock: Clock | None = None
@@ -74,7 +74,7 @@ class ArchiveReader(Strict):
 
     @property
     def catalog(self) -> Catalog:
-        """The database of this archive's recordings: a cache of what their folders say."""
+        """The database of this archive's recordings: a cache of their folders."""
         return self._files.catalog
 
     def __repr__(self) -> str:
@@ -119,12 +119,12 @@ class ArchiveReader(Strict):
 
     @own_errors
     def watch(self, channels: Collection[str] | None = None) -> ArchiveWatch:
-        """Looks at the archive again and again, at the cost of what is new, for readers that follow it. channels: only these."""
+        """An incremental view of the archive for readers that follow it. A refresh costs only as much as the new data. channels: only these."""
         wanted = None if channels is None else texts(channels, "channels", "channels")
         return ArchiveWatch(self._files, self._lister, self._clock, wanted)
 
     def _layouts(self, channels: Collection[str] | None) -> Iterator[tuple[RecordingInfo, Layout]]:
-        """The recordings of some channels, with where each one's blocks are, for planning. A second call reads only what was added."""
+        """The recordings of some channels, with the locations of their blocks, for planning. A second call reads only new data."""
         return self._lister.layouts(channels)
 
     @own_errors
@@ -154,7 +154,7 @@ class ArchiveReader(Strict):
         """Whole messages that begin in positions [start, end) and were sent from `since` to `until`, as batches.
 
         A damaged block is left out as a gap: it counts in the column `lost`, `left_out` of the scanner names it, and a warning in the log
-        says it. `verify` is the way to know before. `NotFound` if the recording is purged or cut back meanwhile.
+        says it. `verify` is the way to know before. `NotFound` if the recording is purged or truncated during the scan.
 
         since, until: datetimes with a time zone, texts as "2026-01-31T12:00Z" or "10m ago", or nanoseconds since the epoch; both
         inclusive. frames: single frames instead,
@@ -259,7 +259,7 @@ class ArchiveReader(Strict):
 
         speed: None as fast as they are read, 1.0 as they were sent, 2.0 twice as fast. since, until: as in `scan`. A message that
         does not decode raises `DecodeError`; the next call of `next` continues behind it. Bytes that are missing in front of a message, also where
-        they are damaged, are in its `lost`. `NotFound` if the recording is purged or cut back meanwhile.
+        they are damaged, are in its `lost`. `NotFound` if the recording is purged or truncated during the scan.
         """
         flag(decode, "decode")
         return replaying.PassingOver(self._replay(recording, start, end, since, until, speed, decode))
@@ -295,7 +295,7 @@ class ArchiveReader(Strict):
         since: Moment = TIME_MIN,
         until: Moment = TIME_MAX,
     ) -> int:
-        """Publishes a recording onto a channel, each message encoded as it was; how many. Options as in `replay`.
+        """Publishes a recording onto a channel, each message with its original encoding; returns their number. Options as in `replay`.
 
         timeout: seconds that a message waits for room. limit: how many messages at most.
         """
@@ -321,9 +321,9 @@ class ArchiveReader(Strict):
         timeout: float | None = None,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> Played:
-        """Publishes all recordings again on one clock, in the order of send times: the archive's whole past, in its own rhythm.
+        """Publishes all recordings again on one clock, in the order of send times: the whole archive, in its original rhythm.
 
-        channels: URIs and patterns; a pattern leaves out channels whose messages go to one reader each. onto: a prefix for the names
+        channels: URIs and patterns; a pattern skips channels whose messages go to one reader each. onto: a prefix for the names
         ("again/": log:imu is published onto log:again/imu), or a mapping of channels to channels; without it each channel is played onto
         itself. speed: 1.0 as they were sent, 2.0 twice as fast, None as fast as possible. since, until: as in `scan`. timeout: seconds that a
         message waits for room. progress: called with (what, messages done, messages in all).
@@ -350,8 +350,8 @@ class ArchiveReader(Strict):
         """The recording from `start` (default: its beginning), then its channel live: no gap, no duplicate.
 
         Iteration ends at the end of the recording, as with `subscribe(..., until_end=True)`: when no recorder writes the recording
-        any more and everything in it was yielded, and in those in which a recorder with limits went on, whether its channel is still there or not. If the recorder died, a warning in
-        the log says so. `TimedOut` if nothing came for `timeout` seconds. A message that does not decode raises `DecodeError`; the
+        any more and everything in it was yielded, and everything in the recordings that continue it. Its channel may be gone by then. If the recorder died,
+        a warning is logged. `TimedOut` if no message arrived for `timeout` seconds. A message that does not decode raises `DecodeError`; the
         next call of `next` continues behind it.
         """
         limit_of(timeout)

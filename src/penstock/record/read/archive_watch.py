@@ -1,4 +1,4 @@
-"""An incremental view of an archive, for readers that follow it: what it holds, what is new, and ranges of that.
+"""An incremental view of an archive, for readers that follow it: its streams, new data, and ranges of them.
 
 The cost of a refresh is proportional to the new data. It reads no messages except near the end of the new data, to leave out
 incomplete ones.
@@ -36,7 +36,7 @@ log = logging.getLogger("penstock")
 Positions = dict[Stream, list[Interval]]
 FRAME_STEP = 32  # positions are multiples of this: the shortest range that holds one message's beginning
 BEGINS, ENDS = 0x80, 0x40  # a frame's flags
-LOOK_BACK = 64 << 20  # bytes at the end of what is new in which incomplete messages are looked for first
+LOOK_BACK = 64 << 20  # bytes at the end of new data that are searched first for incomplete messages
 PATIENCE = 8  # a message that does not become complete is looked for at most this share of the time
 
 
@@ -65,7 +65,7 @@ class ArchiveWatch(Strict):
 
     @own_errors
     def refresh(self) -> bool:
-        """Reads what is new in the indexes. Whether there was anything."""
+        """Reads the new entries of the indexes. Returns whether there were any."""
         folders = {folder.path.name: folder for folder in self._files.folders()}
         changed: set[Stream] = set()
         regroup = False
@@ -103,7 +103,7 @@ class ArchiveWatch(Strict):
             if _info(one).channel and (one.stretches or not one.damage) and self._is_selected(one):
                 self._streams.setdefault(_stream(one), []).append(one)
 
-    # ---- what there is ----
+    # ---- the streams ----
 
     def held(self) -> Positions:
         """The positions that recordings have, by stream."""
@@ -159,7 +159,7 @@ class ArchiveWatch(Strict):
                 messages += int(int(blocks["begins"].sum()) * min((high - low) / whole, 1.0)) if whole else 0
         return size, messages
 
-    # ---- what is new ----
+    # ---- new data ----
 
     @own_errors
     def fresh(
@@ -173,7 +173,7 @@ class ArchiveWatch(Strict):
         """Positions that are not done, up to the last complete message of each stream. Messages that are not complete are left out.
 
         within: only these. max_bytes, max_messages: no more than this over all streams, unless a single message is larger. Each stream
-        has its share of what is outstanding, and the one that waits longest at least one message.
+        has its share of the outstanding data, and the one that waits longest at least one message.
         """
         outstanding: Positions = {}
         for stream, held in self._held.items():
@@ -202,7 +202,7 @@ class ArchiveWatch(Strict):
         return {stream: parts for stream, parts in found.items() if parts}
 
     def _oldest_ns(self, stream: Stream, left: list[Interval]) -> int:
-        """When the first message of what is left was recorded: a stream that waits longest goes first."""
+        """When the first outstanding message was recorded: the stream that waits longest is first."""
         one, _, part = self._sources(stream, left[:1], in_order=True)[0]
         return int(_touching(one, *part)[0]["recorded_ns"])
 
@@ -310,7 +310,7 @@ class ArchiveWatch(Strict):
         return PlannedRecording(_info(one), Layout(one.bases, one.lengths, stretches, one.gaps))
 
     def first_since(self, stream: Stream, moment: int) -> int:
-        """The position of a stream's first message that was sent at or after a moment; its end if there is none."""
+        """The position of a stream's first message that was sent at or after a moment; the stream's end if there is no such message."""
         for one, number, (low, high) in self._sources(stream, self._held[stream], in_order=True):
             blocks = one.stretches[number][1].touching(low, high)
             for block in blocks[(blocks["time_max"] >= moment) & (blocks["begins"] > 0)]:
@@ -354,7 +354,7 @@ def _message_starts(one: IncrementalIndex, low: int, high: int) -> list[int]:
 
 
 def _scan_start(one: IncrementalIndex, low: int, high: int) -> int:
-    """Where to start the scan for incomplete messages of a part: no message that continues behind there began earlier."""
+    """The start of the scan for incomplete messages of a part: no message that continues after it began earlier."""
     back = LOOK_BACK
     while (at := max(low, high - back)) > low and _is_within(one, at, high):
         back *= 2

@@ -1,7 +1,7 @@
 """Follow: a recording from a position on, then its channel live, without a gap or a duplicate, until its recorder ends.
 
 The hand-over: read what is recorded, then subscribe at the position where reading stopped. If the channel keeps that
-position, every later message comes live; if not, more was recorded meanwhile: read on.
+position, every later message is received live; if not, more was recorded in the meantime: it continues to read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from penstock import codecs
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import Busy, Closed, DecodeError, Invalid, NotFound, PenstockError, TimedOut
 from penstock.record.format.coverage import coverage_of
 from penstock.record.format.folder import RecordingFolder
@@ -37,7 +37,7 @@ def follow(
     start: int | None,
     timeout: float | None,
 ) -> Generator[Recorded | DecodeError, None, None]:
-    """See `Archive.follow`. Goes on in the recording in which the recorder went on, if it had limits."""
+    """See `Archive.follow`. Continues in the next recording if a recorder with limits divided its recordings."""
     following: int | None = recording
     try:
         while following is not None:
@@ -61,13 +61,13 @@ def _follow(
     start: int,
     timeout: float | None,
 ) -> Generator[Recorded | DecodeError, None, int | None]:
-    """One recording. Returns the one in which its recorder went on, if that is still to be read."""
+    """One recording. Returns the one in which its recorder continued, if that is still to be read."""
     codec = codecs.from_spec(info.codec)
     position = start
     given: set[int] = set()  # positions at or after `position` that were yielded already: messages between fragments
     quiet_since = clock.monotonic()
     while True:
-        live = folder.is_live()  # before the scan, which then sees all that a recorder wrote that has ended
+        live = folder.is_live()  # before the scan, which then sees everything that a finished recorder wrote
         scanner = scan(info.id, position)
         for batch in scanner:
             for message in messages(batch, codec, info.channel):
@@ -150,7 +150,7 @@ def _live(
 
 
 def _last(folder: RecordingFolder, find: Find) -> RecordingFolder:
-    """The recording that is being written now, in the place of one whose recorder went on in others."""
+    """The live recording that continues a given one."""
     while not folder.is_live() and (following := folder.following()) is not None:
         try:
             _, folder = find(following)

@@ -1,6 +1,6 @@
 """The index of one recording, kept in memory: each refresh reads only the entries that its recorder added since.
 
-Knows one recording's folder. Anything that is not plain growth is read whole, by the function that it is given.
+Knows one recording's folder. Any change except growth is read in full, by a function that it receives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STABLE_NS = 2_000_000_000  # a folder that changed later than this may change ag
 
 
 class Blocks:
-    """Index entries of blocks, one behind another. Grows in place."""
+    """Index entries of blocks, in order. Grows in place."""
 
     def __init__(self) -> None:
         self._rows, self._count = np.empty(16, ENTRY), 0
@@ -53,7 +53,7 @@ class Blocks:
 
     @property
     def end(self) -> int:
-        """The position behind the last block."""
+        """The end of the last block."""
         last = self._rows[self._count - 1]
         return int(last["position"]) + int(last["length"])
 
@@ -89,7 +89,7 @@ class IncrementalIndex:
         self._end = 0
 
     def refresh(self) -> bool | None:
-        """Reads what is new. Whether there is anything new; None if the recording is gone."""
+        """Reads new entries. Returns whether there were any; None if the recording was removed."""
         try:
             state = self._state()
         except FileNotFoundError:
@@ -127,7 +127,7 @@ class IncrementalIndex:
 
     def _reload(self, state: State) -> bool | None:
         """Reads the recording from its beginning."""
-        # Before the indexes: a reader that looks too early forgets too much, and reads it again.
+        # Before the indexes: a reader that checks too early forgets too much, and reads it again.
         found, damage = truncations.known(self.folder.path)
         looked = self._read(self.folder)
         if looked is None:
@@ -145,9 +145,9 @@ class IncrementalIndex:
         return True
 
     def _read_appended(self, state: State) -> bool:
-        """Reads what was appended. False if there is anything else."""
+        """Reads appended entries. False if there was any other change."""
         assert self.info is not None
-        live = self.folder.is_live()  # before the indexes: what a recorder wrote that ended by now is in them
+        live = self.folder.is_live()  # before the indexes, which then have everything that a finished recorder wrote
         before, messages = self._end, 0
         try:
             if self._sealed and state[2] != self._seen[2]:

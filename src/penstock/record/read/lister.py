@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.channels.channel import parse
-from penstock.channels.value import AnyChannel, uri_of
+from penstock.channels.uri.channel import parse
+from penstock.channels.uri.value import AnyChannel, uri_of
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record.format import segment_totals
 from penstock.record.format.archive_folder import ArchiveFolder
@@ -22,7 +22,7 @@ from penstock.util.durable import is_shortage
 
 
 class Lister:
-    """Looks into an archive's folders. A `recording` is an id, or a channel's URI, which means its newest recording."""
+    """Reads an archive's folders. A `recording` is an id, or a channel's URI for its newest recording."""
 
     def __init__(self, files: ArchiveFolder) -> None:
         self._files = files
@@ -34,10 +34,10 @@ class Lister:
         return [info for info in found if info is not None]
 
     def layouts(self, channels: Collection[str] | None = None) -> Iterator[tuple[RecordingInfo, Layout]]:
-        """Every recording, oldest first, and where its blocks are; nothing of a damaged one's. Remembers what it read: the next
-        call reads what was added since.
+        """Every recording, oldest first, with the locations of its blocks; none for a damaged one. Remembers them: the next
+        call reads only new data.
 
-        channels: only theirs, and recordings that do not say whose they are.
+        channels: only theirs, and recordings whose channel is unknown.
         """
         folders = self._files.folders()
         there = {folder.path for folder in folders}
@@ -55,17 +55,17 @@ class Lister:
         folder = self.locate(recording)
         info = self._describe(folder)
         if info is None:
-            raise NotFound(f"{folder.path} was purged meanwhile")
+            raise NotFound(f"{folder.path} was purged in the meantime")
         return info
 
     def _describe(self, folder: RecordingFolder) -> RecordingInfo | None:
-        """A recording as it is now: a long one by its file `segments`, else by its indexes. None if it was purged meanwhile."""
+        """A recording as it is now: a long one by its file `segments`, else by its indexes. None if it was purged in the meantime."""
         with contextlib.suppress(PenstockError, OSError):  # then `_read_folder` reports the damage
             about = folder.describe()
             holds = segment_totals.summarize(folder, about.start_position)
             if holds is not None and not holds.damage:
                 state = "live" if folder.is_live() else folder.ended(holds.sealed)
-                return _to_info(folder, about, holds, state, self._synced(folder, about))
+                return _to_info(folder, about, holds, state, self._find_synced(folder, about))
         looked = self._read_folder(folder, coverage_of)
         return None if looked is None else looked[0]
 
@@ -83,7 +83,7 @@ class Lister:
         if not matching:
             known = ", ".join(sorted({channel for channel in channels.values() if channel})) or "none"
             unread = [str(int(folder.path.name)) for folder, channel in channels.items() if channel is None]
-            more = f". Of what channel {', '.join(unread)} is cannot be read: verify says why" if unread else ""
+            more = f". The channel of {', '.join(unread)} cannot be read: verify shows the damage" if unread else ""
             raise NotFound(f"{self._files.path} has no recording of {recording}; it has {known}{more}")
         return matching[-1]
 
@@ -95,14 +95,14 @@ class Lister:
         return int(self.locate(recording).path.name) if number is None else number
 
     def read_folder(self, folder: RecordingFolder) -> tuple[RecordingInfo, list[Indexed]] | None:
-        """A recording as it is now, and its indexes; None if it was purged meanwhile."""
+        """A recording as it is now, and its indexes; None if it was purged in the meantime."""
         looked = self._read_folder(folder, lambda folder, start: coverage_of(folder, start, indexes=True))
         return None if looked is None else (looked[0], looked[1].indexes or [])
 
     def _read_folder(
         self, folder: RecordingFolder, read: Callable[[RecordingFolder, int], Coverage]
     ) -> tuple[RecordingInfo, Coverage] | None:
-        """A recording as it is now, and how much it holds; None if it was purged meanwhile. read: says how much, from the position where it
+        """A recording as it is now, and its totals; None if it was purged in the meantime. read: returns the totals, from the position where it
         begins."""
         damage = ""
         for _ in range(2):  # a recorder, a repair or a purge may have been changing it
@@ -115,7 +115,7 @@ class Lister:
                 if is_shortage(error):
                     raise
                 damage = str(error)
-        info = self._damaged(folder, damage)
+        info = self._describe_damaged(folder, damage)
         return info, Coverage(info.start_position, damage=damage)
 
     def _info(
@@ -127,10 +127,10 @@ class Lister:
             holds = read(folder, about.start_position)  # a repair, or a recorder that begins again, may have been at it
         live = folder.is_live()
         state = "damaged" if holds.damage else "live" if live else folder.ended(holds.sealed)
-        return _to_info(folder, about, holds, state, self._synced(folder, about)), holds
+        return _to_info(folder, about, holds, state, self._find_synced(folder, about)), holds
 
     def _cached_coverage(self, folder: RecordingFolder, start: int) -> Coverage:
-        """How much a recording holds, and where its blocks are. Reads what was added since the last call."""
+        """A recording's totals and the locations of its blocks. Reads only data added since the last call."""
         # Two threads may get here at once: each takes the cache out while it uses it.
         known = self._caches.pop(folder.path, None) or CoverageCache(start, layout=True)
         holds = known.refresh(folder)
@@ -138,8 +138,8 @@ class Lister:
             self._caches[folder.path] = known
         return holds
 
-    def _synced(self, folder: RecordingFolder, about: Description) -> int:
-        """Up to where a recording is durable. An old one has no mark: the catalog may know."""
+    def _find_synced(self, folder: RecordingFolder, about: Description) -> int:
+        """A recording's durable position. An old recording has no mark: then the catalog's, if any."""
         try:
             mark = folder.mark()
         except Corrupt:
@@ -149,7 +149,7 @@ class Lister:
         row = self._files.catalog.known().get(about.id)
         return about.start_position if row is None else max(row.synced_position, about.start_position)
 
-    def _damaged(self, folder: RecordingFolder, damage: str) -> RecordingInfo:
+    def _describe_damaged(self, folder: RecordingFolder, damage: str) -> RecordingInfo:
         """The known facts about a recording that cannot be read, some of them from the catalog."""
         number = int(folder.path.name)
         try:
@@ -198,7 +198,7 @@ def has_own_positions(channel: str, codec: dict[str, Any]) -> bool:
 
 
 def generations(channel: str, epoch: int, codec: dict[str, Any], cut: Sequence[Truncation]) -> list[tuple[int, int]]:
-    """The epochs of a recording's positions, one for each time that it was cut back: (epoch, up to where it is the one before).
+    """The epochs of a recording's positions, one for each truncation: (epoch, the position up to which the previous one applies).
 
     Positions that are the channel's mean the same messages after a cut: there is one.
     """

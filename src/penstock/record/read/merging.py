@@ -1,6 +1,6 @@
 """Several recordings as one sequence of messages, in the order of their send times. Knows planned ranges; bounded in memory.
 
-A recording's own order is never changed: where its times step back, its messages follow each other all the same.
+A recording's own order is never changed: where its times step back, its messages still follow each other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COLUMNS = ("timestamp_ns", "position", "session", "recorded_ns", "payload")
 
 
 class Merged(NamedTuple):
-    """A message and the range that it is in. payload: as it was encoded."""
+    """A message and its range. payload: the encoded bytes."""
 
     source: Range
     time_ns: int
@@ -66,7 +66,7 @@ def _streams(ranges: Iterable[Range]) -> list[list[Range]]:
 
 
 def _rows(stream: Sequence[Range], since: int, until: int, on_skip: Callable[[str], None]) -> Iterator[Merged]:
-    told: set[str] = set()  # two ranges may meet at a piece of damage
+    reported: set[str] = set()  # two ranges may meet at a piece of damage
     for one in stream:
         scanner = one.scan(COLUMNS, since=since, until=until, batch_rows=BATCH_ROWS, batch_bytes=BATCH_BYTES)
         for batch in scanner:
@@ -74,6 +74,6 @@ def _rows(stream: Sequence[Range], since: int, until: int, on_skip: Callable[[st
             for row in zip(*columns, strict=True):
                 yield Merged(one, *row)
         for damage in scanner.left_out:
-            if not damage.in_index and damage.what not in told:
-                told.add(damage.what)
+            if not damage.in_index and damage.what not in reported:
+                reported.add(damage.what)
                 on_skip(f"{one.channel}: {described(damage)}")

@@ -1,4 +1,4 @@
-"""Which segments a reader needs, and what is missing among them. Knows indexes only."""
+"""The segments that a reader needs, and the missing ones. Knows indexes only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIES = 3  # a repair or a truncation may be changing the recording
 @dataclass(frozen=True)
 class Needed:
     """The segments that a reader needs. begins: where the first of them must begin; None: it is not the recording's first. expects:
-    up to where messages are there. damage: what is missing at the end."""
+    the end of the existing messages. damage: the damage at the end."""
 
     segments: list[tuple[str, str]]
     begins: int | None
@@ -37,7 +37,7 @@ def segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> 
     """The segments for messages that begin in positions [start, end).
 
     A message may end long after the segment that it begins in: the list continues to the last segment, and the scan opens no more of
-    them than it needs. begins: the recording's first position. The scan itself looks whether each segment begins where the one before it
+    them than it needs. begins: the recording's first position. The scan itself checks that each segment begins where the one before it
     ended.
     """
     for attempt in range(TRIES):
@@ -45,7 +45,7 @@ def segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> 
             return _segments_for(folder, begins, start, end)
         except OSError:
             if not folder.path.is_dir():
-                raise NotFound(f"recording {folder.number} was purged meanwhile") from None
+                raise NotFound(f"recording {folder.number} was purged in the meantime") from None
             if attempt == TRIES - 1:
                 raise
     raise AssertionError
@@ -53,7 +53,7 @@ def segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> 
 
 def _segments_for(folder: RecordingFolder, begins: int, start: int, end: int) -> Needed:
     try:
-        mark = folder.mark()  # first: so a recorder's additions meanwhile do no harm
+        mark = folder.mark()  # first: so a recorder's additions in the meantime do no harm
     except Corrupt:
         mark = None  # verify names it; the segments have the facts
     segments = folder.segments()
@@ -72,8 +72,8 @@ def _segments_for(folder: RecordingFolder, begins: int, start: int, end: int) ->
 
 
 def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockError | None] | None:
-    """A function that says whether the recording was purged or cut back since this call, as the error of a reader that reached a
-    position. None where nothing is ever taken away."""
+    """A function that checks whether the recording was purged or truncated since this call, and returns the error of a reader that reached a
+    position. None if nothing is ever removed."""
     if folder.opener is not None:
         return None
     before = truncations.known(folder.path)[0]
@@ -81,7 +81,7 @@ def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockEr
     def meanwhile(position: int) -> PenstockError | None:
         if not folder.path.is_dir():
             return NotFound(
-                f"recording {folder.number} of {channel} was purged while it was read, up to position {position}. {_left(folder, channel)}"
+                f"recording {folder.number} of {channel} was purged while it was read, up to position {position}. {_describe_rest(folder, channel)}"
             )
         after = truncations.known(folder.path)[0]
         if after == before:
@@ -96,8 +96,8 @@ def changes(folder: RecordingFolder, channel: str) -> Callable[[int], PenstockEr
     return meanwhile
 
 
-def _left(folder: RecordingFolder, channel: str) -> str:
-    """The oldest recording of a channel that is there, for a person."""
+def _describe_rest(folder: RecordingFolder, channel: str) -> str:
+    """The oldest recording of a channel that exists, as text."""
     found = []
     for name in sorted(os.listdir(folder.path.parent)):
         if is_number(name, len(name)):
@@ -110,7 +110,7 @@ def _left(folder: RecordingFolder, channel: str) -> str:
     if not found:
         return f"The archive has no other recording of {channel}"
     position, number = min(found, key=lambda one: one[1])
-    return f"The oldest recording of {channel} that is there is {number}, from position {position} on"
+    return f"The oldest recording of {channel} that exists is {number}, from position {position} on"
 
 
 def paths(segments: list[Segment]) -> list[tuple[str, str]]:
@@ -134,5 +134,5 @@ def first_needed(segments: list[Segment], start: int) -> int:
 def _is_empty(segment: Segment) -> bool:
     try:
         return segment.data.stat().st_size == 0
-    except FileNotFoundError:  # damage, or taken away meanwhile: the scan says which
+    except FileNotFoundError:  # damaged, or removed in the meantime: the scan tells which
         return False

@@ -52,7 +52,7 @@ class RecordingSource(Protocol):
         ...
 
     def _layouts(self, channels: Collection[str] | None) -> Iterable[tuple[RecordingInfo, Layout]]:
-        """Its recordings, oldest first, and where the blocks of each are. channels: only of these, if they are known."""
+        """Its recordings, oldest first, with the locations of their blocks. channels: only these, if they are known."""
         ...
 
 
@@ -74,7 +74,7 @@ def subtract(interval: Interval, taken: list[Interval]) -> list[Interval]:
 
 @dataclass
 class PlannedRecording:
-    """A recording, and where its blocks and gaps are."""
+    """A recording with its blocks and gaps."""
 
     info: RecordingInfo
     layout: Layout
@@ -82,7 +82,7 @@ class PlannedRecording:
 
 @dataclass
 class ReadPlanner:
-    """The content of an archive's indexes, read once: recordings to plan, their cuts, and what no recording has.
+    """The content of an archive's indexes, read once: recordings to plan, their cuts, and the positions that no recording has.
 
     channels: only these. on_skip: called with a message for each damaged recording; the plan leaves the damaged part out.
     """
@@ -96,14 +96,14 @@ class ReadPlanner:
 
     @own_errors
     def __post_init__(self) -> None:
-        # Before the indexes: a reader that looks too early forgets too much, and reads it again.
+        # Before the indexes: a reader that checks too early forgets too much, and reads it again.
         noted = {folder.path: truncations.known(folder.path) for folder in self.archive.folders()}
         for info, layout in self.archive._layouts(self.channels):
             if self.channels is not None and info.channel and info.channel not in self.channels:
                 continue  # a damaged one, by the catalog
             found, wrong = noted.get(info.path, ([], ""))
             damage = info.damage or wrong
-            if damage and info.path.is_dir():  # and was not purged meanwhile
+            if damage and info.path.is_dir():  # and was not purged in the meantime
                 self.on_skip(damage_of(info, damage, bool(layout.stretches)))
             if not info.channel:  # unknown: its description is damaged
                 continue
@@ -112,14 +112,14 @@ class ReadPlanner:
 
     @classmethod
     def of(cls, recordings: list[PlannedRecording]) -> ReadPlanner:
-        """A survey of recordings whose indexes were read already."""
+        """A survey of recordings whose indexes have been read."""
         made = cls.__new__(cls)
         made.channels, made.on_skip = None, log.warning
         made.recordings, made.cuts, made._streams = recordings, [], {}
         return made
 
     def lost(self, done: dict[Stream, list[Interval]] | None = None) -> list[Lost]:
-        """Losses of recorders that no recording has, in order. done: was read from recordings that may be gone by now."""
+        """Losses of recorders that no recording has, in order. done: was read from recordings that may have been removed."""
         if not any(one.layout.gaps for one in self.recordings):
             return []
         found: list[Lost] = []
@@ -183,7 +183,7 @@ class ReadPlanner:
         done: dict[Stream, list[Interval]] | None = None,
         range_bytes: int = 64 << 20,
     ) -> list[Range]:
-        """The ranges of a plan, without what is lost in front of their messages."""
+        """The ranges of a plan, without the losses before their messages."""
         taken = {key: intervals.union(value) for key, value in (done or {}).items()}
         ranges: list[Range] = []
         for one in self.recordings:
@@ -209,13 +209,13 @@ class ReadPlanner:
         starts = np.maximum(touched["position"], low)
         count = max(1, (high - low + range_bytes // 2) // max(range_bytes, 1))
         sizes = (np.minimum(ends, high) - low - 1) // -(-(high - low) // count)
-        # Every range but the last begins a message: its first row reports a gap in front of it.
+        # Every range but the last begins a message: its first row reports a gap before it.
         begun = np.cumsum(touched["begins"])
-        first, told = [0], 0
+        first, begun_last = [0], 0
         for cut in (np.flatnonzero(np.diff(sizes)) + 1).tolist():
-            if begun[cut - 1] > told:
+            if begun[cut - 1] > begun_last:
                 first.append(cut)
-                told = int(begun[cut - 1])
+                begun_last = int(begun[cut - 1])
         groups = summed(touched, np.array(first))
         ranges = []
         for at, group in zip(first, groups.tolist(), strict=True):
@@ -276,14 +276,14 @@ def plan(
 
     channels: only these. since, until: ranges without any message sent in between are left out. start, end: positions.
     done: (channel, epoch) → intervals of positions to leave out. range_bytes: about how large a range is. on_skip: called with a
-    text for each damaged recording: what is damaged in it is not planned.
+    text for each damaged recording: its damaged parts are not planned.
     """
     survey = ReadPlanner(archive, channels, on_skip)
     return survey.plan(since=since, until=until, start=start, end=end, done=done, range_bytes=range_bytes)
 
 
 def assign_losses(missed: list[Lost], ranges: list[Range]) -> list[tuple[tuple[int, int], ...]]:
-    """For each range the losses that its rows report, as (first position behind it, bytes): the first message behind a loss reports it."""
+    """For each range the losses that its rows report, as (first position behind it, bytes): the first message after a loss reports it."""
     of_stream: dict[Stream, list[tuple[int, int]]] = {}
     for number, one in enumerate(ranges):
         if one.messages:
@@ -306,5 +306,5 @@ def _in_time(one: Range, since: int | None, until: int | None) -> bool:
 def damage_of(info: RecordingInfo, damage: str, is_read: bool) -> str:
     """Damage of a recording as a line for a person. is_read: whether the rest of it is read."""
     of = f" of {info.channel}" if info.channel else ""
-    what = "what is damaged is left out, as a gap" if is_read else "it is left out"
-    return f"recording {info.id}{of} is damaged: {damage}; {what}. Run repair: it keeps all that is sound"
+    what = "the damage is left out as a gap" if is_read else "it is left out"
+    return f"recording {info.id}{of} is damaged: {damage}; {what}. Run repair: it keeps all sound data"

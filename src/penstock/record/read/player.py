@@ -1,4 +1,4 @@
-"""Play: the recordings of an archive onto channels again, all on one clock. Knows planned ranges; channels come from a `Connector`."""
+"""Replays the recordings of an archive to channels, all on one clock. Knows planned ranges; channels come from a `Connector`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import codecs
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import Invalid, NotFound
 from penstock.record.format.types import Connector
 from penstock.record.read import replay
@@ -34,7 +34,7 @@ class Played:
 
 @dataclass
 class _Way:
-    """Where the messages of one recording go, and how they are encoded there."""
+    """The channel for the messages of one recording, and their encoding there."""
 
     publication: Any
     source: replay.Source
@@ -74,7 +74,9 @@ def check_onto(onto: str | Mapping[str, str] | None, channels: Collection[str]) 
         target = str(parse(renamed(channel, onto)))
         replay.check_target(target)
         if target in sources:
-            raise Invalid(f"{sources[target]} and {channel} would both go onto {target}: play them onto two channels")
+            raise Invalid(
+                f"{sources[target]} and {channel} would both be played to {target}: play them to two channels"
+            )
         sources[target] = channel
 
 

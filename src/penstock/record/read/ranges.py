@@ -23,7 +23,7 @@ class Range:
     """Messages of one recording that begin in positions [start, end).
 
     path: the recording's folder. segments: the positions at which those of its segments begin that hold the range. before: the folder
-    and the beginning of a run of positions without a gap that reaches up to the range, if there is one. lost: what no recording of the
+    and the beginning of a run of positions without a gap that reaches up to the range, if there is one. lost: positions that no recording of the
     channel has, as (first position behind it, bytes), reported by the first message there. open_end: it ends where a recorder is still
     writing.
     """
@@ -58,7 +58,7 @@ class Range:
     ) -> Scanner:
         """The range's messages as batches; options as in `Archive.scan`. start: a later position to begin at.
 
-        A message that begins in the range may end behind it: the scan goes on in the segments that the recording has there by now.
+        A message that begins in the range may end after it: the scan continues in the segments that the recording has there by then.
         The column `lost` is of this recording alone; see `rows`.
         """
         folder = folder_at(self.path)
@@ -82,7 +82,7 @@ class Range:
         )
 
     def rows(self, columns: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
-        """As `scan`, but `lost` is what no recording of the channel has: another one may have what this one missed."""
+        """As `scan`, but `lost` counts only positions that no recording of the channel has: another one may have those that this one missed."""
         if "lost" not in columns:
             yield from self.scan(columns, **options)
             return
@@ -96,7 +96,7 @@ class Range:
 
     @own_errors
     def time_before(self) -> int | None:
-        """Send time of the message before the range's first, in nanoseconds; None if there is none, or a gap before the range."""
+        """Send time of the message before the range's first, in nanoseconds; None without such a message, or with a gap before the range."""
         if self.before is None:
             return None
         path, begins = self.before
@@ -118,7 +118,7 @@ class Range:
                 last = max((_last(batch) for batch in scanner), default=None)
                 if any(one.end > (low if last is None else last[0]) for one in scanner.left_out):
                     return None
-            except (PenstockError, OSError):  # another recording's, damaged or purged: the range itself may be well
+            except (PenstockError, OSError):  # the other recording is damaged or purged; the range itself may be sound
                 return None
             if last is not None or low == begins:
                 return None if last is None else last[1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.codecs import multipart
 from penstock.errors import DecodeError, Invalid, Unsupported
 from penstock.record.format.types import Connector, Recorded, RecordingInfo
@@ -28,7 +28,7 @@ class Source(NamedTuple):
 
 
 class PassingOver(Iterator[Recorded]):
-    """Yields the messages found, and raises the errors among them. The next call continues behind an error."""
+    """Yields the messages found, and raises the errors among them. The next call continues after an error."""
 
     def __init__(self, found: Generator[Recorded | DecodeError, None, None]) -> None:
         self._found = found
@@ -103,7 +103,7 @@ def publish(
 
 
 def send(publication: Any, data: Any, info: Source, frames: bool, timeout: float | None) -> None:
-    """Sends one message of a recording. data: encoded as it was; of frames, decoded."""
+    """Sends one message of a recording. data: the original bytes; for frames, decoded."""
     if frames:
         publication.send(data.pop("pixels"), timeout, **data)
     else:

@@ -40,7 +40,7 @@ FRAME_STEP = 32  # positions are multiples of this: the shortest range that hold
 
 
 class Read(NamedTuple):
-    """The content of a range. holes: where messages begin that are not complete yet. damage: what is damaged in it, and is not there."""
+    """The content of a range. holes: starts of messages that are not complete yet. damage: its damaged parts, which are left out."""
 
     frames: list[pa.RecordBatch]
     messages: list[pa.RecordBatch]
@@ -71,7 +71,7 @@ def _unplanned(scanner: Scanner) -> list[LeftOut]:
 
 
 def holes(scanner: Scanner, planned: Range) -> list[int]:
-    """Where messages begin that are not complete yet: later runs look there again, whatever becomes of the recording."""
+    """Starts of messages that are not complete yet: later runs read them again, even if the recording ends."""
     found: list[int] = []
     while scanner.resume < planned.end:
         found.append(scanner.resume)
@@ -83,7 +83,7 @@ def holes(scanner: Scanner, planned: Range) -> list[int]:
 
 class Ordered:
     """The messages of a range in the order of their positions: a scan returns a message in fragments after others that began
-    behind it. Finds the time since the message before each, and which row reports which loss."""
+    after it. Computes the time since the previous message of each, and the row that reports each loss."""
 
     def __init__(self, batches: list[pa.RecordBatch], planned: Range, damage: list[LeftOut]) -> None:
         empty = np.zeros(0, np.int64)
@@ -94,7 +94,7 @@ class Ordered:
         before = planned.time_before() if len(times) else None
         self._intervals = np.zeros(len(times), np.int64)
         self._intervals[order] = np.diff(times, prepend=before if before is not None else times[:1])
-        self._alone = np.zeros(len(times), bool)  # nothing came before it, or something was lost
+        self._alone = np.zeros(len(times), bool)  # there was no message before it, or a loss
         if len(times) and before is None:
             self._alone[order[0]] = True
         self._lost = np.zeros(len(times), np.int64)

@@ -1,6 +1,6 @@
 """Scanner: batches of a recording's messages out of the compiled scan. Knows segments by their paths only.
 
-A damaged block is left out as a gap: it is counted in the column `lost` of the first message behind it, named in `left_out`, and logged.
+A damaged block is left out as a gap: it is counted in the column `lost` of the first message after it, named in `left_out`, and logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 FOR_EVER = (1 << 64) - 1
-LOGGED = 10  # pieces of damage that one scan logs one by one
+LOGGED = 10  # pieces of damage that one scan logs individually
 MAX_BATCH_ROWS = (1 << 31) - 1
 TIME_MIN, TIME_MAX = -(1 << 63), (1 << 63) - 1
 COLUMNS = _native.RECORDED_COLUMNS
@@ -34,8 +34,8 @@ def span(start: int, end: int) -> tuple[int, int]:
 
 
 class LeftOut(NamedTuple):
-    """Damage that a scan left out as a gap: positions [start, end), and how it was found. in_index: the indexes say so, and planning
-    knows it; start and end are 0 where the damage itself cost nothing, or a gap that follows says it."""
+    """Damage that a scan left out as a gap: positions [start, end), and how it was found. in_index: found by the indexes, so planning
+    knows it; start and end are 0 if the damage itself lost nothing, or if a following gap has the positions."""
 
     start: int
     end: int
@@ -48,10 +48,10 @@ class Scanner:
     at a time.
 
     segments: (data path, index path) in order. Where one does not begin where the one before it ended, the part between is a gap.
-    start, end: positions, as `span` gives them. open: how a path is opened where it is not a file; see `RecordingFolder.opener`. later: gives
-    segments behind those; asked only if a message needs them. recording: whose segments they are. begins: where the first one must
-    begin. expects: up to where messages were there when the scan was made. meanwhile: called where messages are missing, with the position
-    that was reached; returns an error if they were removed meanwhile. damage: of the recording, found before. logged: texts that were logged.
+    start, end: positions, as returned by `span`. open: opens a path that is not a file; see `RecordingFolder.opener`. later: returns the
+    segments after those; called only if a message needs them. recording: the recording of the segments. begins: where the first one must
+    begin. expects: the end of the messages that existed when the scan was made. meanwhile: called where messages are missing, with the position
+    that was reached; returns an error if they were removed in the meantime. damage: of the recording, found before. logged: texts that were logged.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Scanner:
         return batch
 
     def skip(self) -> None:
-        """Reads all that is left and keeps none of it, for `resume`. Needs no pyarrow."""
+        """Reads the rest and discards it, for `resume`. Needs no pyarrow."""
         while self._advance() is not None:
             pass
 
@@ -138,7 +138,7 @@ class Scanner:
         return None
 
     def _look(self, ended: bool) -> None:
-        """Records the parts that the scan left out. If they were removed meanwhile, that is an error, after the messages that were read."""
+        """Records the parts that the scan left out. If they were removed in the meantime, that is an error, after the messages that were read."""
         found = [LeftOut(*one) for one in self._scan.left_out(self._taken)]
         self._taken += len(found)
         gone = self._scan.gone
@@ -151,7 +151,7 @@ class Scanner:
         if self._error is not None:
             return
         if gone:
-            self._error = NotFound(f"{gone} is not there any more: it was removed while it was read. Run verify")
+            self._error = NotFound(f"{gone} no longer exists: it was removed while it was read. Run verify")
         for one in found:
             if len(self.left_out) < LOGGED and one.what not in self._logged:
                 self._logged.add(one.what)
@@ -179,4 +179,4 @@ def described(one: LeftOut) -> str:
         if one.end > one.start
         else ""
     )
-    return f"{one.what}.{lost} Repair writes the gap down and keeps all else"
+    return f"{one.what}.{lost} Repair records the gap and keeps everything else"

@@ -1,4 +1,4 @@
-"""A recording's messages as typed columns: what a scan gives, and the columns that the channel's codec decodes. Knows Arrow and codecs."""
+"""A recording's messages as typed columns: the columns of a scan, and those that the channel's codec decodes. Knows Arrow and codecs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_DECODED = ("flags",)
 def check(names: Sequence[str], frames: bool) -> None:
     """`Invalid` for columns that decoded messages do not have."""
     if frames:
-        raise Invalid("decode and frames do not go together: a frame may be a part of a message")
+        raise Invalid("decode and frames exclude each other: a frame may be a part of a message")
     for name in set(names) & set(NOT_DECODED):
         raise Invalid(f"decoded messages have no column {name}: their own columns may have that name")
 

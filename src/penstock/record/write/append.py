@@ -1,6 +1,6 @@
-"""Appends messages to an archive without a live channel, a batch at a time: whole or not at all, and each numbered batch once.
+"""Appends messages to an archive without a live channel, a batch at a time: each batch atomically, and each numbered batch once.
 
-Each batch becomes one segment, whose index gets its name last. The frames come from a log within the process. Knows folders.
+Each batch becomes one segment, whose index is named last. The frames are from a log within the process. Knows folders.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels.channel import parse
 from penstock.channels.checks import whole
+from penstock.channels.uri.channel import parse
 from penstock.codecs import buffers
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record.format import batches as batch_files
@@ -39,7 +39,7 @@ LOCK = ".appending"  # in the archive's folder: one program appends at a time
 TERM_LENGTH = 1 << 18
 TURN_BYTES = 16 << 20
 RECORDING_LENGTH = 1 << 30
-FRAME = 32  # bytes of a frame's header, and what frames are aligned to
+FRAME = 32  # bytes of a frame's header, and the frames' alignment
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _find_appended(targets: list[_Target], batch: tuple[str, int] | None) -> App
 
 
 def _check_channel(messages: Messages) -> None:
-    """`Invalid` unless recordings of such a channel hold its messages as they are, at positions of the channel."""
+    """`Invalid` unless recordings of such a channel hold its messages unchanged, at the channel's positions."""
     kind, about = parse(messages.channel).kind, {"codec": messages.codec.spec}
     if not kind.in_process or kind.own_positions or kind.by_reference or kind.recorded_as(about) != about:
         raise Invalid(
@@ -131,7 +131,7 @@ def _exclusive(files: ArchiveFolder) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child that was forked meanwhile has it open
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a child that was forked in the meantime has it open
         os.close(fd)
 
 
@@ -139,7 +139,7 @@ def _find_targets(files: ArchiveFolder, channel: str) -> list[_Target]:
     """The recordings of a channel that programs append to, oldest first."""
     found = []
     for folder in files.of_channel(channel):
-        with contextlib.suppress(NotFound, FileNotFoundError):  # purged meanwhile
+        with contextlib.suppress(NotFound, FileNotFoundError):  # purged in the meantime
             expected = _is_appended(folder)
             if expected or batch_files.is_in(folder.path):
                 about = folder.describe()
@@ -151,7 +151,7 @@ def _find_targets(files: ArchiveFolder, channel: str) -> list[_Target]:
 
 
 def _is_appended(folder: RecordingFolder) -> bool:
-    """Whether the recording's mark says that programs append to it."""
+    """Whether programs append to the recording, by its mark."""
     try:
         mark = folder.mark()
     except Corrupt:
@@ -173,7 +173,7 @@ class _Appender:
         targets: list[_Target],
         recording_length: int,
     ) -> Appended:
-        """Appends to the newest recording, or begins another if that one was cut back, is full, or has another codec."""
+        """Appends to the newest recording, or begins another if that one was truncated, is full, or has another codec."""
         last = targets[-1] if targets else None
         if last is not None and last.holds.damage:
             raise Corrupt(f"{last.holds.damage}. Run repair before appending to this recording")
@@ -190,7 +190,7 @@ class _Appender:
             target.folder.unlock(lock)
 
     def _continues(self, last: _Target, messages: Messages, recording_length: int) -> bool:
-        """Whether a recording takes more. One that was cut back does not: others have read other messages at these positions."""
+        """Whether a recording accepts more messages. A truncated one does not: readers have read other messages at these positions."""
         return (
             not truncations.known(last.folder.path)[0]
             and last.about.codec == messages.codec.spec
@@ -236,7 +236,7 @@ class _Appender:
         return _Target(folder, about, Coverage(start), held), lock
 
     def _append(self, target: _Target, spool: Spool, batch: tuple[str, int] | None) -> Appended:
-        """The segment, then the entry in `batches`, then the segment's name, which is the moment at which all of it is there."""
+        """The segment, then the entry in `batches`, then the segment's name, which makes all of it visible."""
         folder, base, before = target.folder, target.holds.end_position, target.holds.messages
         folder.write_mark(SyncMarker(base, appended=True))  # closed at most up to here
         paths, segment = self._segment(target)
@@ -267,7 +267,7 @@ class _Appender:
             segment_totals.update(folder, target.about.start_position)
         folder.write_mark(SyncMarker(end, closed=end > target.about.start_position, appended=True))
         if base == target.about.start_position:
-            with contextlib.suppress(PenstockError):  # a cache: it may be locked, and no one waits for it
+            with contextlib.suppress(PenstockError):  # a cache: if it is locked, do not wait
                 self._files.catalog.note({target.about.id: row_of(folder)})
         return Appended(target.about.id, base, end, count)
 
@@ -299,7 +299,7 @@ class _Appender:
 
     @contextlib.contextmanager
     def _frames(self, about: Description, base: int, spool: Spool) -> Iterator[Any]:
-        """A function that moves some frames into a segment, and says whether there are more."""
+        """A function that moves some frames into a segment, and returns whether there are more."""
         channel, clock = f"fake:log:append-{secrets.token_hex(8)}", ManualClock()
         first = base // about.term_length * about.term_length
         options = {"initial_term_id": about.initial_term_id, "stream_id": about.stream_id, "start_position": first}
@@ -377,7 +377,7 @@ class _LogFiller:
 def as_messages(
     channel: str, codec: codecs.Codec, messages: Iterable[Any], times_ns: Iterable[int] | None, *, encoded: bool
 ) -> Messages:
-    """A batch from what a program gives. `Invalid`, while it is read, for a message that the codec cannot carry."""
+    """A batch from a program's data. Raises `Invalid` at a message that the codec cannot encode."""
 
     if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(messages, Iterable):
         raise Invalid(

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels import inspection
-from penstock.channels.channel import FAKE
-from penstock.channels.discovery import Appearing, local, remove
-from penstock.channels.opener import TEST_ONLY, open_handle, parse
-from penstock.channels.publication import Publication
-from penstock.channels.wildcards import is_pattern
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.storage import inspection
+from penstock.channels.storage.discovery import ChannelDiscovery, local, remove
+from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.opener import TEST_ONLY, open_handle, parse
+from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Unsupported
 from penstock.record.write.process import ProcessRecorder
 
@@ -53,8 +53,8 @@ class Channels:
             return inspection.identity_opened(subscription)
         return id(subscription)  # of the publications of an address: several files
 
-    def appearing(self, patterns: Sequence[str]) -> Appearing:
-        return Appearing(patterns)
+    def discover(self, patterns: Sequence[str]) -> ChannelDiscovery:
+        return ChannelDiscovery(patterns)
 
     def record_in_process(self, archive: Path, names: Sequence[str], options: dict[str, Any]) -> Any:
         for name in names:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import FORMAT, Description
@@ -87,7 +87,7 @@ class WriterOpener:
         about: dict[str, Any] | None = None,
     ) -> RecordingWriter:
         """A recording that begins at the subscription's position. about: the channel's description; None: taken from the
-        subscription, because the channel may have been removed or replaced meanwhile. An earlier `start_position` in it makes the recording begin
+        subscription, because the channel may have been removed or replaced in the meantime. An earlier `start_position` in it makes the recording begin
         with a gap."""
         try:
             if about is None:
@@ -120,8 +120,8 @@ class WriterOpener:
     def _extension(
         self, info: RecordingInfo, segment_length: int, drop_after: float | None, pixels: bool, when_slow: str | None
     ) -> RecordingWriter | None:
-        """Continues a recording. It takes the lock before it touches anything: another recorder may be writing it. None if the channel
-        was removed and made again meanwhile."""
+        """Continues a recording. It takes the lock first, as another recorder may be writing it. None if the channel
+        was removed and created again in the meantime."""
         folder = self._files.folder(info.id)
         lock, described, subscription = folder.lock(), folder.describe(), None
         try:

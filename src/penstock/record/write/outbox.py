@@ -1,7 +1,7 @@
-"""Publishes batches of messages that lie in files, each batch once, also if this process is killed in the middle of one.
+"""Publishes batches of messages from files, each batch once, even if this process is killed during one.
 
-The file `state.json` in the batches' folder says which piece of a batch goes out next, and from which position of the channel on. After a crash
-the channel's own past says how many messages of that piece went out. Knows no Spark.
+The file `state.json` in the batches' folder has the piece of a batch to publish next, and the channel's position before it. After a crash
+the channel's past shows how many messages of that piece were published. Knows no Spark.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels import readiness
-from penstock.channels.opener import open_handle, parse
-from penstock.channels.publication import Publication
+from penstock.channels.interfaces.publication import Publication
+from penstock.channels.uri.opener import open_handle, parse
+from penstock.channels.waiting import readiness
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, TimedOut, Unsupported
 from penstock.util.clock import SystemClock
 from penstock.util.durable import make_folder, open_private, own_errors, write_atomically
@@ -27,7 +27,7 @@ from penstock.util.strict import Strict
 
 STATE, LOCK = "state.json", ".lock"
 PIECE_BYTES = 1 << 20  # at most; and no more than a quarter of the room that the channel has
-PATIENCE = 60.0  # seconds in which the claims of a dead publication must be repaired
+PATIENCE = 60.0  # seconds within which the claims of a dead publication must be repaired
 POLICIES = ("fail", "resend", "skip")
 
 Bodies = Callable[[str], Iterator[bytes]]
@@ -35,9 +35,9 @@ Bodies = Callable[[str], Iterator[bytes]]
 
 @dataclass(frozen=True)
 class PendingBatch:
-    """A batch that was begun and is not finished. sent: messages that are out for sure; until: messages up to the end of the piece that was begun.
+    """An unfinished batch. sent: messages that are certainly published; until: messages up to the end of the current piece.
 
-    position, session, channel_ns: where the channel's stream ended when the piece was begun, the publication that sent it, and when
+    position, session, channel_ns: the end of the channel's stream when the piece was begun, the publication that sent it, and when
     the channel was made.
     """
 
@@ -63,8 +63,8 @@ class Outbox(Strict):
     """Batches for one channel, in a folder. Several processes may use it; they take turns.
 
     codec: of the channel, if it has none yet; the messages are encoded already. timeout: seconds that a message waits for room.
-    when_unknown: what to do if a process was killed while it published, and the channel cannot say any more how far it came: `fail`,
-    `resend` the piece in question (its messages may come twice) or `skip` it (they may be lost).
+    when_unknown: what to do if a process was killed while it published, and the channel no longer has the past that shows its progress: `fail`,
+    `resend` the piece in question (its messages may be duplicated) or `skip` it (they may be lost).
     """
 
     folder: Path
@@ -87,15 +87,15 @@ class Outbox(Strict):
 
     @own_errors
     def put(self, batch: int, parts: Sequence[str], bodies: Bodies) -> bool:
-        """Publishes a batch, unless it is out already; False then. The files of the batch are deleted.
+        """Publishes a batch. Returns False if it was published before. The files of the batch are deleted.
 
         parts: names of its files in the folder, in order, which must be durable. bodies: the encoded messages of a file. A batch that
-        was begun by a process that was killed goes on with the files that it was begun with.
+        was begun by a killed process continues with its original files.
         """
         with self._exclusive():
             state = self._read()
             if state.pending is not None and state.pending.batch < batch:
-                state = self._publish(state, state.pending, bodies)  # a batch that was begun is never left half out
+                state = self._publish(state, state.pending, bodies)  # a batch is never left half published
             pending = state.pending
             is_new = batch > state.done and (pending is None or pending.batch == batch)
             if is_new:
@@ -105,7 +105,7 @@ class Outbox(Strict):
             return is_new
 
     def done(self) -> int:
-        """The number of the last batch that is out; -1 if there is none."""
+        """The number of the last published batch; -1 without one."""
         return self._read().done
 
     # ---- the state ----
@@ -136,7 +136,7 @@ class Outbox(Strict):
             return OutboxState(self.channel)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Corrupt(
-                f"{path} is damaged: {error}. Nothing says any more which batches are on {self.channel}: begin with a new folder"
+                f"{path} is damaged: {error}. It is no longer known which batches are on {self.channel}: begin with a new folder"
             ) from error
         if found.channel != self.channel:
             raise Invalid(
@@ -152,7 +152,7 @@ class Outbox(Strict):
     # ---- publishing ----
 
     def _publish(self, state: OutboxState, pending: PendingBatch, bodies: Bodies) -> OutboxState:
-        """Publishes the rest of a batch, piece by piece. Each piece is noted before it goes out."""
+        """Publishes the rest of a batch, piece by piece. Each piece is noted before it is published."""
         options = {} if self._codec is None else {"codec": self._codec}
         with open_handle("publish", self.channel, options) as publication:
             about = publication.statistics()
@@ -177,7 +177,7 @@ class Outbox(Strict):
         return done
 
     def _count_sent(self, pending: PendingBatch, publication: Publication[Any]) -> PendingBatch:
-        """A batch with the count of the messages that are out: the piece that was begun last may be out in part."""
+        """A batch with the count of its published messages: its last piece may be published in part."""
         if pending.until == pending.sent:
             return pending
         count = self._count_published(pending, publication)
@@ -186,7 +186,7 @@ class Outbox(Strict):
         return replace(pending, sent=min(pending.sent + count, pending.until))
 
     def _count_published(self, pending: PendingBatch, publication: Publication[Any]) -> int | None:
-        """How many messages of a piece are on the channel. None if its past does not say."""
+        """How many messages of a piece are on the channel. None if its past does not show it."""
         kind, about = parse(self.channel).kind, publication.statistics()
         if about.created_ns != pending.channel_ns or not (kind.keeps or kind.lossy):
             return None
@@ -206,7 +206,7 @@ class Outbox(Strict):
                         and clock.monotonic() > limit
                     ):
                         raise TimedOut(
-                            f"{self.channel}: nothing came behind position {past.position}, which batch {pending.batch} waits for: "
+                            f"{self.channel}: no message followed position {past.position}, which batch {pending.batch} waits for: "
                             "a publication that was stopped holds a claim"
                         )
                 return count if not past.lost else None
@@ -222,17 +222,17 @@ class Outbox(Strict):
             return replace(pending, sent=pending.until)
         raise NotFound(
             f"{self.channel}: a process was killed while it published messages {pending.sent} to {pending.until - 1} of batch {pending.batch}, "
-            f"and the channel does not have its past from position {pending.position} on any more. Choose with when_unknown: resend (some may come "
+            f"and the channel no longer has its past from position {pending.position} on. Choose with when_unknown: resend (some may arrive "
             "twice) or skip (some may be lost)"
         )
 
 
 def check_target(channel: str) -> None:
-    """`Unsupported` for a channel that batches cannot be put on."""
+    """`Unsupported` for a channel that cannot receive batches."""
     kind = parse(channel).kind
     if not kind.in_process or kind.by_reference:
         raise Unsupported(
-            f"{channel}: batches of messages go onto channels in this machine's shared memory, as log:, ring:, sync: and pipe:"
+            f"{channel}: batches of messages can be published only to channels in this machine's shared memory, as log:, ring:, sync: and pipe:"
         )
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import NotFound, PenstockError
 from penstock.record.write.writer import PendingWriter, RecordingWriter
 
@@ -47,21 +47,21 @@ class PatternWatch:
 
     def __init__(
         self,
-        appearing: ChannelSource,
+        discovery: ChannelSource,
         named: Collection[str],
         start: str | int,
         open: Callable[[str, str | int, Callable[[Any], bool]], RecordingWriter | PendingWriter | None],
         identity: Callable[[Any], object],
     ) -> None:
-        self._appearing, self._named, self._open, self._identity = appearing, set(named), open, identity
+        self._discovery, self._named, self._open, self._identity = discovery, set(named), open, identity
         self._joined: set[object] = set()  # the files of its subscriptions
-        self._start: str | int | None = start  # of the channels that are there at first
+        self._start: str | int | None = start  # of the channels that exist at first
 
     def __call__(self) -> list[RecordingWriter | PendingWriter]:
         """Writers of the channels that appeared since the last call. A channel that appears after the start is recorded from its first
         message on, if its kind keeps messages."""
         made: list[RecordingWriter | PendingWriter] = []
-        for channel in self._appearing.new():
+        for channel in self._discovery.new():
             if channel in self._named:
                 continue
             keeps = parse(channel).kind.keeps
@@ -78,8 +78,8 @@ class PatternWatch:
         return made
 
     def _joins(self, subscription: Any) -> bool:
-        """Whether this is the first subscription to its channel. A channel that was made again between the look and the subscription is
-        seen once more."""
+        """Whether this is the first subscription to its channel. A channel that was created again between the listing and the subscription is
+        found again."""
         identity = self._identity(subscription)
         if identity in self._joined:
             return False

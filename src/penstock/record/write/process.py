@@ -1,7 +1,7 @@
 """The parent's handle on a recorder in a child process; the child is `penstock.record.recorder_process`.
 
-They exchange lines of JSON over two pipes. The end of a pipe does not tell that the other side has ended, since a process forked
-meanwhile may hold it open. The parent asks the kernel about its child; the child watches its parent's process.
+They exchange lines of JSON over two pipes. The end of a pipe does not prove that the other side has ended, since a process forked
+in the meantime may hold it open. The parent asks the kernel about its child; the child watches its parent's process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _all: weakref.WeakSet[ProcessRecorder] = weakref.WeakSet()
 class ProcessRecorder(Recorder):
     """A recorder in a child process.
 
-    `error` says at once that it failed or died, and `progress` and `stop` raise it then. A child forked later can neither ask nor
+    `error` is set at once if it failed or died, and `progress` and `stop` raise it then. A child forked later can neither query nor
     stop it.
     """
 
@@ -66,7 +66,7 @@ class ProcessRecorder(Recorder):
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:
-        """One call at a time, but for a signal's handler, which may stop the recorder within any other. The outermost closes the pipes, when
+        """One call at a time, except that a signal's handler may stop the recorder within any other call. The outermost closes the pipes, when
         the child has ended."""
         with self._lock:
             self._calls += 1
@@ -80,7 +80,7 @@ class ProcessRecorder(Recorder):
                             pipe.close()
 
     def _check_child(self) -> None:
-        """Looks for the child's end. The child sends a line unasked only when it ends, and it may die without one."""
+        """Checks whether the child has ended. The child sends an unrequested line only when it ends, and it may die without one."""
         gone = self._child.poll() is not None
         line = self._read_line(0)
         if line:
@@ -105,7 +105,7 @@ class ProcessRecorder(Recorder):
 
     def _await_answer(self) -> list[Progress]:
         """Waits for the child's next line, as long as there is a child."""
-        while not self._stopped:  # by a signal's handler, meanwhile
+        while not self._stopped:  # by a signal's handler, in the meantime
             gone = self._child.poll() is not None  # before looking, so that the child's last line is read
             line = self._read_line(0 if gone else POLL_SECONDS)
             if line:
@@ -155,18 +155,18 @@ class ProcessRecorder(Recorder):
 
     def _request(self, what: bytes) -> list[Progress]:
         assert self._child.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended: its last line, or its status, says why
+        with contextlib.suppress(OSError):  # it has ended: its last line, or its status, has the reason
             os.write(self._child.stdin.fileno(), what)
         return self._await_answer()
 
     def _check_owner(self) -> None:
         if self._owner != os.getpid():
             raise errors.Invalid(
-                f"this recorder belongs to process {self._owner}: only that process can ask or stop it"
+                f"this recorder belongs to process {self._owner}: only that process can query or stop it"
             )
 
     def progress(self) -> list[Progress]:
-        """How far each channel is now; after `stop`, how far it came. Raises `error` if the recorder has failed."""
+        """The progress of each channel; after `stop`, its end. Raises `error` if the recorder has failed."""
         self._check_owner()
         with self._call():
             if self.error is not None:
@@ -186,7 +186,7 @@ class ProcessRecorder(Recorder):
                 raise self.error
             if not self._stopped:
                 self._request(b"stop\n")
-                while not (self._last or self._stopped):  # that was the answer to a call which this one interrupts
+                while not (self._last or self._stopped):  # that was the answer to a call that this one interrupts
                     self._await_answer()
                 self._reap_child()
             return self._progress

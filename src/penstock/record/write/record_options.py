@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.channels.channel import parse
 from penstock.channels.checks import flag, seconds, texts, whole
 from penstock.channels.kind import Kind
 from penstock.channels.registry import kind_of, kinds
-from penstock.channels.value import AnyChannels, uris_of
-from penstock.channels.wildcards import STAR, is_pattern
+from penstock.channels.uri.channel import parse
+from penstock.channels.uri.value import AnyChannels, uris_of
+from penstock.channels.uri.wildcards import STAR, is_pattern
 from penstock.errors import Invalid, Unsupported
 
 
@@ -30,7 +30,7 @@ def check_names(channels: AnyChannels) -> list[str]:
 
 
 def check_start(start: Any, names: Sequence[str]) -> str | int:
-    """Where recordings begin. Whether a channel keeps a position is for its subscription to say."""
+    """The start of recordings. The subscription checks whether its channel keeps a position."""
     if isinstance(start, str):
         if start not in ("newest", "earliest"):
             raise Invalid(f"start is {start!r}: it must be 'newest' or 'earliest' or a position")
@@ -56,7 +56,7 @@ def check_start(start: Any, names: Sequence[str]) -> str | int:
 def check_options(
     names: Sequence[str], drop_after: Any, when_slow: Any, *, process: Any, extend: Any, pixels: Any, sent: Any
 ) -> None:
-    """`Invalid` for a value that makes no sense, `Unsupported` for an option that none of the channels has."""
+    """`Invalid` for a wrong value, `Unsupported` for an option that none of the channels has."""
     for name, value in (("process", process), ("extend", extend), ("pixels", pixels), ("sent", sent)):
         flag(value, name)
     if when_slow not in (None, "wait", "skip"):

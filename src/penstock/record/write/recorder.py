@@ -1,6 +1,6 @@
 """The recorder: copies the messages of channels into segments, in its own thread.
 
-Its duty cycle reads what every channel has, syncs when it is time, and sleeps when there was nothing. It is given open
+Its duty cycle reads all channels, syncs when due, and sleeps if there was no message. It is given open
 subscriptions; it knows folders and the catalog.
 """
 
@@ -93,7 +93,7 @@ class ThreadRecorder(Recorder):
         return [*self._writers, *self._waiting]
 
     def _begin_new(self) -> None:
-        """Begins the recordings of channels that came, and of those that have had their first publication by now."""
+        """Begins the recordings of new channels, and of channels with a first publication since the last call."""
         came = self._new_writers()
         self._waiting += [one for one in came if isinstance(one, PendingWriter)]
         self._writers = [*self._writers, *(one for one in came if isinstance(one, RecordingWriter))]
@@ -116,7 +116,7 @@ class ThreadRecorder(Recorder):
             writer.seal(listed=listed)
 
     def _release_all(self) -> None:
-        """Closes every subscription and gives back every lock, even after errors."""
+        """Closes every subscription and releases every lock, even after errors."""
         for writer in self._all_writers:
             try:
                 writer.release()
@@ -145,7 +145,7 @@ class ThreadRecorder(Recorder):
             writer.drain()
 
     def stop(self) -> list[Progress]:
-        """Records the messages that are published already, seals, syncs, ends. Returns how far each recording came. Safe to call twice."""
+        """Records all messages published so far, seals, syncs and ends. Returns the end of each recording. Safe to call twice."""
         self._stop.wake()
         if self._thread.ident is not None:
             self._thread.join()
@@ -159,8 +159,8 @@ class ThreadRecorder(Recorder):
         return not self._thread.is_alive()
 
     def progress(self) -> list[Progress]:
-        """How far each channel is now. A channel without a first publication has no recording yet. With limits, recordings that ended
-        and still exist come first."""
+        """The progress of each channel. A channel without a first publication has no recording yet. With limits, recordings that ended
+        and still exist are first."""
         ended = [] if self._retention is None else self._retention.ended
         return [*ended, *(writer.progress for writer in self._writers)]
 
@@ -171,7 +171,7 @@ class ThreadRecorder(Recorder):
 
 
 def _as_own_error(error: BaseException) -> BaseException:
-    """A system call's error as this library's; any other as it is."""
+    """A system call's error as this library's; any other unchanged."""
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
         return system_failure(error)
     return error

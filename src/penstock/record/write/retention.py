@@ -1,4 +1,4 @@
-"""How much of an archive is kept: by bytes, and by age. The oldest recordings go first, whole, and none that a consumer has yet to read.
+"""Retention by bytes and by age. The oldest recordings are purged first, as a whole, except those that a consumer has yet to read.
 
 A recorder with limits ends its recordings now and then and begins others, so that there is always an old one to delete. Knows recordings,
 the list of recordings, and consumers.
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Expired:
-    """The result of `Archive.expire`. kept: a text for each recording that should have gone and could not."""
+    """The result of `Archive.expire`. kept: a text for each recording that was due and could not be purged."""
 
     purged: tuple[RecordingInfo, ...]
     kept: tuple[str, ...]
@@ -51,7 +51,7 @@ class Expired:
 def expire(
     files: ArchiveFolder, lister: Lister, limits: Limits, now_ns: int, wanted: Callable[[str], bool], *, force: bool
 ) -> Expired:
-    """Purges what is beyond the limits, the oldest first. Recordings that are being written or damaged stay, and count."""
+    """Purges recordings beyond the limits, the oldest first. Recordings that are being written or damaged stay, and count."""
     found = [info for info in lister.all() if info.channel and wanted(info.channel)]
     total = sum(info.bytes for info in found)
     purged, kept = [], []
@@ -100,12 +100,12 @@ class Retention:
     ) -> None:
         self._files, self._lister, self._opener, self._clock, self._limits = files, lister, opener, clock, limits
         self._channels: set[str] = set()
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self._next = 0.0
         self.ended: list[Any] = []  # progress of recordings that were followed by another one, and are still there
 
     def __call__(self, running: list[RecordingWriter]) -> list[RecordingWriter]:
-        """The writers to use from now on: a recording that is long or old enough is continued in a new one."""
+        """The writers after this turn: a recording that is long or old enough is continued in a new one."""
         self._channels.update(writer.description.channel for writer in running)
         found = [self._rotate(writer) for writer in running]
         if self._limits.bytes is not None:
@@ -144,6 +144,6 @@ class Retention:
         self.ended = [one for one in self.ended if one.recording not in gone]
         for text in done.kept:
             what = text.partition(" is kept")[0]
-            if what not in self._said:
-                self._said.add(what)
+            if what not in self._warned:
+                self._warned.add(what)
                 log.warning("%s", text)

@@ -1,4 +1,4 @@
-"""A batch that programs give, taken whole before anything is locked: in memory, and from 16 MiB on in a file without a name.
+"""A batch from a program, read completely before any lock: in memory, and from 16 MiB on in an unnamed file.
 
 Knows bytes and times only.
 """
@@ -32,7 +32,7 @@ def _time(given: object, channel: str) -> int:
 class Spool:
     """Messages and their send times. Each iteration begins at the first message. A context manager.
 
-    folder: where the file is, if one is needed: it takes as much room there as the messages, until the end.
+    folder: for the file, if one is needed: it needs as much room as the messages, until the end.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Writers of recordings: each copies one channel into its recording's segments, or waits for the channel's first publication.
 
-A writer copies what its open subscription has; it knows its folder. The recorder gives it its turns.
+A writer copies the messages of its open subscription into its folder. The recorder calls it in turn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels.channel import parse
+from penstock.channels.uri.channel import parse
 from penstock.errors import Invalid, TooSlow
 from penstock.record.format import segment_totals, sync_marker
 from penstock.record.format.catalog import Row
@@ -89,7 +89,7 @@ class RecordingWriter:
         return segment
 
     def turn(self) -> int:
-        """Records the messages that are there, up to a bound. Returns how many bytes."""
+        """Records the available messages, up to a bound. Returns the number of bytes."""
         room = self.segment_length - self.segment.length
         if self.bytes_max is not None:
             room = min(room, self.description.start_position + self.bytes_max - self.segment.position)
@@ -107,7 +107,7 @@ class RecordingWriter:
         return moved
 
     def _skip(self) -> None:
-        """The channel dropped the recorder's subscription: the missing bytes become a gap, and a new segment begins behind it."""
+        """The channel dropped the recorder's subscription: the missing bytes become a gap, and a new segment begins after it."""
         position = self.subscription.position
         missing = position - self.segment.position
         expected = parse(self.description.channel).kind.lossy or getattr(self.subscription, "lossy", False)
@@ -128,7 +128,7 @@ class RecordingWriter:
     def drain(self) -> None:
         """Records the messages that were published before this call."""
         self.bytes_max = None
-        target = self.subscription.position + self.subscription.lag  # a gap may lie before it
+        target = self.subscription.position + self.subscription.lag  # a gap may precede it
         while self.segment.position < target and self.turn() > 0:
             pass
 
@@ -197,7 +197,7 @@ class RecordingWriter:
 
     @property
     def progress(self) -> Progress:
-        """How far this channel's recording is."""
+        """The progress of this channel's recording."""
         if self._ended is not None:
             return self._ended
         return Progress(

@@ -1,4 +1,4 @@
-"""Binds ZeroMQ sockets to addresses, and takes no address from another process."""
+"""Binds ZeroMQ sockets to addresses, and never takes over an address of another process."""
 
 from __future__ import annotations
 

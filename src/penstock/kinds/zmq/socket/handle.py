@@ -1,6 +1,6 @@
 """The base of every handle over ZeroMQ: how its socket is opened, shared with forks, closed, and pickled.
 
-It knows options, the end of the process, and lingering. It must never know what a pattern does with messages.
+It knows options, the end of the process, and lingering. It must never know the patterns.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.channels.channel import Channel
 from penstock.channels.status import ChannelStatus
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, SystemFailure, TimedOut
 from penstock.kinds.zmq.options import ZmqOptions
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BIND_PATIENCE = 2.0
 CLOCK_STEPS = 2  # milliseconds
-LOOK_MASK = 1023  # after so many calls it looks at what ZeroMQ has reported, so that those queues stay short
+LOOK_MASK = 1023  # after 1024 calls it reads ZeroMQ's reports, so that their queues stay short
 logger = logging.getLogger("penstock")
 
 
@@ -70,7 +70,7 @@ class ZmqHandle(ZmqWaiting):
         """Options of the pattern, before the socket is connected or bound."""
 
     def _inherit(self) -> None:
-        """In a forked child, before the socket is made again: forgets what is the parent's, or raises `Busy`."""
+        """In a forked child, before the socket is created again: forgets the parent's socket, or raises `Busy`."""
 
     def _attend(self) -> Monitor:
         """Reads ZeroMQ's reports, so that their queues stay short. The caller holds the lock."""
@@ -118,8 +118,8 @@ class ZmqHandle(ZmqWaiting):
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
             self.close()
-        else:  # the exception that ends the block says more than the messages that are left
-            self._quietly()
+        else:  # the exception that ends the block matters more than unsent messages
+            self._close_quietly()
 
     def _reopening(self, opener: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Any, ...]:
         """The pickled form: the opener, the channel and its arguments. `Closed` if the handle is."""
@@ -182,7 +182,7 @@ class ZmqHandle(ZmqWaiting):
             self._attend()
         return self._socket  # type: ignore[return-value]
 
-    def _why(self) -> str:
+    def _explain_wait(self) -> str:
         """The end of a timeout's message: handshakes that failed."""
         with self._lock:
             refused = self._attend().refused if self._socket is not None else 0
@@ -193,7 +193,7 @@ class ZmqHandle(ZmqWaiting):
     def close(self) -> None:
         """Waits up to `linger` seconds until all messages have left, then closes the socket. Safe to call twice.
 
-        Messages that are left then are lost. `close` raises `TimedOut` and says how many; a publication logs it instead.
+        Messages unsent by then are lost. `close` raises `TimedOut` with their number; a publication logs it instead.
         """
         message = self._end()
         if message is None:
@@ -202,7 +202,7 @@ class ZmqHandle(ZmqWaiting):
             raise TimedOut(message)
         logger.warning("%s", message)
 
-    def _quietly(self) -> None:
+    def _close_quietly(self) -> None:
         """Closes, and logs messages that were left."""
         message = self._end()
         if message is not None:
@@ -221,7 +221,7 @@ class ZmqHandle(ZmqWaiting):
             if socket is None:  # inherited through a fork, and never used
                 return None
             monitor = self._attend()
-            sent = self._sent if self._owes() else 0
+            sent = self._sent if self._has_unsent() else 0
         linger = self._options.linger
         if not sent or linger == 0:
             monitor.stop(socket)
@@ -229,14 +229,14 @@ class ZmqHandle(ZmqWaiting):
             return None
         monitor.hold()
         deadline = math.inf if linger is None else time.monotonic() + linger
-        # ZeroMQ lingers a little longer, as its clock counts whole milliseconds: what ends before the deadline has been sent.
+        # ZeroMQ lingers a little longer, as its clock counts whole milliseconds: if it ends before the deadline, all was sent.
         socket.close(-1 if linger is None else math.ceil(linger * 1000) + CLOCK_STEPS)
         if monitor.ended(deadline):
             return None
         which = f"all {sent} messages" if monitor.connections == 0 else f"the last of {sent} messages"
         return f"{self.channel}: no peer took {which} sent here within linger={linger:g} seconds: they are lost"
 
-    def _owes(self) -> bool:
+    def _has_unsent(self) -> bool:
         """Whether sent messages must leave before the end."""
         return True
 
@@ -264,7 +264,7 @@ class ZmqHandle(ZmqWaiting):
         socket, monitor = getattr(self, "_socket", None), getattr(self, "_monitor", None)
         if socket is None or monitor is None:
             return
-        if self._sent and self._owes() and self._options.linger != 0:
+        if self._sent and self._has_unsent() and self._options.linger != 0:
             warnings.warn(
                 f"{self!r} was not closed: nothing will report messages that did not leave",
                 ResourceWarning,

@@ -1,4 +1,4 @@
-"""ZeroMQ's events of a socket's connections: which there are, how many were made and ended, and when the socket has come to its end."""
+"""ZeroMQ's events of a socket's connections: open connections, counts of connects and disconnects, and the end of the socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 _numbers = itertools.count()
 NAP, NAP_MAX = 0.001, 0.02
-SLACK = 5.0  # seconds beyond the linger in which ZeroMQ must come to an end
+SLACK = 5.0  # seconds beyond the linger within which ZeroMQ must end
 
 
 class Monitor:
@@ -52,7 +52,7 @@ class Monitor:
         self._holding = self._over = False
 
     def fileno(self) -> int:
-        """A descriptor that is readable when something has happened. `look` makes it unreadable."""
+        """A descriptor that is readable after an event. `look` makes it unreadable."""
         descriptor: int = self._pair.getsockopt(self._module.FD)
         return descriptor
 
@@ -100,7 +100,7 @@ class Monitor:
                 self._held.append(os.dup(descriptor))
 
     def ended(self, deadline: float) -> bool:
-        """Waits for the end of a socket that is being closed; whether it came before the deadline of its linger, with nothing left."""
+        """Waits for the end of a socket that is being closed; returns whether everything was sent before the deadline of its linger."""
         nap = NAP
         try:
             while not self._over and (left := deadline + SLACK - time.monotonic()) > 0:

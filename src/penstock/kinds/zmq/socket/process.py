@@ -1,4 +1,4 @@
-"""Shared by a process's handles over ZeroMQ: pyzmq, the context, and what has to happen around a fork and at the end."""
+"""Shared by a process's handles over ZeroMQ: pyzmq, the context, and the work around a fork and at exit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import threading
 import weakref
 from typing import Any
 
-from penstock.channels import loops
+from penstock.channels.waiting import loops
 from penstock.util.extras import explain_missing
 
-SOCKETS_MAX = 1 << 14  # each handle takes three, and those that were closed theirs a moment longer
+SOCKETS_MAX = 1 << 14  # each handle needs three, and keeps them for a moment after it is closed
 _live: weakref.WeakSet[Any] = weakref.WeakSet()  # the handles; used with `_forks` held
 _making = threading.Lock()
 _context: Any = None
@@ -26,7 +26,7 @@ _forks = threading.RLock()  # held while this process forks
 
 
 def pyzmq() -> Any:
-    """pyzmq, or an error that says how to get it."""
+    """pyzmq, or an error with the command that installs it."""
     with explain_missing("a channel over ZeroMQ"):
         import zmq
 
@@ -34,7 +34,7 @@ def pyzmq() -> Any:
 
 
 def context() -> Any:
-    """One per process: a forked child makes its own. It ends with the process, after what its handles still have to send."""
+    """One per process: a forked child creates its own. It ends with the process, after its handles have sent their messages."""
     global _context
     with _making:
         if _context is None:
@@ -43,13 +43,13 @@ def context() -> Any:
             _context.set(module.MAX_SOCKETS, SOCKETS_MAX)
             atexit.register(_end, os.getpid())
             util = sys.modules.get("multiprocessing.util")
-            if util is not None:  # whose children end without atexit
+            if util is not None:  # its children exit without atexit
                 util.Finalize(None, _end, args=(os.getpid(),), exitpriority=0)
         return _context
 
 
 def enlist(handle: Any) -> None:
-    """From now on forks, and the end of the process, look after this handle. Waits while another thread forks."""
+    """Registers this handle for forks and for the end of the process. Waits while another thread forks."""
     with _forks:
         _live.add(handle)
 
@@ -80,7 +80,7 @@ def _end(pid: int) -> None:
     with _forks:
         handles = list(_live)
     for handle in handles:
-        handle._quietly()
+        handle._close_quietly()
     ended, _context = _context, None
     ended.term()
 

@@ -1,6 +1,6 @@
 """Waiting for a ZeroMQ socket: level-triggered descriptors, calls that block, and calls in an event loop.
 
-It knows the socket, its lock and its events. It must never know how the socket is opened, closed or used.
+It knows the socket, its lock and its events. It must never open, close or configure the socket.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.channels import loops
-from penstock.channels.channel import Channel
 from penstock.channels.checks import limit_of, seconds
+from penstock.channels.uri.channel import Channel
+from penstock.channels.waiting import loops
 from penstock.errors import TimedOut, Unsupported
 from penstock.kinds.zmq.socket import process as zmq_process
 from penstock.kinds.zmq.socket.monitor import Monitor
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import zmq
 
 T = TypeVar("T")
-SLICE = 0.05  # seconds between two looks for what another thread's call on the socket may have taken in
+SLICE = 0.05  # seconds between two checks for events that another thread's call on the socket has consumed
 
 
 class ZmqWaiting(Strict):
@@ -44,8 +44,8 @@ class ZmqWaiting(Strict):
         self._monitor: Monitor | None = None
         self._watches: dict[int, Watch] = {}
         self._sleepers = 0  # threads that wait on them
-        self._trying = False  # whether a waiting call looks for news: what it finds is its own
-        self._lent = False  # whether an event loop, or anybody, may
+        self._trying = False  # whether a waiting call tries: the events that it consumes are its own
+        self._lent = False  # whether an event loop or another caller has the descriptor
         self._kept: deque[Any] = deque()  # messages that were taken and did not fit: the next call gets them
 
     @property
@@ -58,12 +58,12 @@ class ZmqWaiting(Strict):
         raise NotImplementedError
 
     def _refresh(self) -> None:
-        """After a call on the socket, with the lock held: descriptors say again whether there may be something."""
+        """After a call on the socket, with the lock held: descriptors are updated."""
         if (self._sleepers or self._lent) and self._socket is not None:
             self._look(not self._trying)
 
     def _look(self, news: bool) -> None:
-        """news: whether the call may have used up what those hear of who wait for news of any kind."""
+        """news: whether the call may have consumed an event that other waiters need."""
         if self._socket is not None:
             events: int = self._socket.getsockopt(self._zmq.EVENTS)  # type: ignore[assignment]
             for mask, watch in self._watches.items():
@@ -82,8 +82,8 @@ class ZmqWaiting(Strict):
             self._look(bool(mask))
             return self._watches[mask].fileno()
 
-    def _tried(self, attempt: Callable[[], T | None]) -> tuple[int, T | None]:
-        """A descriptor that is readable once there is news, and what an attempt gave that took in all the news before."""
+    def _try_once(self, attempt: Callable[[], T | None]) -> tuple[int, T | None]:
+        """A descriptor that is readable after the next event, and the result of an attempt that consumed all events before."""
         with self._lock:
             descriptor = self._watch(0)
             self._trying = True
@@ -120,13 +120,13 @@ class ZmqWaiting(Strict):
                 zmq_process.sleep_on(self._watch(mask), left)
                 found = attempt()
             else:
-                descriptor, found = self._tried(attempt)
+                descriptor, found = self._try_once(attempt)
                 if found is None:
                     zmq_process.sleep_on(descriptor, min(left, SLICE))
         return attempt() if found is None else found
 
     async def _until_async(self, attempt: Callable[[], T | None], mask: int, timeout: float | None) -> T | None:
-        """`_until` in the running event loop. Cancelled, it leaves what `attempt` would have taken."""
+        """`_until` in the running event loop. Cancelled, it consumes no message."""
         left = limit_of(timeout, self)
         found = attempt()
         if found is not None or left == 0:
@@ -135,13 +135,13 @@ class ZmqWaiting(Strict):
 
         try:
             async with asyncio.timeout(left):
-                return await self._awaited(attempt, mask)
+                return await self._await_attempt(attempt, mask)
         except TimedOut:  # of the attempt
             raise
         except TimeoutError:
             return None
 
-    async def _awaited(self, attempt: Callable[[], T | None], mask: int) -> T:
+    async def _await_attempt(self, attempt: Callable[[], T | None], mask: int) -> T:
         if not mask:
             return await self._awaited_news(attempt)
         found = None
@@ -158,7 +158,7 @@ class ZmqWaiting(Strict):
             self._sleepers += 1
         try:
             while True:
-                descriptor, found = self._tried(attempt)
+                descriptor, found = self._try_once(attempt)
                 if found is not None:
                     return found
                 with contextlib.suppress(TimeoutError):

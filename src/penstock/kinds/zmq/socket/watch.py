@@ -1,4 +1,4 @@
-"""A level-triggered descriptor for a ZeroMQ socket, whose own is edge-triggered and is used up by any call on the socket."""
+"""A level-triggered descriptor for a ZeroMQ socket, whose own descriptor is edge-triggered and is reset by any call on the socket."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import select
 
 
 class Watch:
-    """A descriptor that is readable while ZeroMQ has events for its socket, or while `say(True)` holds. It stays open as long as this object lives."""
+    """A descriptor that is readable while ZeroMQ has events for its socket, or while `say(True)` holds. It stays open for the life of this object."""
 
     def __init__(self, *descriptors: int) -> None:
         self._news = descriptors
         self._known = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._said = self._written = False  # two, because a signal may interrupt between the descriptor and its flag
+        self._is_signalled = self._written = (
+            False  # two, because a signal may interrupt between the descriptor and its flag
+        )
         self._both = select.epoll()
         for descriptor in descriptors:
             self._both.register(descriptor, select.EPOLLIN)
@@ -25,18 +27,18 @@ class Watch:
 
     def say(self, ready: bool) -> None:
         """Whether there is something, as far as the socket knows."""
-        if ready and not self._said:
+        if ready and not self._is_signalled:
             self._written = True
             os.eventfd_write(self._known, 1)
-            self._said = True
+            self._is_signalled = True
         elif self._written and not ready:
-            self._said = False
+            self._is_signalled = False
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._known)
             self._written = False
 
     def end(self) -> None:
-        """The socket closes: from now on the descriptor is readable, so that every waiter looks."""
+        """The socket closes: from now on the descriptor is readable, so that every waiter wakes."""
         for descriptor in self._news:
             self._both.unregister(descriptor)
         self.say(True)

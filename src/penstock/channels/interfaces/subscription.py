@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
-from penstock.channels.iteration import until_closed, until_closed_async
 from penstock.channels.status import ChannelStatus
+from penstock.channels.waiting.iteration import until_closed, until_closed_async
 from penstock.codecs import Codec
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Subscription(ABC, Generic[Message]):
     on at the same position, where the kind has positions to start at.
 
     A `timeout` is in seconds: None waits for ever, 0 never waits. `TimedOut` is raised when it has passed, and nothing was read.
-    Every call on a closed handle raises `Closed`. A promise that a kind does not keep raises `Unsupported`, which says why.
+    Every call on a closed handle raises `Closed`. A method that a kind does not support raises `Unsupported` with the reason.
     A subscription that was dropped for being slow raises `TooSlow` once, and continues at the oldest position that is kept. A
     message that does not fit the codec raises `DecodeError`, and the next call continues behind it. The methods that begin with
     `a` are coroutines: they wait in the running event loop and do not block it. Cancelling one loses no message.
@@ -113,7 +113,7 @@ class Subscription(ABC, Generic[Message]):
     def poll(self, limit: int = 1000) -> list[Any]:  # of messages; a list would make Message invariant
         """The messages that are there now, at most `limit` of them. Never blocks.
 
-        An error behind the first message waits for the next call, so that no message is lost to it.
+        An error after the first message is raised by the next call, so that no message is lost.
         """
 
     @abstractmethod
@@ -140,7 +140,7 @@ class Subscription(ABC, Generic[Message]):
 
     @abstractmethod
     def statistics(self) -> ChannelStatus:
-        """The channel's counters at this moment, read without disturbing anyone."""
+        """The channel's counters at this moment, read without locks."""
 
     @abstractmethod
     def close(self) -> None:

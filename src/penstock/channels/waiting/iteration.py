@@ -1,4 +1,4 @@
-"""Iterating over what arrives: every message, waiting for it, until the handle closes or the stream has ended."""
+"""Iterates over all messages, and waits for each, until the handle closes or the stream ends."""
 
 from __future__ import annotations
 

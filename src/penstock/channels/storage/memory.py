@@ -73,7 +73,7 @@ def count() -> tuple[int, int]:
 
 
 def identity(channel: Channel) -> int:
-    """A number that changes when a channel is removed and made again."""
+    """A number that changes when a channel is removed and created again."""
     return os.fstat(_place(channel).fd).st_ino
 
 
@@ -96,5 +96,5 @@ def listing() -> list[tuple[str, str]]:
 
 
 def gate(channel: Channel) -> _native.Gate:
-    """Where a test stands between the channel and its subscriptions. `NotFound` if there is no such channel."""
+    """The gate between the channel and its subscriptions, for tests. `NotFound` if there is no such channel."""
     return _place(channel).gate

@@ -1,6 +1,6 @@
 """Opening channels of any kind: decided by the first publication, checked by every later opener.
 
-Knows files and metadata; the kind's `Layout` says what its file looks like.
+Knows files and metadata; the kind's `Layout` describes its file.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, memory
-from penstock.channels.channel import Channel
 from penstock.channels.checks import flag, whole
 from penstock.channels.kind import Kind as Kind
+from penstock.channels.storage import files, memory
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Corrupt, Invalid, Mismatch, NotFound, SystemFailure, Unsupported
 
@@ -37,18 +37,18 @@ def place_of(channel: Channel) -> str:
 def open_end(
     kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any, end: Callable[[int, str], Any]
 ) -> tuple[Any, Codec]:
-    """The result of `end(descriptor, path)`, and the channel's codec. Makes the channel if there is none, and decides an open one.
+    """The result of `end(descriptor, path)`, and the channel's codec. Creates the channel if it does not exist, and decides an open one.
 
     For every kind, `requested` may have `prefault`: bring the channel's memory into this process now, not when it is first used.
     """
     requested = dict(requested)
     prefault = flag(requested.pop("prefault", False), "prefault")
-    fd, found = _open_or_make(kind, channel, requested, codec)
+    fd, found = _open_or_create(kind, channel, requested, codec)
     try:
         made = end(fd, place_of(channel))
     finally:
         os.close(fd)
-    _finish(channel, made, prefault)
+    _prepare_end(channel, made, prefault)
     return made, found
 
 
@@ -63,7 +63,7 @@ def open_reader(
 ) -> tuple[Any, Codec | None]:
     """The same for a handle that only reads: it does not decide the channel, but names options for the decision.
 
-    Without a first publication the channel is open, or made so now: then this returns the result of `early`, and None for the codec.
+    Without a first publication the channel is open, or is created open: then this returns the result of `early`, and None for the codec.
     """
     requested = dict(requested)
     prefault = flag(requested.pop("prefault", False), "prefault")
@@ -72,24 +72,24 @@ def open_reader(
         try:
             fd = files.open_existing(channel)
         except NotFound:
-            _make_open(kind, channel, requested, codec)
+            _create_open(kind, channel, requested, codec)
             continue
         break
     try:
-        with _held_if_open(kind, channel, fd) as hold:
+        with _hold_if_open(kind, channel, fd) as hold:
             if hold is None:
                 found: Codec | None = _check_agreement(kind, channel, fd, requested, codec)
                 made = end(fd, place_of(channel))
             else:
-                _name(kind, channel, fd, hold, requested, codec, start)
+                _add_notes(kind, channel, fd, hold, requested, codec, start)
                 made, found = early(fd, place_of(channel)), None
     finally:
         os.close(fd)
-    _finish(channel, made, prefault)
+    _prepare_end(channel, made, prefault)
     return made, found
 
 
-def _finish(channel: Channel, made: Any, prefault: bool) -> None:
+def _prepare_end(channel: Channel, made: Any, prefault: bool) -> None:
     if made is None:
         return
     if prefault:
@@ -98,7 +98,7 @@ def _finish(channel: Channel, made: Any, prefault: bool) -> None:
         made.lead_through(memory.gate(channel))
 
 
-def _open_or_make(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> tuple[int, Codec]:
+def _open_or_create(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> tuple[int, Codec]:
     wanted = kind.options(**requested)
     while True:
         try:
@@ -112,9 +112,9 @@ def _open_or_make(kind: Kind, channel: Channel, requested: dict[str, Any], codec
             files.create(channel, size, lambda new, chosen=chosen: kind.layout.format(wanted, chosen, new))  # type: ignore[misc]
             continue
         try:
-            with _held_if_open(kind, channel, fd) as hold:
+            with _hold_if_open(kind, channel, fd) as hold:
                 if hold is not None:
-                    _decide(kind, channel, fd, hold, requested, codec)
+                    _configure_open(kind, channel, fd, hold, requested, codec)
             return fd, _check_agreement(kind, channel, fd, requested, codec)
         except BaseException:
             os.close(fd)
@@ -125,7 +125,7 @@ def _open_or_make(kind: Kind, channel: Channel, requested: dict[str, Any], codec
 
 
 @contextlib.contextmanager
-def _held_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.OpenHold | None]:
+def _hold_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.OpenHold | None]:
     """Holds the open byte while the block runs, if the channel is open; None if it is not."""
     path = place_of(channel)
     if kind.layout.open_slots is None or not _native.is_open(fd, path, channel.kind.name):
@@ -135,20 +135,20 @@ def _held_if_open(kind: Kind, channel: Channel, fd: int) -> Iterator[_native.Ope
     try:
         if _native.is_open(fd, path, channel.kind.name):
             yield hold
-        else:  # decided meanwhile: then it is as any other
+        else:  # decided in the meantime
             hold.release()
             yield None
     finally:
         hold.release()
 
 
-def _given_only(requested: dict[str, Any]) -> dict[str, Any]:
+def _drop_unset(requested: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in requested.items() if value is not None}
 
 
-def _make_open(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> None:
+def _create_open(kind: Kind, channel: Channel, requested: dict[str, Any], codec: Any) -> None:
     assert kind.layout.open_slots is not None
-    slots, notes = kind.layout.open_slots(kind.options(**requested)), _notes(_given_only(requested), codec)
+    slots, notes = kind.layout.open_slots(kind.options(**requested)), _encode_notes(_drop_unset(requested), codec)
     size = _native.open_file_size(channel.kind.name, slots)
     files.create(
         channel,
@@ -159,23 +159,23 @@ def _make_open(kind: Kind, channel: Channel, requested: dict[str, Any], codec: A
     )
 
 
-def _notes(options: dict[str, Any], codec: Any) -> bytes:
-    """The options and the codec that were named, as they are stored."""
+def _encode_notes(options: dict[str, Any], codec: Any) -> bytes:
+    """The named options and codec, encoded for the file."""
     spec = None if codec is None else codecs.resolve(codec).spec
     return codecs.described({"options": options}, spec, _native.NOTES_MAX)
 
 
-def _merge(
+def _merge_options(
     kind: Kind, channel: Channel, fd: int, requested: dict[str, Any], codec: Any
 ) -> tuple[dict[str, Any], Any, dict[str, Any]]:
-    """The options and the codec that others and this one name together, and what others named alone."""
+    """The options and the codec named by all subscriptions, this one included, and the options that others named."""
     place = place_of(channel)
     try:
         notes = json.loads(_native.read_notes(fd, place, channel.kind.name))
         others, spec = dict(notes["options"]), notes["codec"]
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"{place}: the options named for it are damaged: {error}") from error
-    mine = _given_only(requested)
+    mine = _drop_unset(requested)
     for name, value in mine.items():
         if name in others and others[name] != value:
             raise Mismatch(
@@ -190,7 +190,7 @@ def _merge(
     return {**others, **mine}, spec if codec is None else codec, others
 
 
-def _name(
+def _add_notes(
     kind: Kind,
     channel: Channel,
     fd: int,
@@ -199,24 +199,24 @@ def _name(
     codec: Any,
     start: tuple[str, int],
 ) -> None:
-    """Adds what a subscription names; the holder of the open byte."""
+    """Adds the options that a subscription names. The caller holds the open byte."""
     assert kind.layout.open_slots is not None
-    named, chosen, others = _merge(kind, channel, fd, requested, codec)
+    named, chosen, others = _merge_options(kind, channel, fd, requested, codec)
     options = _check_options(kind, channel, named, others)
     if start[0] == "position" and start[1] not in (0, named.get("start_position", 0)):
         raise Invalid(
             f"{channel}: position {start[1]} is not kept: nothing was published yet; start is 'newest' or 'earliest'"
         )
-    if _given_only(requested) or codec is not None:
-        limited = kind.layout.open_slots(options) if "max_members" in _given_only(requested) else None
-        _native.write_notes(fd, place_of(channel), channel.kind.name, hold, _notes(named, chosen), limited)
+    if _drop_unset(requested) or codec is not None:
+        limited = kind.layout.open_slots(options) if "max_members" in _drop_unset(requested) else None
+        _native.write_notes(fd, place_of(channel), channel.kind.name, hold, _encode_notes(named, chosen), limited)
 
 
-def _decide(
+def _configure_open(
     kind: Kind, channel: Channel, fd: int, hold: _native.OpenHold, requested: dict[str, Any], codec: Any
 ) -> None:
-    """Makes an open channel what its first publication wants; the holder of the open byte."""
-    named, chosen, others = _merge(kind, channel, fd, requested, codec)
+    """Configures an open channel for its first publication. The caller holds the open byte."""
+    named, chosen, others = _merge_options(kind, channel, fd, requested, codec)
     options = _check_options(kind, channel, named, others)
     try:
         kind.layout.format(options, codecs.resolve(chosen), fd, hold)
@@ -239,7 +239,7 @@ def _check_options(kind: Kind, channel: Channel, named: dict[str, Any], others: 
 
 
 def start_over(channel: Channel) -> str:
-    """The way out of a mismatch."""
+    """The advice for a mismatch: how to remove the channel."""
     return f"remove the channel first: penstock.remove({str(channel)!r}), or penstock rm {channel} in a shell"
 
 
@@ -270,7 +270,7 @@ def _check_agreement(kind: Kind, channel: Channel, fd: int, requested: dict[str,
 
 
 def start_of(start: Any, names: tuple[str, ...], last: Any = None) -> tuple[str, int]:
-    """How the compiled ends want it: a name and a position, or "last" and a number of messages. `Invalid` for anything else."""
+    """`start` for the compiled ends: a name and a position, or "last" and a number of messages. `Invalid` for anything else."""
     if last is not None:
         last = whole(last, "last")
         if start != "newest":
@@ -291,6 +291,8 @@ def start_of(start: Any, names: tuple[str, ...], last: Any = None) -> tuple[str,
 
 
 def refuse_last(conflate: bool, last: Any) -> None:
-    """`Invalid` for a reader of the newest message alone that asks for several of the past: it would get one."""
+    """`Invalid` if `conflate` is combined with `last` above 1: the reader would get one message."""
     if conflate and last is not None and whole(last, "last") > 1:
-        raise Invalid(f"conflate=True is for the newest message alone, last={last} for so many: give one of them")
+        raise Invalid(
+            f"conflate=True reads only the newest message, and last={last} asks for {last} messages: give one of them"
+        )

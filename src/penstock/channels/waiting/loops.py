@@ -75,7 +75,7 @@ async def patiently(awaited: Awaitable[T], timeout: float | None, message: str |
 class Pump:
     """Receives for all tasks of one event loop that wait for answers on one handle.
 
-    turn: takes the messages that are there, and checks for deaths, which have no signal; called when the descriptor is readable, and every 20 ms. If it
+    turn: reads the available messages, and checks for deaths, which have no signal; called when the descriptor is readable, and every 20 ms. If it
     raises, every task that waits gets the error.
     """
 
@@ -178,7 +178,7 @@ class Pumps:
 
 
 def wait(handles: Iterable[Any], check: Callable[[], list[T]], timeout: float | None) -> list[T]:
-    """The result of `check`, waiting up to `timeout` seconds on the descriptors of the handles, which say "perhaps"."""
+    """The result of `check`, tried again whenever a handle's descriptor is readable, for up to `timeout` seconds. A descriptor is only a hint."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     watched = list(handles)
     while True:

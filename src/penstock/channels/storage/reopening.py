@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.channels import files
-from penstock.channels.channel import Channel
-from penstock.channels.inspection import identity_opened
 from penstock.channels.kind import Kind, nothing_beside
+from penstock.channels.storage import files
+from penstock.channels.storage.inspection import identity_opened
+from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Closed, NotFound
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a handle comes from: enough to open it again in another process, and to ask for the channel's counters."""
+class ReopenArgs:
+    """The arguments that open a handle again in another process, or inspect its channel."""
 
     kind: Kind
     channel: Channel
@@ -26,13 +26,13 @@ class Origin:
 
 
 def check_open(handle: Any) -> None:
-    """`Closed` for a handle that is: there is nothing that another process could continue."""
+    """`Closed` if the handle is closed: another process has nothing to continue."""
     if handle.closed:
         raise Closed(f"{handle.channel}: the handle is closed")
 
 
 class Opened(NamedTuple):
-    """What a pickled handle remembers of the channel that it had open. file: 0 where `files.identity` has no number either."""
+    """A pickled handle's note of its channel. file: `files.identity` of it, which may be 0."""
 
     folder: str
     file: int
@@ -42,13 +42,13 @@ NOTHING = Opened("", 0)
 
 
 def opened_file(channel: Channel, handle: Any) -> Opened:
-    """Tells the channel that a compiled handle has open from others of its name."""
+    """Identifies the channel that a compiled handle has open among others of its name."""
     file = 0 if channel.kind.layout.beside is not nothing_beside else identity_opened(handle)[1]
     return Opened("" if channel.fake else str(files.folder()), file)
 
 
 def check_same(channel: Channel, opened: Opened) -> None:
-    """`NotFound` if a channel is another one than `opened_file` gave, or is gone: a pickled handle opens no other."""
+    """`NotFound` if the channel was removed, or created again since `opened_file`: a pickled handle never opens another channel."""
     if opened.folder and opened.folder != (here := str(files.folder())):
         raise NotFound(
             f"{channel}: the channel that the pickled handle had open is in the folder {opened.folder}, and this process has its channels "

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from penstock.channels import channel as channels
-from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind
 from penstock.channels.registry import kind_names, kinds
+from penstock.channels.uri import channel as channels
+from penstock.channels.uri.channel import Channel
 from penstock.errors import Invalid, Unsupported
 from penstock.util import strict
 from penstock.util.units import size
@@ -69,7 +69,7 @@ def open_handle(
 ) -> Any:
     """Opens a handle. `TypeError` for an option that the kind does not have.
 
-    shaping: the codec and the options of a channel that was given as a value; None for a URI, beside which they may stand in `requested`.
+    shaping: the codec and the options of a channel that was given as a value; None for a URI, whose options may be in `requested`.
     tested: options that only tests have.
     """
     parsed = parse(uri)
@@ -87,7 +87,7 @@ def open_handle(
     options = {name: value for name, value in (shaping or {}).items() if name in known} | requested
     options |= {name: value for name, value in (tested or {}).items() if name in parsed.kind.option_names(verb)}
     try:
-        return opener(parsed, **{name: _converted(name, value) for name, value in options.items()})
+        return opener(parsed, **{name: _convert_option(name, value) for name, value in options.items()})
     except (Invalid, Unsupported) as error:  # an option is checked where its channel may not be known
         if str(parsed) not in str(error):
             error.args = (f"{parsed}: {error}",)
@@ -109,13 +109,13 @@ def _check_option(channel: Channel, verb: str, name: str, known: frozenset[str])
     )
 
 
-def _converted(name: str, value: Any) -> Any:
-    """An option as the kinds take it: sizes as texts become numbers, and whole numbers of another library become Python's."""
+def _convert_option(name: str, value: Any) -> Any:
+    """An option in the form that kinds expect: sizes as texts become numbers, and integers of other libraries become Python's."""
     return size(value, name) if name in SIZES and isinstance(value, str) else _plain(value)
 
 
 def _plain(value: Any) -> Any:
-    """A whole number of another library, NumPy's for one, as Python's, wherever an option takes one. Anything else as it is."""
+    """An integer of another library, such as NumPy's, as Python's. Any other value unchanged."""
     if isinstance(value, int) or not hasattr(type(value), "__index__"):
         return value
     try:
@@ -130,5 +130,5 @@ def subscription_options(channel: str) -> frozenset[str]:
 
 
 def takes_messages(channel: str) -> bool:
-    """Whether a subscription takes the messages that it reads away from others, as a pipe's does."""
+    """Whether a message that a subscription reads is not delivered to others, as with a pipe."""
     return parse(channel).kind.one_reader

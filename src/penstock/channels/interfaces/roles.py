@@ -1,4 +1,4 @@
-"""The roles of members that send work out, exchange messages or answer each other: what each can do, whatever carries it.
+"""The roles of members that send work out, exchange messages or answer each other, on every kind of channel that has them.
 
 A role is an abstract class. `pipe:` and ZeroMQ implement all of them, `sync:` has `Member`. Every implementation is thread-safe, a context
 manager, and pickles to another process as a new member. Timeouts are in seconds: None waits for ever, 0 never waits, and `TimedOut` is
@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self
 
-from penstock.channels.patterns import Body, Routed
-from penstock.channels.publication import Claim, Publication
+from penstock.channels.interfaces.patterns import Body, Routed
+from penstock.channels.interfaces.publication import Claim, Publication
+from penstock.channels.interfaces.subscription import Received, Subscription
 from penstock.channels.status import ChannelMember, ChannelStatus
-from penstock.channels.subscription import Received, Subscription
 from penstock.codecs import Codec
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Puller(Subscription[Got]):
 
 
 class Peer(ABC):
-    """What every member has that other members may answer."""
+    """The methods that all roles share."""
 
     @property
     @abstractmethod
@@ -64,7 +64,7 @@ class Peer(ABC):
     @property
     @abstractmethod
     def readers(self) -> int:
-        """How many living members this one sends to."""
+        """The number of live members that this member sends to."""
 
     @property
     @abstractmethod
@@ -207,7 +207,7 @@ class Router(Receiver[Routed]):
 
     @abstractmethod
     def send(self, data: Body, timeout: float | None = None, *, to: str) -> int:
-        """Sends one message to the dealer of that name. `Disconnected` if there is none."""
+        """Sends one message to the dealer of that name. `Disconnected` if there is no such dealer."""
 
     @abstractmethod
     async def send_async(self, data: Body, timeout: float | None = None, *, to: str) -> int:
@@ -223,7 +223,7 @@ class Router(Receiver[Routed]):
 
 
 class Pending(Protocol):
-    """A request that was sent, and its reply to come."""
+    """A request that was sent and awaits its reply."""
 
     def result(self, timeout: float | None = None) -> Any:
         """The reply. Waits for it. `ServerError` if the server failed."""
@@ -238,7 +238,7 @@ class Pending(Protocol):
 class Requester(Peer):
     """A client: sends requests to the repliers in turn, and gets a reply to each."""
 
-    late: int  # replies whose request was given up
+    late: int  # replies to abandoned requests
 
     @abstractmethod
     def request(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
@@ -262,14 +262,14 @@ class Request(Protocol):
 
     @property
     def body(self) -> Any:
-        """What was asked."""
+        """The request's body."""
 
     @property
     def sender(self) -> str:
         """The name of the requester."""
 
     def reply(self, body: Body, timeout: float | None = None) -> bool:
-        """Sends the reply. False if the requester is gone."""
+        """Sends the reply. Returns False if the requester has left."""
 
     async def reply_async(self, body: Body, timeout: float | None = None) -> bool:
         """The same in the running event loop."""
@@ -288,7 +288,7 @@ class Replier(Receiver[Request]):
 
 
 class Member(Receiver[Any]):
-    """One member of a sync queue, which reads what the others write, and writes."""
+    """One member of a sync queue. It writes messages and reads those of the other members."""
 
     @abstractmethod
     def send(self, data: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
@@ -316,11 +316,11 @@ class Member(Receiver[Any]):
 
     @abstractmethod
     def members(self) -> list[ChannelMember]:
-        """The living members, this one too."""
+        """The live members, including this one."""
 
     @abstractmethod
     def wait_for(self, names: Iterable[str], timeout: float | None = None) -> None:
-        """Waits until members of these names are there."""
+        """Waits until members of these names have joined."""
 
     @abstractmethod
     async def wait_for_async(self, names: Iterable[str], timeout: float | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Channel files: where they are, how they are made and opened safely.
+"""Channel files: their folder, and how they are created and opened safely.
 
 One folder per user on the shared-memory file system, 0700, files 0600, owner and type checked, no links followed.
-Knows descriptors and names; knows nothing of what a file contains.
+Knows descriptors and names; knows nothing of a file's content.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.channels import memory
-from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind, nothing_beside
 from penstock.channels.registry import kinds
+from penstock.channels.storage import memory
+from penstock.channels.uri.channel import Channel
 from penstock.errors import Invalid, NotFound, SystemFailure
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-SLASH = "@"  # stands for the slashes of a name, in file names; no name has one
+SLASH = "@"  # replaces the slashes of a name in file names; no name has an @
 
 
 @dataclass(frozen=True)
 class Stranger:
-    """A file in the channel folder that looks like a channel's and is none. path: as text, whatever bytes it has."""
+    """A file in the channel folder with a name like a channel's that is not a channel. path: printable text, also if it is not UTF-8."""
 
     path: str
     why: str
@@ -40,8 +40,8 @@ class Stranger:
 def folder() -> Path:
     """The folder of this user's channels: `PENSTOCK_DIR`, else one per user below /dev/shm. The effective user decides.
 
-    A relative one is where it was when this process, or the one it was forked from, first asked: changing the working directory
-    changes no channels.
+    A relative path is resolved once per process, and a forked child inherits the result: a later change of the working directory has no
+    effect.
     """
     return _folder(os.environ.get("PENSTOCK_DIR") or f"/dev/shm/penstock-{os.geteuid()}")
 
@@ -52,12 +52,12 @@ def _folder(path: str) -> Path:
 
 
 def usage() -> Any:
-    """Bytes in all, used and free where this user's channels are: a value of `shutil.disk_usage`."""
+    """Total, used and free bytes of the file system with this user's channels: a value of `shutil.disk_usage`."""
     return shutil.disk_usage(next(path for path in (folder(), *folder().parents) if path.exists()))
 
 
 def private_folder(name: str, *, create: bool = False) -> Path:
-    """A folder for a tool's own files beside this user's channels, for the user alone. name: begins with a dot. create: made if it
+    """A folder for a tool's own files beside this user's channels, for the user alone. name: begins with a dot. create: creates it if it
     does not exist."""
     if not name.startswith(".") or "/" in name:
         raise Invalid(f"name is {name!r}: a folder beside the channels begins with a dot and holds no slash")
@@ -68,13 +68,13 @@ def private_folder(name: str, *, create: bool = False) -> Path:
 
 
 def file_name(channel: Channel) -> str:
-    """A channel's file name; the kind is part of it."""
+    """A channel's file name, which includes the kind."""
     return f"{channel.name.replace('/', SLASH)}.{channel.kind.name}"
 
 
 @contextlib.contextmanager
 def opened_folder(*, create: bool) -> Iterator[int]:
-    """A descriptor of the folder, checked: a real directory of ours that no other process may enter."""
+    """A descriptor of the folder, checked: a real directory of this user that no other user may enter."""
     path = folder()
     if not _is_text(path):
         raise SystemFailure(
@@ -161,7 +161,7 @@ def create(channel: Channel, size: int, fill: Callable[[int], None]) -> bool:
     """Makes a channel's file of `size` bytes, filled by `fill(fd)` before it gets its name.
 
     The memory is allocated now: a full file system is an error here and never a signal later. False if the name was
-    taken meanwhile; nothing is replaced, and nothing is left behind when this fails or dies.
+    taken in the meantime; nothing is replaced, and a failure or a crash leaves no file.
     """
     if channel.fake:
         return memory.create(channel, size, fill)
@@ -250,9 +250,9 @@ def _names(at: int) -> list[str]:
 
 
 def listing() -> tuple[list[Channel], list[Stranger]]:
-    """The channels that the folder's files are named after, sorted, and files whose name is almost one. Empty without a folder.
+    """The channels that the folder's files are named after, sorted, and files with almost such a name. Empty without a folder.
 
-    Files without a kind's ending are none of this library's business.
+    Files without a kind's suffix are ignored.
     """
     try:
         with opened_folder(create=False) as at:
@@ -277,7 +277,7 @@ def listing() -> tuple[list[Channel], list[Stranger]]:
 
 
 def identity(channel: Channel) -> int:
-    """A number that changes when a channel is removed and made again; 0 for one that is gone, or of a kind that has several files."""
+    """A number that changes when a channel is removed and created again; 0 if it was removed, or if its kind has several files."""
     if channel.kind.layout.beside is not nothing_beside:
         return 0
     try:
@@ -307,7 +307,7 @@ def printable(path: os.PathLike[str] | str) -> str:
 
 @functools.cache
 def boot_id() -> bytes:
-    """Sixteen bytes that change with every boot; zeros where the kernel does not tell."""
+    """Sixteen bytes that change with every boot; zeros if the kernel does not have them."""
     try:
         return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
     except (OSError, ValueError):

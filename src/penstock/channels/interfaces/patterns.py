@@ -11,16 +11,16 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock import codecs
-from penstock.channels import loops
 from penstock.channels.checks import counted, limit_of
-from penstock.channels.iteration import until_closed, until_closed_async
+from penstock.channels.waiting import loops
+from penstock.channels.waiting.iteration import until_closed, until_closed_async
 from penstock.codecs import Codec
 from penstock.errors import DecodeError, EndOfStream, Invalid, TimedOut, TooLarge, text_of
 
 # On a channel of bytes: bytes, any buffer, or a list of those, the parts of one message. With another codec: its objects.
 Body = Any
-Raw = TypeVar("Raw")  # as it was carried
-Made = TypeVar("Made")  # as it is given out
+Raw = TypeVar("Raw")  # as received
+Made = TypeVar("Made")  # as returned
 
 
 class Routed(NamedTuple):
@@ -33,7 +33,7 @@ class Routed(NamedTuple):
 class Receiving(ABC, Generic[Raw, Made]):
     """A socket that receives. Thread-safe if the handle below is."""
 
-    _late_error: Exception | None = None  # the error that a poll met behind its messages: the next call raises it
+    _late_error: Exception | None = None  # the error after a poll's messages: the next call raises it
 
     @property
     @abstractmethod
@@ -45,11 +45,11 @@ class Receiving(ABC, Generic[Raw, Made]):
         """The next message, or None when `timeout` seconds have passed (None: for ever, 0: now or never)."""
 
     @abstractmethod
-    def _made(self, raw: Raw) -> Made:
+    def _convert(self, raw: Raw) -> Made:
         """The message as the user gets it."""
 
     @abstractmethod
-    async def _stirred(self) -> None:
+    async def _wait_for_event(self) -> None:
         """Until there may be something, in the running event loop."""
 
     def _expect(self, timeout: float | None) -> Raw:
@@ -70,27 +70,27 @@ class Receiving(ABC, Generic[Raw, Made]):
         raw = self._take(timeout)
         if raw is None:
             raise TimedOut(f"{self.channel}: no message within the timeout")
-        return self._made(raw)
+        return self._convert(raw)
 
     def try_recv(self) -> Made | None:
         """The next message, or None if there is none yet. Never blocks."""
         if self._late_error is not None:
             self._raise_late()
         raw = self._take(0)
-        return None if raw is None else self._made(raw)
+        return None if raw is None else self._convert(raw)
 
     def poll(self, limit: int = 1000) -> list[Made]:
         """The messages that are there now, at most `limit` of them. Never blocks.
 
-        An error behind the first message waits for the next call, so that no message is lost to it.
+        An error after the first message is raised by the next call, so that no message is lost.
         """
         limit = counted(limit, "poll", "limit", self)
         self._raise_late()
         found: list[Made] = []
         try:
             while len(found) < limit and (raw := self._take(0)) is not None:
-                found.append(self._made(raw))
-        except EndOfStream:  # the next call raises it again, unless a new peer has come
+                found.append(self._convert(raw))
+        except EndOfStream:  # the next call raises it again, unless a new peer has joined
             if not found:
                 raise
         except (DecodeError, Invalid) as error:
@@ -108,11 +108,11 @@ class Receiving(ABC, Generic[Raw, Made]):
             raw = await self._taken()
         elif raw is None:
             raw = await loops.patiently(self._taken(), limit, f"{self.channel}: no message within the timeout")
-        return self._made(raw)
+        return self._convert(raw)
 
     async def _taken(self) -> Raw:
         while (raw := self._take(0)) is None:
-            await self._stirred()
+            await self._wait_for_event()
         return raw
 
     def __iter__(self) -> Iterator[Made]:
@@ -133,7 +133,7 @@ def name_of(function: Any) -> str:
 
 
 def failed(function: Any, error: BaseException) -> str:
-    """The text for a requester whose server's function raised."""
+    """The error text for a requester, if the server's function raised."""
     return f"{name_of(function)} raised {type(error).__name__}: {text_of(error)}"
 
 
@@ -145,9 +145,9 @@ def refusal(channel: str, why: str) -> bytes:
 def wrong_result(
     channel: str, method: str, function: Any, result: Any, codec: Codec, error: BaseException
 ) -> BaseException:
-    """The error of a server whose function returned what cannot be sent. error: why not; one that is not about the result stays as it is."""
+    """The error of a server whose function returned a result that cannot be sent. error: the reason; an error about something else is returned unchanged."""
     if inspect.iscoroutine(result):
-        result.close()  # it would warn that nobody awaited it
+        result.close()  # else Python warns that it was never awaited
     if not isinstance(error, TypeError | Invalid | TooLarge):
         return error
     if inspect.isawaitable(result):

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.channels import files, inspection, memory, opening
-from penstock.channels.channel import FAKE, Channel
-from penstock.channels.opener import faked, parse
 from penstock.channels.registry import kind_named
 from penstock.channels.status import Channels, ChannelStatus
-from penstock.channels.value import AnyChannel
-from penstock.channels.wildcards import check_patterns, matches_any
+from penstock.channels.storage import files, inspection, memory, opening
+from penstock.channels.uri.channel import FAKE, Channel
+from penstock.channels.uri.opener import faked, parse
+from penstock.channels.uri.value import AnyChannel
+from penstock.channels.uri.wildcards import check_patterns, matches_any
 from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported
 from penstock.util.clock import SystemClock
 
@@ -32,9 +32,9 @@ def in_process() -> list[Channel]:
 
 
 def listing(patterns: Sequence[str]) -> tuple[list[Channel], list[files.Stranger]]:
-    """This user's channels that one of the patterns stands for, and files that look like a channel's and are none.
+    """This user's channels that match one of the patterns, and files with names like a channel's that are not channels.
 
-    `fake:` channels of this process are among them if a pattern says so, as `fake:log:*`.
+    `fake:` channels of this process are included if a pattern begins with `fake:`, as in `fake:log:*`.
     """
     check_patterns(patterns)
     names, strange = files.listing()
@@ -49,8 +49,8 @@ def listing(patterns: Sequence[str]) -> tuple[list[Channel], list[files.Stranger
     return found, strange
 
 
-class Appearing:
-    """The channels that patterns stand for, as they come. One thread at a time."""
+class ChannelDiscovery:
+    """Finds new channels that match patterns. For one thread at a time."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = list(patterns)
@@ -59,8 +59,8 @@ class Appearing:
         self._state: object = None
 
     def new(self) -> list[str]:
-        """URIs of the channels that came since the last call; at first, of all that are there. A call costs a look at the folder's time
-        if nothing changed. A channel that was removed and made again has come again."""
+        """URIs of the channels that are new since the last call; the first call returns all. If nothing changed, a call costs one `stat` of the folder.
+        A channel that was removed and created again is new."""
         state = self._changes()
         if state is not None and state == self._state:
             return []
@@ -71,7 +71,7 @@ class Appearing:
         return sorted(uri for uri, _ in fresh)
 
     def _changes(self) -> object:
-        """Changes whenever a channel comes or goes; None if a change may not show."""
+        """A value that changes whenever a channel is created or removed; None if it may not have changed yet."""
         try:
             found = os.stat(files.folder())
         except OSError:
@@ -92,9 +92,9 @@ def local(channel: AnyChannel) -> Channel:
 
 
 def list_channels(patterns: str | Sequence[str] = "*") -> Channels:
-    """Every channel of this user with its counters, read without disturbing anyone.
+    """Every channel of this user with its counters, read without locks.
 
-    patterns: only those that one of them stands for: ``log:*`` of a kind, ``robot/*`` of any kind; ``*`` is any text, slashes included. A
+    patterns: only channels that match one of them: ``log:*`` of a kind, ``robot/*`` of any kind; ``*`` is any text, slashes included. A
     file in the channel folder that is not a channel is left out, and a warning on the logger `penstock` names it once.
     """
     found, strange = survey(patterns)
@@ -106,9 +106,9 @@ def list_channels(patterns: str | Sequence[str] = "*") -> Channels:
 
 
 def survey(patterns: str | Sequence[str] = "*") -> tuple[list[ChannelStatus], list[files.Stranger]]:
-    """Every channel of this user, and every file in the channel folder that looks like a channel and is none.
+    """Every channel of this user, and every file in the channel folder with a name like a channel's that is not a channel.
 
-    A channel that is removed meanwhile is in neither list.
+    A channel that is removed in the meantime is in neither list.
     """
     there, strange = listing([patterns] if isinstance(patterns, str) else patterns)
     found = []
@@ -140,13 +140,13 @@ def codec_of(channel: str) -> dict[str, Any]:
     """The codec of a channel in shared memory, as JSON-ready data. `NotFound` if there is no channel, or if it is still open."""
     parsed = parse(channel)
     if parsed.kind.memory is None:
-        raise Unsupported(f"{channel} is not in shared memory: nothing here says its codec")
+        raise Unsupported(f"{channel} is not in shared memory: its codec is not known here")
     found: dict[str, Any] = inspection.describe(parsed.kind, parsed)["codec"]
     return found
 
 
 def make(channel: str, **options: Any) -> None:
-    """Makes a channel in shared memory without opening it, if there is none. An existing one keeps its options."""
+    """Creates a channel in shared memory without opening it. An existing channel keeps its options."""
     parsed = parse(channel)
     if parsed.kind.memory is None:
         raise Unsupported(f"{channel} is not in shared memory: its publications and sockets make it")

@@ -1,4 +1,4 @@
-"""What a channel's file says: its status, its identity, and the description that a recording keeps."""
+"""Reads a channel's file: its status, its identity, and the description that a recording keeps."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from penstock import codecs
 from penstock._native import core as _native
-from penstock.channels import files, opening
-from penstock.channels.channel import Channel
 from penstock.channels.kind import Kind as Kind
 from penstock.channels.status import ChannelMember, ChannelStatus, Totals, latency_of
+from penstock.channels.storage import files, opening
+from penstock.channels.uri.channel import Channel
 from penstock.errors import NotFound
 
 PIXELS_EPOCH = 1 << 62
 
 
 def about(kind: Kind, fd: int, place: str) -> dict[str, Any]:
-    """The content of a channel's header, and its `size`; read without disturbing anyone.
+    """The content of a channel's header, and its `size`, read without locks.
 
     Of an open channel: `created_ns`, `max_members`, `members` and nothing else.
     """
@@ -37,7 +37,7 @@ def about_opened(kind: Kind, handle: Any) -> dict[str, Any]:
 
 
 def identity(fd: int) -> tuple[int, int]:
-    """Tells a file from all others that are there."""
+    """Identifies a file among all that exist now."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
 
@@ -49,7 +49,7 @@ def identity_opened(handle: Any) -> tuple[int, int]:
 
 
 def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
-    """The status of the channel that has this name now, read without disturbing anyone. `NotFound` if there is none."""
+    """The status of the channel that has this name now, read without locks. `NotFound` if there is none."""
     if kind.layout.status is not None:
         found_there: ChannelStatus = kind.layout.status(channel)
         return found_there
@@ -95,7 +95,7 @@ def _status(kind: Kind, channel: Channel, fd: int, place: str) -> ChannelStatus:
 
 
 def describe(kind: Kind, channel: Channel, *, pixels: bool = False) -> dict[str, Any]:
-    """The description that a recording keeps, of the channel that has this name now. `NotFound` if there is none.
+    """The description of the channel that has this name now, for a recording. `NotFound` if there is none.
 
     pixels: of frames, with them. Such a recording has no terms and its own positions, so it has its own epoch.
     """

@@ -1,4 +1,4 @@
-"""A channel as a value: its name, its codec and the options that shape it. Each kind has its own class, which says its options.
+"""A channel as a value: its name, its codec and the options that shape it. Each kind has its own class with its options.
 
 Opens nothing, and knows no kind.
 """
@@ -11,8 +11,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from penstock import codecs
-from penstock.channels.channel import FAKE
-from penstock.channels.opener import SIZES, open_handle, parse
+from penstock.channels.uri.channel import FAKE
+from penstock.channels.uri.opener import SIZES, open_handle, parse
 from penstock.errors import Invalid
 from penstock.util.units import size
 
@@ -68,7 +68,7 @@ class ChannelValue(Generic[Message]):
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        """The options that such a channel has."""
+        """The options of the channel."""
         return tuple(field.name for field in dataclasses.fields(cls) if field.name not in ("name", "codec"))
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ def open_channel(verb: str, channel: AnyChannel, options: dict[str, Any]) -> Any
 
 
 def uri_of(channel: AnyChannel) -> str:
-    """The URI of a channel that may be a value. Anything else as it is, for the check of its user."""
+    """The URI of a channel that may be a value. Any other value unchanged, for the caller's check."""
     return channel.uri if isinstance(channel, ChannelValue | Fake | Tested) else channel
 
 

@@ -1,6 +1,6 @@
 """Patterns of channels: `robot/*`, `log:*`, `*`. Knows URIs; opens nothing.
 
-`*` stands for any text, slashes included. A pattern with a colon is compared with the whole URI, another one with the name alone.
+`*` matches any text, slashes included. A pattern with a colon is compared with the whole URI, any other pattern with the name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STAR = "*"
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text stands for several channels. `zmq+tcp://*:5555` does not: there the star is part of an address. `Invalid` if no kind
+    """Whether a text is a pattern. `zmq+tcp://*:5555` is not: the star is part of an address. `Invalid` if no kind
     can be meant."""
     if STAR not in text:
         return False
@@ -45,19 +45,19 @@ def check_patterns(patterns: Iterable[str]) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(re.escape(pattern).replace(r"\*", ".*"), re.DOTALL)
 
 
 def matches(pattern: str, channel: str) -> bool:
-    """Whether a channel's URI is one that the pattern stands for. A pattern without a star stands for itself."""
+    """Whether a channel's URI matches the pattern. A pattern without a star matches only itself."""
     if ":" not in pattern:
         channel = channel.removeprefix("fake:").partition(":")[2].removeprefix("//")
-    return _compiled(pattern).fullmatch(channel) is not None
+    return _compile(pattern).fullmatch(channel) is not None
 
 
 def matches_any(patterns: Iterable[str], channel: str) -> bool:
-    """Whether one of the patterns stands for the channel."""
+    """Whether one of the patterns matches the channel."""
     return any(matches(pattern, channel) for pattern in patterns)
 
 

@@ -1,6 +1,6 @@
 """Waiting for a compiled handle in an event loop: for a message, for room, for subscriptions.
 
-Knows descriptors, deadlines and the gates of tests. It must never know what a message is.
+Knows descriptors, deadlines and the gates of tests. It must never know messages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from penstock._native import core as _native
 from penstock.channels.checks import HasChannel, limit_of
-from penstock.channels.loops import patiently, readable
+from penstock.channels.waiting.loops import patiently, readable
 from penstock.errors import TimedOut
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ async def room(
     timeout: float | None,
     why: str | Callable[[], str],
 ) -> T:
-    """The first result of `attempt` that is not None. Tries again when there may be room. `TimedOut` says why it waited."""
+    """The first result of `attempt` that is not None. Tries again when there may be room. Raises `TimedOut` with the reason."""
     return await _until([publication], attempt, timeout, why)
 
 
@@ -33,7 +33,7 @@ async def room_or_message(
     timeout: float | None,
     why: str | Callable[[], str],
 ) -> T:
-    """The same, but tries again when a message came, too: its reader may have to make the room."""
+    """The same, but also tries again when a message arrives: the caller may have to read it to make room."""
     return await _until([publication, subscription], attempt, timeout, why)
 
 
@@ -43,7 +43,7 @@ async def members(
     timeout: float | None,
     why: str | Callable[[], str],
 ) -> T:
-    """The same, but tries again when a subscription came."""
+    """The same, but tries again when a subscription joins."""
     return await _until([publication], attempt, timeout, why, members=True)
 
 

@@ -11,12 +11,12 @@ from penstock.channels.registry import kind_of
 from penstock.errors import Invalid, Unsupported
 
 FAKE = "fake"
-_WORLD = os.urandom(8)  # with the process id, tells this process from all others: a forked child has the same word
+_WORLD = os.urandom(8)  # with the process id, it identifies this process: a forked child inherits the word
 
 
 @dataclass(frozen=True)
 class Channel:
-    """A parsed URI. fake: within this process only. uri: as it is written, where that is not as its kind writes it."""
+    """A parsed URI. fake: within this process only. uri: the original text, if it differs from the kind's form."""
 
     kind: Kind
     name: str

@@ -49,7 +49,7 @@ class Publication(ABC, Generic[Message]):
 
     A `timeout` is in seconds: None waits for ever, 0 never waits. `TimedOut` is raised when it has passed, and nothing was sent.
     A position counts bytes of the stream. Every call on a closed handle raises `Closed`. A promise that a kind does not keep
-    raises `Unsupported`, which says why. The methods that begin with `a` are coroutines: they wait in the running event loop
+    raises `Unsupported` with the reason. The methods that begin with `a` are coroutines: they wait in the running event loop
     and do not block it.
     """
 
@@ -73,7 +73,7 @@ class Publication(ABC, Generic[Message]):
     @property
     @abstractmethod
     def position(self) -> int:
-        """The end of the stream, in bytes: where the next message goes."""
+        """The end of the stream, in bytes: the position of the next message."""
 
     @property
     @abstractmethod
@@ -115,7 +115,7 @@ class Publication(ABC, Generic[Message]):
     def claim(self, length: int, timeout: float | None = None) -> Claim:
         """Room for one message of `length` bytes, to be written in place. Waits for room as `send` does.
 
-        The bytes go out as they are, without the codec. `Invalid` if not every message of that length fits the channel's codec.
+        The bytes are sent unchanged, without the codec. `Invalid` if not every message of that length fits the channel's codec.
         """
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Publication(ABC, Generic[Message]):
 
     @abstractmethod
     def statistics(self) -> ChannelStatus:
-        """The channel's counters at this moment, read without disturbing anyone."""
+        """The channel's counters at this moment, read without locks."""
 
     @abstractmethod
     def close(self) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels import loops
 from penstock.channels.checks import limit_of
+from penstock.channels.waiting import loops
 from penstock.errors import Invalid
 
 
 def wait(subscriptions: Sequence[Any], timeout: float | None = None) -> list[Any]:
-    """Those subscriptions that have something to read, or whose stream has ended; see `penstock.wait`."""
+    """The subscriptions that have a message or whose stream has ended; see `penstock.wait`."""
     given = _readers(subscriptions)
     return [given[i] for i in _native.wait_any(given, timeout)]
 

@@ -1,0 +1,1 @@
+"""The abstract classes of the handles: publication, subscription and the roles. Knows no kind."""
