@@ -109,3 +109,10 @@ def test_an_object_store_is_asked_for_no_folders_feature(run, command):
         1,
         "penstock: s3://no-such-bucket-anywhere/x is on an object storage, where recordings can only be read\n",
     )
+
+
+def test_a_folder_is_not_called_like_an_mcap_file(run, mixed, tmp_path):
+    done = run("export", "a", "all.mcap")
+    assert (done.status, done.out) == (1, "")
+    assert done.err == "penstock: all.mcap would be a folder: add --mcap for an MCAP file, or name it otherwise\n"
+    assert not (tmp_path / "all.mcap").exists()

@@ -74,7 +74,7 @@ def export(
     if len(chosen) > 1:
         raise penstock.Invalid(f"--{chosen[0]} and --{chosen[1]}: choose one")
     begun = time.monotonic()
-    if not mcap and out.suffix.lower() == ".mcap":
+    if not mcap and str(out).lower().endswith(".mcap"):
         raise penstock.Invalid(
             f"{output.path(out)} would be a folder: add --mcap for an MCAP file, or name it otherwise"
         )
