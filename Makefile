@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 DEMO := $(VENV)/.demo
+CLASSES := $(VENV)/spark.jsa
 UV := $(or $(shell command -v uv),$(BIN)/uv)
 # uv takes half of pip's CPU time, and downloads at once what pip does one by one. Without it, or where it fails, pip does it.
 # PySpark comes as source, 450 MB that would be compressed and unpacked again on their way.
@@ -50,12 +51,16 @@ $(STAMP): $(DEMO)
 	$(call packages,dev)
 	@touch $@
 
-setup: $(STAMP) ## Build the library and put everything into .venv
+# The many short JVMs of the tests start in half the CPU time with it. A JVM that it does not fit ignores it.
+$(CLASSES): | $(STAMP)
+	-@$(BIN)/python tools/spark_classes.py $@ 2>/dev/null
+
+setup: $(STAMP) $(CLASSES) ## Build the library and put everything into .venv
 
 demo: $(DEMO) ## Run the main job end to end: real telemetry, recording, Spark, report
 	$(BIN)/penstock demo
 
-test: $(STAMP) ## Run the tests, several at once: make test TESTS=tests/record
+test: $(STAMP) $(CLASSES) ## Run the tests, several at once: make test TESTS=tests/record
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
 
 test-pythons: $(STAMP) ## Run the core's tests with each CPython from 3.11 on that is here: make test-pythons TESTS=tests/channels

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -43,11 +44,62 @@ def reset_process() -> None:
     os.environ["LANG"] = "C.UTF-8"
 
 
+def quicken_java() -> None:
+    """JVMs live for seconds here: they compile quickly, and take the classes of `make setup`'s archive, which halves their CPU time. Spark's
+    launchers read these variables. A JVM that the archive does not fit ignores it."""
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", options)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f'{options} "-XX:SharedArchiveFile={Path(sys.prefix) / "spark.jsa"}"')
+
+
 reset_process()
+quicken_java()
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
 
 
-ALONE = ("spark", "storage", "docs", "test_demo")  # folders and modules of tests that run one after the other
+<<<<<<< Updated upstream
+# Groups of tests that one worker runs one after the other, those of a JVM first, so that none of them is the last to run. Only so many
+# JVMs are there at a time as there are groups of them: Spark gives up a Python worker that takes 10 s to start. Programs of pages have
+# fixed ports, and a storage's server is started once.
+GROUPS = {
+    "jvm-1": ("test_spark", "test_readers", "test_options", "test_kill_stream", "test_at_home", "test_own_tables"),
+    "jvm-2": ("spark", "test_cli", "test_odd_archives"),
+    "pages": ("docs",),
+    "object_storage": ("storage",),
+}
+ANYWHERE = (
+    "tmp_path_factory",
+    "drive",
+    "fixtures_channel_folder",
+)  # fixtures that cost no more in each of several workers
+=======
+# Groups of tests that one worker runs one after the other, by the beginning of their names. A later line of a longer name counts more.
+# As many JVMs are there at a time as there are groups of them: Spark gives up a Python worker that takes 10 s to start. Programs of pages
+# have fixed ports. Tests of the last groups share a fixture that is costly.
+GROUPS = {
+    "tests/spark/": "jvm-1",
+    **dict.fromkeys(
+        [f"tests/spark/test_{name}.py" for name in ("connect", "kill_stream", "query", "stream", "writing")], "jvm-2"
+    ),
+    **dict.fromkeys([f"tests/cli/test_cli.py::test_{name}" for name in ("pipeline", "the_demo_o")], "jvm-2"),
+    **dict.fromkeys(
+        [f"tests/cli/test_odd_archives.py::test_{name}" for name in ("archives_and_tables", "a_damaged_recording")],
+        "jvm-1",
+    ),
+    "tests/kinds/udp/test_network_log.py": "native",
+    "tests/docs/": "pages",
+    "tests/storage/": "storage",
+    "tests/cli/test_any_arguments.py": "arguments",
+    "tests/cli/test_monitor_page.py": "browser",
+    "tests/typing/": "types",
+}
+
+
+def group_of(name: str) -> str | None:
+    """The group of a test, by its name."""
+    found = [beginning for beginning in GROUPS if name.startswith(beginning)]
+    return GROUPS[max(found, key=len)] if found else None
+>>>>>>> Stashed changes
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -55,22 +107,57 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * len(os.sched_getaffinity(0))
 
 
+<<<<<<< Updated upstream
+def group_of(item: pytest.Item) -> str | None:
+    """The group of a test: one of GROUPS, or that of its costly fixture."""
+    for group, places in GROUPS.items():
+        if group.startswith("jvm") and not (item.path.parent.name == "spark" or item.get_closest_marker("spark")):
+            continue
+        if item.path.stem in places or item.path.parent.name in places:
+            return group
+    fixtures = item._fixtureinfo.name2fixturedefs
+    scopes = {found[-1].scope: name for name, found in fixtures.items() if name not in ANYWHERE}
+    return scopes.get("session") or (item.path.stem if "module" in scopes else None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests are handed out in the order below, not the largest group first."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps in one worker the tests that share a costly fixture: those of a session, or those of a module. And all that start a JVM:
-    several at once starve each other's Python workers, which Spark gives up after 10 s. Programs of pages have fixed ports, too."""
-    for item in items:
-        if item.get_closest_marker("spark") is not None or item.path.parent.name in ALONE or item.path.stem in ALONE:
-            item.add_marker(pytest.mark.xdist_group("alone"))
-            continue
-        fixtures = item._fixtureinfo.name2fixturedefs
-        scopes = {
-            found[-1].scope: name for name, found in fixtures.items() if name not in ("tmp_path_factory", "drive")
-        }
-        if "session" in scopes:
-            item.add_marker(pytest.mark.xdist_group(scopes["session"]))
-        elif "module" in scopes:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    """Keeps a group in one worker. Those of GROUPS begin first, then other groups."""
+    order, groups = [*GROUPS], {item: group_of(item) for item in items}
+    for item, group in groups.items():
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(
+        key=lambda item: order.index(group) if (group := groups[item]) in order else len(order) + (group is None)
+    )
+=======
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Keeps a group in one worker. xdist's own marks of groups have no effect with pytest 9.2, whose names of tests are fixed."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid) or nodeid
+
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    config.option.loadscopereorder = False  # groups begin in the order of the tests, not the largest first
+    return ByGroup(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups go first, so that none of them is the last to run."""
+    order = list(dict.fromkeys(GROUPS.values()))
+    items.sort(key=lambda item: order.index(group) if (group := group_of(item.nodeid)) else len(order))
+>>>>>>> Stashed changes
 
 
 def heed_interrupts() -> None:
