@@ -57,22 +57,6 @@ quicken_java()
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
 
 
-<<<<<<< Updated upstream
-# Groups of tests that one worker runs one after the other, those of a JVM first, so that none of them is the last to run. Only so many
-# JVMs are there at a time as there are groups of them: Spark gives up a Python worker that takes 10 s to start. Programs of pages have
-# fixed ports, and a storage's server is started once.
-GROUPS = {
-    "jvm-1": ("test_spark", "test_readers", "test_options", "test_kill_stream", "test_at_home", "test_own_tables"),
-    "jvm-2": ("spark", "test_cli", "test_odd_archives"),
-    "pages": ("docs",),
-    "object_storage": ("storage",),
-}
-ANYWHERE = (
-    "tmp_path_factory",
-    "drive",
-    "fixtures_channel_folder",
-)  # fixtures that cost no more in each of several workers
-=======
 # Groups of tests that one worker runs one after the other, by the beginning of their names. A later line of a longer name counts more.
 # As many JVMs are there at a time as there are groups of them: Spark gives up a Python worker that takes 10 s to start. Programs of pages
 # have fixed ports. Tests of the last groups share a fixture that is costly.
@@ -99,7 +83,6 @@ def group_of(name: str) -> str | None:
     """The group of a test, by its name."""
     found = [beginning for beginning in GROUPS if name.startswith(beginning)]
     return GROUPS[max(found, key=len)] if found else None
->>>>>>> Stashed changes
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -107,36 +90,6 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * len(os.sched_getaffinity(0))
 
 
-<<<<<<< Updated upstream
-def group_of(item: pytest.Item) -> str | None:
-    """The group of a test: one of GROUPS, or that of its costly fixture."""
-    for group, places in GROUPS.items():
-        if group.startswith("jvm") and not (item.path.parent.name == "spark" or item.get_closest_marker("spark")):
-            continue
-        if item.path.stem in places or item.path.parent.name in places:
-            return group
-    fixtures = item._fixtureinfo.name2fixturedefs
-    scopes = {found[-1].scope: name for name, found in fixtures.items() if name not in ANYWHERE}
-    return scopes.get("session") or (item.path.stem if "module" in scopes else None)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Tests are handed out in the order below, not the largest group first."""
-    if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps a group in one worker. Those of GROUPS begin first, then other groups."""
-    order, groups = [*GROUPS], {item: group_of(item) for item in items}
-    for item, group in groups.items():
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(
-        key=lambda item: order.index(group) if (group := groups[item]) in order else len(order) + (group is None)
-    )
-=======
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Keeps a group in one worker. xdist's own marks of groups have no effect with pytest 9.2, whose names of tests are fixed."""
@@ -157,7 +110,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Groups go first, so that none of them is the last to run."""
     order = list(dict.fromkeys(GROUPS.values()))
     items.sort(key=lambda item: order.index(group) if (group := group_of(item.nodeid)) else len(order))
->>>>>>> Stashed changes
 
 
 def heed_interrupts() -> None:
