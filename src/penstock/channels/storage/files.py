@@ -210,7 +210,7 @@ def no_room(channel: Channel, size: int, error: OSError) -> str:
     about = os.statvfs(folder())
     free = about.f_bavail * about.f_frsize
     return (
-        f"cannot make {channel}: it takes {size / 1e6:.1f} MB of shared memory and {folder()} has {free / 1e6:.1f} MB free. "
+        f"cannot make {channel}: it takes {size / 1e6:.3g} MB of shared memory and {folder()} has {free / 1e6:.3g} MB free. "
         "Give a smaller capacity, remove channels that nobody has open (penstock rm --unused), or enlarge the shared memory"
     )
 
