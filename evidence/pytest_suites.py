@@ -96,8 +96,9 @@ def run(suite: PytestSuite, *, long: bool, seed: int) -> list[Row]:
 
 
 def notices(tests: tuple[str, ...], plant: str) -> bool:
-    """Whether the tests fail with that bug planted."""
+    """Whether the tests fail, hang or crash with that bug planted."""
     try:
-        return pytest(tests, seed=1, plant=plant).returncode == 1
+        status = pytest(tests, seed=1, plant=plant).returncode
+        return status == 1 or status < 0
     except subprocess.TimeoutExpired:
         return True
