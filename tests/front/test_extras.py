@@ -76,7 +76,10 @@ ERRORS = {
     "Arrow for Spark": ("spark", "import penstock.spark"),
     "Spark": ("spark", "from penstock.spark import session; session()", "pyarrow"),
     "ZeroMQ": ("zmq", "penstock.publish('zmq+tcp://127.0.0.1:*')"),
-    "protobuf": ("protobuf", "from penstock.codecs import protobufs; protobufs.reader({'message': 'a.B', 'files': ''})"),
+    "protobuf": (
+        "protobuf",
+        "from penstock.codecs import protobufs; protobufs.reader({'message': 'a.B', 'files': ''})",
+    ),
     "MCAP in": ("mcap", "from penstock.export.mcap_import import needed; needed()", "pyarrow"),
     "MCAP out": ("mcap", "from penstock.export.mcap import _package; _package()", "pyarrow"),
     "metrics": ("metrics", "import penstock.watch.metrics"),

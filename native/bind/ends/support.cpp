@@ -39,14 +39,18 @@ uint64_t this_thread() {
     }
 }
 
+// It runs no code of Python: there, a thread gives the GIL away, and CPython ends a daemon thread that then wants it back. That
+// unwinds the stack, which may not happen in a function that throws nothing.
 bool daemon_thread() noexcept {
-    try {
-        return nb::cast<bool>(nb::module_::import_("threading").attr("current_thread")().attr("daemon"));
-    } catch (nb::python_error &) {
-        return true; // the interpreter is half gone
-    } catch (const std::exception &) {
-        return true;
-    }
+    const nb::object name = nb::steal(PyUnicode_InternFromString("threading"));
+    const nb::object threading = nb::steal(name.is_valid() ? PyImport_GetModule(name.ptr()) : nullptr);
+    const nb::object active = nb::steal(threading.is_valid() ? PyObject_GetAttrString(threading.ptr(), "_active") : nullptr);
+    const nb::object ident = nb::steal(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
+    const nb::object thread =
+        nb::steal(active.is_valid() && ident.is_valid() ? PyObject_GetItem(active.ptr(), ident.ptr()) : nullptr);
+    const nb::object daemon = nb::steal(thread.is_valid() ? PyObject_GetAttrString(thread.ptr(), "_daemonic") : nullptr);
+    PyErr_Clear(); // the interpreter is half gone, or it is no thread of Python's
+    return !daemon.is_valid() || daemon.ptr() != Py_False;
 }
 
 // The end of the process has closed a handle that a daemon thread uses: an error would only be printed. Threads that are not
@@ -199,6 +203,13 @@ void pass_gate() {
     // SYNC -: only the word's own order counts
     if ((exit_gate.add(1) & closed_bit) == 0 || closer.relaxed() == this_thread()) return;
     gate_passed();
+    stay();
+}
+void enter_python() {
+    // SYNC -: only the word's own order counts
+    if ((exit_gate.add(1) & closed_bit) == 0 || closer.relaxed() == this_thread()) return;
+    gate_passed();
+    PyEval_SaveThread();
     stay();
 }
 void gate_passed() {

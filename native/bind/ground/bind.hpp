@@ -37,6 +37,15 @@ void bind_errors(nb::module_ &m);
 void bind_gate(nb::module_ &m);
 void pass_gate();   // before the interpreter is taken again
 void gate_passed(); // after it was
+// Around a call of Python in the middle of one of ours: CPython ends a thread that wants the GIL back when the interpreter has
+// ended, and that would unwind our frames. The end waits for such calls; after it, none begins.
+void enter_python();
+struct PythonCall {
+    PythonCall() { enter_python(); }
+    ~PythonCall() { gate_passed(); }
+    PythonCall(const PythonCall &) = delete;
+    PythonCall &operator=(const PythonCall &) = delete;
+};
 
 // Runs `work` without the GIL and takes it again through the gate.
 template <class Work> void without_interpreter(Work &&work) {

@@ -29,6 +29,7 @@ class UdpWatched final : public Waitable {
 
 // A function of Python that decides for a subscription. It may let other threads in.
 template <class... Facts> nb::object ask_policy(const char *function, const Facts &...facts) {
+    const PythonCall call;
     return nb::module_::import_("penstock.kinds.udp.policy").attr(function)(facts...);
 }
 inline nb::bytes bytes_of(const std::string &text) { return nb::bytes(text.data(), text.size()); }
