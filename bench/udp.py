@@ -18,7 +18,7 @@ from bench import rivals, udp_gaps
 from bench.ipc import NAMES, own_channels, tried
 from bench.processes import Flow, flow, round_trips
 from bench.report import Report
-from bench.rivals import loopback, udp_ours, udp_ours_batch
+from bench.rivals import loopback, udp_ours, udp_ours_batch, udp_ours_sealed
 from evidence.bounded import Failed, Results, child, context, program, until
 from evidence.build import build
 
@@ -43,15 +43,23 @@ RECEIVER_ERRORS = ("InErrors", "RcvbufErrors")
 def run(report: Report) -> None:
     """All of it, everyone in turn, several times, medians."""
     found, report.missing = rivals.load(tuple(WHO))
-    everyone: dict[str, ModuleType] = {"penstock": udp_ours, "penstock batches": udp_ours_batch}
+    everyone: dict[str, ModuleType] = {
+        "penstock": udp_ours,
+        "penstock batches": udp_ours_batch,
+        "penstock, a key": udp_ours_sealed,
+    }
     everyone |= {WHO[name]: module for name, module in found.items()}
     core(report)
     halves(report)
+    seals(report)
     core_trips(report)
     with own_channels():
         for size in (64,) if report.quick else tuple(COUNTS):
             one_way(report, everyone, size)
-        trips(report, {who: rival for who, rival in everyone.items() if who != "penstock batches"})
+        trips(
+            report,
+            {who: rival for who, rival in everyone.items() if who not in ("penstock batches", "penstock, a key")},
+        )
         idle(report)
         drops(report)
         loss(report)
@@ -102,6 +110,14 @@ def halves(report: Report) -> None:
         report.add(case, half, DATAGRAM, row["ns"], "ns")
         report.add(case, BARE_HALVES[half], DATAGRAM, row["bare_ns"], "ns")
         report.add(case, LOG_HALVES[half], DATAGRAM, row["log_ns"], "ns")
+
+
+def seals(report: Report) -> None:
+    """C++ alone: what a key costs for each datagram, beside the bare cipher over the same bytes."""
+    for row in printed(report, "seal_bench"):
+        for what in ("seal", "open"):
+            report.add(f"{row['case']}, a key, C++", "network log", what, row[f"{what}_ns"], "ns")
+            report.add(f"{row['case']}, a key, C++", "bare AES-256-GCM", what, row[f"bare_{what}_ns"], "ns")
 
 
 def one_way(report: Report, everyone: dict[str, ModuleType], size: int) -> None:
@@ -287,6 +303,11 @@ def aims(report: Report) -> None:
             case = f"{size}, {PLAIN}, C++"
             ratio = report.ratio(case, DATAGRAM, half, rival)
             report.at_most(case, f"{half}, {DATAGRAM}, of {rival}", 1.4, "×", ratio)
+
+    for size in ("64 B", "1344 B", "8 KiB"):
+        for what in ("seal", "open"):
+            ratio = report.ratio(f"{size}, a key, C++", what, "network log", "bare AES-256-GCM")
+            report.at_most(f"{size}, a key, C++", f"{what}, of the bare cipher", 1.15, "×", ratio)
 
     def cpu(case: str, who: str, rival: str, limit: float) -> None:
         report.at_most(case, f"{who}, {BOTH}, of {rival}", limit, "×", report.ratio(case, BOTH, who, rival))

@@ -30,4 +30,10 @@ FRAME_MODEL, FRAME_KILL, FRAME_STRESS, FRAME_FUZZ = "frame model", "frame kill",
 EARLY_MODEL, EARLY_KILL = "early model", "early kill"
 NET_CHECK, NET_SIM = "network check", "network lives"
 CLOCK_CHECK, WAIT_CHECK, COPY_CHECK = "clock", "waiting", "copying"
-UDP_MODEL, UDP_KILL, UDP_CHECK, UDP_STREAMS = "udp model", "udp kill", "udp check", "udp streams"
+UDP_MODEL, UDP_KILL, UDP_CHECK, UDP_STREAMS, SEAL_CHECK = (
+    "udp model",
+    "udp kill",
+    "udp check",
+    "udp streams",
+    "seal check",
+)

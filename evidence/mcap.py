@@ -18,9 +18,9 @@ from typing import Any
 
 import penstock
 from evidence.report import WORKERS, Row
-from penstock.export.mcap_file import McapFile
 from penstock.export.mcap_import import import_mcap
-from penstock.export.mcap_records import CHUNK, HEAD, MAGIC, MESSAGE, chunk_of, decompressed
+from penstock.export.mcap_reading.file import McapFile
+from penstock.export.mcap_reading.records import CHUNK, HEAD, MAGIC, MESSAGE, chunk_of, decompressed
 
 WHOLE_IMPORTS, READINGS = 56, 5600  # of the short mode
 Outcome = tuple[Counter[Any], int, int]
@@ -107,19 +107,23 @@ def outcome(data: bytes, *, recover: bool) -> tuple[Outcome, McapFile]:
     for part in file.parts():
         rows = zip(part.begins.tolist(), part.ends.tolist(), part.fields.tolist(), strict=True)
         for begin, end, (channel, *fields) in rows:
-            found[(file.channels[channel], *fields, part.data[begin:end])] += 1
+            found[(file.contents.channels[channel], *fields, part.data[begin:end])] += 1
             times.append(fields[1])
     assert times == sorted(times), "the messages are not in the order of their times"
-    return (found, len(file.attachments), len(file.metadata)), file
+    return (found, len(file.contents.attachments), len(file.contents.metadata)), file
 
 
 def judge(truth: Outcome, data: bytes) -> str:
     """The fault in the reading of a changed file; empty if there is none."""
     try:
         found, file = outcome(data, recover=False)
-        if found != truth and not (file.unknown or file.unchecked or file.unchecked_definitions):
+        if found != truth and not (
+            file.contents.unknown or file.contents.unchecked or file.contents.unchecked_definitions
+        ):
             return "other messages, and not a word"
-        if sum(found[0].values()) != sum(truth[0].values()) and (file.statistics or not file.unchecked):
+        if sum(found[0].values()) != sum(truth[0].values()) and (
+            file.contents.statistics or not file.contents.unchecked
+        ):
             return "another count of messages, and the file's own count or checksum was there"
     except penstock.Corrupt as error:
         if not str(error):
@@ -168,9 +172,9 @@ def _judge_recovery(truth: Counter[Any], found: Counter[Any], file: McapFile) ->
     for counter, sign in ((found, 1), (truth, -1)):
         for (channel, *_), count in counter.items():
             by_topic[channel.topic] += sign * count
-    if invented and not (file.unchecked or file.unchecked_definitions):
+    if invented and not (file.contents.unchecked or file.contents.unchecked_definitions):
         return "a recovery gives messages that were never written"
-    if max(by_topic.values(), default=0) > 0 and not file.unchecked_definitions and not skipped.more:
+    if max(by_topic.values(), default=0) > 0 and not file.contents.unchecked_definitions and not skipped.more:
         return "a recovery gives more messages than were written, and does not say so"
     if lost > invented and not places:
         return "a recovery loses messages, and does not say so"

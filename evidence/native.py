@@ -97,6 +97,7 @@ FUZZ = {
     "wire": (120_000, 3_000_000, 256),
     "receiver": (16_000, 2_000_000, 512),
     "sender": (16_000, 2_000_000, 512),
+    "seal": (2_000, 300_000, 512),
 }
 
 
@@ -265,11 +266,12 @@ def sanitizers(*, long: bool, seed: int) -> Row:
                     "wait_check",
                     "copy_check",
                     "net_check",
-                    "net_told",
+                    "net_extensions",
                     "net_sim",
                     "udp_check",
                     "udp_streams",
                     "udp_takeover",
+                    "seal_check",
                 ),
                 sanitize=kinds,
             )
@@ -287,10 +289,11 @@ def sanitizers(*, long: bool, seed: int) -> Row:
             [str(folder / "wait_check")],
             [str(folder / "copy_check")],
             [str(folder / "net_check")],
-            [str(folder / "net_told")],
+            [str(folder / "net_extensions")],
             [str(folder / "net_sim"), "--seed", str(seed), "--lives", str(100 * seconds)],
             [str(folder / "udp_check"), "--seed", str(seed), "--scale", "4" if long else "1"],
             [str(folder / "udp_streams")],
+            [str(folder / "seal_check"), "--seed", str(seed)],
             [str(folder / "udp_takeover"), *f"--seed {seed} --messages {20_000 * seconds} --every-ms 50".split()],
         ]
     failed, messages = [], 0

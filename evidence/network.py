@@ -17,7 +17,7 @@ from evidence import native
 from evidence.report import Row, show
 
 LIVES, DATAGRAMS = 2_000_000, 100_000_000
-TARGETS = ("wire", "receiver", "sender")
+TARGETS = ("wire", "receiver", "sender", "seal")
 ROOT = Path(__file__).parents[1]
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 FLAGS = ("-O2", "-g", "-DPENSTOCK_TERM_LENGTH_MIN=256", *SANITIZERS)

@@ -19,6 +19,7 @@ from evidence import (
     planted_native,
     planted_pipes,
     planted_start,
+    planted_tables,
     planted_udp,
     planted_zmq,
 )
@@ -89,6 +90,7 @@ PYTHON_BUGS: dict[str, Planted] = {
     **planted_mcap.BUGS,
     **planted_native.BUGS,
     **planted_start.BUGS,
+    **planted_tables.BUGS,
     **planted_conformance.BUGS,
     **planted_zmq.BUGS,
     **planted_udp.BUGS,

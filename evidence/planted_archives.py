@@ -45,7 +45,7 @@ def _repair_writes_every_row() -> None:
 def _truncate_promises_as_before() -> None:
     from penstock.record.keep import truncate
 
-    truncate._promise_less = lambda *_: None
+    truncate._lower_catalog_row = lambda *_: None
 
 
 def _extend_touches_before_it_locks() -> None:

@@ -96,7 +96,7 @@ def _a_handler_takes_a_lock() -> None:
         with ending._handle_signals(ending.ENDING, note):
             yield wait
 
-    ending.noted = noted
+    ending.defer_end = noted
 
 
 def _the_command_leaves_pixels_out() -> None:
@@ -122,7 +122,7 @@ def _chmod_on_any_folder() -> None:
 
 def _a_damaged_recording_is_only_logged() -> None:
     from penstock.record.read.plan import ReadPlanner
-    from penstock.spark import pipeline
+    from penstock.tables import pipeline
 
     pipeline.ReadPlanner = lambda archive, **_: ReadPlanner(archive)
 

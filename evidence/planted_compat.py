@@ -153,7 +153,7 @@ def _screens_stay_behind() -> None:
 def _looking_makes_a_queue() -> None:
     from penstock.compat import pysyncq
 
-    pysyncq._look_for = lambda name: None
+    pysyncq._require_queue = lambda name: None
 
 
 def _any_start_will_do() -> None:

@@ -1,4 +1,4 @@
-"""Bugs for the suite "decoder": values that change, columns that freeze or double, one message or stream that stops all."""
+"""Bugs for the suite "decoder": values that change, keys that get lost, one message or stream that stops all."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any
 
 from evidence.planting import Planted
 
+CONTRACT = "tests/columns/test_contract.py"
 MESSAGES = "tests/decoder/test_messages.py"
 TABLES = "tests/decoder/test_tables.py"
 GOING_ON = "tests/decoder/test_going_on.py"
+PIPELINE = "tests/tables/test_pipeline.py"
 VALUES = "tests/codecs/test_values.py"
 
 
@@ -21,37 +23,49 @@ def _bytes_are_cut_at_the_first_nul() -> None:
 
 
 def _keys_that_are_not_text_are_dropped() -> None:
-    from penstock.columns import objects
+    from penstock.columns.contract import decoding
 
-    plain = objects._labelled
+    plain = decoding._by_label
 
-    def labelled(row: Any, at: int, errors: Any) -> Any:
-        return plain({key: row[key] for key in row if type(key) is str} if type(row) is dict else row, at, errors)
+    def by_label(rows: Any, contract: Any, errors: Any) -> Any:
+        texts = [{key: row[key] for key in row if type(key) is str} if type(row) is dict else row for row in rows]
+        return plain(texts, contract, errors)
 
-    objects._labelled = labelled
+    decoding._by_label = by_label
 
 
-def _columns_are_those_of_the_first_messages() -> None:
-    from penstock.columns import objects
+def _values_that_do_not_fit_are_dropped() -> None:
+    from penstock.columns.contract.rescue import Rescued
 
-    plain = objects._grow
-    objects._grow = lambda keys, kinds, taken: keys or plain(keys, kinds, taken)
+    Rescued.__call__ = lambda self, row, path, value: None  # type: ignore[method-assign]
+
+
+def _a_key_twice_in_a_map_inside_is_not_seen() -> None:
+    from penstock.columns.contract import messages
+
+    messages._is_nested = lambda row: False
+
+
+def _numbers_are_rounded_to_doubles() -> None:
+    from penstock.columns.contract import building
+
+    building._is_exact = lambda value: True
 
 
 def _one_message_raises() -> None:
-    from penstock.columns import objects
+    from penstock.columns.contract import messages
 
-    objects._decode_one = lambda decoder, item, at, errors: decoder(item)
+    messages._one = lambda parse, item, at, errors: parse(item)
 
 
 def _two_keys_share_a_column() -> None:
-    from penstock.columns import names, objects
+    from penstock.columns import contract, names
 
-    names.free = objects.free = lambda key, taken: names.clean(key)
+    contract.free = lambda key, taken: names.clean(key)  # type: ignore[attr-defined]
 
 
 def _names_differ_in_capitals_only() -> None:
-    from penstock.columns import names, objects
+    from penstock.columns import contract, names
 
     def free(key: str, taken: set[str]) -> str:
         name = names.clean(key)
@@ -60,13 +74,13 @@ def _names_differ_in_capitals_only() -> None:
         taken.add(name)
         return name
 
-    names.free = objects.free = free
+    contract.free = free  # type: ignore[attr-defined]
 
 
 def _time_stamps_are_rounded() -> None:
-    from penstock.columns import objects
+    from penstock.columns.contract import messages
 
-    objects._was_rounded = lambda item, row: False
+    messages._was_rounded = lambda item, row: False
 
 
 def _texts_that_are_none_are_replaced() -> None:
@@ -81,47 +95,27 @@ def _texts_that_are_none_are_replaced() -> None:
     fixed._texts = texts
 
 
-def _files_are_not_conformed() -> None:
-    from penstock.spark import books
+def _a_columns_type_changes() -> None:
+    from penstock.tables.pipeline import Pipeline
 
-    plain = books.Books._conform
-
-    def conform(self: Any, ledger: Any, do: Any) -> None:
-        plain(self, ledger, lambda what, tasks: [])
-
-    books.Books._conform = conform  # type: ignore[method-assign]
-
-
-def _files_of_others_are_deleted() -> None:
-    import re
-
-    from penstock.spark import books
-
-    books.OURS = re.compile(".*")
+    Pipeline.contract = lambda self, stored, one: self.declared(one.channel, [one.codec])  # type: ignore[method-assign]
 
 
 def _a_commit_forgets_its_state() -> None:
-    from penstock.spark import ledger
+    from penstock.tables.state import State
 
-    ledger._STATE = tuple(name for name in ledger._STATE if name != "done")
-
-
-def _a_cut_is_applied_to_files_alone() -> None:
-    from penstock.spark.ledger import Ledger
-
-    plain = Ledger.forget
-
-    def forget(self: Any, cuts: Any) -> Any:
-        done = [dict(row) for row in self.done]
-        found = plain(self, cuts)
-        self.done = done
-        return found
-
-    Ledger.forget = forget  # type: ignore[method-assign]
+    plain = State.to_json
+    State.to_json = lambda self: {**plain(self), "done": []}  # type: ignore[method-assign]
 
 
-def _a_table_that_came_later_is_not_filled() -> None:
-    from penstock.spark import needs
+def _a_cut_is_not_followed() -> None:
+    from penstock.tables.state import State
+
+    State.forget = lambda self, info, cut: self.cuts.append(cut.token)  # type: ignore[method-assign]
+
+
+def _a_table_that_was_removed_is_not_filled() -> None:
+    from penstock.tables import needs
 
     plain = needs.plan
 
@@ -134,17 +128,13 @@ def _a_table_that_came_later_is_not_filled() -> None:
 def _what_is_not_complete_is_done() -> None:
     from penstock.record.read import rows
 
-    rows.holes = lambda scanner, segments, planned: []
+    rows.holes = lambda scanner, planned: []
 
 
 def _one_failed_stream_stops_all() -> None:
-    from penstock.spark import tasks
+    from penstock.tables import tasks
 
-    def run(task: dict[str, Any]) -> dict[str, Any]:
-        kinds = {"amend": tasks._amend, "range": tasks._write_range, "retype": tasks._retype, "check": tasks._check}
-        return {"number": task["number"], **kinds[task["kind"]](task)}
-
-    tasks.run = run
+    tasks.run = lambda task: {"number": task["number"], **tasks._write_range(task)}
 
 
 def _numbers_that_json_lacks_become_null() -> None:
@@ -164,38 +154,41 @@ BUGS: dict[str, Planted] = {
         _bytes_are_cut_at_the_first_nul, (f"{MESSAGES}::test_any_record_is_in_its_row_or_its_error",)
     ),
     "keys that are not text are dropped": Planted(
-        _keys_that_are_not_text_are_dropped, (f"{MESSAGES}::test_any_object_is_in_its_row_or_its_error",)
+        _keys_that_are_not_text_are_dropped, (f"{CONTRACT}::test_any_message_is_in_its_columns_or_rescued",)
     ),
-    "columns are those of the first messages": Planted(
-        _columns_are_those_of_the_first_messages, (f"{TABLES}::test_columns_come_and_widen_later",)
+    "values that do not fit are dropped": Planted(
+        _values_that_do_not_fit_are_dropped, (f"{CONTRACT}::test_any_message_is_in_its_columns_or_rescued",)
+    ),
+    "a key twice in a map inside is not seen": Planted(
+        _a_key_twice_in_a_map_inside_is_not_seen, (f"{CONTRACT}::test_a_key_twice_in_a_map_inside_is_an_error",)
+    ),
+    "whole numbers are rounded to doubles": Planted(
+        _numbers_are_rounded_to_doubles, (f"{CONTRACT}::test_a_number_is_exact_or_rescued_with_its_digits",)
     ),
     "one message raises": Planted(_one_message_raises, (f"{TABLES}::test_one_poison_message_stops_nothing",)),
     "two keys share a column": Planted(
-        _two_keys_share_a_column, (f"{MESSAGES}::test_any_object_is_in_its_row_or_its_error",)
+        _two_keys_share_a_column, (f"{CONTRACT}::test_any_message_is_in_its_columns_or_rescued",)
     ),
     "names of columns differ in capitals only": Planted(
         _names_differ_in_capitals_only, (f"{MESSAGES}::test_any_record_is_in_its_row_or_its_error",)
     ),
     "time stamps are rounded": Planted(
-        _time_stamps_are_rounded, (f"{MESSAGES}::test_any_object_is_in_its_row_or_its_error",)
+        _time_stamps_are_rounded, (f"{CONTRACT}::test_any_message_is_in_its_columns_or_rescued",)
     ),
     "texts that are none are replaced": Planted(
         _texts_that_are_none_are_replaced, (f"{MESSAGES}::test_any_record_is_in_its_row_or_its_error",)
     ),
-    "files are not conformed to wider columns": Planted(
-        _files_are_not_conformed, (f"{TABLES}::test_columns_come_and_widen_later",)
-    ),
-    "files of others are deleted": Planted(
-        _files_of_others_are_deleted, (f"{TABLES}::test_files_of_others_are_never_read_or_deleted",)
+    "a column's type changes": Planted(
+        _a_columns_type_changes, (f"{PIPELINE}::test_one_odd_value_among_many_rewrites_nothing",)
     ),
     "a commit forgets which positions the table holds": Planted(
-        _a_commit_forgets_its_state, (f"{TABLES}::test_tables_may_be_asked_for_later",)
+        _a_commit_forgets_its_state, (f"{TABLES}::test_in_any_steps_each_row_has_what_was_sent",)
     ),
-    "a cut is applied to files, not to what the table holds": Planted(
-        _a_cut_is_applied_to_files_alone, (f"{GOING_ON}::test_rows_behind_a_cut_are_forgotten",)
+    "a cut of a recording is not followed": Planted(
+        _a_cut_is_not_followed, (f"{GOING_ON}::test_rows_behind_a_cut_are_forgotten",)
     ),
-    "a table that came later is not filled": Planted(
-        _a_table_that_came_later_is_not_filled, (f"{TABLES}::test_tables_may_be_asked_for_later",)
+    "a table that was removed is not filled": Planted(
+        _a_table_that_was_removed_is_not_filled, (f"{PIPELINE}::test_any_table_may_be_removed_and_is_built_again",)
     ),
     "what is not complete is done": Planted(
         _what_is_not_complete_is_done, (f"{TABLES}::test_a_message_in_progress_at_a_recordings_end_is_kept",)

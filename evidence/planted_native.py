@@ -70,14 +70,14 @@ NATIVE_BUGS = (
     ),
     NativeBug(
         "a reader of frames maps them to be written",
-        "FramePool::only_read",
+        "FramePool::make_read_only",
         "map_->protect(geometry_.buffers_page(), geometry_.buffers_end());",
         "if (!PLANTED) $0",
         (f"{HELD}::test_a_write_by_mistake_ends_the_writer_alone[frames]",),
     ),
     NativeBug(
         "a reader of a log maps the terms to be written",
-        "TermLog::only_read",
+        "TermLog::make_read_only",
         "map_->protect(terms_offset(geometry_.slot_count), terms_end(geometry_));",
         "if (!PLANTED) $0",
         (f"{HELD}::test_a_write_by_mistake_ends_the_writer_alone[log]",),
@@ -119,9 +119,9 @@ NATIVE_BUGS = (
     ),
     NativeBug(
         "what is held back on a pipe counts as done",
-        "PipeReaderEnd::hold_back",
-        "peer_->acknowledger().hold_back();",
-        "if (!PLANTED) peer_->acknowledger().hold_back();",
+        "PipeReaderEnd::defer_ack",
+        "peer_->acknowledger().defer_ack();",
+        "if (!PLANTED) peer_->acknowledger().defer_ack();",
         (f"{DECODE}::test_a_pipe_message_is_not_done_before_it_is_reported",),
     ),
     NativeBug(
@@ -177,9 +177,9 @@ NATIVE_BUGS = (
     ),
     NativeBug(
         "a spin looks at no socket",
-        "Subscription::MessageTarget::bring_in",
-        "source_->bring_in();",
-        "if (!PLANTED) source_->bring_in();",
+        "Subscription::MessageTarget::serve_socket",
+        "source_->serve_socket();",
+        "if (!PLANTED) source_->serve_socket();",
         ("tests/network/test_processes.py::test_a_subscription_that_spins_looks_at_its_socket",),
     ),
 )
@@ -287,7 +287,7 @@ def _poll_loses_a_batch() -> None:
 
     def poll(self: handles.NativeSubscription, limit: int = 1000) -> list[object]:
         raw = iter(lambda: handles._native.next_bytes(self), None)
-        return [self._decoded(message) for message, _ in zip(raw, range(limit), strict=False)]
+        return [self._decode(message) for message, _ in zip(raw, range(limit), strict=False)]
 
     handles.NativeSubscription.poll = poll  # type: ignore[method-assign]
 

@@ -73,7 +73,7 @@ def _a_fork_goes_on_with_its_parents_socket() -> None:
 def _a_fork_keeps_its_parents_connections() -> None:
     from penstock.kinds.zmq.socket.monitor import Monitor
 
-    Monitor.let_go = lambda self: None  # type: ignore[method-assign]
+    Monitor.close_duplicates = lambda self: None  # type: ignore[method-assign]
 
 
 def _keys_are_not_used() -> None:

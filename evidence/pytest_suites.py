@@ -26,7 +26,8 @@ class PytestSuite:
 
 PYTEST_SUITES: tuple[PytestSuite, ...] = (
     PytestSuite("conformance", ("tests/conformance",)),
-    PytestSuite("decoder", ("tests/decoder", "tests/codecs/test_values.py")),
+    PytestSuite("decoder", ("tests/decoder", "tests/columns/test_contract.py", "tests/codecs/test_values.py")),
+    PytestSuite("tables", ("tests/tables",)),
     PytestSuite("peers", ("tests/peers",)),
     PytestSuite("asyncio", ("tests/aio",)),
     PytestSuite("zeromq", ("tests/kinds/zmq",)),

@@ -1,6 +1,7 @@
 // A channel's memory overwritten with any bytes, under handles that go on working: right data, nothing, or an error.
 #include "fuzz.hpp"
 #include "ground.hpp"
+#include "log/log_look.hpp"
 #include "log/log_reader.hpp"
 #include "log/log_writer.hpp"
 
@@ -62,6 +63,17 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     reader.unblock();
                     const FrameBlock run = reader.run(1 << 12);
                     for (uint64_t byte = 0; byte < run.length; ++byte) sum += run.data[byte];
+                    LogLook look(ground.map, "fuzzed");
+                    look.begin(uint64_t{input.take<uint8_t>()} * 32, look.end());
+                    std::vector<uint8_t> out;
+                    const auto sink = [&](const BatchRow &, size_t length, auto &&copy) {
+                        out.resize(length);
+                        if (!copy(out.data())) return false;
+                        for (const uint8_t byte : out) sum += byte;
+                        return true;
+                    };
+                    for (int i = 0; i < 64 && look.take(sink); ++i) {
+                    }
                     break;
                 }
                 }

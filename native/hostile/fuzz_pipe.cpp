@@ -92,7 +92,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     push->refresh();
                     push->outgoing().alive();
                     pull->pipes().readable();
-                    pull->pipes().others_wait();
+                    pull->pipes().has_unread_elsewhere();
                     pull->peers().name_of(input.take<uint64_t>());
                 }
                 }

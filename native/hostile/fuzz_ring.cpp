@@ -1,6 +1,7 @@
 // A ring's memory overwritten with any bytes, under handles that go on working: right data, nothing, or an error.
 #include "fuzz.hpp"
 #include "ground.hpp"
+#include "ring/ring_look.hpp"
 #include "ring/ring_reader.hpp"
 #include "ring/ring_writer.hpp"
 
@@ -66,6 +67,14 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     writer->offer_many(pieces, 3);
                     writer->ring().readers();
                     writer->ring().lag();
+                    RingLook look(ground.map, "fuzzed");
+                    look.begin(uint64_t{input.take<uint8_t>()} * 32, look.end());
+                    const auto sink = [&](const BatchRow &, size_t length, auto &&copy) {
+                        if (length > sizeof out) __builtin_trap();
+                        return copy(out);
+                    };
+                    for (int i = 0; i < 64 && look.take(sink); ++i) {
+                    }
                 }
                 }
             } catch (const Error &) {

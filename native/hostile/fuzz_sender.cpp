@@ -14,7 +14,7 @@ constexpr uint32_t term_length = 256, mtu = 96;
 struct Out {
     bool send(const uint8_t *bytes, size_t length) {
         wire::Type type;
-        if (length > mtu || !wire::look_at(bytes, length, type)) __builtin_trap();
+        if (length > mtu || !wire::parse_type(bytes, length, type)) __builtin_trap();
         wire::DataRun run;
         wire::SetupFrame setup;
         wire::RttFrame rtt;

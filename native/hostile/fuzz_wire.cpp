@@ -11,7 +11,7 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     size_t length = input.left();
     const auto bytes = input.block(length);
     wire::Type type;
-    if (!wire::look_at(bytes.get(), length, type)) return;
+    if (!wire::parse_type(bytes.get(), length, type)) return;
     wire::SetupFrame setup;
     wire::StatusFrame status;
     wire::NakFrame nak;

@@ -1,11 +1,11 @@
 // Operations of an endpoint's processes, stepped through instruction by instruction: making an image, insertion, cleaning, the
-// end of a session, taking ownership over, handing it over, coming and going as a subscription. Another holder goes on
+// end of a session, taking ownership over, handing it over, coming and going as a subscription. Another owner goes on
 // from a copy of the files that they leave; and at the same places the operation's process is killed for good, another one takes
 // ownership, and a subscription that was there all along reads every message once, in order. The sockets are left out: the
 // kernel closes them.
 //   udp_kill [--seed S] [--rounds N] [--kills K] [--part P --parts Q] [--operation NAME]
 #include "../tests/check.hpp"
-#include "net/receive/images/held_images.hpp"
+#include "net/receive/images/image_set.hpp"
 #include "net/receive/images/session_readers.hpp"
 #include "stepper.hpp"
 
@@ -152,9 +152,9 @@ struct Way {
 };
 
 // A process that owns the socket, or wants to.
-class Holder {
+class Owner {
   public:
-    explicit Holder(const Ground &ground)
+    explicit Owner(const Ground &ground)
         : ground_(ground), opened_(open_file(ground.path)), file_(opened_.fd(), ground.path), members_(opened_.fd(), file_),
           locks_(opened_.fd(), ground.path) {
         members_.attach(MemberRole::host, [] {});
@@ -181,13 +181,13 @@ class Holder {
             usleep(100);
         }
     }
-    void turn(std::initializer_list<Bytes> came = {}) {
+    void run_duty_cycle(std::initializer_list<Bytes> came = {}) {
         now_ += 10'000'000;
         for (const Bytes &one : came) images->receiver().datagram(now_, from_, one.data(), one.size());
         images->consume(now_);
         Way way;
         images->receiver().tick(now_, way, [] { return uint64_t{7}; });
-        images->show([](bool) {});
+        images->publish([](bool) {});
     }
     const Image *image(const Stream &s) const { return images->receiver().image(s.session); }
     // The sender goes on up to frame `count`. `read` is called in between.
@@ -197,7 +197,7 @@ class Holder {
             size_t next = 0;
             while (there != nullptr && next < count && s.frames[next].position + s.frames[next].room <= there->rebuilt()) ++next;
             if (there != nullptr && next >= count) return;
-            turn({there == nullptr ? setup(s) : data(at, s, next, 3)});
+            run_duty_cycle({there == nullptr ? setup(s) : data(at, s, next, 3)});
             read();
             if (tries > 2000) throw std::runtime_error("the stream stands still at frame " + std::to_string(next));
             if (tries > 200) usleep(100);
@@ -259,58 +259,58 @@ struct Hands {
     const Ground &ground;
     const Case &at;
     const Stream stream;
-    std::unique_ptr<Holder> holder;
+    std::unique_ptr<Owner> owner;
     std::unique_ptr<Reader> reader;
     void hold(size_t frames) {
-        holder = std::make_unique<Holder>(ground);
-        holder->take_surely();
-        if (frames != 0) holder->feed(at, stream, frames);
+        owner = std::make_unique<Owner>(ground);
+        owner->take_surely();
+        if (frames != 0) owner->feed(at, stream, frames);
     }
 };
 struct Operation {
     const char *name;
     void (*prepare)(Hands &);
     void (*act)(Hands &);
-    bool after_another = false; // another holder has died before, with bytes behind a gap
+    bool after_another = false; // another owner has died before, with bytes behind a gap
     bool subscribes = false;    // no socket owner
 };
 
 const Operation operations[] = {
-    {"insert", [](Hands &h) { h.hold(3); }, [](Hands &h) { h.holder->turn({data(h.at, h.stream, 3)}); }},
-    {"insert a run", [](Hands &h) { h.hold(3); }, [](Hands &h) { h.holder->turn({data(h.at, h.stream, 3, 3)}); }},
+    {"insert", [](Hands &h) { h.hold(3); }, [](Hands &h) { h.owner->run_duty_cycle({data(h.at, h.stream, 3)}); }},
+    {"insert a run", [](Hands &h) { h.hold(3); }, [](Hands &h) { h.owner->run_duty_cycle({data(h.at, h.stream, 3, 3)}); }},
     {"insert behind a gap", [](Hands &h) { h.hold(3); },
      [](Hands &h) {
-         h.holder->turn({data(h.at, h.stream, 4)});
-         h.holder->turn({data(h.at, h.stream, 3)});
+         h.owner->run_duty_cycle({data(h.at, h.stream, 4)});
+         h.owner->run_duty_cycle({data(h.at, h.stream, 3)});
      }},
     {"insert over what is there",
      [](Hands &h) {
          h.hold(3);
-         h.holder->turn({data(h.at, h.stream, 4)});
+         h.owner->run_duty_cycle({data(h.at, h.stream, 4)});
      },
-     [](Hands &h) { h.holder->turn({data(h.at, h.stream, 3, 3)}); }},
-    {"consume and clean", [](Hands &h) { h.hold(12); }, [](Hands &h) { h.holder->turn(); }},
-    {"make an image", [](Hands &h) { h.hold(0); }, [](Hands &h) { h.holder->turn({setup(h.stream)}); }},
+     [](Hands &h) { h.owner->run_duty_cycle({data(h.at, h.stream, 3, 3)}); }},
+    {"consume and clean", [](Hands &h) { h.hold(12); }, [](Hands &h) { h.owner->run_duty_cycle(); }},
+    {"make an image", [](Hands &h) { h.hold(0); }, [](Hands &h) { h.owner->run_duty_cycle({setup(h.stream)}); }},
     {"end a session",
      [](Hands &h) {
          h.hold(3);
          Stream short_one = h.stream;
          short_one.frames.resize(3);
-         h.holder->turn({end_of_stream(short_one)});
+         h.owner->run_duty_cycle({end_of_stream(short_one)});
      },
      [](Hands &h) {
          for (uint32_t i = 0; i < Image::eos_status_messages + 3; ++i) {
-             h.holder->pass(200'000'000);
-             h.holder->turn();
+             h.owner->pass(200'000'000);
+             h.owner->run_duty_cycle();
          }
      }},
-    {"take over", [](Hands &h) { h.holder = std::make_unique<Holder>(h.ground); },
+    {"take over", [](Hands &h) { h.owner = std::make_unique<Owner>(h.ground); },
      [](Hands &h) {
-         h.holder->consume();
-         if (h.holder->images) h.holder->turn();
+         h.owner->consume();
+         if (h.owner->images) h.owner->run_duty_cycle();
      },
      true},
-    {"hand over", [](Hands &h) { h.hold(3); }, [](Hands &h) { h.holder->give_up(); }},
+    {"hand over", [](Hands &h) { h.hold(3); }, [](Hands &h) { h.owner->give_up(); }},
     {"subscribe", [](Hands &) {}, [](Hands &h) { h.reader = std::make_unique<Reader>(h.ground, h.at); }, true, true},
     {"unsubscribe", [](Hands &h) { h.reader = std::make_unique<Reader>(h.ground, h.at); },
      [](Hands &h) { h.reader->sessions.leave(); }, true, true},
@@ -325,19 +325,19 @@ std::string go_on(const Ground &ground, const Case &at, const Operation &op, Rea
     if (std::string(op.name) == "end a session") stream.frames.resize(3);
     Stream later(at, 8);
     {
-        Holder holder(ground);
-        holder.take_surely();
+        Owner owner(ground);
+        owner.take_surely();
         const auto read = [&] { reader.read(); };
         const auto finish = [&](const Stream &s) -> std::string {
             for (int tries = 0; reader.got(s.session) < s.messages(); ++tries) {
-                holder.turn();
+                owner.run_duty_cycle();
                 reader.read();
                 if (tries == 1000) return "only " + std::to_string(reader.got(s.session)) + " messages";
             }
-            holder.turn({end_of_stream(s)});
-            for (int tries = 0; holder.image(s) != nullptr; ++tries) {
-                holder.pass(200'000'000);
-                holder.turn();
+            owner.run_duty_cycle({end_of_stream(s)});
+            for (int tries = 0; owner.image(s) != nullptr; ++tries) {
+                owner.pass(200'000'000);
+                owner.run_duty_cycle();
                 reader.read();
                 if (tries > 50) usleep(200);
                 if (tries == 1000) return "a session does not end";
@@ -345,33 +345,33 @@ std::string go_on(const Ground &ground, const Case &at, const Operation &op, Rea
             reader.read();
             return reader.got(s.session) == s.messages() ? "" : "a message came twice";
         };
-        const bool over = std::string(op.name) == "end a session" && holder.image(stream) == nullptr;
-        if (!over) holder.feed(at, stream, stream.frames.size(), read);
+        const bool over = std::string(op.name) == "end a session" && owner.image(stream) == nullptr;
+        if (!over) owner.feed(at, stream, stream.frames.size(), read);
         else reader.read();
         if (std::string wrong = over ? "" : finish(stream); !wrong.empty()) return wrong;
         if (reader.got(7) != stream.messages()) return "session 7: " + std::to_string(reader.got(7)) + " messages";
         if (!reader.sessions.ended()) return "the subscription does not see the end";
-        holder.feed(at, later, later.frames.size(), read);
+        owner.feed(at, later, later.frames.size(), read);
         if (std::string wrong = finish(later); !wrong.empty()) return wrong;
         if (reader.sessions.lost() != 0) return "something was lost";
-        holder.give_up();
+        owner.give_up();
     }
     if (const std::string left = ground.left_over(); !left.empty()) return "left behind: " + left;
-    std::vector<std::unique_ptr<Holder>> all;
+    std::vector<std::unique_ptr<Owner>> all;
     try {
-        while (all.size() + 2 < slots) all.push_back(std::make_unique<Holder>(ground));
+        while (all.size() + 2 < slots) all.push_back(std::make_unique<Owner>(ground));
     } catch (const Error &error) {
         return std::string("a slot is lost: ") + error.what();
     }
     return {};
 }
 
-// On a copy everybody is dead. The next holder keeps whole frames only, and goes on; a log reader reads them.
+// On a copy everybody is dead. The next owner keeps whole frames only, and goes on; a log reader reads them.
 std::string recover(const Ground &ground, const Case &at) {
     const Stream stream(at, 7);
-    Holder holder(ground);
-    holder.take_surely();
-    const Image *image = holder.image(stream);
+    Owner owner(ground);
+    owner.take_surely();
+    const Image *image = owner.image(stream);
     if (image == nullptr || image->end()) return {}; // it had not begun, or is over
     const uint64_t number = ground.file->control().rare.last_number.relaxed();
     const OpenFile file = open_file(ground.file->image_file(number));
@@ -396,14 +396,14 @@ std::string recover(const Ground &ground, const Case &at) {
     return {};
 }
 
-// The state before: a subscription, and for some operations a holder that was killed with bytes behind a gap.
+// The state before: a subscription, and for some operations an owner that was killed with bytes behind a gap.
 void lay_out(const Ground &ground, const Case &at, const Operation &op, Reader &reader) {
     if (op.after_another) {
         Hands hands{ground, at, Stream(at, 7), nullptr, nullptr};
         Victim first(
             [&] {
                 hands.hold(3);
-                hands.holder->turn({data(at, hands.stream, 5)});
+                hands.owner->run_duty_cycle({data(at, hands.stream, 5)});
             },
             [] {});
         first.end();

@@ -276,7 +276,7 @@ void held_bytes_stay() { // a borrowed message's bytes stay while later ones are
         }
         for (int turn = 0; turn < 3; ++turn) spin_pause();
         penstock::read(bytes, 32);
-        reader.let_go(position);
+        reader.end_hold(position);
         read_count(reader, seen, 4);
     });
 }
@@ -302,7 +302,7 @@ void slow_is_dropped() {
                 penstock::read(message->data, sizeof word);
                 std::memcpy(&word, message->data, sizeof word);
                 const uint64_t length = message->length;
-                reader.still_mine(); // throws if the bytes read may be another message's
+                reader.check_not_dropped(); // throws if the bytes read may be another message's
                 EXPECT(!World::torn());
                 if (length == 32) { // one of those sent before
                     EXPECT(word.writer == 0);

@@ -428,7 +428,7 @@ void ends(bool mortal) {
         for (;;) {
             const uint32_t expected = mortal ? 0 : event_prepare(event);
             if (got.one(reader)) continue;
-            if (reader.ring().deserted(gone, true) && !reader.ring().readable(reader.position())) break;
+            if (reader.ring().has_lost_writer(gone, true) && !reader.ring().readable(reader.position())) break;
             if (mortal) spin_pause();
             else event_sleep(event, expected, 1);
         }

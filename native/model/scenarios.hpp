@@ -26,6 +26,7 @@ const std::vector<Scenario> &early_scenarios();
 const std::vector<Scenario> &udp_scenarios();
 const std::vector<Scenario> &udp_deaths();
 const std::vector<Scenario> &waiter_scenarios();
+const std::vector<Scenario> &look_scenarios();
 
 // While it lives, what is allocated outlives the execution.
 class HeapOff {

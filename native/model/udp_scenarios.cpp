@@ -5,14 +5,14 @@ namespace penstock::model {
 namespace {
 
 struct Parts {
-    Holder &holder;
+    Owner &owner;
     Subscription &reader;
 };
-// A session that is there, its holder as thread 0, a subscription as thread 1.
+// A session that is there, its owner as thread 0, a subscription as thread 1.
 Parts one_session(uint64_t join = 0) {
     Subscription &reader = subscription(1);
-    Holder &first = holder(0);
-    first.turn({setup(1, join)});
+    Owner &first = owner(0);
+    first.run_duty_cycle({setup(1, join)});
     reader.sessions().refresh();
     return {first, reader};
 }
@@ -21,8 +21,8 @@ void in_order() {
     UdpStage stage;
     const Parts parts = one_session();
     World::thread([parts] {
-        parts.holder.turn({data(1, 0)});
-        parts.holder.turn({data(1, 64)});
+        parts.owner.run_duty_cycle({data(1, 0)});
+        parts.owner.run_duty_cycle({data(1, 64)});
     });
     World::thread([parts] { parts.reader.read(2); });
 }
@@ -30,7 +30,7 @@ void in_order() {
 void as_a_run() {
     UdpStage stage;
     const Parts parts = one_session();
-    World::thread([parts] { parts.holder.turn({data(1, 0, 2)}); });
+    World::thread([parts] { parts.owner.run_duty_cycle({data(1, 0, 2)}); });
     World::thread([parts] { parts.reader.read(2); });
 }
 
@@ -38,8 +38,8 @@ void out_of_order() {
     UdpStage stage;
     const Parts parts = one_session();
     World::thread([parts] {
-        parts.holder.turn({data(1, 64)});
-        parts.holder.turn({data(1, 0)});
+        parts.owner.run_duty_cycle({data(1, 64)});
+        parts.owner.run_duty_cycle({data(1, 0)});
     });
     World::thread([parts] { parts.reader.read(2); });
 }
@@ -48,9 +48,9 @@ void over_what_is_there() { // a run whose second frame has come already, and is
     UdpStage stage;
     const Parts parts = one_session();
     World::thread([parts] {
-        parts.holder.turn({data(1, 64)});
-        parts.holder.turn({data(1, 0)});
-        parts.holder.turn({data(1, 0, 2)});
+        parts.owner.run_duty_cycle({data(1, 64)});
+        parts.owner.run_duty_cycle({data(1, 0)});
+        parts.owner.run_duty_cycle({data(1, 0, 2)});
     });
     World::thread([parts] { parts.reader.read(2); });
 }
@@ -59,8 +59,8 @@ void asleep() {
     UdpStage stage;
     const Parts parts = one_session();
     World::thread([parts] {
-        parts.holder.turn({data(1, 0)});
-        parts.holder.turn({data(1, 64)});
+        parts.owner.run_duty_cycle({data(1, 0)});
+        parts.owner.run_duty_cycle({data(1, 64)});
     });
     World::thread([parts] { parts.reader.read_asleep(2); });
 }
@@ -69,11 +69,11 @@ void cleaned() { // the memory of the first frame is cleaned for a later term; p
     UdpStage stage;
     const Parts parts = one_session();
     World::thread([parts] {
-        Holder &h = parts.holder;
-        h.turn({data(1, 0), pad(1, 64, 192)});
+        Owner &h = parts.owner;
+        h.run_duty_cycle({data(1, 0), pad(1, 64, 192)});
         for (uint64_t term = 256; term <= 768; term += 256) {
             h.turn_until([&] { return h.image().status_position() >= term; });
-            if (term < 768) h.turn({pad(1, term, 256)});
+            if (term < 768) h.run_duty_cycle({pad(1, term, 256)});
         }
         EXPECT(h.image().clean() > 768 + 64);
     });
@@ -88,10 +88,10 @@ void cleaned() { // the memory of the first frame is cleaned for a later term; p
 void made() { // a session comes while a subscription looks; it ends only when all of it is read
     UdpStage stage;
     Subscription &reader = subscription(1);
-    Holder &first = holder(0);
+    Owner &first = owner(0);
     World::thread([&first] {
-        first.turn({setup(1)});
-        first.turn({data(1, 0), end_of_stream(1, 64)});
+        first.run_duty_cycle({setup(1)});
+        first.run_duty_cycle({data(1, 0), end_of_stream(1, 64)});
     });
     World::thread([&reader] {
         reader.read_to_the_end();
@@ -102,8 +102,8 @@ void made() { // a session comes while a subscription looks; it ends only when a
 void made_asleep() {
     UdpStage stage;
     Subscription &reader = subscription(1);
-    Holder &first = holder(0);
-    World::thread([&first] { first.turn({setup(1), data(1, 0)}); });
+    Owner &first = owner(0);
+    World::thread([&first] { first.run_duty_cycle({setup(1), data(1, 0)}); });
     World::thread([&reader] { reader.read_asleep(1); });
 }
 
@@ -111,22 +111,22 @@ void made_asleep() {
 void lost() {
     UdpStage stage;
     Subscription &reader = subscription(1);
-    Holder &first = holder(0, true, false);
-    first.turn({setup(1)});
-    first.turn({data(1, 0)});
+    Owner &first = owner(0, true, false);
+    first.run_duty_cycle({setup(1)});
+    first.run_duty_cycle({data(1, 0)});
     reader.read(1);
     for (uint64_t to = 128; to <= 640; to += 128) {
-        first.turn({heartbeat(1, to)});
-        first.turn();
+        first.run_duty_cycle({heartbeat(1, to)});
+        first.run_duty_cycle();
         EXPECT(!reader.one() && reader.sessions().position() == to);
         reader.sessions().show_positions();
-        if (to != 640) first.turn();
+        if (to != 640) first.run_duty_cycle();
     }
     World::thread([&first] {
-        first.turn(); // the sender is told, and memory is cleaned for it
+        first.run_duty_cycle(); // the sender is told, and memory is cleaned for it
         EXPECT(first.image().clean() > 768);
-        first.turn({heartbeat(1, 768)});
-        first.turn();
+        first.run_duty_cycle({heartbeat(1, 768)});
+        first.run_duty_cycle();
         EXPECT(first.image().rebuilt() == 768);
     });
     World::thread([&reader] {
@@ -150,8 +150,8 @@ void described() {
         return address;
     }();
     World::thread([parts] {
-        parts.holder.pass(2'000'000'000);
-        parts.holder.turn_from(elsewhere, {setup(1), description(1, "text")});
+        parts.owner.pass(2'000'000'000);
+        parts.owner.turn_from(elsewhere, {setup(1), description(1, "text")});
     });
     World::thread([] {
         const ImageEntry &entry = UdpStage::file->entry(0);
@@ -166,12 +166,12 @@ void described() {
 void not_consumed_unseen() {
     UdpStage stage;
     Subscription &reader = subscription(1);
-    Holder &first = holder(0);
+    Owner &first = owner(0);
     uint64_t *consumed = new uint64_t(0), *seen = new uint64_t(0);
     World::thread([&first, consumed] {
-        first.turn({setup(1)});
-        first.turn({data(1, 0)});
-        first.turn();
+        first.run_duty_cycle({setup(1)});
+        first.run_duty_cycle({data(1, 0)});
+        first.run_duty_cycle();
         *consumed = first.image().consumed();
     });
     World::thread([&reader, seen] {
@@ -184,12 +184,12 @@ void not_consumed_unseen() {
 template <Start::From from> void joined_meanwhile() {
     UdpStage stage;
     subscription(-1); // an endpoint that nobody uses has no images; it lives, and reads nothing
-    Holder &first = holder(0);
-    first.turn({setup(1)});
+    Owner &first = owner(0);
+    first.run_duty_cycle({setup(1)});
     World::thread([&first] {
-        first.turn({data(1, 0)});
-        first.turn({data(1, 64)});
-        first.turn();
+        first.run_duty_cycle({data(1, 0)});
+        first.run_duty_cycle({data(1, 64)});
+        first.run_duty_cycle();
     });
     World::thread([] {
         auto &reader = *new Subscription({from, 0});
@@ -207,8 +207,8 @@ void left_meanwhile() { // the other one goes: what only it had not read is cons
     const Parts parts = one_session();
     Subscription &other = subscription(2);
     World::thread([parts] {
-        parts.holder.turn({data(1, 0, 2)});
-        parts.holder.turn_until([&] { return parts.holder.image().consumed() == 128; });
+        parts.owner.run_duty_cycle({data(1, 0, 2)});
+        parts.owner.turn_until([&] { return parts.owner.image().consumed() == 128; });
     });
     World::thread([parts] {
         parts.reader.read(2);
@@ -220,24 +220,24 @@ void left_meanwhile() { // the other one goes: what only it had not read is cons
 void two_sessions() {
     UdpStage stage;
     Subscription &reader = subscription(1);
-    Holder &first = holder(0);
+    Owner &first = owner(0);
     World::thread([&first] {
-        first.turn({setup(1), setup(2)});
-        first.turn({data(2, 0), data(1, 0)});
+        first.run_duty_cycle({setup(1), setup(2)});
+        first.run_duty_cycle({data(2, 0), data(1, 0)});
     });
     World::thread([&reader] { reader.read(2); });
 }
 
-void say_farewell(Holder &holder) {
-    holder.turn_until([&] {
-        return holder.images().receiver().images().empty() || !holder.image().end() ||
-               holder.image().state() == Image::State::leaving;
+void say_farewell(Owner &owner) {
+    owner.turn_until([&] {
+        return owner.images().receiver().images().empty() || !owner.image().end() ||
+               owner.image().state() == Image::State::lingering;
     });
     for (int farewell = 0; farewell < 8; ++farewell) {
-        holder.pass(200'000'000);
-        holder.turn();
+        owner.pass(200'000'000);
+        owner.run_duty_cycle();
     }
-    EXPECT(holder.images().receiver().images().empty());
+    EXPECT(owner.images().receiver().images().empty());
     EXPECT(UdpStage::file->entry(0).number.relaxed() == 0);
 }
 
@@ -245,8 +245,8 @@ void ended_asleep() { // a subscription lets go of a session that has ended, tho
     UdpStage stage;
     const Parts parts = one_session();
     World::thread([parts] {
-        parts.holder.turn({end_of_stream(1, 0)});
-        say_farewell(parts.holder);
+        parts.owner.run_duty_cycle({end_of_stream(1, 0)});
+        say_farewell(parts.owner);
     });
     World::thread([parts] { parts.reader.sleep_until([parts] { return parts.reader.sessions().all().empty(); }); });
 }
@@ -254,16 +254,16 @@ void ended_asleep() { // a subscription lets go of a session that has ended, tho
 void entry_used_again() { // a session ends, another one gets its entry in the list
     UdpStage stage;
     Subscription &reader = subscription(1);
-    Holder &first = holder(0);
-    first.turn({setup(1)});
+    Owner &first = owner(0);
+    first.run_duty_cycle({setup(1)});
     reader.sessions().refresh();
-    first.turn({data(1, 0)});
+    first.run_duty_cycle({data(1, 0)});
     reader.read(1);
     World::thread([&first] {
-        first.turn({end_of_stream(1, 64)});
+        first.run_duty_cycle({end_of_stream(1, 64)});
         say_farewell(first);
-        first.turn({setup(2)});
-        first.turn({data(2, 0)});
+        first.run_duty_cycle({setup(2)});
+        first.run_duty_cycle({data(2, 0)});
     });
     World::thread([&reader] {
         reader.sessions().show_positions();

@@ -5,7 +5,7 @@
 
 #include "pristine.hpp"
 
-#include "net/receive/images/held_images.hpp"
+#include "net/receive/images/image_set.hpp"
 #include "net/receive/images/session_readers.hpp"
 
 #include <optional>
@@ -152,9 +152,9 @@ struct Way { // where replies go
     bool send(const Address &, const uint8_t *, size_t) { return true; }
 };
 
-class Holder {
+class Owner {
   public:
-    explicit Holder(bool reliable = true)
+    explicit Owner(bool reliable = true)
         : reliable_(reliable), members_(Folder::fd_of(0), *UdpStage::file), locks_(Folder::fd_of(0), "udp:test (/udp)") {
         members_.attach(MemberRole::host, [] {});
     }
@@ -181,23 +181,23 @@ class Holder {
         while (!consume()) spin_pause();
     }
     // A duty cycle in which these datagrams come.
-    void turn(std::initializer_list<Sent> came = {}) { turn_from(Address{}, came); }
+    void run_duty_cycle(std::initializer_list<Sent> came = {}) { turn_from(Address{}, came); }
     void turn_from(const Address &from, std::initializer_list<Sent> came) {
         now_ += 20'000'000;
         for (const Sent &one : came) images_->receiver().datagram(now_, from, one.bytes, one.length);
         images_->consume(now_);
         Way way;
         images_->receiver().tick(now_, way, [] { return uint64_t{7}; });
-        images_->show([](bool) {});
+        images_->publish([](bool) {});
     }
     // As a sender goes on: SETUP until there is an image, then frame by frame, each until it stands there. True.
     bool feed(int32_t session, uint64_t begin, uint64_t end) {
-        turn();
+        run_duty_cycle();
         for (;;) {
             const Image *there = images_->receiver().image(session);
             if (there != nullptr && there->rebuilt() >= end) return true;
             const uint64_t before = there == nullptr ? 0 : there->rebuilt();
-            turn({there == nullptr ? setup(session, begin) : data(session, before)});
+            run_duty_cycle({there == nullptr ? setup(session, begin) : data(session, before)});
             const Image *now = images_->receiver().image(session);
             if (now == there && (now == nullptr || now->rebuilt() == before)) spin_pause();
         }
@@ -205,7 +205,7 @@ class Holder {
     // Turns until `done`: readers must move on meanwhile.
     template <class Done> void turn_until(Done &&done) {
         for (;;) {
-            turn();
+            run_duty_cycle();
             if (done()) return;
             spin_pause();
         }
@@ -227,9 +227,9 @@ class Holder {
     int64_t now_ = 1'000'000'000;
 };
 
-inline Holder &holder(int thread, bool takes_ownership = true, bool reliable = true) {
+inline Owner &owner(int thread, bool takes_ownership = true, bool reliable = true) {
     World::owner(thread);
-    auto &made = *new Holder(reliable);
+    auto &made = *new Owner(reliable);
     if (takes_ownership) made.take_surely();
     World::owner(-1);
     return made;

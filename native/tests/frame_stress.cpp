@@ -73,7 +73,7 @@ void read(Ground &ground, uint64_t seed, bool conflate, size_t holds, uint64_t m
     const uint64_t begun = reader.ring().sequence();
     uint64_t got = 0;
     std::deque<Frame> held;
-    auto let_go = [&] {
+    auto end_hold = [&] {
         check_frame(held.front());
         reader.give_back(held.front().note.buffer);
         held.pop_front();
@@ -95,9 +95,9 @@ void read(Ground &ground, uint64_t seed, bool conflate, size_t holds, uint64_t m
         ++got;
         check_frame(frame);
         held.push_back(std::move(frame));
-        while (held.size() > random() % (holds + 1)) let_go();
+        while (held.size() > random() % (holds + 1)) end_hold();
     }
-    while (!held.empty()) let_go();
+    while (!held.empty()) end_hold();
     CHECK(reader.leases() == 0);
     CHECK(!waits || reader.ring().lost_messages() == 0, "%lu lost", (unsigned long)reader.ring().lost_messages());
     CHECK(got + reader.ring().lost_messages() + reader.ring().conflated() == reader.ring().sequence() - begun,

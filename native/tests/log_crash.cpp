@@ -99,7 +99,7 @@ void slow_reader_is_dropped() {
     }
     channel.clock->now.add(patience - 1);
     CHECK(writer->offer(block.data(), block.size()) == no_room);
-    reader->still_mine();
+    reader->check_not_dropped();
     channel.clock->now.add(1);
     for (int i = 0; i < 200; ++i) CHECK(writer->offer(block.data(), block.size()) != no_room, "message %d", i);
     bool told = false;

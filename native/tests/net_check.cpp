@@ -151,7 +151,7 @@ void a_sender_ends_its_stream() {
     CHECK(box.sent.empty());
     sender.tick(103 * ms, box);
     CHECK(box.consume() == end_bytes);
-    hand(sender, 104 * ms, status_at(log.memory.terms, log.tail, 4096, wire::flag_leaving));
+    hand(sender, 104 * ms, status_at(log.memory.terms, log.tail, 4096, wire::flag_status_eos));
     sender.tick(104 * ms, box);
     CHECK(sender.state() == Sender::State::closed && sender.next() == INT64_MAX);
 }
@@ -317,18 +317,18 @@ void an_unreliable_image_counts_what_it_skips() {
 void flow_control_follows_the_slowest() {
     for (const FlowControl how : {FlowControl::max, FlowControl::min, FlowControl::tagged}) {
         FlowLimit limit(how, 1000);
-        CHECK(limit.heard(0, {address(1), 1, 100, false, false}) && limit.heard(0, {address(2), 2, 200, true, false}));
-        CHECK(limit.heard(0, {address(3), 3, 300, true, false}));
+        CHECK(limit.on_status(0, {address(1), 1, 100, false, false}) && limit.on_status(0, {address(2), 2, 200, true, false}));
+        CHECK(limit.on_status(0, {address(3), 3, 300, true, false}));
         CHECK(limit.limit(50) == (how == FlowControl::max ? 300 : how == FlowControl::min ? 100 : 200));
         CHECK(limit.limit(400) == 400, "never back");
-        CHECK(limit.heard(900, {address(3), 3, 500, true, false}));
+        CHECK(limit.on_status(900, {address(3), 3, 500, true, false}));
         limit.forget(1000);
         CHECK(limit.size() == 1 && limit.limit(0) == 500 && limit.knows(address(3)) && !limit.knows(address(1)));
     }
     FlowLimit limit(FlowControl::min, 1000);
     for (size_t i = 0; i < FlowLimit::receivers_max; ++i)
-        CHECK(limit.heard(0, {address(1), static_cast<int64_t>(i), 1, false, false}));
-    CHECK(!limit.heard(0, {address(1), -1, 1, false, false}));
+        CHECK(limit.on_status(0, {address(1), static_cast<int64_t>(i), 1, false, false}));
+    CHECK(!limit.on_status(0, {address(1), -1, 1, false, false}));
 }
 
 // A receiver tells how many read there; one that tells nothing counts as one.
@@ -377,8 +377,8 @@ void ranges_join_and_are_bounded() {
         }
     }
     Ranges ranges(0);
-    for (uint64_t i = 1; i <= Ranges::most; ++i) CHECK(ranges.add(2 * i, 2 * i + 1));
-    CHECK(!ranges.add(2 * Ranges::most + 2, 2 * Ranges::most + 3) && ranges.add(0, 2));
+    for (uint64_t i = 1; i <= Ranges::ranges_max; ++i) CHECK(ranges.add(2 * i, 2 * i + 1));
+    CHECK(!ranges.add(2 * Ranges::ranges_max + 2, 2 * Ranges::ranges_max + 3) && ranges.add(0, 2));
 }
 
 } // namespace

@@ -181,7 +181,7 @@ class Relay {
 
   public:
     // False once stdin has ended.
-    bool turn() {
+    bool run_duty_cycle() {
         std::vector<pollfd> all{{STDIN_FILENO, POLLIN, 0}, {listening_, POLLIN, 0}};
         for (const Client &client : clients_) all.push_back({client.fd, POLLIN, 0});
         const int64_t next = std::min(there_.next(), back_.next()), now = clock_ns();
@@ -252,7 +252,7 @@ int main(int argc, char **argv) {
                 std::strtoull(argv[3], nullptr, 10));
     std::printf("ready\n");
     std::fflush(stdout);
-    while (relay.turn()) {
+    while (relay.run_duty_cycle()) {
     }
     return 0;
 }

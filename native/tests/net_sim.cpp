@@ -298,7 +298,7 @@ bool World::over() const {
         if (!one->killed && one->sender.state() != Sender::State::closed) return false;
     for (const auto &host : hosts)
         for (const auto &image : host->receiver.images())
-            if (image->state() != Image::State::gone) return false;
+            if (image->state() != Image::State::done) return false;
     return true;
 }
 
@@ -311,7 +311,7 @@ int64_t World::next() const {
         if (one->killed || one->sender.state() == Sender::State::closed) continue;
         const int64_t due = one->sender.next();
         sooner(*one, due == INT64_MAX ? due : due - one->clock);
-        if (one->sender.state() != Sender::State::unheard) sooner(*one, one->act_at);
+        if (one->sender.state() != Sender::State::unconnected) sooner(*one, one->act_at);
     }
     for (const auto &host : hosts) {
         const int64_t due = host->receiver.next();

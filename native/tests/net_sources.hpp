@@ -23,9 +23,9 @@ inline void replies_are_bounded() {
     guess[16] ^= 1;
     hand(receiver, now, guess);
     hand(receiver, now, answer, 2);
-    CHECK(!receiver.images()[0]->proved());
+    CHECK(!receiver.images()[0]->source_verified());
     hand(receiver, now, answer);
-    CHECK(receiver.images()[0]->proved() && receiver.images()[0]->round_trip_ns() > 0);
+    CHECK(receiver.images()[0]->source_verified() && receiver.images()[0]->round_trip_ns() > 0);
 }
 
 // A gap at the end of what was sent, and the first measurements lost: NAKs, which are many and short, leave room for the proof
@@ -69,15 +69,15 @@ inline void a_session_returns_to_a_source_that_was_proved() {
                 sent[5] = 0;
                 hand(receiver, now, sent, port);
             }
-            CHECK(receiver.images()[0]->proved());
+            CHECK(receiver.images()[0]->source_verified());
         };
         hand(receiver, 0, setup_bytes);
         prove(0, 1);
         hand(receiver, 2'000 * ms, setup_bytes, 2);
-        CHECK(receiver.images()[0]->source() == address(2) && !receiver.images()[0]->proved());
+        CHECK(receiver.images()[0]->source() == address(2) && !receiver.images()[0]->source_verified());
         if (proves) prove(2'000 * ms, 2);
         hand(receiver, 2'001 * ms, heartbeat_bytes);
-        CHECK(receiver.images()[0]->source() == address(proves ? 2 : 1) && receiver.images()[0]->proved());
+        CHECK(receiver.images()[0]->source() == address(proves ? 2 : 1) && receiver.images()[0]->source_verified());
     }
 }
 

@@ -1,5 +1,5 @@
 // The network log over real sockets, on loopback.
-#include "udp_holders.hpp"
+#include "udp_owners.hpp"
 
 #include <random>
 #include <sys/wait.h>
@@ -54,21 +54,21 @@ void a_late_subscription_counts_when_it_reads(const Folder &folder) {
 void a_turn_wakes_other_threads() {
     SocketWaiter caller(NetCalls::system());
     const auto elsewhere = [](auto &&work) { std::thread(work).join(); };
-    const auto woken = [&] { return caller.sleep(-1, 1'000'000) == SocketWaiter::Woken::told; };
+    const auto woken = [&] { return caller.sleep(-1, 1'000'000) == SocketWaiter::Woken::event; };
     caller.announce();
-    caller.tell();
+    caller.wake_sleepers();
     CHECK(!woken(), "woken by its own turn");
     caller.announce();
-    elsewhere([&] { caller.tell(); });
+    elsewhere([&] { caller.wake_sleepers(); });
     CHECK(woken());
     elsewhere([&] { caller.announce(); });
-    caller.tell();
+    caller.wake_sleepers();
     CHECK(woken());
     elsewhere([&] { caller.announce(); });
     caller.announce();
-    caller.tell();
+    caller.wake_sleepers();
     CHECK(woken(), "another thread announced itself before");
-    caller.tell();
+    caller.wake_sleepers();
     CHECK(!woken(), "nobody means to sleep");
 }
 
@@ -240,7 +240,7 @@ void a_keeper_comes_when_it_is_due() {
             ++visits;
             return {at + every_ns, over};
         }
-        bool leaving() const override { return !over; }
+        bool is_closing() const override { return !over; }
         const int64_t every_ns;
         int64_t last = 0;
         int visits = 0;
@@ -298,7 +298,7 @@ void a_closed_publication_waits_for_slow_receivers(const Folder &folder) {
         peer.bind(options.to);
         NetworkPublication out("udp:test", folder.path("closing."), options, 77, NetCalls::system());
         int64_t now = monotonic_ns();
-        out.turn(now, true);
+        out.run_duty_cycle(now, true);
         sockaddr_storage from{};
         socklen_t length = sizeof from;
         char setup[64];
@@ -359,7 +359,7 @@ int main(int argc, char **argv) {
     a_late_subscription_counts_when_it_reads(folder);
     messages_that_wait_in_vain_wait_no_more(folder);
     a_closed_publication_waits_for_slow_receivers(folder);
-    a_new_holder_goes_on(folder);
+    a_new_owner_goes_on(folder);
     a_silent_session_tells_its_readers_what_is_lost(folder);
     a_takeover_fails_half_way(folder);
     many_messages(folder, 100'000 * scale, 64);

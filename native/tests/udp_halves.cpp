@@ -3,8 +3,8 @@
 // loop over the same bytes, in turn. CPU time of one thread for each datagram. JSON lines.
 #include "net/udp_ends.hpp"
 #include "net/wire/setup_frame.hpp"
+#include "udp_folder.hpp"
 #include "udp_loops.hpp"
-#include "udp_place.hpp"
 
 using namespace penstock;
 using namespace penstock::test;
@@ -64,7 +64,7 @@ class PlainReceiver {
             if (got < 0) break;
             const auto length = static_cast<size_t>(got);
             wire::Type type;
-            CHECK(wire::look_at(bytes_.data(), length, type));
+            CHECK(wire::parse_type(bytes_.data(), length, type));
             if (type == wire::Type::setup) {
                 wire::SetupFrame setup;
                 CHECK(wire::parse(bytes_.data(), length, setup));
@@ -127,7 +127,7 @@ class SendingHalf {
     int64_t send() {
         const uint64_t end = log_->tail();
         const int64_t spent = timed([&] {
-            while (out_->sent() < end) CHECK(out_->turn(monotonic_ns(), true));
+            while (out_->sent() < end) CHECK(out_->run_duty_cycle(monotonic_ns(), true));
         });
         there_.hear();
         CHECK(there_.position() == end, "the plain receiver has %lu of %lu bytes", there_.position(), end);
@@ -136,7 +136,7 @@ class SendingHalf {
 
   private:
     void turn() {
-        CHECK(out_->turn(monotonic_ns(), true));
+        CHECK(out_->run_duty_cycle(monotonic_ns(), true));
         there_.hear();
     }
     PlainReceiver there_;
@@ -244,7 +244,7 @@ class PlainSender {
 void read(UdpReader &reader, const Case &c) {
     for (size_t i = 0; i < c.messages(); ++i) {
         const Message *message;
-        while ((message = reader.peek()) == nullptr) reader.turn();
+        while ((message = reader.peek()) == nullptr) reader.run_duty_cycle();
         CHECK(message->length == c.payload && message->data[0] == 7);
         reader.consume();
     }
@@ -258,16 +258,16 @@ void receiver(const Folder &folder, const Case &c, int64_t limit_ns) {
     const auto reader = place.reader();
     PlainSender from(place.options.at.port, c);
     from.setup();
-    while (reader->sessions().empty()) reader->turn(), reader->peek();
+    while (reader->sessions().empty()) reader->run_duty_cycle(), reader->peek();
     bare::OneWay plain(false);
     const std::vector<size_t> burst = c.burst();
     const size_t bytes = c.datagrams * c.datagram();
-    for (size_t warm = 0; warm < size_t{3} * term_length; warm += bytes) from.feed(), reader->turn(), read(*reader, c);
+    for (size_t warm = 0; warm < size_t{3} * term_length; warm += bytes) from.feed(), reader->run_duty_cycle(), read(*reader, c);
     Spent ours, taken, reference;
     for (int round = 0; round < rounds; ++round) {
         spend(ours, c, limit_ns / rounds, [&] {
             from.feed();
-            const int64_t spent = timed([&] { reader->turn(); });
+            const int64_t spent = timed([&] { reader->run_duty_cycle(); });
             taken.ns += timed([&] { read(*reader, c); });
             return spent;
         });

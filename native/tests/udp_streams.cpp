@@ -1,5 +1,5 @@
 // Several streams on one port of a machine: in one process, and in several, of which the one with the socket leaves or is killed.
-#include "udp_place.hpp"
+#include "udp_folder.hpp"
 
 #include <sys/wait.h>
 
@@ -134,8 +134,8 @@ void in_several_processes(const Folder &folder) {
 void a_guest_comes_again(const Folder &folder) {
     const Address at = parse_address("127.0.0.1", free_port());
     const Place one(folder, stream(at, 1)), two(folder, stream(at, 2));
-    Subscriber holder(one, 0, true);
-    CHECK(holder.holds);
+    Subscriber owner(one, 0, true);
+    CHECK(owner.holds);
     for (int i = 0; i < 3; ++i) {
         auto reader = two.reader();
         auto writer = two.writer();
@@ -153,7 +153,7 @@ void a_guest_comes_again(const Folder &folder) {
     const OpenFile opened = open_file(two.path);
     const EndpointFile file(opened.fd(), two.path);
     ByteLocks locks(opened.fd(), two.path);
-    // The holder may let the foreign stream before go, and take this one on, just now.
+    // The owner may let the foreign stream before go, and take this one on, just now.
     for (const int64_t until = monotonic_ns() + 60'000'000'000; !locks.taken_by_other(lock_byte::owner);) {
         CHECK(monotonic_ns() < until);
         platform::nap(1'000'000);
@@ -164,7 +164,7 @@ void a_guest_comes_again(const Folder &folder) {
         const uint32_t ticket = event_prepare(file.control().event.value);
         if (locks.taken_by_other(lock_byte::owner)) event_sleep(file.control().event.value, ticket, 10'000'000);
     }
-    holder.end(SIGKILL);
+    owner.end(SIGKILL);
     auto reader = two.reader();
     CHECK(wait_until(*reader, [&] { return reader->owns_socket(); }));
     one.reader(); // forgets what the killed one left
@@ -183,13 +183,13 @@ void nobody_answers(const Folder &folder) {
         CHECK(false, "it listens");
         return Error(Code::invalid, "");
     };
-    Subscriber holder(one, 0, true);
-    kill(holder.pid, SIGSTOP);
-    CHECK(waitpid(holder.pid, nullptr, WUNTRACED) == holder.pid);
+    Subscriber owner(one, 0, true);
+    kill(owner.pid, SIGSTOP);
+    CHECK(waitpid(owner.pid, nullptr, WUNTRACED) == owner.pid);
     const Error stopped = refused(two);
     CHECK(stopped.code == Code::busy && std::strstr(stopped.what(), "stopped") != nullptr);
-    kill(holder.pid, SIGCONT);
-    holder.end(SIGKILL);
+    kill(owner.pid, SIGCONT);
+    owner.end(SIGKILL);
     one.reader();
     {
         UdpSocket other(at, "test");

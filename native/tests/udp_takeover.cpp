@@ -1,7 +1,7 @@
 // Several processes subscribe to one endpoint while a publisher sends. The one that holds the socket is killed again and again,
 // at random moments. Every survivor reads every message, once, in order. Printed: how long each part of a takeover took, and how
 // often ownership was tried.
-#include "udp_place.hpp"
+#include "udp_folder.hpp"
 
 #include <random>
 #include <sys/wait.h>
@@ -164,14 +164,14 @@ int main(int argc, char **argv) {
             const uint64_t ns = random() % every;
             const timespec nap{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
             if (ppoll(&done, 1, &nap, nullptr) != 0) break;
-            const auto holder = static_cast<pid_t>(file.control().rare.holder_pid.relaxed());
-            const auto found = std::find_if(all.begin(), all.end(), [&](const Process &one) { return one.pid == holder; });
+            const auto owner = static_cast<pid_t>(file.control().rare.owner_pid.relaxed());
+            const auto found = std::find_if(all.begin(), all.end(), [&](const Process &one) { return one.pid == owner; });
             siginfo_t ended{};
-            if (found == all.end() || waitid(P_PID, static_cast<id_t>(holder), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+            if (found == all.end() || waitid(P_PID, static_cast<id_t>(owner), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
                 ended.si_pid != 0)
                 continue;
             shared.killed_ns.relaxed(static_cast<uint64_t>(monotonic_ns()));
-            CHECK(kill(holder, SIGKILL) == 0 && waitpid(holder, nullptr, 0) == holder);
+            CHECK(kill(owner, SIGKILL) == 0 && waitpid(owner, nullptr, 0) == owner);
             ::close(found->from);
             all.erase(found);
             ++kills;
@@ -190,7 +190,7 @@ int main(int argc, char **argv) {
             read += report.count;
         }
         std::printf(
-            "%u messages, %u holders killed, %lu takeovers, %lu images, %zu survivors read %lu; the longest pause %.1f ms\n",
+            "%u messages, %u owners killed, %lu takeovers, %lu images, %zu survivors read %lu; the longest pause %.1f ms\n",
             count, kills, file.control().rare.takeovers.relaxed(), file.control().rare.last_number.relaxed(), all.size(), read,
             static_cast<double>(gap) / 1e6);
         tell("from the kill until a conductor knows", shared, [](const TakenOver &row) -> auto & { return row.noticed; });

@@ -1,7 +1,7 @@
 // Round trips of 64 bytes between two processes over loopback: plain sockets, and the network log in the same placement. JSON
 // lines.
+#include "udp_folder.hpp"
 #include "udp_loops.hpp"
-#include "udp_place.hpp"
 
 #include <climits>
 #include <poll.h>

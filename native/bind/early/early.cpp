@@ -43,8 +43,8 @@ std::shared_ptr<ReaderEnd> early(const Part &part, std::unique_ptr<EarlyMember> 
 
 std::unique_ptr<EarlyMember> early_peer(int fd, const std::string &path, const Part &part, PeerRole role, const MemberName &name,
                                         uint32_t when_full, bool by_hand, uint64_t position) {
-    EarlyPipe::Wish wish{role, name, static_cast<WhenFull>(when_full), by_hand, position};
-    return std::make_unique<EarlyPipe>(fd, path, part.map, part.about, std::move(wish));
+    EarlyPipe::PeerOptions options{role, name, static_cast<WhenFull>(when_full), by_hand, position};
+    return std::make_unique<EarlyPipe>(fd, path, part.map, part.about, std::move(options));
 }
 
 // A member, from the words of its slot. It is for display only: a member that joins or leaves at this moment may be shown with

@@ -25,10 +25,10 @@ class EarlyWatched final : public Waitable {
     }
     void become(std::shared_ptr<Waitable> now, uint64_t start) { // once
         start_ = start;
-        kept_ = std::move(now);
+        resolved_ = std::move(now);
         // SYNC 26: pairs with EarlyWatched::readable, EarlyWatched::stalled; forbids the bridge's thread seeing the channel
         // before its start
-        now_.release(reinterpret_cast<uint64_t>(kept_.get()));
+        now_.release(reinterpret_cast<uint64_t>(resolved_.get()));
     }
 
   private:
@@ -37,7 +37,7 @@ class EarlyWatched final : public Waitable {
 
     std::shared_ptr<Mapping> part_;
     Atomic<uint32_t> &event_;
-    std::shared_ptr<Waitable> kept_;
+    std::shared_ptr<Waitable> resolved_;
     Atomic<uint64_t> now_{}; // its address; 0 while the channel is open
     uint64_t start_ = 0;     // a watch armed while the channel was open is before it
 };
@@ -95,7 +95,7 @@ template <class Role> class EarlyEnd : public Role {
     int64_t lost_messages() const final { return now_ ? now_->lost_messages() : 0; }
 
   protected:
-    virtual void has_become() {}
+    virtual void on_resolved() {}
     const Header *header() const { return reinterpret_cast<const Header *>(part_->bytes()); }
 
     const std::shared_ptr<Mapping> part_; // kept: a thread may sleep on a word in it
@@ -123,7 +123,7 @@ template <class Role> class EarlyEnd : public Role {
     }
     void become(std::shared_ptr<StreamEnd> now) {
         now_ = std::static_pointer_cast<Role>(std::move(now)); // a member is made for the role
-        has_become();
+        on_resolved();
     }
     void leave_slot() {
         if (now_) return now_->leave();
@@ -159,21 +159,21 @@ class EarlyReaderEnd final : public EarlyEnd<ReaderEnd> {
     }
     bool ended() override { return decided() && now_->ended(); }
     std::string why_waiting() override { return now_ ? now_->why_waiting() : std::string(); }
-    void glance(WatchSet &at) override {
-        if (now_) return now_->glance(at);
+    void add_watches(WatchSet &at) override {
+        if (now_) return now_->add_watches(at);
         at.add_changes(header()->state, static_cast<uint32_t>(ChannelState::open));
     }
     void begin_call() override {
         if (decided()) now_->begin_call();
     }
-    void hold_back() override {
-        if (now_) now_->hold_back();
+    void defer_ack() override {
+        if (now_) now_->defer_ack();
     }
-    void hand_out() override {
-        if (now_) now_->hand_out();
+    void resume_ack() override {
+        if (now_) now_->resume_ack();
     }
-    void further() override {
-        if (now_) now_->further();
+    void continue_batch() override {
+        if (now_) now_->continue_batch();
     }
     Envelope envelope() const override { return now_ ? now_->envelope() : Envelope{}; }
     uint32_t columns() const override { return now_ ? now_->columns() : ReaderEnd::columns(); }
@@ -190,7 +190,7 @@ class EarlyReaderEnd final : public EarlyEnd<ReaderEnd> {
     uint64_t restarts() const override { return now_ ? now_->restarts() : 0; }
 
   private:
-    void has_become() override {
+    void on_resolved() override {
         if (watched_) watched_->become(now_->watched(until_end_), now_->position());
     }
 

@@ -112,16 +112,16 @@ class EarlyRing final : public EarlyMember {
 // A puller, or a recorder.
 class EarlyPipe final : public EarlyMember {
   public:
-    struct Wish {
+    struct PeerOptions {
         PeerRole role;
         MemberName name;
         WhenFull when_full;
         bool by_hand;          // pull
         uint64_t tap_position; // tap
     };
-    EarlyPipe(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part, Wish wish)
-        : wish_(std::move(wish)),
-          peer_(std::make_shared<PipePeer>(fd, path, wish_.role, wish_.name, wish_.when_full, std::move(map), part)),
+    EarlyPipe(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part, PeerOptions options)
+        : options_(std::move(options)),
+          peer_(std::make_shared<PipePeer>(fd, path, options_.role, options_.name, options_.when_full, std::move(map), part)),
           bell_(&peer_->peers().bell()) {}
     ~EarlyPipe() override { crash_for_test(); }
     const std::string &path() const override { return peer_->peers().path(); }
@@ -143,16 +143,16 @@ class EarlyPipe final : public EarlyMember {
         return over(std::make_shared<PipePeer>(std::move(*peer_), std::move(whole), opened));
     }
     std::shared_ptr<StreamEnd> reopen(int fd) override {
-        return over(std::make_shared<PipePeer>(fd, path(), wish_.role, wish_.name, wish_.when_full));
+        return over(std::make_shared<PipePeer>(fd, path(), options_.role, options_.name, options_.when_full));
     }
 
   private:
     std::shared_ptr<StreamEnd> over(std::shared_ptr<PipePeer> peer) const {
-        if (wish_.role == PeerRole::tap) return std::make_shared<PipeTapEnd>(std::move(peer), wish_.tap_position);
-        return std::make_shared<PipeReaderEnd>(std::move(peer), wish_.by_hand);
+        if (options_.role == PeerRole::tap) return std::make_shared<PipeTapEnd>(std::move(peer), options_.tap_position);
+        return std::make_shared<PipeReaderEnd>(std::move(peer), options_.by_hand);
     }
 
-    const Wish wish_;
+    const PeerOptions options_;
     std::shared_ptr<PipePeer> peer_;
     Atomic<uint32_t> *bell_;
 };

@@ -10,7 +10,7 @@ class EndTarget : public Target {
   public:
     EndTarget() = default;
     ~EndTarget() {
-        if (end_ != nullptr) end_->waited();
+        if (end_ != nullptr) end_->end_wait();
     }
     EndTarget(const EndTarget &) = delete;
     EndTarget &operator=(const EndTarget &) = delete;

@@ -41,9 +41,9 @@ class End : public std::enable_shared_from_this<End> {
     virtual bool sleeps() const { return false; }
     virtual uint32_t prepare() { return 0; }
     virtual void sleep(uint32_t, int64_t) {}
-    virtual void bring_in() {
+    virtual void serve_socket() {
     } // between two looks of a spin: receives what has arrived, where only callers do that; as sleep() runs
-    virtual void waited() {} // the wait is over, whatever it brought
+    virtual void end_wait() {} // the wait is over, whatever it brought
 };
 
 // A message's sender and type; both empty where messages have none. Valid until the next message is taken.
@@ -98,7 +98,7 @@ class Lender {
     virtual const uint8_t *readable_bytes(const Message &message, std::shared_ptr<Mapping> &) { return message.data; }
     virtual bool intact(const Message &message) = 0; // false: the bytes were overwritten
     virtual void give_back(const Message &) {}
-    virtual bool keeps_lent() const = 0; // whether lent bytes stay as they are until given back
+    virtual bool lends_stable_bytes() const = 0; // whether lent bytes stay as they are until given back
 
   protected:
     ~Lender() = default;
@@ -108,8 +108,8 @@ class Lender {
 class ReaderEnd : public StreamEnd {
   public:
     // The next message that may be delivered now.
-    const Message *peek_allowed() { return passage.gate() == nullptr || passage.allowed() != 0 ? peek() : nullptr; }
-    DeliveryGate passage; // leads nowhere but in tests
+    const Message *peek_allowed() { return delivery_gate.gate() == nullptr || delivery_gate.allowed() != 0 ? peek() : nullptr; }
+    DeliveryGate delivery_gate; // leads nowhere but in tests
 
     virtual ReaderEnd *resolved() { return this; } // the end that it is for good; null until the channel is decided
     ReaderEnd &target() {
@@ -117,15 +117,15 @@ class ReaderEnd : public StreamEnd {
         return end == nullptr ? *this : *end;
     }
     virtual std::shared_ptr<Waitable> watched(bool until_end) = 0; // until_end: the end of the stream is something to read, too
-    virtual void glance(WatchSet &at) = 0;                         // there was nothing: what will change
+    virtual void add_watches(WatchSet &at) = 0;                    // there was nothing: what will change
     // After a look that found nothing: whether the stream has ended. There has been a publication, none is left, all was read.
     virtual bool ended() = 0;
     virtual std::string why_ended() const { return "every publication has closed, and all was read"; }
     virtual std::string why_waiting() { return {}; } // of a wait for the end: which participant keeps the stream open, if known
     virtual void begin_call() {}                     // the owner has the messages of earlier calls
-    virtual void hold_back() {}                      // but not yet the message taken last: its owner hears of it later
-    virtual void hand_out() {}                       // now it does
-    virtual void further() {}                        // in a batch: another message will be taken
+    virtual void defer_ack() {}                      // but not yet the message taken last: its owner hears of it later
+    virtual void resume_ack() {}                     // now it does
+    virtual void continue_batch() {}                 // in a batch: another message will be taken
     virtual Envelope envelope() const { return {}; } // of the message taken last
     virtual uint32_t columns() const { return column_position | column_session | column_payload | column_time_ns; } // fill()'s
 
@@ -172,12 +172,15 @@ inline void Gate::wake() {
 class GatedWatched final : public Waitable {
   public:
     GatedWatched(std::shared_ptr<ReaderEnd> reader, bool until_end)
-        : seen_expired_(reader->passage.gate()->expired()), reader_(std::move(reader)), watched_(reader_->watched(until_end)) {}
+        : seen_expired_(reader->delivery_gate.gate()->expired()), reader_(std::move(reader)),
+          watched_(reader_->watched(until_end)) {}
     Atomic<uint32_t> &event() override { return watched_->event(); }
-    bool readable(uint64_t position) const override { return reader_->passage.allowed() != 0 && watched_->readable(position); }
+    bool readable(uint64_t position) const override {
+        return reader_->delivery_gate.allowed() != 0 && watched_->readable(position);
+    }
     // Also once after each expire(): waits that are under way look, and end.
     bool stalled(uint64_t position) const override {
-        const uint64_t expired = reader_->passage.gate()->expired();
+        const uint64_t expired = reader_->delivery_gate.gate()->expired();
         return std::exchange(seen_expired_, expired) != expired || watched_->stalled(position);
     }
 
@@ -207,11 +210,11 @@ bool fill_batch(Reader &reader, BatchBuilder &batch, int64_t limit, size_t most,
 }
 
 // A reader whose bytes stay as they are until it is done with them, unless writers may drop it.
-class KeptReader : public ReaderEnd, public Lender {
+class InPlaceReader : public ReaderEnd, public Lender {
   public:
     bool copy(void *to, const Message &message) override {
         copy_bytes(to, message.data, message.length);
-        check_kept();
+        check_dropped();
         return true;
     }
     bool fill(BatchBuilder &batch, int64_t limit, size_t most, Message &last) override {
@@ -225,27 +228,27 @@ class KeptReader : public ReaderEnd, public Lender {
     Lender &lender() final { return *this; }
     void fetch(void *to, const Message &message) const final { copy_bytes(to, message.data, message.length); }
     void lend(const Message &message) final {
-        check_kept();
+        check_dropped();
         if (!message.assembled) hold(message);
         consume();
     }
     bool intact(const Message &) final {
-        check_kept();
+        check_dropped();
         return true;
     }
-    bool keeps_lent() const final { return true; }
+    bool lends_stable_bytes() const final { return true; }
     int64_t lost_messages() const final { return lost() == 0 ? 0 : -1; }
 
   protected:
     virtual bool droppable() const = 0;
-    virtual void check_kept() = 0;                 // throws if it was dropped
+    virtual void check_dropped() = 0;              // throws if it was dropped
     virtual void hold(const Message &message) = 0; // until give_back()
 };
 
 class WriterEnd : public End {
   public:
     virtual Atomic<uint32_t> &room() = 0;                       // event: there may be room now
-    virtual void glance(WatchSet &) {}                          // there was none: what will change
+    virtual void add_watches(WatchSet &) {}                     // there was none: what will change
     virtual Atomic<uint32_t> &members() = 0;                    // event: a subscription joined
     virtual int64_t offer(const void *data, size_t length) = 0; // the position after it, or no_room
     virtual size_t offer_many(const IoVec *pieces, size_t count) = 0;

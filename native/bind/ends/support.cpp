@@ -32,7 +32,7 @@ uint64_t this_thread() {
     return reinterpret_cast<uint64_t>(&here);
 }
 
-[[noreturn]] void stay() { // until the process ends
+[[noreturn]] void park_forever() { // until the process ends
     for (;;) {
         const timespec long_time{3600, 0};
         nanosleep(&long_time, nullptr);
@@ -58,7 +58,7 @@ bool daemon_thread() noexcept {
 void stay_if_handles_end() noexcept {
     if (!handles_end.relaxed() || closer.relaxed() == this_thread() || !daemon_thread()) return;
     PyEval_SaveThread();
-    stay();
+    park_forever();
 }
 
 PyObject *raise_error(const Error &error) noexcept {
@@ -203,14 +203,14 @@ void pass_gate() {
     // SYNC -: only the word's own order counts
     if ((exit_gate.add(1) & closed_bit) == 0 || closer.relaxed() == this_thread()) return;
     gate_passed();
-    stay();
+    park_forever();
 }
 void enter_python() {
     // SYNC -: only the word's own order counts
     if ((exit_gate.add(1) & closed_bit) == 0 || closer.relaxed() == this_thread()) return;
     gate_passed();
     PyEval_SaveThread();
-    stay();
+    park_forever();
 }
 void gate_passed() {
     exit_gate.add(UINT32_MAX); // SYNC -: only the word's own order counts

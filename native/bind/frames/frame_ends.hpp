@@ -46,7 +46,7 @@ class FrameReaderEnd final : public RingReading {
     FrameReaderEnd(std::shared_ptr<FramePool> pool, Start start, bool conflate, uint32_t waits, bool pixels)
         : RingReading(pool->ring()), pool_(pool), reader_(std::move(pool), start, conflate, waits), pixels_(pixels) {
         notes_ = &reader_.ring();
-        pool_->only_read();
+        pool_->make_read_only();
         if (pixels) reader_.cell(); // throws if they are too large
     }
 
@@ -85,23 +85,23 @@ class FrameWriterEnd final : public RingWriting {
                                            std::to_string(length));
         const uint32_t buffer = writer_.take_buffer();
         if (buffer == no_buffer) return false;
-        said_[buffer] = {};
+        open_fields_[buffer] = {};
         range = {pool_->bytes(buffer), position(), 0, buffer, flags_whole};
         return true;
     }
     void describe(const ClaimedRange &range, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns,
                   const std::string &fields) override {
         writer_.check_meta(fields.size());
-        said_[range.index] = {id, start_ns, end_ns, fields};
+        open_fields_[range.index] = {id, start_ns, end_ns, fields};
     }
     int64_t commit(const ClaimedRange &range) override {
-        Said &said = said_[range.index];
+        FrameFields &fields_of_frame = open_fields_[range.index];
         FrameNote note;
-        note.id = said.id.value_or(writer_.ring().sequence());
-        note.start_ns = said.start_ns;
-        note.end_ns = said.end_ns;
-        note.meta_length = static_cast<uint32_t>(said.fields.size());
-        return static_cast<int64_t>(writer_.publish(range.index, note, said.fields.data()));
+        note.id = fields_of_frame.id.value_or(writer_.ring().sequence());
+        note.start_ns = fields_of_frame.start_ns;
+        note.end_ns = fields_of_frame.end_ns;
+        note.meta_length = static_cast<uint32_t>(fields_of_frame.fields.size());
+        return static_cast<int64_t>(writer_.publish(range.index, note, fields_of_frame.fields.data()));
     }
     void abort(const ClaimedRange &range) override {
         writer_.give_back(range.index);
@@ -109,7 +109,7 @@ class FrameWriterEnd final : public RingWriting {
     }
 
     std::string why_full() const override {
-        FramePool::Holder one;
+        FramePool::SlowReader one;
         if (!pool_->slowest(one, writer_.waits())) return "every buffer is being filled";
         std::string text = named_process(one.pid, locks().descriptor());
         if (one.unread != 0) text += " has " + std::to_string(one.unread) + " frames yet to receive";
@@ -124,17 +124,17 @@ class FrameWriterEnd final : public RingWriting {
   private:
     FrameWriterEnd(std::shared_ptr<FramePool> pool, std::shared_ptr<ManualClock> clock, bool waits)
         : RingWriting(pool->ring()), pool_(std::move(pool)), writer_(pool_, std::move(clock), waits),
-          said_(pool_->geometry().buffers) {}
+          open_fields_(pool_->geometry().buffers) {}
     void take_slot() override { writer_.join(); }
 
-    struct Said {
+    struct FrameFields {
         std::optional<uint64_t> id;
         int64_t start_ns = 0, end_ns = 0;
         std::string fields;
     };
     std::shared_ptr<FramePool> pool_;
     FrameWriter writer_;
-    std::vector<Said> said_; // of the buffers that are open
+    std::vector<FrameFields> open_fields_; // of the buffers that are open
 };
 
 } // namespace penstock::bind

@@ -25,7 +25,7 @@ class Lease {
     Lease(const Lease &) = delete;
     Lease &operator=(const Lease &) = delete;
 
-    bool lent_now() const { return held_; }
+    bool is_lending() const { return held_; }
     void exported() {}
     void returned() {}
     void release() {
@@ -60,9 +60,9 @@ FrameReaderEnd &frames_of(ReaderEnd &reader) {
 Lease *consume(Subscription &subscription, ReaderEnd &ready) {
     FrameReaderEnd &reader = frames_of(ready);
     Frame frame;
-    if (reader.passage.allowed() == 0 || !reader.consume(frame)) {
+    if (reader.delivery_gate.allowed() == 0 || !reader.consume(frame)) {
         subscription.nothing(reader);
-        subscription.tell_end(reader);
+        subscription.throw_if_ended(reader);
         return nullptr;
     }
     subscription.took(frame.message);

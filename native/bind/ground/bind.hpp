@@ -132,6 +132,7 @@ template <class Function> PyCFunction as_method(Function function) {
 void bind_log(nb::module_ &m);
 void bind_ring(nb::module_ &m);
 void bind_early(nb::module_ &m);
+void bind_look(nb::module_ &m);
 void bind_formats(nb::module_ &m);
 void bind_publication(nb::module_ &m);
 void bind_awaiting(nb::module_ &m);

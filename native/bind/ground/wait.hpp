@@ -44,7 +44,7 @@ class Target {
     // Whether it looks as fast as it can. If not, about a microsecond lies between two looks: a writer keeps its cache line.
     static constexpr bool often = true;
     // Called now and then while spinning: receives what has arrived, where only callers do that. Returns how many pauses follow.
-    int bring_in() { return 64; }
+    int serve_socket() { return 64; }
     // The first sleep; each is twice as long as the one before, up to the longest.
     int64_t slice_ns() const { return slice_ns_max; }
     int64_t longest_ns() const { return slice_ns_max; }
@@ -133,7 +133,7 @@ template <class On> class Waiter {
     }
     bool seen_by(int64_t end) {
         for (;;) {
-            const int pauses = target_.bring_in();
+            const int pauses = target_.serve_socket();
             if (target_.changed()) return true;
             for (int i = 0; i < pauses && !(On::often && target_.changed()); ++i) spin_pause();
             const int64_t now = monotonic_ns();

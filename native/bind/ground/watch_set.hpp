@@ -38,9 +38,9 @@ class WatchSet {
 };
 
 // When the bridge's thread may ask the kernel which members live: once in a while.
-class Sometimes {
+class RateLimit {
   public:
-    bool now() {
+    bool allows() {
         const int64_t now = monotonic_ns();
         if (now - last_ns_ < end_interval_ns) return false;
         last_ns_ = now;

@@ -95,19 +95,19 @@ class SendAttempt {
             throw Error(Code::invalid, writer.where() + ": this message was sent or given up, or belongs to the parent process");
         if (!writer.advance(sending_)) return no_room;
         ended_ = true;
-        let_others();
+        yield_gil();
         return sending_.position;
     }
     // Gives up the fragments that are not sent.
     void end() {
         if (std::exchange(ended_, true) || publication_.closed() || generation_ != ForkGuard::generation()) return;
         publication_.end().give_up(sending_);
-        if (sending_.begun) let_others();
+        if (sending_.begun) yield_gil();
     }
 
   private:
     // Other messages of this publication waited for the end of this one, which had fragments.
-    void let_others() {
+    void yield_gil() {
         if (sending_.length > publication_.end().payload_max()) publication_.end().interrupt();
     }
 

@@ -20,7 +20,7 @@ class BorrowView {
         auto attempt = [&] {
             reader = &subscription.reading_on();
             message = reader->peek_allowed();
-            if (message == nullptr) subscription.tell_end(*reader);
+            if (message == nullptr) subscription.throw_if_ended(*reader);
             return message != nullptr;
         };
         if (message == nullptr && !subscription.wait(timeout, attempt)) {
@@ -47,14 +47,14 @@ class BorrowView {
     const Message &message() const { return message_; }
     const std::string &sender() const { return sender_; }
     const std::string &type() const { return type_; }
-    bool lent_now() const { return open_; }
+    bool is_lending() const { return open_; }
     void exported() {}
     void returned() {
-        if (!open_) let_go();
+        if (!open_) end_hold();
     }
     void end() {
         open_ = false;
-        if (lent.exports == 0) let_go();
+        if (lent.exports == 0) end_hold();
     }
     // Says if writers went over the message while it was borrowed.
     void check() {
@@ -66,7 +66,7 @@ class BorrowView {
             throw Error(Code::too_slow, reader.where() + ": the borrowed message at position " +
                                             std::to_string(message_.position) +
                                             " was overwritten before its block ended: copy sooner, or use a larger capacity");
-        if (!lender.keeps_lent() && lent.exports != 0)
+        if (!lender.lends_stable_bytes() && lent.exports != 0)
             throw Error(Code::invalid, reader.where() +
                                            ": a view of the borrowed message outlives its block, and a ring goes on to "
                                            "overwrite it: copy what you keep");
@@ -74,12 +74,13 @@ class BorrowView {
     Lent lent;
 
   private:
-    void let_go() {
+    void end_hold() {
         if (!holding_) return;
         holding_ = false;
         if (subscription_.closed() || generation_ != ForkGuard::generation()) return;
         Lender &lender = subscription_.ready().lender();
-        if (!checked_ && !lender.keeps_lent()) lender.intact(message_); // the block raised, or there was none: it is counted
+        if (!checked_ && !lender.lends_stable_bytes())
+            lender.intact(message_); // the block raised, or there was none: it is counted
         checked_ = true;
         lender.give_back(message_);
     }

@@ -49,7 +49,7 @@ class ClaimView {
         if (shared()) aborting_ = true;
         else publication_.ready().abort(place_);
     }
-    bool lent_now() const { return open_; }
+    bool is_lending() const { return open_; }
     // Closing the publication, or a fork, ended the claim elsewhere.
     bool usable() const { return open_ && !publication_.closed() && generation_ == ForkGuard::generation(); }
     void exported() { // a publication that closes now keeps its slot until the last array is gone

@@ -105,7 +105,7 @@ struct Lent {
 
 template <class Lender, bool writable> int get_buffer(PyObject *self, Py_buffer *view, int flags) {
     Lender *lender = nb::inst_ptr<Lender>(self);
-    if (!lender->lent_now()) {
+    if (!lender->is_lending()) {
         PyErr_SetString(PyExc_BufferError, "this view has ended: use it inside its with block");
         return -1;
     }

@@ -61,13 +61,13 @@ class Publication : public Handle<WriterEnd> {
         explicit RoomTarget(Publication &publication) : publication_(publication) {}
         void failed() {
             watched_.clear();
-            publication_.ready().glance(watched_);
+            publication_.ready().add_watches(watched_);
         }
         bool changed() const { return watched_.changed(); }
         int64_t spin_ns() { // with nothing to look at it sleeps at once
-            return !watched_.empty() && publication_.room_habit_.due() ? room_spin_ns : 0;
+            return !watched_.empty() && publication_.room_spin_habit_.due() ? room_spin_ns : 0;
         }
-        void spun(bool found) { publication_.room_habit_.spun(found); }
+        void spun(bool found) { publication_.room_spin_habit_.spun(found); }
         static constexpr bool often = false;
         int64_t slice_ns() const { return first_slice_ns; }
         void prepare() {
@@ -101,7 +101,7 @@ class Publication : public Handle<WriterEnd> {
     }
 
     const size_t offered_max_; // that offer takes
-    SpinHabit room_habit_;
+    SpinHabit room_spin_habit_;
 };
 
 // Sets the error of a call that waited for room in vain. `what`: "no room", say.

@@ -61,23 +61,23 @@ class Subscription : public StreamHandle {
     ReaderEnd &reading() {
         ReaderEnd &reader = source();
         reader.begin_call();
-        if (!kept_back_.empty()) [[unlikely]]
-            throw_kept(reader);
+        if (!deferred_.empty()) [[unlikely]]
+            throw_deferred(reader);
         return reader;
     }
     ReaderEnd &reading_on() { // later in the same call
         ReaderEnd &reader = source();
-        if (!kept_back_.empty()) [[unlikely]]
-            throw_kept(reader);
+        if (!deferred_.empty()) [[unlikely]]
+            throw_deferred(reader);
         return reader;
     }
     // Whether a call finds something: a message, an error that was kept back, or the end of the stream.
     bool has_news(ReaderEnd &reader) {
-        return !kept_back_.empty() || reader.peek_allowed() != nullptr || (until_end_ && reader.ended());
+        return !deferred_.empty() || reader.peek_allowed() != nullptr || (until_end_ && reader.ended());
     }
     // After a call that found nothing: says so if there will never be more, and the owner asked for that.
-    void tell_end(ReaderEnd &reader) {
-        if (!until_end_ || !kept_back_.empty() || !reader.ended()) return;
+    void throw_if_ended(ReaderEnd &reader) {
+        if (!until_end_ || !deferred_.empty() || !reader.ended()) return;
         moved(); // threads that wait on the descriptor notice, too
         throw Error(Code::end_of_stream, reader.where() + ": " + reader.why_ended());
     }
@@ -103,14 +103,14 @@ class Subscription : public StreamHandle {
         if (decided_ || decide(reader)) [[likely]]
             bytes = receive_from(reader);
         else nothing(reader);
-        if (bytes == nullptr) tell_end(reader);
+        if (bytes == nullptr) throw_if_ended(reader);
         return bytes;
     }
     // A message as this subscription, whose handle is `self`, gives it. Takes over the reference; null with an error set.
     PyObject *decoded(PyObject *self, PyObject *bytes) {
         if (bytes == nullptr || !decodes_) [[likely]]
             return bytes;
-        static PyObject *const name = PyUnicode_InternFromString("_decoded");
+        static PyObject *const name = PyUnicode_InternFromString("_decode");
         PyObject *object = PyObject_CallMethodOneArg(self, name, bytes);
         Py_DECREF(bytes);
         return object;
@@ -164,7 +164,7 @@ class Subscription : public StreamHandle {
     // The next message of a batch, or null with no error set. An error behind the first one is kept for the next call.
     PyObject *next_of_batch(bool first) {
         if (first) return receive();
-        if (!further()) return nullptr;
+        if (!continue_batch()) return nullptr;
         try {
             return receive_from(source());
         } catch (...) {
@@ -173,23 +173,23 @@ class Subscription : public StreamHandle {
         }
     }
     // Whether a batch continues: not behind an error that was kept for the next call.
-    bool further() {
-        if (!kept_back_.empty()) return false;
+    bool continue_batch() {
+        if (!deferred_.empty()) return false;
         before_ = last_;
-        end().further();
+        end().continue_batch();
         return true;
     }
     void keep_current() { // inside a catch block: the next call throws it
-        kept_back_.push_back({std::current_exception(), {}});
-        news();
+        deferred_.push_back({std::current_exception(), {}});
+        signal_watch();
     }
     // The message taken last cannot be handed out as it is: the next call raises `error` instead.
     void keep_back(nb::handle error) {
-        end().hold_back();
+        end().defer_ack();
         const Message bad = std::exchange(last_, before_);
         PyErr_SetObject(reinterpret_cast<PyObject *>(Py_TYPE(error.ptr())), error.ptr());
-        kept_back_.push_back({std::make_exception_ptr(nb::python_error()), bad});
-        news();
+        deferred_.push_back({std::make_exception_ptr(nb::python_error()), bad});
+        signal_watch();
     }
     // The same for a message that does not decode, as the error that is set says, behind the first of a batch. False: it stays
     // set.
@@ -212,17 +212,17 @@ class Subscription : public StreamHandle {
         batch.reserve(std::min<size_t>(rows_before_, static_cast<size_t>(std::max<int64_t>(limit, 0))),
                       std::min(bytes_before_, most));
         try {
-            const auto allowed = static_cast<int64_t>(std::min<uint64_t>(reader.passage.allowed(), INT64_MAX));
+            const auto allowed = static_cast<int64_t>(std::min<uint64_t>(reader.delivery_gate.allowed(), INT64_MAX));
             const bool emptied = reader.fill(batch, std::min(limit, allowed), most, last_);
-            latency_.took(batch.times(), batch.rows());
+            latency_.on_message(batch.times(), batch.rows());
             if (emptied) nothing(reader);
         } catch (...) { // messages that were read already go out first
             if (batch.rows() == 0) throw;
             keep_current();
         }
-        reader.passage.used(batch.rows());
+        reader.delivery_gate.used(batch.rows());
         if (batch.rows() != 0) moved();
-        else if (limit > 0) tell_end(reader);
+        else if (limit > 0) throw_if_ended(reader);
         rows_before_ = batch.rows();
         bytes_before_ = batch.payload_bytes();
         return arrow_capsules(std::move(batch));
@@ -233,7 +233,7 @@ class Subscription : public StreamHandle {
         const bool first = !watch_;
         if (first)
             watch_ = Bridge::instance().watch(
-                reader.passage.gate() == nullptr
+                reader.delivery_gate.gate() == nullptr
                     ? reader.watched(until_end_)
                     : std::make_shared<GatedWatched>(std::static_pointer_cast<ReaderEnd>(end_), until_end_));
         if (!has_news(reader)) {
@@ -248,9 +248,9 @@ class Subscription : public StreamHandle {
     Message lend(const Message &found) {
         ReaderEnd &reader = ready();
         const Message message = last_ = found;
-        latency_.took(message.time_ns);
+        latency_.on_message(message.time_ns);
         reader.lender().lend(message);
-        reader.passage.used(1);
+        reader.delivery_gate.used(1);
         moved();
         return message;
     }
@@ -258,8 +258,8 @@ class Subscription : public StreamHandle {
     // A message was taken from the reader itself.
     void took(const Message &message) {
         last_ = message;
-        latency_.took(message.time_ns);
-        end().passage.used(1);
+        latency_.on_message(message.time_ns);
+        end().delivery_gate.used(1);
         moved();
     }
 
@@ -287,18 +287,18 @@ class Subscription : public StreamHandle {
     ReaderEnd &source() {
         ReaderEnd &reader = ready();
         if (source_ == nullptr) {
-            ReaderEnd *resolved = reader.passage.gate() == nullptr ? reader.resolved() : &reader;
+            ReaderEnd *resolved = reader.delivery_gate.gate() == nullptr ? reader.resolved() : &reader;
             if (resolved == nullptr) return reader;
             source_ = resolved;
             // A test sets the times of its messages.
-            latency_.begin(reader.passage.gate() == nullptr ? resolved->latency() : nullptr, opened_ns_);
+            latency_.begin(reader.delivery_gate.gate() == nullptr ? resolved->latency() : nullptr, opened_ns_);
         }
         return *source_;
     }
-    [[gnu::noinline]] void throw_kept(ReaderEnd &reader) {
-        const Kept first = std::move(kept_back_.front());
-        kept_back_.erase(kept_back_.begin());
-        if (kept_back_.empty()) reader.hand_out();
+    [[gnu::noinline]] void throw_deferred(ReaderEnd &reader) {
+        const DeferredError first = std::move(deferred_.front());
+        deferred_.erase(deferred_.begin());
+        if (deferred_.empty()) reader.resume_ack();
         if (first.message) last_ = *first.message;
         std::rethrow_exception(first.error);
     }
@@ -306,17 +306,17 @@ class Subscription : public StreamHandle {
     class MessageTarget : public EndTarget {
       public:
         MessageTarget(Subscription &subscription, int64_t timeout)
-            : subscription_(subscription), waiter_(timeout != 0 ? subscription.end().passage.holding() : nullptr) {}
+            : subscription_(subscription), waiter_(timeout != 0 ? subscription.end().delivery_gate.holding() : nullptr) {}
         void failed() {
             watched_.clear();
             ReaderEnd &reader = subscription_.ready();
-            reader.glance(watched_);
+            reader.add_watches(watched_);
             source_ = reader.sleeps() ? &reader : nullptr;
         }
         bool changed() const { return watched_.changed(); }
-        int bring_in() {
-            if (source_ == nullptr) return EndTarget::bring_in();
-            source_->bring_in();
+        int serve_socket() {
+            if (source_ == nullptr) return EndTarget::serve_socket();
+            source_->serve_socket();
             return 4; // that was a system call
         }
         int64_t spin_ns() {
@@ -367,12 +367,12 @@ class Subscription : public StreamHandle {
 
     void taken(ReaderEnd &reader, const Message &message) {
         last_ = message;
-        latency_.took(message.time_ns);
+        latency_.on_message(message.time_ns);
         reader.consume();
-        reader.passage.used(1);
+        reader.delivery_gate.used(1);
         moved();
     }
-    void news() { // there is something to be had beside messages
+    void signal_watch() { // there is something to be had beside messages
         moved();
         if (busy() != 0) end().interrupt(); // threads of this handle's sleep
     }
@@ -380,9 +380,9 @@ class Subscription : public StreamHandle {
   public:
     // There was no message: goes back to watching, and looks for the dead now and then.
     void nothing(ReaderEnd &reader) {
-        latency_.nothing();
+        latency_.on_empty();
         if (watch_ && !watch_->armed()) {
-            if (kept_back_.empty()) Bridge::instance().arm(*watch_, reader.position());
+            if (deferred_.empty()) Bridge::instance().arm(*watch_, reader.position());
             reader.repair();
         } else if (++empties_ % empties_between_checks == 0) {
             const int64_t now = monotonic_ns();
@@ -395,7 +395,7 @@ class Subscription : public StreamHandle {
   private:
     void forked() override { // the messages kept back are the parent's, as those that it took
         watch_.reset();
-        kept_back_.clear();
+        deferred_.clear();
         source_ = nullptr;
         latency_.end();
     }
@@ -413,11 +413,11 @@ class Subscription : public StreamHandle {
     Message last_, before_;
     std::array<Given, 16> given_;
     size_t given_count_ = 0;
-    struct Kept {
+    struct DeferredError {
         std::exception_ptr error;
         std::optional<Message> message; // which it is about
     };
-    std::vector<Kept> kept_back_; // several where threads read side by side
+    std::vector<DeferredError> deferred_; // several where threads read side by side
     const int64_t spin_ns_;
     SpinHabit spin_habit_;
     const bool until_end_;

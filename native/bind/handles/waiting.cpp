@@ -80,12 +80,12 @@ class SubscriptionsTarget : public ManyTarget<Subscription> {
         : ManyTarget(subscriptions), watched_(subscriptions.size()) {
         if (timeout == 0) return;
         for (const Subscription *subscription : subscriptions)
-            if (Gate *gate = subscription->end().passage.holding()) stepped_.emplace_back(gate);
+            if (Gate *gate = subscription->end().delivery_gate.holding()) stepped_.emplace_back(gate);
     }
     void failed() {
         for (size_t i = 0; i < handles_.size(); ++i) {
             watched_[i].clear();
-            handles_[i]->ready().glance(watched_[i]);
+            handles_[i]->ready().add_watches(watched_[i]);
         }
     }
     bool changed() const {
@@ -127,7 +127,7 @@ void bind_gates(nb::module_ &m) {
         "gate_wait",
         [](Subscription &subscription) -> GateWait * {
             ReaderEnd &reader = subscription.ready();
-            return reader.passage.stepped() ? new GateWait(reader.passage.gate()) : nullptr;
+            return reader.delivery_gate.stepped() ? new GateWait(reader.delivery_gate.gate()) : nullptr;
         },
         nb::arg("subscription"), nb::rv_policy::take_ownership,
         nb::sig("def gate_wait(subscription: Subscription) -> GateWait | None"),
@@ -144,7 +144,7 @@ void bind_streams(nb::module_ &m) {
             "lead_through",
             [](const std::shared_ptr<ReaderEnd> &self, std::shared_ptr<Gate> gate) {
                 gate->add(self);
-                self->passage.lead_through(std::move(gate));
+                self->delivery_gate.lead_through(std::move(gate));
             },
             nb::arg("gate"));
 

@@ -1,9 +1,11 @@
 // Log channels, and the log under a sync queue: their files, what a file says, and their ends.
+#include "bind/ends/look.hpp"
 #include "bind/ground/arguments.hpp"
 #include "bind/ground/status.hpp"
 #include "bind/log/log_ends.hpp"
 
 #include "ground/open_channel.hpp"
+#include "log/log_look.hpp"
 #include "log/term_log.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
@@ -119,6 +121,12 @@ void bind_log(nb::module_ &m) {
         "Bytes that the file of a log, or of a sync queue, takes.");
     m.def("inspect_log", &inspect_log, nb::arg("fd"), nb::arg("path"), nb::arg("sync") = false,
           "Header, counters and members, read without disturbing anyone.");
+    m.def(
+        "log_look",
+        [](int fd, const std::string &path, bool sync) -> std::shared_ptr<Look> {
+            return std::make_shared<LookOf<LogLook>>(map_to_look(fd), path, sync ? Kind::sync : Kind::log);
+        },
+        nb::arg("fd"), nb::arg("path"), nb::arg("sync") = false, "Looks at a log, or at a sync queue, without a slot.");
     m.def(
         "check_log_options",
         [](uint32_t term_length, uint32_t capacity, uint32_t slots, uint64_t start_position) {

@@ -20,31 +20,31 @@ class LogWatched final : public Waitable {
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
     bool readable(uint64_t position) const override {
         // SYNC -: only wakes the reader, which acquires the frame when it takes it
-        return frame_length(log_->frame(position)->word0.acquire()) > 0 || (until_end_ && log_->seems_ended(position, false));
+        return frame_length(log_->frame(position)->word0.acquire()) > 0 || (until_end_ && log_->may_have_ended(position, false));
     }
     bool stalled(uint64_t position) const override {
-        return log_->tail() > position || (until_end_ && look_.now() && log_->seems_ended(position, true));
+        return log_->tail() > position || (until_end_ && rate_limit_.allows() && log_->may_have_ended(position, true));
     }
 
   private:
     std::shared_ptr<TermLog> log_;
     const bool until_end_;
-    mutable Sometimes look_; // the bridge's thread
+    mutable RateLimit rate_limit_; // the bridge's thread
 };
 
-class LogReaderEnd : public SlotEnd<KeptReader, TermLog>, public RunSource {
+class LogReaderEnd : public SlotEnd<InPlaceReader, TermLog>, public RunSource {
   public:
     // `drop_after`: seconds; below 0: writers fail instead of waiting. `name`: of a member of a sync queue, whose kind this is.
     LogReaderEnd(int fd, std::string path, Start start, double drop_after, Kind kind = Kind::log, MemberName name = {})
         : SlotEnd(std::make_shared<TermLog>(fd, std::move(path), nullptr, kind)), drop_after_ns_(patience_ns(drop_after)),
           name_(std::move(name)), reader_(std::make_unique<LogReader>(file_, start, drop_after_ns_, name_)) {
-        file_->only_read();
+        file_->make_read_only();
     }
     // `log` has its slot already.
     LogReaderEnd(std::shared_ptr<TermLog> log, LogReader::Early early, double drop_after, MemberName name)
         : SlotEnd(std::move(log)), drop_after_ns_(patience_ns(drop_after)), name_(std::move(name)),
           reader_(std::make_unique<LogReader>(file_, early, drop_after_ns_, name_)) {
-        file_->only_read();
+        file_->make_read_only();
     }
     static uint64_t patience_ns(double drop_after) {
         return drop_after < 0 ? refuses_to_wait : static_cast<uint64_t>(seconds_to_ns(drop_after));
@@ -54,11 +54,11 @@ class LogReaderEnd : public SlotEnd<KeptReader, TermLog>, public RunSource {
     Atomic<uint32_t> &event() override { return file_->control().data.value; }
     std::shared_ptr<Waitable> watched(bool until_end) override { return std::make_shared<LogWatched>(file_, until_end); }
     bool ended() override { return reader_->ended(); }
-    void glance(WatchSet &at) override { at.add(file_->frame(reader_->position())->word0, 0); }
+    void add_watches(WatchSet &at) override { at.add(file_->frame(reader_->position())->word0, 0); }
 
     const Message *peek() override { return reader_->peek(); }
     void consume() override { reader_->consume(); }
-    void give_back(const Message &message) override { reader_->let_go(message.position); }
+    void give_back(const Message &message) override { reader_->end_hold(message.position); }
 
     bool repair() override { return reader_->unblock(); }
     LatencySlot *latency() override {
@@ -71,7 +71,7 @@ class LogReaderEnd : public SlotEnd<KeptReader, TermLog>, public RunSource {
     bool skips() const final { return false; }
     FrameBlock run(uint64_t max) override { return reader_->run(max); }
     void check_run() override {
-        if (reader_->droppable()) reader_->still_mine();
+        if (reader_->droppable()) reader_->check_not_dropped();
     }
     void take_run(const FrameBlock &run) override { reader_->take_run(run); }
     void show_position() override { reader_->show_position(); }
@@ -86,7 +86,7 @@ class LogReaderEnd : public SlotEnd<KeptReader, TermLog>, public RunSource {
         reader_ = std::make_unique<LogReader>(file_, Start{Start::From::position, reader_->position()}, drop_after_ns_, name_);
     }
     bool droppable() const override { return drop_after_ns_ != 0; }
-    void check_kept() override { check_run(); }
+    void check_dropped() override { check_run(); }
     void hold(const Message &message) override { reader_->hold(message.position); }
 
     const uint64_t drop_after_ns_;
@@ -104,7 +104,7 @@ class LogWriterEnd : public SlotEnd<WriterEnd, TermLog> {
 
     void interrupt() override { disturb_log(*file_); }
     Atomic<uint32_t> &room() override { return file_->control().space.value; }
-    void glance(WatchSet &at) override {
+    void add_watches(WatchSet &at) override {
         file_->positions([&](const Atomic<uint64_t> &word) { at.add(word, word.relaxed()); });
     }
     Atomic<uint32_t> &members() override { return file_->control().space.value; }

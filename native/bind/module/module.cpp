@@ -17,6 +17,7 @@ NB_MODULE(core_of_main, m) {
     bind_subscription(m);
     bind_waiting(m);
     bind_recording(m);
+    bind_look(m);
     bind_log(m);
     bind_ring(m);
     bind_frames(m);

@@ -15,15 +15,15 @@ class PipeWatched final : public Waitable {
   public:
     PipeWatched(std::shared_ptr<PipePeer> peer, bool until_end) : peer_(std::move(peer)), until_end_(until_end) {}
     Atomic<uint32_t> &event() override { return peer_->peers().bell(); }
-    bool readable(uint64_t) const override { return peer_->pipes().readable() || (until_end_ && peer_->seems_ended(false)); }
+    bool readable(uint64_t) const override { return peer_->pipes().readable() || (until_end_ && peer_->may_have_ended(false)); }
     bool stalled(uint64_t) const override {
-        return peer_->pipes().others_wait() || (until_end_ && look_.now() && peer_->seems_ended(true));
+        return peer_->pipes().has_unread_elsewhere() || (until_end_ && rate_limit_.allows() && peer_->may_have_ended(true));
     }
 
   private:
     std::shared_ptr<PipePeer> peer_;
     const bool until_end_;
-    mutable Sometimes look_; // the bridge's thread
+    mutable RateLimit rate_limit_; // the bridge's thread
 };
 
 // One end's part in its peer: the slot is given back when every end of it has left.
@@ -70,7 +70,7 @@ template <class Role> class PeerEnd : public Role {
 
 class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
   public:
-    PipeReaderEnd(std::shared_ptr<PipePeer> peer, bool by_hand) : PeerEnd(std::move(peer)), by_hand_(by_hand) {}
+    PipeReaderEnd(std::shared_ptr<PipePeer> peer, bool by_hand) : PeerEnd(std::move(peer)), manual_ack_(by_hand) {}
     PipePeer &peer() const { return *peer_; }
 
     std::shared_ptr<Waitable> watched(bool until_end) override { return std::make_shared<PipeWatched>(peer_, until_end); }
@@ -81,16 +81,16 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
                           : "every publication has closed, but " + named_process(other, locks().descriptor()) +
                                 " has messages that it has not read";
     }
-    void glance(WatchSet &at) override {
+    void add_watches(WatchSet &at) override {
         peer_->incoming().words([&](const Atomic<uint64_t> &word, uint64_t seen) { at.add(word, seen); });
         at.add_changes(peer_->peers().changes(), peer_->peers().seen_changes());
     }
     void begin_call() override {
-        if (!by_hand_) peer_->acknowledge();
+        if (!manual_ack_) peer_->acknowledge();
     }
 
-    void hold_back() override { peer_->acknowledger().hold_back(); }
-    void hand_out() override { peer_->acknowledger().hand_out(); }
+    void defer_ack() override { peer_->acknowledger().defer_ack(); }
+    void resume_ack() override { peer_->acknowledger().resume_ack(); }
 
     const Message *peek() override { return peer_->peek(); }
     bool copy(void *to, const Message &message) override {
@@ -129,7 +129,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     }
     bool intact(const Message &) override { return true; }
     void give_back(const Message &) override { peer_->acknowledger().give_back(); }
-    bool keeps_lent() const override { return true; }
+    bool lends_stable_bytes() const override { return true; }
 
     LatencySlot *latency() override {
         const Mapping &map = *peer_->file().mapping();
@@ -144,7 +144,7 @@ class PipeReaderEnd : public PeerEnd<ReaderEnd>, public Lender {
     int64_t lost_messages() const override { return static_cast<int64_t>(peer_->incoming().missed()); }
 
   private:
-    const bool by_hand_;
+    const bool manual_ack_;
 };
 
 // For a recorder: a copy of all that is sent, in whole runs.
@@ -181,7 +181,7 @@ class PipeWriterEnd final : public WriterEnd {
     void leave() override { part_.leave(); }
     void interrupt() override { disturb_peer(*peer_); }
     Atomic<uint32_t> &room() override { return peer_->peers().bell(); }
-    void glance(WatchSet &at) override {
+    void add_watches(WatchSet &at) override {
         peer_->room_words([&](const Atomic<uint64_t> &word, uint64_t seen, uint64_t step) { at.add(word, seen, step); });
         at.add_changes(peer_->peers().changes(), peer_->peers().seen_changes());
     }
@@ -261,7 +261,7 @@ class PipeWriterEnd final : public WriterEnd {
             peer_->peers().counters().refused();
             return no_room;
         }
-        peer_->peers().counters().dropped(frame_bytes(length)); // this one
+        peer_->drop(frame_bytes(length));
         return at();
     }
     void check(size_t length) const {

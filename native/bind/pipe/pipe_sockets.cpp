@@ -65,7 +65,7 @@ PyObject *consume(Subscription &subscription, ReaderEnd &ready, bool named, nb::
     const Message *message = ready.peek_allowed();
     if (message == nullptr) {
         subscription.nothing(ready);
-        subscription.tell_end(ready);
+        subscription.throw_if_ended(ready);
         return nullptr;
     }
     PipePeer &peer = socket_reader_of(subscription).peer();

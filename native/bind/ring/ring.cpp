@@ -1,9 +1,11 @@
 // Ring channels: their files, what a file says, and their ends.
+#include "bind/ends/look.hpp"
 #include "bind/ground/arguments.hpp"
 #include "bind/ring/ring_ends.hpp"
 #include "bind/ring/ring_status.hpp"
 
 #include "ground/open_channel.hpp"
+#include "ring/ring_look.hpp"
 
 #include <nanobind/stl/shared_ptr.h>
 
@@ -36,6 +38,12 @@ void bind_ring(nb::module_ &m) {
     m.def("ring_file_size", &ring_file_size, nb::arg("slots"), nb::arg("capacity"), "Bytes that a ring channel's file takes.");
     m.def("inspect_ring", &inspect_ring, nb::arg("fd"), nb::arg("path"),
           "Header, counters and members, read without disturbing anyone.");
+    m.def(
+        "ring_look",
+        [](int fd, const std::string &path) -> std::shared_ptr<Look> {
+            return std::make_shared<LookOf<RingLook>>(map_to_look(fd), path);
+        },
+        nb::arg("fd"), nb::arg("path"), "Looks at a ring without a slot.");
     m.def(
         "check_ring_options",
         [](uint32_t capacity, uint32_t slots, uint64_t start_position) {

@@ -14,15 +14,15 @@ class RingWatched final : public Waitable {
     RingWatched(std::shared_ptr<Ring> ring, bool until_end) : ring_(std::move(ring)), until_end_(until_end) {}
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
     bool readable(uint64_t position) const override {
-        return ring_->readable(position) || (until_end_ && ring_->deserted(gone_, false));
+        return ring_->readable(position) || (until_end_ && ring_->has_lost_writer(gone_, false));
     }
     // No reader can see the half-written frames of a dead publication.
-    bool stalled(uint64_t) const override { return until_end_ && look_.now() && ring_->deserted(gone_, true); }
+    bool stalled(uint64_t) const override { return until_end_ && rate_limit_.allows() && ring_->has_lost_writer(gone_, true); }
 
   private:
     std::shared_ptr<Ring> ring_;
     const bool until_end_;
-    mutable Sometimes look_; // the bridge's thread
+    mutable RateLimit rate_limit_; // the bridge's thread
     mutable uint32_t gone_ = 0;
 };
 
@@ -38,8 +38,8 @@ class RingReading : public SlotEnd<ReaderEnd, Ring>, public Lender, public RunSo
     Atomic<uint32_t> &event() final { return file_->control().data.value; }
     std::shared_ptr<Waitable> watched(bool until_end) final { return std::make_shared<RingWatched>(file_, until_end); }
     // Nothing can be unread that was sent before the last publication went: this looks for that first, and for messages then.
-    bool ended() final { return file_->deserted(gone_, look_.now()) && !readable(); }
-    void glance(WatchSet &at) final { at.add(file_->frame(notes_->position())->word0, 0); }
+    bool ended() final { return file_->has_lost_writer(gone_, rate_limit_.allows()) && !readable(); }
+    void add_watches(WatchSet &at) final { at.add(file_->frame(notes_->position())->word0, 0); }
 
     const Message *peek() final { return notes_->peek(); }
     bool copy(void *to, const Message &message) final { return notes_->copy(to, message); }
@@ -59,7 +59,7 @@ class RingReading : public SlotEnd<ReaderEnd, Ring>, public Lender, public RunSo
         else notes_->missed(message);
         return intact;
     }
-    bool keeps_lent() const final { return false; }
+    bool lends_stable_bytes() const final { return false; }
 
     LatencySlot *latency() final {
         const auto map = mapping();
@@ -81,7 +81,7 @@ class RingReading : public SlotEnd<ReaderEnd, Ring>, public Lender, public RunSo
     std::vector<uint8_t> buffer_; // of a recorder's runs
 
   private:
-    Sometimes look_;
+    RateLimit rate_limit_;
     uint32_t gone_ = 0;
 };
 
@@ -90,13 +90,13 @@ class RingReaderEnd final : public RingReading {
     RingReaderEnd(int fd, std::string path, Start start, bool conflate)
         : RingReading(std::make_shared<Ring>(fd, std::move(path))), reader_(file_, start, conflate) {
         notes_ = &reader_;
-        file_->only_read();
+        file_->make_read_only();
     }
     // `ring` has its slot already.
     RingReaderEnd(std::shared_ptr<Ring> ring, bool conflate)
         : RingReading(std::move(ring)), reader_(file_, conflate, RingReader::Early{}) {
         notes_ = &reader_;
-        file_->only_read();
+        file_->make_read_only();
     }
 
     bool readable() const override { return file_->readable(reader_.position()); }

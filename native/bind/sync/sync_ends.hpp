@@ -43,9 +43,9 @@ class SyncTexts {
     Text &place_of(std::string_view bytes) {
         const size_t hash =
             bytes.empty() ? 0 : bytes.size() * 31 + static_cast<uint8_t>(bytes.front()) * 7 + static_cast<uint8_t>(bytes.back());
-        return kept_[hash % kept_.size()];
+        return cached_[hash % cached_.size()];
     }
-    std::array<Text, 64> kept_;
+    std::array<Text, 64> cached_;
 };
 
 // Gives bodies. WriterEnd and type of the message taken last are kept beside it.
@@ -90,7 +90,7 @@ class SyncReaderEnd final : public LogReaderEnd {
     }
     uint32_t columns() const override { return LogReaderEnd::columns() | column_sender | column_type; }
     void check_run() override {
-        if (!sync_.gave_spilled()) LogReaderEnd::check_run();
+        if (!sync_.is_spilled()) LogReaderEnd::check_run();
     }
     bool readable() const override { return sync_.readable(); }
     uint64_t position() const override { return sync_.position(); }
@@ -100,13 +100,13 @@ class SyncReaderEnd final : public LogReaderEnd {
     }
 
     Envelope envelope() const override { return {last_.sender, last_.type}; }
-    void hold_back() override { // the message taken last is not handed out: the one before it is the last
+    void defer_ack() override { // the message taken last is not handed out: the one before it is the last
         if (!std::exchange(held_back_, true)) std::swap(last_, before_);
     }
-    void hand_out() override {
+    void resume_ack() override {
         if (std::exchange(held_back_, false)) std::swap(last_, before_);
     }
-    void further() override { before_ = last_; }
+    void continue_batch() override { before_ = last_; }
 
   private:
     struct Names {

@@ -72,14 +72,14 @@ class SyncMember {
         const int64_t position = writing().writer().offer(own, body.data(), body.size());
         if (position != no_room) return position;
         const std::string prefix(own); // other threads may change what is kept while this one spills
-        return make_way() ? writing().writer().offer(prefix, body.data(), body.size()) : no_room;
+        return spill_for_room() ? writing().writer().offer(prefix, body.data(), body.size()) : no_room;
     }
     // How many of the bodies, in order, found room.
     size_t offer_many(const MessagesArgument &bodies, PyObject *type) {
         const std::string prefix(prefix_of(type));
         size_t done = 0;
         do done += writing().writer().offer_many(prefix, bodies.data() + done, bodies.size() - done);
-        while (done < bodies.size() && make_way());
+        while (done < bodies.size() && spill_for_room());
         return done;
     }
     // Room for a body of `length` bytes; false when the timeout passed.
@@ -113,7 +113,7 @@ class SyncMember {
     // The next message of a batch, or an invalid object. An error behind the first one is kept for the next call.
     nb::object next_of_batch(bool first) {
         if (first) return try_recv();
-        if (!subscription_.further()) return {};
+        if (!subscription_.continue_batch()) return {};
         try {
             here();
             return consume(subscription_.ready());
@@ -201,7 +201,7 @@ class SyncMember {
     }
 
     // Spills what is unread; whether that may have made room. Beyond spill_limit it has not.
-    bool make_way() {
+    bool spill_for_room() {
         bool made = false;
         try {
             made = reading().spill(spill_limit_);
@@ -222,12 +222,12 @@ class SyncMember {
         void failed() {
             member_.subscription_.moved();
             watched_.clear();
-            member_.writing().glance(watched_);
-            member_.subscription_.ready().glance(watched_);
+            member_.writing().add_watches(watched_);
+            member_.subscription_.ready().add_watches(watched_);
         }
         bool changed() const { return watched_.changed(); }
-        int64_t spin_ns() { return member_.room_habit_.due() ? room_spin_ns : 0; }
-        void spun(bool found) { member_.room_habit_.spun(found); }
+        int64_t spin_ns() { return member_.room_spin_habit_.due() ? room_spin_ns : 0; }
+        void spun(bool found) { member_.room_spin_habit_.spun(found); }
         static constexpr bool often = false;
         int64_t slice_ns() const { return first_slice_ns; }
         void prepare() { events_.announce(member_.writing().log()); }
@@ -309,7 +309,7 @@ class SyncMember {
     Subscription &subscription_;
     const bool own_;
     const size_t spill_limit_;
-    SpinHabit room_habit_;
+    SpinHabit room_spin_habit_;
     uint32_t generation_;
     std::set<std::string, std::less<>> senders_, types_;
     std::string last_prefix_;

@@ -37,6 +37,17 @@ FlowControl flow_control_of(const std::string &name) {
     return name == "tagged" ? FlowControl::tagged : FlowControl::max;
 }
 
+// Keys of 32 bytes each; none: datagrams are clear.
+Keys keys_of(const std::vector<nb::bytes> &given) {
+    if (given.empty()) return nullptr;
+    std::vector<Secret> secrets(given.size());
+    for (size_t i = 0; i < given.size(); ++i) {
+        if (given[i].size() != secrets[i].size()) throw Error(Code::invalid, "a key has 32 bytes");
+        std::memcpy(secrets[i].data(), given[i].data(), given[i].size());
+    }
+    return std::make_shared<const Keyring>(secrets);
+}
+
 uint64_t drop_ns(double drop_after) { return static_cast<uint64_t>(seconds_to_ns(drop_after)); }
 
 nb::dict dict_of(const UdpCounts &counts) {
@@ -71,6 +82,8 @@ nb::dict dict_of(const UdpCounts &counts) {
         {"truncated", counts.truncated},
         {"segmented", counts.segmented},
         {"coalesced", counts.coalesced},
+        {"unauthenticated", counts.unauthenticated},
+        {"replayed", counts.replayed},
     };
     for (const auto &[name, value] : entries) found[name] = value;
     return found;
@@ -177,6 +190,7 @@ nb::dict inspect_endpoint(int fd, const std::string &path) {
     found["control"] = nb::none();
     if (options.control) found["control"] = tuple_of(*options.control);
     found["interface"] = tuple_of(options.interface);
+    found["sealed"] = options.sealed;
     found["max_members"] = options.slot_count / 2; // a process takes a slot, too
     found["created_ns"] = about.created_ns;
     found["metadata"] = nb::bytes(about.metadata.data(), about.metadata.size());
@@ -185,7 +199,7 @@ nb::dict inspect_endpoint(int fd, const std::string &path) {
     for (size_t i = 0; i < counts_words; ++i) words[i] = control.counts.words[i].relaxed();
     std::memcpy(&counts, words, sizeof counts);
     found["counts"] = dict_of(counts);
-    found["holder"] = holds_any(fd, lock_byte::owner) ? control.rare.holder_pid.relaxed() : 0;
+    found["holder"] = holds_any(fd, lock_byte::owner) ? control.rare.owner_pid.relaxed() : 0;
     found["granted"] = control.rare.window.relaxed();
     found["members"] = subscriptions_of(fd, file);
     found["totals"] = totals_of(fd, file);
@@ -204,8 +218,8 @@ void bind_endpoints(nb::module_ &m) {
     m.def(
         "format_endpoint",
         [](int fd, nb::tuple at, int32_t stream, uint32_t window, bool reliable, std::optional<int64_t> group_tag,
-           uint32_t receive_buffer, uint32_t slots, nb::tuple interface, std::optional<nb::tuple> control, nb::bytes metadata,
-           nb::bytes boot_id) {
+           uint32_t receive_buffer, uint32_t slots, nb::tuple interface, std::optional<nb::tuple> control, bool sealed,
+           nb::bytes metadata, nb::bytes boot_id) {
             UdpEndpointOptions options;
             options.at = address_of(at);
             options.stream = stream;
@@ -216,15 +230,16 @@ void bind_endpoints(nb::module_ &m) {
             options.slot_count = slots;
             options.interface = address_of(interface);
             if (control) options.control = address_of(*control);
+            options.sealed = sealed;
             format_endpoint(fd, options, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
         },
         nb::kw_only(), nb::arg("fd"), nb::arg("at"), nb::arg("stream"), nb::arg("window"), nb::arg("reliable"),
         nb::arg("group_tag").none(), nb::arg("receive_buffer"), nb::arg("slots"), nb::arg("interface"), nb::arg("control").none(),
-        nb::arg("metadata"), nb::arg("boot_id"),
+        nb::arg("sealed"), nb::arg("metadata"), nb::arg("boot_id"),
         nb::sig(
             "def format_endpoint(*, fd: int, at: tuple[bytes, int, int], stream: int, window: int, reliable: bool, group_tag: "
             "int | None, receive_buffer: int, slots: int, interface: tuple[bytes, int, int], control: "
-            "tuple[bytes, int, int] | None, metadata: bytes, boot_id: bytes) -> None"));
+            "tuple[bytes, int, int] | None, sealed: bool, metadata: bytes, boot_id: bytes) -> None"));
 }
 
 void bind_ends(nb::module_ &m) {
@@ -234,7 +249,8 @@ void bind_ends(nb::module_ &m) {
            uint32_t term_length, uint32_t capacity, int32_t initial_term_id, uint64_t start_position,
            const std::string &flow_control, int64_t group_tag, double linger, uint32_t slots, nb::bytes metadata,
            nb::tuple interface, uint8_t ttl, uint32_t send_buffer, uint32_t receive_buffer, std::optional<nb::tuple> control,
-           std::optional<std::vector<nb::tuple>> destinations, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<WriterEnd> {
+           std::optional<std::vector<nb::tuple>> destinations, const std::vector<nb::bytes> &keys,
+           std::shared_ptr<ManualClock> clock) -> std::shared_ptr<WriterEnd> {
             UdpWriterOptions options;
             options.to = address_of(to);
             options.stream = stream;
@@ -254,31 +270,33 @@ void bind_ends(nb::module_ &m) {
             options.send_buffer = send_buffer;
             options.receive_buffer = receive_buffer;
             if (control) options.control = address_of(*control);
-            options.several = destinations.has_value();
+            options.multi_destination = destinations.has_value();
             if (destinations)
                 for (const nb::tuple &one : *destinations) options.destinations.push_back(address_of(one));
+            options.keys = keys_of(keys);
             return std::make_shared<UdpWriterEnd>(std::move(uri), std::move(prefix), std::move(options), std::move(clock));
         },
         nb::kw_only(), nb::arg("uri"), nb::arg("prefix"), nb::arg("to"), nb::arg("stream"), nb::arg("session").none(),
         nb::arg("mtu"), nb::arg("term_length"), nb::arg("capacity"), nb::arg("initial_term_id"), nb::arg("start_position"),
         nb::arg("flow_control"), nb::arg("group_tag"), nb::arg("linger"), nb::arg("slots"), nb::arg("metadata"),
         nb::arg("interface"), nb::arg("ttl"), nb::arg("send_buffer"), nb::arg("receive_buffer"), nb::arg("control").none(),
-        nb::arg("destinations").none(), nb::arg("clock").none(),
+        nb::arg("destinations").none(), nb::arg("keys"), nb::arg("clock").none(),
         nb::sig(
             "def udp_writer(*, uri: str, prefix: str, to: tuple[bytes, int, int], stream: int, session: int | None, mtu: int, "
             "term_length: int, capacity: int, initial_term_id: int, start_position: int, flow_control: str, group_tag: int, "
             "linger: float, slots: int, metadata: bytes, interface: tuple[bytes, int, int], ttl: int, send_buffer: int, "
             "receive_buffer: int, control: tuple[bytes, int, int] | None, destinations: list[tuple[bytes, int, int]] | None, "
-            "clock: "
+            "keys: list[bytes], clock: "
             "ManualClock | None) -> WriterEnd"));
     m.def(
         "udp_reader",
         [](int fd, std::string path, const std::string &start, uint64_t position, double drop_after,
-           nb::bytes metadata) -> std::shared_ptr<ReaderEnd> {
+           const std::vector<nb::bytes> &keys, nb::bytes metadata) -> std::shared_ptr<ReaderEnd> {
             return std::make_shared<UdpReaderEnd>(fd, std::move(path), parse_start(start, position), drop_ns(drop_after),
-                                                  text_of(metadata));
+                                                  keys_of(keys), text_of(metadata));
         },
-        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("metadata"));
+        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("keys"),
+        nb::arg("metadata"));
 }
 
 // A recorder's view of a session. `time_ns`: of its next frame, if there is one.
@@ -299,12 +317,12 @@ nb::dict stream_dict(const UdpReader::Stream &stream) {
 void bind_taps(nb::module_ &m) {
     m.def(
         "udp_tap",
-        [](int fd, std::string path, const std::string &start, uint64_t position,
-           double drop_after) -> std::shared_ptr<StreamEnd> {
-            return std::make_shared<UdpTapEnd>(
-                std::make_shared<UdpReader>(fd, std::move(path), parse_start(start, position), drop_ns(drop_after)));
+        [](int fd, std::string path, const std::string &start, uint64_t position, double drop_after,
+           const std::vector<nb::bytes> &keys) -> std::shared_ptr<StreamEnd> {
+            return std::make_shared<UdpTapEnd>(std::make_shared<UdpReader>(fd, std::move(path), parse_start(start, position),
+                                                                           drop_ns(drop_after), keys_of(keys)));
         },
-        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"));
+        nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("keys"));
     m.def(
         "udp_streams",
         [](StreamHandle &tap) {

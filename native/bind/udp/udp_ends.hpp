@@ -18,13 +18,13 @@ class UdpWatched final : public Waitable {
     Atomic<uint32_t> &event() override { return event_; }
     bool readable(uint64_t) const override { return watch_->readable(); }
     // Only the reader's own thread decides that the stream has ended, or which codec it has: it looks now and then.
-    bool stalled(uint64_t) const override { return (until_end_ || watch_->held()) && look_.now(); }
+    bool stalled(uint64_t) const override { return (until_end_ || watch_->withheld()) && rate_limit_.allows(); }
 
   private:
     const std::shared_ptr<UdpWatch> watch_; // keeps the event mapped
     Atomic<uint32_t> &event_;
     const bool until_end_;
-    mutable Sometimes look_; // the bridge's thread
+    mutable RateLimit rate_limit_; // the bridge's thread
 };
 
 // A function of Python that decides for a subscription. It may let other threads in.
@@ -35,11 +35,12 @@ template <class... Facts> nb::object ask_policy(const char *function, const Fact
 inline nb::bytes bytes_of(const std::string &text) { return nb::bytes(text.data(), text.size()); }
 
 // A subscription. It has a codec once its owner named one, or Python chose one from the sessions' descriptions.
-class UdpReaderEnd final : public KeptReader {
+class UdpReaderEnd final : public InPlaceReader {
   public:
     // `metadata`: of the codec that the owner named, or empty.
-    UdpReaderEnd(int fd, std::string path, Start start, uint64_t drop_after_ns, std::string metadata)
-        : metadata_(std::move(metadata)), reader_(std::make_unique<UdpReader>(fd, std::move(path), start, drop_after_ns)),
+    UdpReaderEnd(int fd, std::string path, Start start, uint64_t drop_after_ns, Keys keys, std::string metadata)
+        : metadata_(std::move(metadata)),
+          reader_(std::make_unique<UdpReader>(fd, std::move(path), start, drop_after_ns, std::move(keys))),
           where_(reader_->where()) {}
 
     UdpReader &reader() { return *reader_; }
@@ -53,17 +54,17 @@ class UdpReaderEnd final : public KeptReader {
     bool sleeps() const override { return true; }
     uint32_t prepare() override { return reader_->prepare(); }
     void sleep(uint32_t ticket, int64_t ns) override {
-        reader_->sleep(ticket, reader_->watch()->held() ? std::min(ns, end_interval_ns) : ns);
+        reader_->sleep(ticket, reader_->watch()->withheld() ? std::min(ns, end_interval_ns) : ns);
     }
-    void bring_in() override { reader_->bring_in(); }
-    void waited() override { reader_->waited(); }
+    void serve_socket() override { reader_->serve_socket(); }
+    void end_wait() override { reader_->end_wait(); }
 
     bool decided() override { return !metadata_.empty() || choose_codec(); }
     bool is_resolved() const override { return !metadata_.empty(); }
     Atomic<uint32_t> &event() override { return reader_->event(); }
     bool readable() const override { return reader_->watch()->readable(); }
     bool repair() override {
-        reader_->turn();
+        reader_->run_duty_cycle();
         if (const std::string told = reader_->refusal(); !told.empty()) ask_policy("log_refusal", nb::steal(text_of(told)));
         return false;
     }
@@ -75,7 +76,7 @@ class UdpReaderEnd final : public KeptReader {
     std::shared_ptr<Waitable> watched(bool until_end) override {
         return std::make_shared<UdpWatched>(reader_->watch(), reader_->event(), until_end);
     }
-    void glance(WatchSet &at) override { at.add(reader_->activity(), reader_->seen()); }
+    void add_watches(WatchSet &at) override { at.add(reader_->activity(), reader_->seen()); }
     bool ended() override { return reader_->ended(); }
 
     const Message *peek() override {
@@ -86,11 +87,11 @@ class UdpReaderEnd final : public KeptReader {
         }
     }
     void consume() override { reader_->consume(); }
-    void give_back(const Message &message) override { reader_->let_go(message); }
+    void give_back(const Message &message) override { reader_->end_hold(message); }
 
     uint64_t position() const override { return reader_->position(); }
     uint64_t lag() const override {
-        reader_->turn(true); // datagrams in the socket count, and so do sessions that were not looked at yet
+        reader_->run_duty_cycle(true); // datagrams in the socket count, and so do sessions that were not looked at yet
         reader_->peek();
         return reader_->lag();
     }
@@ -99,8 +100,8 @@ class UdpReaderEnd final : public KeptReader {
 
   private:
     bool droppable() const override { return reader_->droppable(); }
-    void check_kept() override {
-        if (reader_->droppable()) reader_->still_mine();
+    void check_dropped() override {
+        if (reader_->droppable()) reader_->check_not_dropped();
     }
     void hold(const Message &message) override { reader_->hold(message); }
 
@@ -118,7 +119,7 @@ class UdpReaderEnd final : public KeptReader {
         const nb::object time = message == nullptr ? nb::object(nb::none()) : nb::object(nb::int_(message->time_ns));
         const nb::object chosen = ask_policy("choose_codec", told, time, first_ns_ == 0 ? 0 : now - first_ns_);
         if (!metadata_.empty()) return true; // another thread was faster
-        reader_->watch()->hold(chosen.is_none());
+        reader_->watch()->set_withheld(chosen.is_none());
         if (chosen.is_none()) return false;
         metadata_ = text_of(nb::cast<nb::bytes>(chosen));
         return true;
@@ -173,9 +174,9 @@ class UdpTapEnd : public StreamEnd {
     void leave() override { reader_->leave(); }
     void interrupt() override { reader_->interrupt(); }
     Atomic<uint32_t> &event() override { return reader_->event(); }
-    bool readable() const override { return reader_->has_news(); }
+    bool readable() const override { return reader_->has_changes(); }
     bool repair() override {
-        reader_->turn();
+        reader_->run_duty_cycle();
         return false;
     }
     RunSource *runs() override { return nullptr; }
@@ -205,24 +206,24 @@ class UdpStreamEnd final : public UdpTapEnd, public RunSource {
         LogReader *log = reader_->stream(number_);
         if (log == nullptr) return {};
         FrameBlock found = log->run(max);
-        if (found.length != 0 || reader_->pass_lost(*log) != 0) return found;
-        return reader_->turn() ? log->run(max) : found;
+        if (found.length != 0 || reader_->skip_lost(*log) != 0) return found;
+        return reader_->run_duty_cycle() ? log->run(max) : found;
     }
     void check_run() override {
         LogReader *log = reader_->stream(number_);
-        if (log != nullptr && log->droppable()) log->still_mine();
+        if (log != nullptr && log->droppable()) log->check_not_dropped();
     }
     void take_run(const FrameBlock &run) override {
         reader_->stream(number_)->take_run(run);
         reader_->stream(number_)->show_position();
-        reader_->took(run.begins, run.payload);
+        reader_->count(run.begins, run.payload);
     }
     uint64_t position() const override {
         const LogReader *log = reader_->stream(number_);
         return log == nullptr ? last_ : last_ = log->position();
     }
     uint64_t lag() const override {
-        reader_->turn(true);
+        reader_->run_duty_cycle(true);
         const LogReader *log = reader_->stream(number_);
         return log == nullptr ? 0 : log->lag();
     }
@@ -255,7 +256,10 @@ class UdpWriterEnd final : public WriterEnd {
 
     Atomic<uint32_t> &room() override { return writer_.room(); }
     Atomic<uint32_t> &members() override { return writer_.room(); }
-    void repair() override { writer_.flush(); }
+    void repair() override {
+        writer_.flush();
+        if (const std::string told = writer_.refusal(); !told.empty()) ask_policy("log_refusal", nb::steal(text_of(told)));
+    }
 
     int64_t offer(const void *data, size_t length) override { return writer_.offer(data, length); }
     size_t offer_many(const IoVec *pieces, size_t count) override { return writer_.offer_many(pieces, count); }

@@ -21,7 +21,7 @@ class FramePool {
           leases_(reinterpret_cast<FrameLeases *>(map_->bytes() + geometry_.leases_offset())) {}
 
     // A subscription's: its mapping only reads the notes and the frames from now on.
-    void only_read() {
+    void make_read_only() {
         map_->protect(ring_data_offset(geometry_.ring.slot_count), geometry_.leases_offset());
         map_->protect(geometry_.buffers_page(), geometry_.buffers_end());
     }
@@ -63,7 +63,7 @@ class FramePool {
         // SYNC 32: pairs with FrameReader::register_waiting; forbids looking for subscriptions before the frames below `least`
         // are published: one that is not seen could begin before them
         full_fence();
-        const bool waits = opened || waits_for_anybody();
+        const bool waits = opened || has_waiting_readers();
         for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
             const RingSlot &s = ring_->slot(slot);
             if (!waited_for(s, waits, opened)) continue;
@@ -76,14 +76,14 @@ class FramePool {
 
     // The subscription for which publications wait: its process, the frames that it has yet to receive, the buffers that it
     // leases. False if there is none.
-    struct Holder {
+    struct SlowReader {
         uint32_t pid = 0, unread = 0, leased = 0;
     };
-    bool slowest(Holder &slowest, bool opened) const {
-        const bool waiting = opened || waits_for_anybody();
+    bool slowest(SlowReader &slowest, bool opened) const {
+        const bool waiting = opened || has_waiting_readers();
         for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
             const RingSlot &s = ring_->slot(slot);
-            Holder one{s.identity.pid.relaxed()};
+            SlowReader one{s.identity.pid.relaxed()};
             const bool waits = waited_for(s, waiting, opened);
             for (uint32_t buffer = 0; buffer < geometry_.buffers; ++buffer) {
                 const bool full = stamp(buffer).relaxed() != 0;
@@ -99,7 +99,7 @@ class FramePool {
     bool reap_leases() {
         bool found = false;
         for (uint32_t slot = 0, end = used(); slot < end; ++slot) {
-            if (!leases_anything(slot) && ring_->slot(slot).identity.waits.relaxed() == 0) continue;
+            if (!has_leases(slot) && ring_->slot(slot).identity.waits.relaxed() == 0) continue;
             found = ring_->reap(slot, [&] { clear_leases(slot); }) || found;
         }
         return found;
@@ -107,7 +107,7 @@ class FramePool {
 
     // For a subscription that has just taken this slot: ends the leases of a dead owner before it.
     void take_over(uint32_t slot) {
-        const bool leased = leases_anything(slot);
+        const bool leased = has_leases(slot);
         clear_leases(slot);
         if (leased) event_notify(room());
         Atomic<uint32_t> &word = ring_->control().used.value;
@@ -121,14 +121,14 @@ class FramePool {
         const uint32_t how = slot.identity.waits.relaxed();
         return how == waits_always || (how == waits_with_others && waits) || (how == waits_where_opened && opened);
     }
-    bool waits_for_anybody() const {
+    bool has_waiting_readers() const {
         for (uint32_t slot = 0, end = used(); slot < end; ++slot)
             if (ring_->slot(slot).identity.waits.relaxed() == waits_always) return true;
         return false;
     }
     uint32_t used() const { return std::min(ring_->control().used.value.relaxed(), geometry_.ring.slot_count); }
     uint32_t words() const { return (geometry_.buffers + 63) / 64; }
-    bool leases_anything(uint32_t slot) const {
+    bool has_leases(uint32_t slot) const {
         for (uint32_t word = 0; word < words(); ++word)
             if (leases_[slot].words[word].relaxed() != 0) return true;
         return false;

@@ -47,7 +47,7 @@ class FrameReader {
 
     // The next frame, leased. False: there is none yet. Frames that were recycled before they could be leased count as lost.
     bool consume(Frame &frame) {
-        for (uint32_t turn = 0; turn < turns_max; ++turn) {
+        for (uint32_t attempt = 0; attempt < attempts_max; ++attempt) {
             const Message *message = ring_.peek();
             if (message == nullptr) return false;
             const uint64_t sequence = ring_.peeked();
@@ -86,21 +86,21 @@ class FrameReader {
                                            " bytes are too large to be recorded with their pixels: at most 2 GiB");
         return cell;
     }
-    uint64_t cell_position() const { return cells_before(held_back_ ? next_.sequence : ring_.sequence()); }
+    uint64_t cell_position() const { return cells_before(is_next_leased_ ? next_.sequence : ring_.sequence()); }
     // Bytes between here and the newest frame.
     uint64_t cell_lag() const {
         Message message;
         uint64_t number = 0;
         return ring_.newest(message, number) ? cells_before(number + 1) - cell_position() : 0;
     }
-    bool cell_readable() const { return held_back_ || pool_->ring()->readable(ring_.position()); }
+    bool cell_readable() const { return is_next_leased_ || pool_->ring()->readable(ring_.position()); }
     // The next frame's cell, copied to `buffer`. After a loss the run is empty and the position has moved: the frame comes next.
     FrameBlock cell_run(std::vector<uint8_t> &buffer) {
         FrameBlock run;
         const uint64_t expected = cell_position();
-        if (!held_back_ && !consume(next_)) return run;
-        held_back_ = cell_position_of(next_) != expected;
-        if (held_back_) return run;
+        if (!is_next_leased_ && !consume(next_)) return run;
+        is_next_leased_ = cell_position_of(next_) != expected;
+        if (is_next_leased_) return run;
         fill_cell(buffer, run);
         give_back(next_.note.buffer);
         return run;
@@ -183,19 +183,19 @@ class FrameReader {
     // To the newest `count` frames, or to those whose buffers were not recycled, without one that is missing between.
     void go_back(RingReader &ring, uint64_t count) {
         std::vector<uint64_t> positions(std::min<uint64_t>(count, pool_->geometry().buffers));
-        for (uint32_t turn = 0; turn < turns_max; ++turn) {
+        for (uint32_t attempt = 0; attempt < attempts_max; ++attempt) {
             Message newest;
             uint64_t number = 0;
             if (!ring.newest(newest, number)) break; // there is none yet, or a lap happened in between
-            const uint64_t kept = find_kept(number, positions);
-            if (kept == 0 || !ring.go_to(positions[kept - 1], number - (kept - 1))) continue;
+            const uint64_t count = find_retained(number, positions);
+            if (count == 0 || !ring.go_to(positions[count - 1], number - (count - 1))) continue;
             future_ = number + 1;
             return;
         }
         ring.go_to_end();
     }
     // Where the notes of frame `number` and those before it are, newest first, as far as all of them are kept; how many.
-    uint64_t find_kept(uint64_t number, std::vector<uint64_t> &positions) const {
+    uint64_t find_retained(uint64_t number, std::vector<uint64_t> &positions) const {
         constexpr uint64_t none = UINT64_MAX;
         std::fill(positions.begin(), positions.end(), none);
         for (uint32_t buffer = 0; buffer < pool_->geometry().buffers; ++buffer) {
@@ -231,7 +231,7 @@ class FrameReader {
     }
     Atomic<uint64_t> &mine(uint32_t buffer) const { return pool_->leases(pool_->ring()->mine(), buffer); }
 
-    static constexpr uint32_t turns_max = 64;
+    static constexpr uint32_t attempts_max = 64;
 
     std::shared_ptr<FramePool> pool_;
     RingReader ring_;
@@ -240,7 +240,7 @@ class FrameReader {
     uint64_t future_ = 0;        // the first frame after those that were there when it joined
     const uint32_t waits_;
     Frame next_; // for the recorder, leased while held_back_
-    bool held_back_ = false;
+    bool is_next_leased_ = false;
 };
 
 } // namespace penstock

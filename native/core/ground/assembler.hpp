@@ -28,7 +28,7 @@ class Assembler {
             if (parts_.size() >= unfinished_max && parts_.find(session) == parts_.end()) parts_.clear();
             Part &part = parts_[session];
             if (!part.bytes.empty() || part.broken) ++incomplete_;
-            if (part.bytes.capacity() == 0 && done_.bytes.capacity() <= kept_max) part.bytes.swap(done_.bytes);
+            if (part.bytes.capacity() == 0 && done_.bytes.capacity() <= reuse_max) part.bytes.swap(done_.bytes);
             part.bytes.assign(data, data + length);
             part.position = position;
             part.broken = false;
@@ -63,6 +63,7 @@ class Assembler {
         return oldest;
     }
     bool empty() const { return parts_.empty(); }
+    bool has(int32_t session) const { return parts_.find(session) != parts_.end(); } // a message that is begun
     uint64_t incomplete() const { return incomplete_; }
     void clear() { parts_.clear(); }
     // Frames are missing here: no unfinished message continues behind them.
@@ -74,7 +75,7 @@ class Assembler {
     }
 
   private:
-    static constexpr size_t kept_max = 8 << 20; // bytes of memory that the next message takes over
+    static constexpr size_t reuse_max = 8 << 20; // bytes of memory that the next message takes over
     std::unordered_map<int32_t, Part> parts_;
     Part done_;
     uint64_t incomplete_ = 0;

@@ -29,7 +29,7 @@ class SpareBlocks {
         if (best == nullptr) return nullptr;
         uint8_t *bytes = best->bytes;
         size = best->size;
-        kept_ -= size;
+        cached_bytes_ -= size;
         *best = {};
         return bytes;
     }
@@ -37,11 +37,11 @@ class SpareBlocks {
     bool keep(uint8_t *bytes, size_t size) {
         if (size < least || size > most - least) return false;
         const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-        if (!lock.owns_lock() || kept_ + size > most) return false;
+        if (!lock.owns_lock() || cached_bytes_ + size > most) return false;
         for (Block &block : blocks_) {
             if (block.bytes != nullptr) continue;
             block = {bytes, size};
-            kept_ += size;
+            cached_bytes_ += size;
             return true;
         }
         return false;
@@ -59,7 +59,7 @@ class SpareBlocks {
 #endif
     std::mutex mutex_;
     Block blocks_[16];
-    size_t kept_ = 0;
+    size_t cached_bytes_ = 0;
 };
 
 // Bytes that grow without being zeroed first.

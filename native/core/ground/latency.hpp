@@ -78,7 +78,7 @@ class LatencyMeter {
         slot_ = slot;
         since_ns_ = since_ns;
         left_ = 1;
-        kept_ = step;
+        next_step_ = step;
         after_nothing_ = true;
         if (slot == nullptr) return;
         LatencyCounts &now = slot->now, &before = slot->before;
@@ -92,18 +92,18 @@ class LatencyMeter {
     void end() { slot_ = nullptr; }
 
     // The reader found nothing.
-    void nothing() {
+    void on_empty() {
         if (after_nothing_) return;
         after_nothing_ = true;
-        kept_ = std::exchange(left_, 1);
+        next_step_ = std::exchange(left_, 1);
     }
     // It received a message that was sent at that time.
-    void took(int64_t sent_ns) {
+    void on_message(int64_t sent_ns) {
         if (--left_ == 0) [[unlikely]]
             measure(&sent_ns, 1, 0);
     }
     // Messages received in one call.
-    void took(const int64_t *sent_ns, size_t count) {
+    void on_message(const int64_t *sent_ns, size_t count) {
         if (count < left_) left_ -= static_cast<uint32_t>(count);
         else measure(sent_ns, count, left_ - 1);
     }
@@ -113,7 +113,7 @@ class LatencyMeter {
         const int64_t now = slot_ == nullptr ? 0 : clock_.now_ns();
         do {
             const bool after_nothing = std::exchange(after_nothing_, false);
-            left_ = after_nothing ? kept_ : step;
+            left_ = after_nothing ? next_step_ : step;
             if (slot_ != nullptr && sent_ns[at] >= since_ns_) note(now - sent_ns[at], after_nothing ? 1 : step);
             at += left_;
         } while (at < count);
@@ -130,7 +130,7 @@ class LatencyMeter {
 
     LatencySlot *slot_ = nullptr;
     int64_t since_ns_ = 0;
-    uint32_t left_ = 1, kept_ = step;
+    uint32_t left_ = 1, next_step_ = step;
     bool after_nothing_ = true;
     WallClock clock_;
 };

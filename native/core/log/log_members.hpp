@@ -85,16 +85,16 @@ class LogMembers : public Participants<Slot> {
         for (uint32_t i = 0; i < count(); ++i)
             if (publishes(slot(i))) visit(slot(i));
     }
-    bool somebody_publishes() {
+    bool has_publisher() {
         if (publishes(slot(publisher_))) return true; // the one found last
         for (uint32_t i = 0; i < count(); ++i)
             if (publishes(slot(i))) return publisher_ = i, true;
         return false;
     }
-    // The same with `ask_kernel`: and lives. For a thread that has no slot here; changes nothing.
-    bool seems_published(bool ask_kernel) {
+    // The same with `check_kernel`: and lives. For a thread that has no slot here; changes nothing.
+    bool may_have_publisher(bool check_kernel) {
         for (uint32_t i = 0; i < count(); ++i)
-            if (publishes(slot(i)) && (!ask_kernel || lives_elsewhere(i))) return true;
+            if (publishes(slot(i)) && (!check_kernel || lives_elsewhere(i))) return true;
         return false;
     }
 

@@ -50,7 +50,7 @@ class LogReader {
         // it here for ever.
         const uint64_t begun = position_;
         for (;;) {
-            if (drop_after_ns_ != 0) still_mine();
+            if (drop_after_ns_ != 0) check_not_dropped();
             FrameHeader *frame = log_->frame(position_);
             // SYNC 1: pairs with Image::insert, Image::pad, LogWriter::commit, LogWriter::abort, LogWriter::fill_run,
             // LogWriter::pad_term, LogWriter::pad_rest, LogRepair::pad_hole; forbids reading header and payload before the length
@@ -94,16 +94,16 @@ class LogReader {
         move_to(message_.next);
     }
 
-    // Keeps everything from `position` on uncleaned until let_go(), whatever is taken meanwhile.
+    // Keeps everything from `position` on uncleaned until end_hold(), whatever is taken meanwhile.
     void hold(uint64_t position) { held_.push_back(position); }
-    void let_go(uint64_t position) {
+    void end_hold(uint64_t position) {
         const auto found = std::find(held_.begin(), held_.end(), position);
         if (found != held_.end()) held_.erase(found);
         show_position();
     }
 
     // Throws `too_slow` if writers stopped waiting for this subscription. It is then at the oldest kept position.
-    void still_mine() {
+    void check_not_dropped() {
         // SYNC 8: pairs with LogRoom::drop_slow; forbids looking at the state before the bytes were read: they could be cleaned
         // bytes although the state still says that they are not cleaned
         acquire_fence();
@@ -145,7 +145,7 @@ class LogReader {
     // For raw readers (the recorder): the contiguous committed frames from here, at most `max` bytes, within one term.
     FrameBlock run(uint64_t max) {
         FrameBlock run;
-        if (drop_after_ns_ != 0) still_mine();
+        if (drop_after_ns_ != 0) check_not_dropped();
         uint64_t at = position_;
         const uint64_t end = position_ + std::min(max, log_->left_in_term(position_));
         while (at < end) {
@@ -156,7 +156,7 @@ class LogReader {
             if (frame_length(word0) <= 0) break;
             const uint64_t step = check_frame_at(word0, at);
             if (at + step > end && at != position_) break;
-            if (is_lost(word0)) break; // see pass_lost()
+            if (is_lost(word0)) break; // see skip_lost()
             if (frame_type(word0) == static_cast<uint16_t>(FrameType::data)) {
                 read(&frame->term_offset, header_length - sizeof(frame->word0));
                 run.time_min = std::min(run.time_min, frame->reserved);
@@ -178,7 +178,7 @@ class LogReader {
     }
 
     // Of an image: skips padding that stands for lost frames. Returns its bytes.
-    uint64_t pass_lost() {
+    uint64_t skip_lost() {
         const uint64_t before = position_;
         for (;;) {
             // SYNC 1: pairs with Image::pad; forbids reading the header before the length
@@ -227,7 +227,7 @@ class LogReader {
         if (length >= static_cast<int32_t>(header_length) && step <= log_->left_in_term(at) && frame_version(word0) == 0 &&
             frame_type(word0) <= static_cast<uint16_t>(FrameType::data))
             return step;
-        if (drop_after_ns_ != 0 && log_->attached()) still_mine(); // perhaps not damage but a lap
+        if (drop_after_ns_ != 0 && log_->attached()) check_not_dropped(); // perhaps not damage but a lap
         throw Error(Code::corrupt, log_->where() + ": no frame begins at position " + std::to_string(at) + " (length " +
                                        std::to_string(length) + ", type " + std::to_string(frame_type(word0)) +
                                        "): the shared memory was overwritten by something else");
@@ -241,7 +241,7 @@ class LogReader {
             move_to(message_.next); // the fragment is copied: its room may go
             return false;
         }
-        if (drop_after_ns_ != 0) still_mine();
+        if (drop_after_ns_ != 0) check_not_dropped();
         message_.data = whole->bytes.data();
         message_.length = whole->bytes.size();
         message_.position = whole->position;

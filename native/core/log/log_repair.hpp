@@ -27,7 +27,7 @@ class LogRepair {
             if ((where & claim_taken) != 0) {
                 const uint64_t position = where & ~uint64_t{frame_alignment - 1};
                 // SYNC -: the same lock
-                const uint64_t word0 = sane_claim(position, length, limit) ? buffer_.frame(position)->word0.acquire() : 1;
+                const uint64_t word0 = is_valid_claim(position, length, limit) ? buffer_.frame(position)->word0.acquire() : 1;
                 if (frame_length(word0) <= 0) pad_hole(position, length, word0);
             }
             claim.where.release(claim_idle); // SYNC -: under the lock, which orders it (SYNC 6)
@@ -73,7 +73,7 @@ class LogRepair {
 
   private:
     // A slot's words are bytes from shared memory: a claim is believed only where a claim can be.
-    bool sane_claim(uint64_t position, uint64_t length, uint64_t high) const {
+    bool is_valid_claim(uint64_t position, uint64_t length, uint64_t high) const {
         return buffer_.mapped() && length >= header_length && length % frame_alignment == 0 &&
                length <= buffer_.left_in_term(position) && position < high && position + length <= high &&
                position + buffer_.size() >= high;
@@ -81,6 +81,8 @@ class LogRepair {
     void pad_hole(uint64_t position, uint64_t length, uint64_t seen) {
         const TermBuffer writable = writable_();
         FrameHeader *at = writable.frame(position);
+        // SYNC 43: pairs with LogLook::kept; forbids the header being visible before the limit that allowed the claim
+        release_fence();
         writable.write_header(at, position, 0, 0);
         // SYNC 1: pairs with LogReader::peek, LogReader::run; forbids the length being visible before the header
         if (at->word0.cas(seen, pack_word0(static_cast<uint32_t>(length), flags_whole, FrameType::pad)))

@@ -35,6 +35,11 @@ class LogRoom {
         return position;
     }
 
+    // Bytes that are cleaned before the limit is moved behind them.
+    static uint64_t clean_step(uint64_t term_length) {
+        return std::min<uint64_t>(32 * 1024, term_length / platform::cleans_per_term);
+    }
+
     // Whether it is time to look for the dead again.
     bool reap_is_due(int64_t now_ns) {
         if (now_ns - last_reap_ns_ < reap_interval_ns) return false;
@@ -51,9 +56,12 @@ class LogRoom {
         if (allowed < end && drop_slow(end, clock.now_ns(), undo)) allowed = position_limit();
         // The limit is never further than a window behind; a limit that says so was overwritten, and cleaning would not end.
         if (allowed > lim && allowed - lim > buffer_.size() + buffer_.term_length()) throw_no_frame(members_.where(), lim);
-        const uint64_t step = std::min<uint64_t>(32 * 1024, buffer_.term_length() / platform::cleans_per_term);
+        const uint64_t step = clean_step(buffer_.term_length());
         while (lim < end && lim < allowed) {
             const uint64_t next = std::min(lim + step, allowed);
+            // SYNC 43: pairs with LogLook::kept; forbids cleaning being visible before the limit up to which there is room
+            // already: a look would take cleaned bytes for kept ones
+            release_fence();
             buffer_.clean(lim + header_length, next + header_length);
             lim = next;
             // SYNC 2: pairs with LogRoom::limit; forbids the limit being visible before the range below it is clean
@@ -77,8 +85,8 @@ class LogRoom {
                 s.identity.blocked_since.relaxed(static_cast<uint64_t>(now_ns));
             } else if (static_cast<uint64_t>(now_ns) - s.identity.blocked_since.relaxed() >= patience) {
                 s.identity.state.release(static_cast<uint32_t>(State::dropped)); // SYNC -: the fence that follows orders it
-                // SYNC 8: pairs with LogReader::still_mine; forbids cleaning before the state is visible: the subscription would
-                // take cleaned bytes for a message
+                // SYNC 8: pairs with LogReader::check_not_dropped; forbids cleaning before the state is visible: the subscription
+                // would take cleaned bytes for a message
                 full_fence();
                 control_.totals.dropped.increment(1);
                 changed = true;
@@ -96,8 +104,8 @@ class LogRoom {
         for (uint32_t i = 0; i < members_.count(); ++i) {
             const Slot &s = members_.slot(i);
             if (!LogMembers::is_active(s, Role::subscription)) continue;
-            // SYNC 3: pairs with LogReader::show_position, NetworkPublication::show; forbids cleaning a frame before its reader's
-            // last look at it
+            // SYNC 3: pairs with LogReader::show_position, NetworkPublication::publish_progress; forbids cleaning a frame before
+            // its reader's last look at it
             const uint64_t position = s.reader.position.acquire();
             if (position < slowest) slowest = position;
         }

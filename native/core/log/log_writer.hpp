@@ -126,8 +126,8 @@ class LogWriter {
     int64_t commit(const ClaimedRange &range) {
         FrameHeader *frame = log_->frame(range.position);
         log_->write_header(frame, range.position, session_, clock_.now_ns());
-        // SYNC 1: pairs with LogReader::peek, LogReader::run, Sender::gather, Sender::begins_frame; forbids the length being
-        // visible before header and payload
+        // SYNC 1: pairs with LogReader::peek, LogReader::run, LogLook::take, Sender::gather, Sender::begins_frame; forbids the
+        // length being visible before header and payload
         frame->word0.release(pack_word0(range.length + header_length, range.flags, FrameType::data));
         clear_claim(range.index);
         if ((range.flags & flag_end) != 0) counters_->messages.increment(1);
@@ -196,6 +196,9 @@ class LogWriter {
                     note.where.release(claim_idle); // SYNC -: it says only that nothing is claimed
                     return false;
                 }
+                // SYNC 43: pairs with LogLook::kept; forbids the bytes of this claim being visible before the limit that allows
+                // it: a look would take them for those that were there before
+                release_fence();
             }
             // SYNC 5: pairs with LogRoom::tail; forbids the tail being visible with this claim before the claim record in the
             // slot: a reader would find no claimant and take a living claim for a dead one's hole

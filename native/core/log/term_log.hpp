@@ -57,7 +57,7 @@ class TermLog {
     bool forked() const { return members_.forked(); }
 
     // A subscription's: its mapping only reads the terms from now on. Its repairs write through a separate mapping.
-    void only_read() { map_->protect(terms_offset(geometry_.slot_count), terms_end(geometry_)); }
+    void make_read_only() { map_->protect(terms_offset(geometry_.slot_count), terms_end(geometry_)); }
 
     const TermBuffer &buffer() const { return buffer_; }
     FrameHeader *frame(uint64_t position) const { return buffer_.frame(position); }
@@ -140,23 +140,23 @@ class TermLog {
     bool ended(uint64_t position) {
         if (control_.sessions.value.relaxed() == 0) return false;
         const int64_t now = clock_.now_ns();
-        if (now - ended_look_ns_ < end_interval_ns && members_.somebody_publishes()) return false;
+        if (now - ended_look_ns_ < end_interval_ns && members_.has_publisher()) return false;
         ended_look_ns_ = now;
         if (!acquire_lock(members_.patience_to_work_ns)) return false;
         const RobustLockGuard held(control_.lock.value);
         members_.reap(undo());
-        if (members_.somebody_publishes()) return false;
+        if (members_.has_publisher()) return false;
         if (tail() == position) return true;
         repair_.unblock(position, tail(), members_,
                         undo()); // unread bytes of a dead publication; a hole that no other participant will fill
         return false;
     }
-    // The same as a guess, for a thread that has no slot here: from shared words, and with `ask_kernel` also from the locks of
+    // The same as a guess, for a thread that has no slot here: from shared words, and with `check_kernel` also from the locks of
     // publications. Changes nothing.
-    bool seems_ended(uint64_t position, bool ask_kernel) {
+    bool may_have_ended(uint64_t position, bool check_kernel) {
         // SYNC -: a guess; the reader that it wakes decides under the lock
         if (control_.sessions.value.relaxed() == 0 || control_.tail.value.acquire() > position) return false;
-        return !members_.seems_published(ask_kernel);
+        return !members_.may_have_publisher(check_kernel);
     }
 
   private:

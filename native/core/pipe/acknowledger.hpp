@@ -31,19 +31,19 @@ class Acknowledger {
         if (!unacknowledged_ || lent_ != 0) return;
         unacknowledged_ = false;
         queue_.each_pipe([&](FairQueue::Pipe &pipe) {
-            unacknowledged_ |= pipe.reader.holds_back();
+            unacknowledged_ |= pipe.reader.defers_ack();
             if (pipe.reader.acknowledge()) notify(pipe.from);
         });
     }
-    // The message consumed last has not reached its owner: until hand_out() it, and what comes after it in its pipe, is not
+    // The message consumed last has not reached its owner: until resume_ack() it, and what comes after it in its pipe, is not
     // acknowledged.
-    void hold_back() {
+    void defer_ack() {
         queue_.each_pipe([&](FairQueue::Pipe &pipe) {
-            if (pipe.index == last_pipe_) pipe.reader.hold_back();
+            if (pipe.index == last_pipe_) pipe.reader.defer_ack();
         });
     }
-    void hand_out() {
-        queue_.each_pipe([](FairQueue::Pipe &pipe) { pipe.reader.hand_out(); });
+    void resume_ack() {
+        queue_.each_pipe([](FairQueue::Pipe &pipe) { pipe.reader.resume_ack(); });
     }
     void lend() { ++lent_; }
     void give_back() { --lent_; }

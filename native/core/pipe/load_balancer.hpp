@@ -42,6 +42,10 @@ class LoadBalancer {
         }
         return nullptr;
     }
+    // Counts a message for which the pipes that drop the oldest had no room: in the one whose turn it was.
+    void refuse() {
+        if (next_ < pipes_.size()) pipes_[next_].writer.refuse();
+    }
     // Shares messages out among the pipes that can be used, in equal runs. `write(pipe, first, most)` writes messages from
     // `first` on, and returns how many of them found room. Returns how many did in all.
     template <class Write> size_t share(size_t count, Write &&write) {

@@ -108,10 +108,10 @@ class PeerTable {
             if (writes_here(i)) return writer_ = i, true;
         return false;
     }
-    // The same for any thread; with `ask_kernel`, those that died do not count.
-    bool seems_written(bool ask_kernel) {
+    // The same for any thread; with `check_kernel`, those that died do not count.
+    bool may_have_writer(bool check_kernel) {
         for (uint32_t i = 0; i < count(); ++i)
-            if (writes_here(i) && (!ask_kernel || members_.lives_elsewhere(i))) return true;
+            if (writes_here(i) && (!check_kernel || members_.lives_elsewhere(i))) return true;
         return false;
     }
 
@@ -119,7 +119,7 @@ class PeerTable {
 
     // Whether the table has changed since this peer read it. A hint: the table is read under its lock.
     bool changed() const { return control_->changes.value.relaxed() != seen_changes_; }
-    void note_changes() { seen_changes_ = control_->changes.value.relaxed(); }
+    void mark_changes_seen() { seen_changes_ = control_->changes.value.relaxed(); }
     const Atomic<uint32_t> &changes() const { return control_->changes.value; }
     uint32_t seen_changes() const { return seen_changes_; }
 
@@ -179,7 +179,7 @@ class PeerTable {
         for (uint32_t i = 0; i < count(); ++i) {
             if (i == mine() || !present(i)) continue;
             const PeerRole role = role_of(i);
-            if (!belong(role_, role))
+            if (!are_compatible(role_, role))
                 throw Error(Code::invalid, where() + ": role '" + role_name(role_) +
                                                "' cannot join a channel with a member of role '" + role_name(role) +
                                                "': use another channel");

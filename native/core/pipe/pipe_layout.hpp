@@ -80,7 +80,7 @@ constexpr bool ends_with_partner(PeerRole role) {
 }
 
 // Whether the two can be on one channel.
-constexpr bool belong(PeerRole one, PeerRole other) {
+constexpr bool are_compatible(PeerRole one, PeerRole other) {
     return one == other || one == PeerRole::tap || other == PeerRole::tap || sends_to(one, other) || sends_to(other, one);
 }
 constexpr bool reads_only(PeerRole role) { return role == PeerRole::pull || role == PeerRole::tap; }
@@ -136,6 +136,7 @@ struct PipeLink {
         Atomic<uint64_t> messages;      // messages in these bytes
         Atomic<uint64_t> dropped;       // messages, the oldest, dropped unread
         Atomic<uint32_t> closed;        // 1: there will be no more
+        Atomic<uint64_t> refused;       // messages that were dropped before they were written: the reader held all room
     } writer;
     struct alignas(cache_pair) Reader { // 256: the reader
         Atomic<uint64_t> acked;         // everything before it may be overwritten

@@ -41,6 +41,11 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
     const PeerTable &peers() const { return peers_; }
     const PipeTable &pipes() const { return pipes_; }
     const LoadBalancer &outgoing() const { return balancer_; }
+    // A message that was offered found no room and is dropped.
+    void drop(uint64_t bytes) {
+        peers_.counters().dropped(bytes);
+        if (peers_.when_full() == WhenFull::drop_oldest) balancer_.refuse();
+    }
     const FairQueue &incoming() const { return queue_; }
     Acknowledger &acknowledger() { return acknowledger_; }
 
@@ -202,10 +207,10 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
         });
         return end;
     }
-    // The same as a guess, for any thread; with `ask_kernel` also for the dead. Changes nothing.
-    bool seems_ended(bool ask_kernel) {
+    // The same as a guess, for any thread; with `check_kernel` also for the dead. Changes nothing.
+    bool may_have_ended(bool check_kernel) {
         return peers_.ever_written() && !pipes_.readable() && pipes_.other_with_unread() == 0 &&
-               !peers_.seems_written(ask_kernel);
+               !peers_.may_have_writer(check_kernel);
     }
     // For an error's text: a process that keeps messages from the end of this peer's stream, or 0. A guess.
     uint32_t process_with_unread() {
@@ -242,7 +247,7 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
     }
     // This peer's ends of the pipes that are its own by the table. Under its lock.
     void update() {
-        peers_.note_changes();
+        peers_.mark_changes_seen();
         const PipeEnds ends = pipes_.ends();
         balancer_.update(ends.outgoing, pipes_);
         taps_.update(ends.recorders, pipes_);

@@ -86,7 +86,7 @@ class PipeTable {
             const bool is_read = peers_.alive(to);
             const bool empty = is_empty(l);
             const bool reads = peers_.role() == PeerRole::pull && peers_.alive(me()); // not while it detaches
-            const bool idle = relieve && is_read && to != me() && !empty && never_looked(to);
+            const bool idle = relieve && is_read && to != me() && !empty && has_never_read(to);
             if (pushed && reads && ((!is_read && (!empty || (written && !reads_from(from, i)))) || idle)) {
                 relieve = false; // it has something to read now
                 take_over(l);
@@ -136,7 +136,7 @@ class PipeTable {
             [&](const PipeLink &l) { return l.ends.to.relaxed() == me() && l.writer.tail.relaxed() != l.reader.read.relaxed(); });
     }
     // Whether messages wait for another reader of pushed messages, which may be dead.
-    bool others_wait() const {
+    bool has_unread_elsewhere() const {
         return peers_.role() == PeerRole::pull &&
                any_pipe([&](const PipeLink &l) { return l.ends.to.relaxed() != me() && !is_empty(l); });
     }
@@ -164,7 +164,7 @@ class PipeTable {
     static bool in_use(const PipeLink &l) { return l.ends.state.relaxed() == 1; }
     static bool has_pattern(const PipeLink &l, PeerRole role) { return l.ends.pattern.relaxed() == static_cast<uint32_t>(role); }
     static bool is_empty(const PipeLink &l) { return l.writer.tail.relaxed() == l.reader.acked.relaxed(); }
-    bool never_looked(uint64_t puller) const { return peers_.slot(slot_of(puller)).identity.begun.relaxed() == 0; }
+    bool has_never_read(uint64_t puller) const { return peers_.slot(slot_of(puller)).identity.begun.relaxed() == 0; }
     template <class Is> bool any_pipe(Is &&is) const {
         for (uint32_t i = 0; i < file_.geometry().max_pipes; ++i)
             if (in_use(link(i)) && is(link(i))) return true;
@@ -198,6 +198,7 @@ class PipeTable {
         l.writer.messages.relaxed(0);
         l.writer.dropped.relaxed(0);
         l.writer.closed.relaxed(0);
+        l.writer.refused.relaxed(0);
         l.reader.acked.relaxed(start);
         l.reader.messages.relaxed(0);
         l.reader.read.relaxed(start);

@@ -153,6 +153,8 @@ class PipeWriter {
     }
     // Counts a message that is not written here. A reader of the next one sees by its number that one is missing.
     void skip() { ++messages_; }
+    // Counts a message that found no room although the oldest are dropped. The reader counts it as missed.
+    void refuse() { pipe_.link().writer.refused.increment(1); }
 
     // The peer that reads the pipe by now, or 0.
     uint64_t reader() const { return pipe_.link().ends.to.relaxed(); }
@@ -272,12 +274,12 @@ class PipeReader {
         shown_messages_ = messages_;
         return true;
     }
-    // The message consumed last has not reached its owner yet, so that it is not acknowledged until hand_out().
-    void hold_back() {
+    // The message consumed last has not reached its owner yet, so that it is not acknowledged until resume_ack().
+    void defer_ack() {
         if (!held_back_ && last_.position >= acked_ && last_.position < read_) held_back_ = last_;
     }
-    void hand_out() { held_back_.reset(); }
-    bool holds_back() const { return held_back_.has_value(); }
+    void resume_ack() { held_back_.reset(); }
+    bool defers_ack() const { return held_back_.has_value(); }
     bool drained() { return read_ >= tail_ && !look_for_more(); }
     // Safe to look at without the GIL.
     const Atomic<uint64_t> &tail_word() const { return pipe_.link().writer.tail; }
@@ -285,7 +287,7 @@ class PipeReader {
     const PipeTag &tag() const { return tag_; }
     const PipeLink::Ends &ends() const { return pipe_.link().ends; } // with the writer's name and role
     // Messages that the writer dropped, or that were lost with a dead reader of a lossy pipe.
-    uint64_t missed() const { return missed_; }
+    uint64_t missed() const { return missed_ + pipe_.link().writer.refused.relaxed() - refused_before_; }
     uint64_t resumed() const { return resumed_; }           // behind the message consumed last
     uint64_t missed_bytes() const { return missed_bytes_; } // of a lossy pipe
     uint64_t missing() const { return claimed_ ? number_ - next_number_ : 0; }
@@ -324,7 +326,7 @@ class PipeReader {
     PipeTag tag_;
     uint64_t acked_, read_, tail_, from_, to_, messages_, next_number_, number_ = 0, missed_ = 0, held_, shown_, shown_messages_;
     uint64_t next_ = 0; // behind what peek() gave
-    uint64_t resumed_ = 0, missed_bytes_ = 0;
+    uint64_t resumed_ = 0, missed_bytes_ = 0, refused_before_ = messages_ == 0 ? 0 : pipe_.link().writer.refused.relaxed();
     struct Consumed {
         uint64_t position = UINT64_MAX, number = 0;
     };

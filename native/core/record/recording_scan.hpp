@@ -34,7 +34,7 @@ class Scan {
     // there.
     using Later = std::function<std::vector<Segment>()>;
     Scan(std::vector<Segment> segments, ScanOptions options, OpenSource open = open_file, Later later = nullptr)
-        : segments_(std::move(segments)), options_(std::move(options)), later_(std::move(later)), expected_(options_.begins),
+        : segments_(std::move(segments)), options_(std::move(options)), fetch_more_(std::move(later)), expected_(options_.begins),
           open_(std::move(open)) {}
 
     // Adds rows until the batch is full or the range ends; false once nothing is left.
@@ -52,14 +52,14 @@ class Scan {
     uint64_t resume() const { return std::min(assembler_.oldest(), reached_); }
     const std::vector<LeftOut> &left_out() const { return left_out_; }
     // A file that is not there any more, though it was when the scan was made: there the scan ended.
-    const std::string &gone() const { return gone_; }
+    const std::string &gone() const { return missing_file_; }
 
   private:
     bool next_block() {
-        while (gone_.empty()) {
+        while (missing_file_.empty()) {
             if (!index_ || entry_ >= index_->entries.size()) {
-                if (index_ && index_->end == options_.start) look_back(index_->entries.size(), offset_);
-                if (segment_ >= segments_.size() && !look_further()) return false;
+                if (index_ && index_->end == options_.start) find_damage_before(index_->entries.size(), offset_);
+                if (segment_ >= segments_.size() && !fetch_more_segments()) return false;
                 if (!open_segment(segments_[segment_++])) return false;
                 continue;
             }
@@ -85,7 +85,7 @@ class Scan {
             const uint64_t offset = offset_;
             offset_ += entry.length;
             if (position + entry.length <= options_.start) continue;
-            if (position == options_.start) look_back(entry_ - 1, offset);
+            if (position == options_.start) find_damage_before(entry_ - 1, offset);
             const bool in_time = entry.time_max >= options_.time_min && entry.time_min <= options_.time_max;
             if (gap_end_ != gap_begin_ && gap_end_ >= options_.start && gap_begin_ < options_.end)
                 lost_ = static_cast<int64_t>(static_cast<uint64_t>(lost_) + (gap_end_ - gap_begin_));
@@ -104,7 +104,7 @@ class Scan {
 
     // Damaged blocks right before the range, among the first `before` entries, the last of which ends at `offset`: no message of
     // an earlier range tells that they are lost.
-    void look_back(size_t before, uint64_t offset) {
+    void find_damage_before(size_t before, uint64_t offset) {
         uint64_t begin = gap_end_ == options_.start && gap_begin_ != gap_end_ ? gap_begin_ : options_.start;
         while (before-- > 0) {
             const IndexEntry &entry = index_->entries[before];
@@ -128,10 +128,10 @@ class Scan {
         next_frame_ = 0;
     }
 
-    bool look_further() {
-        if (!later_ || asked_ || assembler_.empty()) return false;
-        asked_ = true;
-        const std::vector<Segment> found = later_();
+    bool fetch_more_segments() {
+        if (!fetch_more_ || has_fetched_more_ || assembler_.empty()) return false;
+        has_fetched_more_ = true;
+        const std::vector<Segment> found = fetch_more_();
         segments_.insert(segments_.end(), found.begin(), found.end());
         return !found.empty();
     }
@@ -191,7 +191,7 @@ class Scan {
     }
 
     bool gone(const std::string &path) {
-        gone_ = path;
+        missing_file_ = path;
         return false;
     }
 
@@ -262,8 +262,8 @@ class Scan {
 
     std::vector<Segment> segments_;
     ScanOptions options_;
-    Later later_;
-    bool asked_ = false;
+    Later fetch_more_;
+    bool has_fetched_more_ = false;
     std::optional<SegmentIndex> index_;
     std::optional<uint64_t> expected_; // where the next segment must begin
     OpenSource open_;
@@ -278,7 +278,7 @@ class Scan {
     int64_t recorded_ns_ = 0, lost_ = 0;
     size_t segment_ = 0, entry_ = 0;
     std::vector<LeftOut> left_out_;
-    std::string gone_;
+    std::string missing_file_;
 };
 
 } // namespace penstock

@@ -42,7 +42,7 @@ class Ring {
     }
 
     // A subscription's: its mapping only reads the circle from now on.
-    void only_read() {
+    void make_read_only() {
         const uint64_t circle = ring_data_offset(geometry_.slot_count);
         map_->protect(circle, circle + geometry_.capacity);
     }
@@ -112,14 +112,14 @@ class Ring {
         members_.joined();
     }
 
-    // Whether there has been a publication and none lives. `ask_kernel`: notices also one that died; the kernel's answer is
+    // Whether there has been a publication and none lives. `check_kernel`: notices also one that died; the kernel's answer is
     // remembered in `gone`, the caller's. Changes nothing.
-    bool deserted(uint32_t &gone, bool ask_kernel) {
+    bool has_lost_writer(uint32_t &gone, bool check_kernel) {
         const uint32_t session = control_->writer.session.relaxed();
         if (session == 0) return false;
         // SYNC 25: pairs with Ring::detach; forbids looking for a last frame before the publication's end was seen
         if (control_->writer.state.acquire() == 0 || session == gone) return true;
-        if (!ask_kernel || members_.locks().taken_by_other(lock_byte::writer)) return false;
+        if (!check_kernel || members_.locks().taken_by_other(lock_byte::writer)) return false;
         gone = session;
         return true;
     }
@@ -151,7 +151,7 @@ class Ring {
 
     void detach() {
         if (!members_.begin_to_leave()) return;
-        // SYNC 25: pairs with Ring::deserted; forbids the end being visible before the last frame
+        // SYNC 25: pairs with Ring::has_lost_writer; forbids the end being visible before the last frame
         if (writes_) control_->writer.state.release(0);
         else {
             me().identity.waits.relaxed(0);

@@ -43,7 +43,7 @@ class RingReader {
     uint64_t conflated() const { return conflated_; } // passed over on purpose
     uint64_t restarts() const { return restarts_; }   // publications that followed the first one seen
     uint64_t sequence() const { return sequence_; }   // of the next message
-    uint64_t peeked() const { return looked_; }       // the number of the message that peek() returned
+    uint64_t peeked() const { return peeked_; }       // the number of the message that peek() returned
     uint64_t lag() const {
         const uint64_t end = ring_->write_position();
         return end > position_ ? end - position_ : 0;
@@ -68,7 +68,7 @@ class RingReader {
     }
     // The same without passing anything over.
     const Message *next() {
-        for (uint32_t turn = 0; turn < turns_max; ++turn) {
+        for (uint32_t attempt = 0; attempt < attempts_max; ++attempt) {
             const RingFrame *frame = ring_->frame(position_);
             // SYNC 9: pairs with RingWriter::show; forbids reading the frame, or the 0 behind it, before the length
             const uint64_t word0 = frame->word0.acquire();
@@ -91,7 +91,7 @@ class RingReader {
             message_.next = position_ + step;
             message_.time_ns = time;
             message_.session = static_cast<int32_t>(origin >> 32);
-            looked_ = sequence;
+            peeked_ = sequence;
             return &message_;
         }
         return nullptr;
@@ -144,7 +144,7 @@ class RingReader {
             }
             session_ = session;
         }
-        sequence_ = looked_ + 1;
+        sequence_ = peeked_ + 1;
         position_ = message_.next;
     }
     void received(const Message &message) {
@@ -218,7 +218,7 @@ class RingReader {
     }
     // To the newest `count` messages, or to those that can be found.
     void go_back(uint64_t count) {
-        for (uint32_t turn = 0; turn < turns_max; ++turn)
+        for (uint32_t attempt = 0; attempt < attempts_max; ++attempt)
             if (find_last(count)) return;
         go_to_end(); // the publication overwrites the circle faster than it can be looked at
     }
@@ -285,11 +285,11 @@ class RingReader {
         return at + header_length;
     }
 
-    static constexpr uint32_t turns_max = 64; // a writer that laps its readers all the time must not keep one in a call
+    static constexpr uint32_t attempts_max = 64; // a writer that laps its readers all the time must not keep one in a call
 
     // The write position, and the number of the next message at it.
     void find_end(uint64_t &end, uint64_t &next) const {
-        for (uint32_t turn = 0; turn < 1000; ++turn) { // a writer would have to lap us each time between two loads
+        for (uint32_t attempt = 0; attempt < 1000; ++attempt) { // a writer would have to lap us each time between two loads
             end = ring_->write_position();
             next = ring_->frame(end)->sequence.relaxed();
             if (intact(end)) return;
@@ -327,7 +327,7 @@ class RingReader {
     std::shared_ptr<Ring> ring_;
     RingCounts *counts_ = nullptr;
     Message message_;
-    uint64_t position_ = 0, sequence_ = 0, looked_ = 0;
+    uint64_t position_ = 0, sequence_ = 0, peeked_ = 0;
     uint64_t lost_messages_ = 0, lost_bytes_ = 0, conflated_ = 0, restarts_ = 0;
     uint32_t session_ = 0; // of the publication heard last; 0: there was none yet
     const bool conflate_;

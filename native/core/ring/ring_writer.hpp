@@ -125,7 +125,8 @@ class RingWriter {
         ring_->control().starts.positions[position_ / part % ring_parts].relaxed(position_); // believed once `write` is beyond it
         claimed_ = need + part;
         ring_->control().claimed.value.relaxed(claimed_);
-        // SYNC 10: pairs with RingReader::intact; forbids new bytes being visible before the claim: a reader would believe them
+        // SYNC 10: pairs with RingReader::intact, RingLook::kept; forbids new bytes being visible before the claim: a reader
+        // would believe them
         release_fence();
     }
 
@@ -145,8 +146,8 @@ class RingWriter {
     void show(uint64_t at, uint64_t length) {
         const uint64_t word0 = pack_word0(static_cast<uint32_t>(length + header_length), flags_whole, FrameType::data);
         if (at == position_) {
-            // SYNC 9: pairs with RingReader::next, RingReader::find_last; forbids the length being visible before the frame and
-            // the 0 behind it
+            // SYNC 9: pairs with RingReader::next, RingReader::find_last, RingLook::take; forbids the length being visible before
+            // the frame and the 0 behind it
             ring_->frame(at)->word0.release(word0);
             return;
         }
@@ -163,8 +164,8 @@ class RingWriter {
         // before the message is complete
         writer.newest.release(newest);
         writer.bytes_sent.increment(bytes);
-        // SYNC 11: pairs with Ring::write_position, describe_ring; forbids the position being visible before the 0 and the number
-        // that stand there
+        // SYNC 11: pairs with Ring::write_position, describe_ring, RingLook::end; forbids the position being visible before the 0
+        // and the number that stand there
         writer.write.release(end);
         position_ = end;
         sequence_ += messages;

@@ -40,8 +40,8 @@ class SyncReader {
     const Message *peek() {
         while (!spilled_.empty()) {
             Spilled &first = spilled_.front();
-            if (first.let_go) {
-                const std::exception_ptr why = first.let_go;
+            if (first.dropped) {
+                const std::exception_ptr why = first.dropped;
                 drop_first();
                 std::rethrow_exception(why);
             }
@@ -50,18 +50,18 @@ class SyncReader {
             drop_first();
             ++screened_;
         }
-        const Message *found = look_in_log();
+        const Message *found = peek_log();
         return found == nullptr ? nullptr : give(*found, false);
     }
     // The message that peek() returned is done with.
     void consume() {
-        if (given_is_spilled_) drop_first();
+        if (is_spilled_) drop_first();
         else log_->consume();
     }
     // Sender and type of the message that peek() returned.
     const SyncParts &parts() const { return parts_; }
     // Whether that message is the member's own copy, which no writer overwrites.
-    bool gave_spilled() const { return given_is_spilled_; }
+    bool is_spilled() const { return is_spilled_; }
 
     // Moves everything unread into the member's own memory, so that no writer waits for this reader. Returns whether anything
     // changed. Throws `busy` beyond `limit` bytes: what has moved by then stays moved.
@@ -80,7 +80,7 @@ class SyncReader {
             if (error.code != Code::too_slow) throw;
             Spilled here; // the reader learns of it when it reaches this position
             here.message.position = log_->position();
-            here.let_go = std::current_exception();
+            here.dropped = std::current_exception();
             spilled_.push_back(std::move(here));
             return true;
         }
@@ -102,7 +102,7 @@ class SyncReader {
     struct Spilled {
         Message message; // whole, over `bytes`
         std::vector<uint8_t> bytes;
-        std::exception_ptr let_go; // set: not a message, but where the reader was let go
+        std::exception_ptr dropped; // set: not a message, but where the reader was let go
     };
     static constexpr size_t cost_of_one = 200; // about the memory of a spilled message beside its bytes
 
@@ -111,10 +111,10 @@ class SyncReader {
         body_.data = parts_.body;
         body_.length = parts_.length;
         body_.assembled = whole.assembled || spilled;
-        given_is_spilled_ = spilled;
+        is_spilled_ = spilled;
         return &body_;
     }
-    const Message *look_in_log() {
+    const Message *peek_log() {
         for (;;) {
             const Message *found = log_->peek();
             if (found == nullptr) return nullptr;
@@ -132,16 +132,16 @@ class SyncReader {
         try {
             return read_sync(message.data, message.length);
         } catch (const Error &) {
-            if (log_->droppable()) log_->still_mine();
+            if (log_->droppable()) log_->check_not_dropped();
             throw;
         }
     }
     bool spill_one() {
-        const Message *found = look_in_log();
+        const Message *found = peek_log();
         if (found == nullptr) return false;
         Spilled one;
         one.bytes.assign(found->data, found->data + found->length);
-        if (log_->droppable()) log_->still_mine();
+        if (log_->droppable()) log_->check_not_dropped();
         one.message = *found;
         one.message.data = one.bytes.data();
         spilled_bytes_ += one.bytes.size() + cost_of_one;
@@ -150,7 +150,7 @@ class SyncReader {
         return true;
     }
     void drop_first() {
-        if (!spilled_.front().let_go) spilled_bytes_ -= spilled_.front().bytes.size() + cost_of_one;
+        if (!spilled_.front().dropped) spilled_bytes_ -= spilled_.front().bytes.size() + cost_of_one;
         spilled_.pop_front();
     }
 
@@ -158,7 +158,7 @@ class SyncReader {
     SyncScreen screen_;
     Message body_; // the message looked at last, as it is given
     SyncParts parts_;
-    bool given_is_spilled_ = false;
+    bool is_spilled_ = false;
     std::deque<Spilled> spilled_;
     size_t spilled_bytes_ = 0;
     uint64_t screened_ = 0;

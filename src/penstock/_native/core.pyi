@@ -531,6 +531,36 @@ class Scan:
 
 def empty_batch(columns: int) -> tuple[Any, Any]: ...
 
+class Look:
+    """
+    A look at a channel's memory without a slot: it changes nothing, and nobody waits for it. One thread at a time.
+    """
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def start_position(self) -> int: ...
+
+    @property
+    def torn(self) -> bool:
+        """
+        Whether the last copy met fragments of a message that begins before it.
+        """
+
+    def end(self) -> int:
+        """The position behind the newest message."""
+
+    def oldest(self) -> int:
+        """
+        Where the oldest message that is kept begins; the end if there is none.
+        """
+
+    def copy(self, start: int, end: int, columns: int, stream: str) -> tuple[list[tuple[Any, Any]], int, int, list[tuple[int, int]]]:
+        """
+        Whole messages of [start, end) as Arrow batches; where it ended; where the first message begins that is not whole; and the spans that memory has no more. start: where a message begins.
+        """
+
 def format_log(*, fd: int, term_length: int, capacity: int, slots: int, initial_term_id: int, stream_id: int, start_position: int, epoch: int, metadata: bytes, boot_id: bytes, sync: bool = False, hold: OpenHold | None = None) -> None: ...
 
 def log_file_size(slots: int, term_length: int, sync: bool = False) -> int:
@@ -538,6 +568,9 @@ def log_file_size(slots: int, term_length: int, sync: bool = False) -> int:
 
 def inspect_log(fd: int, path: str, sync: bool = False) -> dict[str, Any]:
     """Header, counters and members, read without disturbing anyone."""
+
+def log_look(fd: int, path: str, sync: bool = False) -> Look:
+    """Looks at a log, or at a sync queue, without a slot."""
 
 def check_log_options(term_length: int, capacity: int, slots: int, start_position: int) -> None: ...
 
@@ -552,6 +585,9 @@ def ring_file_size(slots: int, capacity: int) -> int:
 
 def inspect_ring(fd: int, path: str) -> dict[str, Any]:
     """Header, counters and members, read without disturbing anyone."""
+
+def ring_look(fd: int, path: str) -> Look:
+    """Looks at a ring without a slot."""
 
 def check_ring_options(capacity: int, slots: int, start_position: int) -> None: ...
 
@@ -885,13 +921,13 @@ def forget_endpoint(fd: int, path: str, made: bool) -> bool:
 def endpoint_file_size(slots: int) -> int:
     """Bytes that an endpoint's file takes."""
 
-def format_endpoint(*, fd: int, at: tuple[bytes, int, int], stream: int, window: int, reliable: bool, group_tag: int | None, receive_buffer: int, slots: int, interface: tuple[bytes, int, int], control: tuple[bytes, int, int] | None, metadata: bytes, boot_id: bytes) -> None: ...
+def format_endpoint(*, fd: int, at: tuple[bytes, int, int], stream: int, window: int, reliable: bool, group_tag: int | None, receive_buffer: int, slots: int, interface: tuple[bytes, int, int], control: tuple[bytes, int, int] | None, sealed: bool, metadata: bytes, boot_id: bytes) -> None: ...
 
-def udp_writer(*, uri: str, prefix: str, to: tuple[bytes, int, int], stream: int, session: int | None, mtu: int, term_length: int, capacity: int, initial_term_id: int, start_position: int, flow_control: str, group_tag: int, linger: float, slots: int, metadata: bytes, interface: tuple[bytes, int, int], ttl: int, send_buffer: int, receive_buffer: int, control: tuple[bytes, int, int] | None, destinations: list[tuple[bytes, int, int]] | None, clock: ManualClock | None) -> WriterEnd: ...
+def udp_writer(*, uri: str, prefix: str, to: tuple[bytes, int, int], stream: int, session: int | None, mtu: int, term_length: int, capacity: int, initial_term_id: int, start_position: int, flow_control: str, group_tag: int, linger: float, slots: int, metadata: bytes, interface: tuple[bytes, int, int], ttl: int, send_buffer: int, receive_buffer: int, control: tuple[bytes, int, int] | None, destinations: list[tuple[bytes, int, int]] | None, keys: list[bytes], clock: ManualClock | None) -> WriterEnd: ...
 
-def udp_reader(fd: int, path: str, start: str, position: int, drop_after: float, metadata: bytes) -> ReaderEnd: ...
+def udp_reader(fd: int, path: str, start: str, position: int, drop_after: float, keys: Sequence[bytes], metadata: bytes) -> ReaderEnd: ...
 
-def udp_tap(fd: int, path: str, start: str, position: int, drop_after: float) -> StreamEnd: ...
+def udp_tap(fd: int, path: str, start: str, position: int, drop_after: float, keys: Sequence[bytes]) -> StreamEnd: ...
 
 def udp_streams(tap: StreamHandle) -> list[Any]:
     """The sessions that a recorder's tap reads."""

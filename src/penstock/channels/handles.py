@@ -231,7 +231,7 @@ class NativeSubscription(_ReadingHandle[Message]):
         """The next message as `recv` gives it, awaited in the running event loop. Cancelling it loses nothing."""
         why = f"{self.channel}: no message within the timeout"
         message = await awaiting.message(self, lambda: _native.next_bytes(self), timeout, why)
-        return self._decoded(message)
+        return self._decode(message)
 
     async def borrow_async(self, timeout: float | None = None) -> _native.Borrow:
         """The next message as `borrow` gives it, awaited in the running event loop: `with await sub.borrow_async() as view`."""
@@ -244,7 +244,7 @@ class NativeSubscription(_ReadingHandle[Message]):
 
         return await awaiting.message(self, attempt, timeout, f"{self.channel}: no message within the timeout")
 
-    def _decoded(self, message: bytes) -> Any:
+    def _decode(self, message: bytes) -> Any:
         """The message taken last by this thread, as its codec understands it."""
         try:
             return self._origin.codec.parse(message)

@@ -12,8 +12,9 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock._native import core as _native
 from penstock.errors import Invalid, Unsupported
 
 NAME = re.compile(
@@ -42,6 +43,14 @@ def nothing_in_use(_: Any) -> frozenset[str]:
     return frozenset()
 
 
+class SessionLook(NamedTuple):
+    """A look at the messages of one session. epoch: of their positions. codec: as a recording keeps it."""
+
+    look: _native.Look
+    epoch: int
+    codec: dict[str, Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """The layout of a kind's channels in shared memory.
@@ -50,7 +59,8 @@ class Layout:
     with `capacity`, `max_members`, `position` and the entries that `details` names. open_slots: slots while the channel is open; None: channels
     of this kind are never open. member_slots: how many slots a member takes. beside: the name of the channel that a file beside the
     channel's own belongs to, by that file's name. in_use: names of such files that live handles still open by name, and unlink
-    themselves. status: a channel's status, for kinds whose status is not in one file; with a handle, as that handle sees it.
+    themselves. look: opens a look at a file's messages, which takes no slot; None: its messages cannot be looked at. looks: the same
+    for kinds that keep each session in a file beside the channel's own. status: a channel's status, for kinds whose status is not in one file; with a handle, as that handle sees it.
     """
 
     format: Callable[..., None]
@@ -60,6 +70,8 @@ class Layout:
     details: tuple[str, ...] = ()
     beside: Callable[[str], str | None] = nothing_beside
     in_use: Callable[[Any], frozenset[str]] = nothing_in_use
+    look: Callable[[int, str], _native.Look] | None = None
+    looks: Callable[[Any], list[SessionLook]] | None = None
     status: Callable[..., Any] | None = None
 
 
@@ -97,6 +109,11 @@ class Kind:
     by_reference: bool = False
     one_reader: bool = False
     in_process: bool = True
+
+    @property
+    def has_looks(self) -> bool:
+        """Whether its messages in memory can be looked at."""
+        return self.memory is not None and not (self.memory.look is None and self.memory.looks is None)
 
     @property
     def layout(self) -> Layout:

@@ -191,6 +191,7 @@ KIND = Kind(
         inspect=_inspect,
         open_slots=lambda options: int(options.max_members),
         details=("term_length", "limit"),
+        look=_native.log_look,
     ),
     keeps=True,
 )

@@ -127,6 +127,11 @@ KIND = Kind(
     publish=open_publication,
     subscribe=open_subscription,
     tap=open_subscription,
-    memory=Layout(format=_format, inspect=_inspect, open_slots=lambda options: int(options.max_members)),
+    memory=Layout(
+        format=_format,
+        inspect=_inspect,
+        open_slots=lambda options: int(options.max_members),
+        look=_native.ring_look,
+    ),
     lossy=True,
 )

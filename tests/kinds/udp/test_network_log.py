@@ -11,7 +11,13 @@ from evidence.build import build
 @pytest.fixture(scope="module")
 def programs():
     """The folder of the native tests, built here."""
-    return build("plain", ("net_check", "net_told", "net_sim", "udp_check", "udp_streams", "udp_takeover")) / "tests"
+    return (
+        build(
+            "plain",
+            ("net_check", "net_extensions", "net_sim", "udp_check", "udp_streams", "udp_takeover", "seal_check"),
+        )
+        / "tests"
+    )
 
 
 def run(*command):
@@ -22,7 +28,7 @@ def run(*command):
 
 def test_captured_bytes_and_single_promises(programs):
     assert int(re.search(r"(\d+) promises", run(programs / "net_check"))[1]) >= 13
-    assert int(re.search(r"(\d+) promises", run(programs / "net_told"))[1]) >= 4
+    assert int(re.search(r"(\d+) promises", run(programs / "net_extensions"))[1]) >= 4
 
 
 def test_lives_over_a_bad_link_count_every_loss(programs):
@@ -42,4 +48,8 @@ def test_streams_of_one_port_share_a_socket(programs):
 
 def test_a_killed_socket_owner_is_replaced_without_loss(programs):
     said = run(programs / "udp_takeover", "--seed", 1, "--messages", 300_000, "--every-ms", 100)
-    assert int(re.search(r"(\d+) holders killed", said)[1]) > 0, said
+    assert int(re.search(r"(\d+) owners killed", said)[1]) > 0, said
+
+
+def test_a_seal_lets_each_authentic_datagram_in_once(programs):
+    assert run(programs / "seal_check", "--seed", 1) == "ok\n"

@@ -7,6 +7,7 @@ import threading
 import weakref
 
 import pytest
+from conftest import LONG
 
 import penstock
 from penstock.kinds.zmq import receiving as zmq_receiving
@@ -14,6 +15,7 @@ from penstock.kinds.zmq import receiving as zmq_receiving
 zmq = pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'penstock[zmq]'")
 
 WAIT = 30
+FORKS = 60 if LONG else 20
 
 
 @pytest.fixture(params=["tcp", "ipc"])
@@ -41,12 +43,12 @@ def test_forks_while_threads_make_handles(uri, tally):
     try:
         for thread in threads:
             thread.start()
-        for _ in range(60):
+        for _ in range(FORKS):
             child = os.fork()
             if child == 0:  # no handle has its parent's socket
                 os._exit(any(handle._socket is not None for handle in kept))
             assert os.waitpid(child, 0)[1] == 0
-        tally("forks while ZeroMQ handles are made", 60)
+        tally("forks while ZeroMQ handles are made", FORKS)
     finally:
         stop.set()
         sys.setswitchinterval(interval)

@@ -292,7 +292,7 @@ def test_arecv_has_a_timeout(ends):
 def test_spinning_finds_messages_without_sleeping(uri, monkeypatch):
     with penstock.publish(uri) as pub, penstock.subscribe(uri, spin=float("inf")) as sub:
         pub.wait_for_readers(1, WAIT)
-        monkeypatch.setattr(sub, "_slept", None)  # would be called to sleep
+        monkeypatch.setattr(sub, "_sleep_between_attempts", None)  # would be called to sleep
         threading.Timer(0.02, pub.send, [b"x"]).start()
         assert sub.recv(WAIT) == b"x"
         with pytest.raises(TypeError):  # it spins no longer than the timeout, and then looks a last time

@@ -30,8 +30,8 @@ class Agent {
         bool done = false;       // there is none
     };
     virtual ~Agent() = default;
-    virtual Schedule do_work(int64_t now) = 0;     // the conductor's thread
-    virtual bool leaving() const { return false; } // its handle has closed; it still has something to send
+    virtual Schedule do_work(int64_t now) = 0;        // the conductor's thread
+    virtual bool is_closing() const { return false; } // its handle has closed; it still has something to send
 
   private:
     friend class Conductor;
@@ -40,9 +40,9 @@ class Agent {
 
 class Conductor {
   public:
-    using Clock = int64_t (*)();                       // monotonic, in ns
-    static constexpr int64_t waiter_ns = 1'000'000;    // an endpoint that a caller turned within this time is left to it
-    static constexpr int64_t look_max_ns = 10'000'000; // between two looks at one that callers keep turning
+    using Clock = int64_t (*)();                    // monotonic, in ns
+    static constexpr int64_t waiter_ns = 1'000'000; // an endpoint whose duty cycle a caller ran within this time is left to it
+    static constexpr int64_t check_max_ns = 10'000'000; // between two checks of one that callers keep serving
 
     using Unsent = std::vector<std::pair<std::string, uint64_t>>; // channels, and bytes
     static constexpr size_t unsent_max = 64;
@@ -84,11 +84,11 @@ class Conductor {
     bool finish(int64_t ns) {
         std::unique_lock hold(mutex_);
         return changed_.wait_for(hold, std::chrono::nanoseconds(ns), [&] {
-            return std::none_of(entries_.begin(), entries_.end(), [](const Entry &entry) { return entry.agent->leaving(); });
+            return std::none_of(entries_.begin(), entries_.end(), [](const Entry &entry) { return entry.agent->is_closing(); });
         });
     }
     // Reports bytes of a closed publication that were never sent: it has no handle left to report them.
-    void gave_up(const std::string &uri, uint64_t bytes) {
+    void report_unsent(const std::string &uri, uint64_t bytes) {
         const std::lock_guard hold(mutex_);
         if (unsent_.size() < unsent_max) unsent_.emplace_back(uri, bytes);
     }

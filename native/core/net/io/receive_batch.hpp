@@ -12,7 +12,7 @@ namespace penstock {
 
 struct ReceiveCounts {
     uint64_t datagrams = 0, bytes = 0, coalesced = 0, truncated = 0, failed = 0, calls = 0;
-    uint64_t unheard = 0; // an earlier datagram went to a port without a socket
+    uint64_t unreachable = 0; // an earlier datagram went to a port without a socket
 };
 
 class ReceiveBatch {
@@ -34,19 +34,19 @@ class ReceiveBatch {
 
     const ReceiveCounts &counts() const { return counts_; }
 
-    // `each(from, bytes, length)` for the datagrams that are there, up to about `most` bytes; false if none came. Where datagrams
-    // come one at a time it takes one and leaves the look for others to the next call, which costs less, unless `all` are wanted.
+    // `each(from, bytes, length)` for the datagrams that are there, up to about `most` bytes; false if there is none. Where
+    // datagrams arrive one by one, a call reads one and does not check for others, which costs less, unless `all` are wanted.
     template <class Each> bool receive(uint64_t most, Each &&each, bool all = false) {
         bool any = false;
         for (uint64_t got = 0; got < most;) {
-            const unsigned ask = runs_ ? buffers / 4 : !all && alone_ && empty_ ? 1 : buffers;
+            const unsigned requested = runs_ ? buffers / 4 : !all && arrives_singly_ && empty_ ? 1 : buffers;
             prepare(std::exchange(written_, 0));
-            const int came = calls_.receive(socket_.fd(), messages_.data(), ask);
+            const int received = calls_.receive(socket_.fd(), messages_.data(), requested);
             ++counts_.calls;
-            if (came <= 0) {
-                if (came < 0 && errno == EINTR) continue;
-                if (came < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-                    counts_.unheard += errno == ECONNREFUSED;
+            if (received <= 0) {
+                if (received < 0 && errno == EINTR) continue;
+                if (received < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+                    counts_.unreachable += errno == ECONNREFUSED;
                     ++counts_.failed; // ECONNREFUSED of an earlier datagram, ENETDOWN: the next call continues
                     if (++failed_in_row_ < 8) continue;
                 }
@@ -57,10 +57,10 @@ class ReceiveBatch {
             failed_in_row_ = 0;
             any = true;
             empty_ = runs_ = false;
-            written_ = static_cast<unsigned>(came);
-            for (int i = 0; i < came; ++i) got += take_apart(static_cast<unsigned>(i), each);
-            alone_ = came == 1 && !runs_;
-            if (static_cast<unsigned>(came) < ask || ask == 1) return true; // the socket is empty, most likely
+            written_ = static_cast<unsigned>(received);
+            for (int i = 0; i < received; ++i) got += split_run(static_cast<unsigned>(i), each);
+            arrives_singly_ = received == 1 && !runs_;
+            if (static_cast<unsigned>(received) < requested || requested == 1) return true; // the socket is empty, most likely
         }
         return any;
     }
@@ -75,7 +75,7 @@ class ReceiveBatch {
             header.msg_flags = 0;
         }
     }
-    template <class Each> uint64_t take_apart(unsigned i, Each &&each) {
+    template <class Each> uint64_t split_run(unsigned i, Each &&each) {
         msghdr &header = messages_[i].msg_hdr;
         const size_t length = messages_[i].msg_len;
         if ((header.msg_flags & MSG_TRUNC) != 0) {
@@ -85,9 +85,9 @@ class ReceiveBatch {
         size_t segment = length;
         for (cmsghdr *control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
             if (control->cmsg_level != IPPROTO_UDP || control->cmsg_type != UDP_GRO) continue;
-            int said;
-            std::memcpy(&said, CMSG_DATA(control), sizeof said);
-            if (said > 0) segment = static_cast<size_t>(said);
+            int segment_size;
+            std::memcpy(&segment_size, CMSG_DATA(control), sizeof segment_size);
+            if (segment_size > 0) segment = static_cast<size_t>(segment_size);
         }
         const Address from = address_of(from_[i]);
         const uint8_t *bytes = bytes_[i].bytes;
@@ -118,7 +118,7 @@ class ReceiveBatch {
     std::array<Control, buffers> controls_{};
     std::array<sockaddr_storage, buffers> from_{};
     unsigned written_ = buffers;
-    bool runs_ = false, alone_ = false,
+    bool runs_ = false, arrives_singly_ = false,
          empty_ = false; // the last datagrams arrived in runs; arrived one by one; the socket was empty
     int failed_in_row_ = 0;
     ReceiveCounts counts_;

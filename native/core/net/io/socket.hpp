@@ -2,7 +2,7 @@
 #pragma once
 
 #include "net/io/descriptor.hpp"
-#include "net/io/port_holder.hpp"
+#include "net/io/port_owner.hpp"
 #include "net/wire/address.hpp"
 
 #include <algorithm>
@@ -100,8 +100,8 @@ inline Address control_group(Address group) {
 }
 
 // Adds the process that has the port to an error of bind(). It searches all processes.
-inline Error name_port_holder(const Error &error, const Address &at) {
-    return error.number == EADDRINUSE ? Error(error.code, error.what() + port_holder_text(at.port), error.number) : error;
+inline Error name_port_owner(const Error &error, const Address &at) {
+    return error.number == EADDRINUSE ? Error(error.code, error.what() + port_owner_text(at.port), error.number) : error;
 }
 
 // ---- the socket ----

@@ -1,6 +1,7 @@
 // Options and counts of the network log's ends. docs/design/network_log.md.
 #pragma once
 
+#include "net/seal/keyring.hpp"
 #include "net/wire/flow_control.hpp"
 #include "net/wire/wire.hpp"
 
@@ -32,7 +33,8 @@ struct UdpWriterOptions {
     uint32_t send_buffer = 0, receive_buffer = 0; // bytes; 0: what the windows need
     std::optional<Address> control;               // where receivers ask for the stream: it goes to all that ask, and not to `to`
     std::vector<Address> destinations;            // of a publication that has several, beside `to`
-    bool several = false;                         // destinations may be added and removed
+    bool multi_destination = false;               // destinations may be added and removed
+    Keys keys;                                    // null: datagrams are clear
 };
 
 // Of an endpoint. They are in its file: the next owner of the socket uses the same ones.
@@ -48,9 +50,10 @@ struct UdpEndpointOptions {
     uint32_t slot_count = 64;                // subscriptions
     Address interface;
     std::optional<Address> control; // a publication's, which is asked for its stream
+    bool sealed = false;            // each process has the keys by itself: they are in no file of a channel
 };
 
-// Counted since the object that counts began; an endpoint's outlive the holder of the socket.
+// Counted since the object that counts began; an endpoint's outlive the owner of the socket.
 struct UdpCounts {
     uint64_t datagrams_sent = 0, bytes_sent = 0, datagrams_received = 0, bytes_received = 0;
     uint64_t setups = 0, heartbeats = 0, statuses = 0;            // sent by a publication, or received by it; see the side
@@ -63,7 +66,8 @@ struct UdpCounts {
     uint64_t takeovers = 0;                      // of the socket, from an owner that died or left
     uint64_t send_refused = 0, send_failed = 0;  // system calls: no room now (sent later); an error (dropped)
     uint64_t receive_failed = 0, truncated = 0;
-    uint64_t segmented = 0, coalesced = 0; // datagrams sent and received in runs (GSO, GRO)
+    uint64_t segmented = 0, coalesced = 0;      // datagrams sent and received in runs (GSO, GRO)
+    uint64_t unauthenticated = 0, replayed = 0; // with a key: refused
 };
 
 inline constexpr size_t counts_words = sizeof(UdpCounts) / sizeof(uint64_t);

@@ -16,13 +16,14 @@ class Endpoint;
 
 // A port, and the endpoints whose streams it receives.
 struct SharedPort {
-    explicit SharedPort(NetCalls &calls) : port(calls), waiter(calls) {}
+    SharedPort(NetCalls &calls, const Keys &keys) : port(calls, keys), waiter(calls) {}
 
-    std::mutex turning; // of everything here, but `waiter` and `port.receives()`
+    std::mutex duty_cycle_mutex; // of everything here, but `waiter` and `port.socket_fd()`
     Port port;
     SocketWaiter waiter;
     std::vector<Endpoint *> owned;
     std::vector<std::shared_ptr<Endpoint>> foreign; // received for other processes
+    Atomic<int> users{};                            // subscriptions of this process. Changed under the registry's lock
 };
 
 class EndpointRegistry {
@@ -57,18 +58,34 @@ class EndpointRegistry {
         return true;
     }
     // From within find(): the port of an endpoint that is made.
-    std::shared_ptr<SharedPort> port_of(const UdpEndpointOptions &o, NetCalls &calls) {
+    std::shared_ptr<SharedPort> port_of(const EndpointFile &file, const Keys &keys, NetCalls &calls) {
+        const UdpEndpointOptions &o = file.options();
         std::erase_if(ports_, [](const auto &one) { return one.second.expired(); });
         if (shares_port(o))
             for (const auto &[at, port] : ports_)
                 if (at == o.at)
-                    if (auto found = port.lock()) return found;
-        auto made = std::make_shared<SharedPort>(calls);
+                    if (auto found = port.lock(); found && (found->users.relaxed() != 0 || same(found->port.keys(), keys))) {
+                        check_keys(*found, file, keys);
+                        return found;
+                    }
+        if (shares_port(o)) std::erase_if(ports_, [&](const auto &one) { return one.first == o.at; }); // of closed handles alone
+        auto made = std::make_shared<SharedPort>(calls, keys);
         if (shares_port(o)) ports_.emplace_back(o.at, made);
         return made;
     }
 
+    // All streams of a port have the same keys.
+    static void check_keys(const SharedPort &found, const EndpointFile &file, const Keys &keys) {
+        const Keys &other = found.port.keys();
+        if (!keys == !other && (!keys || keys->agrees(*other))) return;
+        throw Error(Code::invalid, file.uri() + ": this process receives at " + text_of(file.options().at) +
+                                       (other ? " with another key" : " without a key") +
+                                       ", and all streams of a port have the same one");
+    }
+
   private:
+    static bool same(const Keys &a, const Keys &b) { return a == b || (a && b && *a == *b); }
+
     std::mutex mutex_;
     uint32_t generation_ = 0;
     std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Endpoint>> endpoints_;

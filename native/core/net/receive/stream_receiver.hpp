@@ -3,7 +3,7 @@
 #pragma once
 
 #include "net/io/port.hpp"
-#include "net/receive/images/held_images.hpp"
+#include "net/receive/images/image_set.hpp"
 
 namespace penstock {
 
@@ -15,11 +15,11 @@ struct ReceiveWindow {
 
 class StreamReceiver final : public Port::Sink {
   public:
-    // `port` has its socket already. `takeovers`: 1 after another holder.
+    // `port` has its socket already. `takeovers`: 1 after another owner.
     StreamReceiver(const EndpointFile &file, EndpointMembers &members, const ReceiverOptions &options, const Port &port,
                    int64_t now, uint64_t takeovers)
         : file_(file), images_(file, members, options, now), base_(port.counts()), takeovers_(takeovers) {
-        for (size_t i = 0; i < counts_words; ++i) counted_[i] = file.control().counts.words[i].relaxed();
+        for (size_t i = 0; i < counts_words; ++i) counted_before_[i] = file.control().counts.words[i].relaxed();
     }
 
     ImageSet &images() { return images_; }
@@ -45,18 +45,20 @@ class StreamReceiver final : public Port::Sink {
     }
 
     void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) override {
-        came_ = true;
+        received_ = true;
         if (first_ns_ == 0) first_ns_ = now;
         ++own_.datagrams_received;
-        own_.bytes_received += length;
+        own_.bytes_received += length + seal_length_;
         images_.receiver().datagram(now, from, bytes, length);
     }
     bool work(int64_t now, Port &replies) override {
         images_.consume(now);
-        Out out{replies, own_};
+        Out out{replies, own_, seal_length_};
         images_.receiver().tick(now, out, random_);
-        return images_.show([&](bool news) {
-            if (std::exchange(came_, false) || news) show_counts(replies);
+        return images_.publish([&](bool changed) {
+            const uint64_t refused = replies.refused();
+            if (std::exchange(received_, false) || changed || std::exchange(refused_, refused) != refused)
+                publish_counts(replies);
         });
     }
     int64_t next() const override { return images_.next(); }
@@ -65,18 +67,19 @@ class StreamReceiver final : public Port::Sink {
     struct Out { // for the receiver
         Port &port;
         UdpCounts &own;
+        size_t seal_length;
         bool send(const Address &to, const uint8_t *bytes, size_t length) {
             if (!port.send(to, bytes, length)) return false;
             ++own.datagrams_sent;
-            own.bytes_sent += length;
+            own.bytes_sent += length + seal_length;
             return true;
         }
     };
 
-    void show_counts(const Port &port) {
+    void publish_counts(const Port &port) {
         const UdpCounts now = counts(port);
         const auto *words = reinterpret_cast<const uint64_t *>(&now);
-        for (size_t i = 0; i < counts_words; ++i) file_.control().counts.words[i].relaxed(counted_[i] + words[i]);
+        for (size_t i = 0; i < counts_words; ++i) file_.control().counts.words[i].relaxed(counted_before_[i] + words[i]);
     }
     UdpCounts counts(const Port &port) {
         const ReceiverCounts &r = images_.receiver().counts();
@@ -88,10 +91,12 @@ class StreamReceiver final : public Port::Sink {
         c.segmented = all.segmented - base_.segmented;
         c.send_refused = all.send_refused - base_.send_refused;
         c.send_failed = all.send_failed - base_.send_failed;
+        c.unauthenticated = all.seal.unauthenticated - base_.seal.unauthenticated;
+        c.replayed = all.seal.replayed - base_.seal.replayed;
         c.sessions = r.images;
         c.sessions_refused = r.sessions_refused;
         c.takeovers = takeovers_;
-        ImageCounts sum = images_.receiver().past();
+        ImageCounts sum = images_.receiver().closed_counts();
         for (const auto &image : images_.receiver().images()) add(sum, image->counts());
         c.heartbeats = sum.heartbeats;
         c.statuses = sum.statuses;
@@ -111,12 +116,14 @@ class StreamReceiver final : public Port::Sink {
     const EndpointFile &file_;
     ImageSet images_;
     NetRandom random_;
-    std::array<uint64_t, counts_words> counted_{}; // by the holders before
-    UdpCounts own_;                                // datagrams and bytes of this stream
-    const Port::Counts base_;                      // of the port, when this stream was attached
+    std::array<uint64_t, counts_words> counted_before_{}; // by the owners before
+    UdpCounts own_;                                       // datagrams and bytes of this stream
+    const Port::Counts base_;                             // of the port, when this stream was attached
     const uint64_t takeovers_;
+    const size_t seal_length_ = file_.options().sealed ? wire::seal_length : 0; // counts are of what is on the wire
     int64_t first_ns_ = 0;
-    bool came_ = false;
+    uint64_t refused_ = 0; // datagrams, by the port's key
+    bool received_ = false;
 };
 
 } // namespace penstock

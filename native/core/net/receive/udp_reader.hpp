@@ -11,9 +11,10 @@ namespace penstock {
 class UdpReader {
   public:
     // `fd`: of the endpoint's file. `start`: where in sessions that are there already; others are read from where they are
-    // joined.
-    UdpReader(int fd, std::string path, Start start, uint64_t drop_after_ns, NetCalls &calls = NetCalls::system())
-        : path_(std::move(path)), start_(start), drop_after_ns_(drop_after_ns), calls_(calls), sessions_(start, drop_after_ns) {
+    // joined. `keys`: null: datagrams are clear.
+    UdpReader(int fd, std::string path, Start start, uint64_t drop_after_ns, Keys keys = {}, NetCalls &calls = NetCalls::system())
+        : path_(std::move(path)), start_(start), drop_after_ns_(drop_after_ns), keys_(std::move(keys)), calls_(calls),
+          sessions_(start, drop_after_ns) {
         fresh_until_.relaxed(0);
         open(fd);
     }
@@ -34,29 +35,30 @@ class UdpReader {
         if (const Message *message = sessions_.peek()) return message;
         const int64_t now = monotonic_ns();
         if (now < fresh_until_.relaxed()) return nullptr;
-        return endpoint_->turn(now) ? sessions_.peek() : nullptr;
+        return endpoint_->run_duty_cycle(now) ? sessions_.peek() : nullptr;
     }
     void consume() {
-        taken_ += sessions_.consume();
-        if (taken_ < show_step_) return;
-        taken_ = 0;
+        consumed_ += sessions_.consume();
+        if (consumed_ < show_step_) return;
+        consumed_ = 0;
         sessions_.show_position();
-        endpoint_->turn(monotonic_ns());
+        endpoint_->run_duty_cycle(monotonic_ns());
     }
-    // Keeps the bytes of a message that peek() returned, until let_go(), whatever is taken meanwhile.
+    // Keeps the bytes of a message that peek() returned, until end_hold(), whatever is taken meanwhile.
     void hold(const Message &message) {
-        if (SessionReaders::Open *from = sessions_.session(message.session)) from->reader->hold(message.position), ++from->held;
+        if (SessionReaders::Session *from = sessions_.session(message.session))
+            from->reader->hold(message.position), ++from->held;
     }
-    void let_go(const Message &message) {
+    void end_hold(const Message &message) {
         for (const auto &one : sessions_.all()) {
             if (one->held == 0 || one->session != message.session) continue;
-            one->reader->let_go(message.position);
+            one->reader->end_hold(message.position);
             --one->held;
             return;
         }
     }
-    void still_mine() {
-        for (const auto &one : sessions_.all()) one->reader->still_mine();
+    void check_not_dropped() {
+        for (const auto &one : sessions_.all()) one->reader->check_not_dropped();
     }
     bool droppable() const { return drop_after_ns_ != 0; }
     bool readable() const { return sessions_.readable(); }
@@ -87,20 +89,23 @@ class UdpReader {
             s.lag = one->reader->lag();
             s.term_length = one->reader->log().geometry().term_length;
             s.mtu = entry.mtu.relaxed();
-            s.ended = sessions_.is_over(*one);
+            s.ended = sessions_.is_finished(*one);
             all.push_back(std::move(s));
         }
         return all;
     }
     UdpCounts counts() { return endpoint_->counts(); }
     std::string warning() { return endpoint_->warning(); }
-    // Once for each session that cannot be received or joined: why. Empty: nothing new.
+    // Once for each session that cannot be received or joined: why; and once an hour, whether a key refuses datagrams. Empty:
+    // nothing new.
     std::string refusal() {
-        const bool trouble = sessions_.trouble().has_value();
-        if (const bool before = std::exchange(told_trouble_, trouble); trouble && !before)
-            return where() + ": a session cannot be read: " + sessions_.trouble()->what() + ". It is tried again";
+        if (const uint64_t refused = endpoint_->unauthenticated(); notice_.is_due(refused, monotonic_ns()))
+            return where() + ": " + refusal_text(refused, keys_ != nullptr);
+        const bool failed = sessions_.join_error().has_value();
+        if (const bool before = std::exchange(reported_join_error_, failed); failed && !before)
+            return where() + ": a session cannot be read: " + sessions_.join_error()->what() + ". It is tried again";
         const uint64_t refusals = endpoint_->refusals();
-        return std::exchange(told_refusals_, refusals) == refusals ? "" : endpoint_->refusal();
+        return std::exchange(reported_refusals_, refusals) == refusals ? "" : endpoint_->refusal();
     }
 
     // ---- each session separately, for a recorder ----
@@ -113,23 +118,23 @@ class UdpReader {
     };
     // The sessions as they are now.
     std::vector<Stream> streams() {
-        turn();
-        if (sessions_.has_news()) sessions_.refresh();
+        run_duty_cycle();
+        if (sessions_.has_changes()) sessions_.refresh();
         std::vector<Stream> all;
         for (const auto &one : sessions_.all())
             all.push_back({one->number, one->reader.get(), read_description(file().entry(one->index)), one->skipped});
         return all;
     }
-    bool has_news() const { return sessions_.has_news(); }
+    bool has_changes() const { return sessions_.has_changes(); }
     // The reader of one session, or null once it was left.
     LogReader *stream(uint64_t number) const {
-        const SessionReaders::Open *one = sessions_.find(number);
+        const SessionReaders::Session *one = sessions_.find(number);
         return one == nullptr ? nullptr : one->reader.get();
     }
-    uint64_t pass_lost(LogReader &reader) { return sessions_.pass_lost(reader); }
-    void took(uint64_t messages, uint64_t bytes) {
+    uint64_t skip_lost(LogReader &reader) { return sessions_.skip_lost(reader); }
+    void count(uint64_t messages, uint64_t bytes) {
         sessions_.count(messages, bytes);
-        turn();
+        run_duty_cycle();
     }
 
     // ---- waiting ----
@@ -138,13 +143,13 @@ class UdpReader {
     const Atomic<uint64_t> &activity() const { return file().control().activity.value; }
     uint64_t seen() const { return sessions_.watch()->seen(); }
     std::shared_ptr<UdpWatch> watch() const { return sessions_.watch(); }
-    bool turn(bool all = false) { return endpoint_->turn(monotonic_ns(), all); }
+    bool run_duty_cycle(bool all = false) { return endpoint_->run_duty_cycle(monotonic_ns(), all); }
 
     // Call it before the last look. Whatever arrives afterwards ends the next sleep(), which takes the result.
     uint32_t prepare() {
         if (!endpoint_->owns_socket()) return event_prepare(event()); // never 0
         endpoint_->waiter().announce();
-        freshen(); // a datagram from now on ends the sleep at once
+        mark_fresh(); // a datagram from now on ends the sleep at once
         return 0;
     }
     // Sleeps until something arrives, for `ns` at most. Any thread may call it, during every other call.
@@ -153,7 +158,7 @@ class UdpReader {
         if (ticket != 0) {
             const bool woken =
                 event_sleep(endpoint->file().control().event.value, ticket, std::min(ns, Endpoint::owner_check_ns));
-            endpoint->turn(monotonic_ns()); // ownership may be free now
+            endpoint->run_duty_cycle(monotonic_ns()); // ownership may be free now
             return woken;
         }
         // Heartbeats and timers are handled here; they do not end the sleep.
@@ -161,24 +166,24 @@ class UdpReader {
         bool over = false;
         int64_t now = monotonic_ns();
         for (const int64_t until = now + std::min(ns, Endpoint::sleep_max_ns); !over && now < until; now = monotonic_ns()) {
-            const int64_t due = endpoint->next_turn();
-            const SocketWaiter::Woken woken = endpoint->waiter().sleep(endpoint->receives(), std::min(until, due) - now);
+            const int64_t due = endpoint->next_duty_cycle();
+            const SocketWaiter::Woken woken = endpoint->waiter().sleep(endpoint->socket_fd(), std::min(until, due) - now);
             if (woken == SocketWaiter::Woken::time && due > until) break;
-            endpoint->turn(monotonic_ns());
-            over = woken == SocketWaiter::Woken::told || watch->readable() || !endpoint->owns_socket();
+            endpoint->run_duty_cycle(monotonic_ns());
+            over = woken == SocketWaiter::Woken::event || watch->readable() || !endpoint->owns_socket();
         }
-        freshen();
-        if (over) endpoint->waiter().done();
+        mark_fresh();
+        if (over) endpoint->waiter().end_wait();
         return true;
     }
     // Runs a duty cycle if this process owns the socket and no other thread runs one. Any thread may call it, during every other
     // call.
-    void bring_in() {
+    void serve_socket() {
         const std::shared_ptr<Endpoint> endpoint = endpoint_;
-        endpoint->turn(monotonic_ns());
+        endpoint->run_duty_cycle(monotonic_ns());
     }
     // After the last sleep() of a wait, whatever it brought.
-    void waited() { endpoint_->waiter().done(); }
+    void end_wait() { endpoint_->waiter().end_wait(); }
 
     // ---- joining and leaving ----
 
@@ -203,9 +208,9 @@ class UdpReader {
 
   private:
     // The socket was just read: a look right afterwards skips it.
-    void freshen() { fresh_until_.relaxed(monotonic_ns() + fresh_ns); }
+    void mark_fresh() { fresh_until_.relaxed(monotonic_ns() + fresh_ns); }
     void open(int fd) {
-        endpoint_ = Endpoint::of(fd, path_, calls_);
+        endpoint_ = Endpoint::for_file(fd, path_, keys_, calls_);
         try {
             join(fd);
         } catch (...) { // the subscription was not made
@@ -216,14 +221,14 @@ class UdpReader {
     }
     void join(int fd) {
         sessions_.join(fd, file(), random_());
-        if (start_.from == Start::From::position) check_one_session();
+        if (start_.from == Start::From::position) require_single_session();
         endpoint_->listen();
         show_step_ = std::max<uint64_t>(std::min<uint64_t>(file().options().window, 1 << 20) / 8, 4096);
         sessions_.refresh();
-        if (sessions_.trouble()) throw Error(*sessions_.trouble());
+        if (sessions_.join_error()) throw Error(*sessions_.join_error());
         endpoint_->joined();
     }
-    void check_one_session() const {
+    void require_single_session() const {
         uint32_t sessions = 0;
         for (uint32_t index = 0; index < images_max; ++index) sessions += file().entry(index).number.relaxed() != 0;
         if (sessions > 1)
@@ -235,14 +240,16 @@ class UdpReader {
     const std::string path_;
     const Start start_;
     const uint64_t drop_after_ns_;
+    const Keys keys_;
     NetCalls &calls_;
     NetRandom random_;
     std::shared_ptr<Endpoint> endpoint_;
     SessionReaders sessions_;
-    uint64_t show_step_ = 0, taken_ = 0;
+    uint64_t show_step_ = 0, consumed_ = 0;
     Atomic<int64_t> fresh_until_;
-    uint64_t told_refusals_ = 0;
-    bool told_trouble_ = false;
+    uint64_t reported_refusals_ = 0;
+    bool reported_join_error_ = false;
+    RefusalNotice notice_;
 };
 
 } // namespace penstock

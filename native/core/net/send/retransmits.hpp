@@ -10,12 +10,12 @@ namespace penstock {
 
 class Retransmits {
   public:
-    static constexpr size_t most = 64;
+    static constexpr size_t ranges_max = 64;
 
     Retransmits(int64_t interval_ns, uint64_t bytes_max) : interval_ns_(interval_ns), bytes_max_(bytes_max) {}
 
     // False if it is ignored: asked for already, sent just now, or too much.
-    bool ask(int64_t now, uint64_t from, uint64_t to) {
+    bool request(int64_t now, uint64_t from, uint64_t to) {
         if (now - since_ >= interval_ns_) {
             since_ = now;
             bytes_ = 0;
@@ -56,7 +56,7 @@ class Retransmits {
         uint64_t at = 0;           // sent up to here
         int64_t until = 0;         // once all of it is sent: what overlaps is ignored until then
     };
-    std::array<Range, most> ranges_;
+    std::array<Range, ranges_max> ranges_;
     const int64_t interval_ns_;
     const uint64_t bytes_max_;
     uint64_t bytes_ = 0; // asked for since `since_`

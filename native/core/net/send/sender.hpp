@@ -53,7 +53,7 @@ struct SenderCounts {
 // `Out`: send(bytes, length) puts a datagram on the way to every receiver; false if it has no room now.
 class Sender {
   public:
-    enum class State { unheard, active, draining, lingering, closed };
+    enum class State { unconnected, active, draining, lingering, closed };
     static constexpr uint32_t datagrams_per_tick = 64, windows_per_retransmit = 16;
 
     // `position`: where the stream continues; the start of a frame.
@@ -76,14 +76,14 @@ class Sender {
     State state() const { return state_; }
     bool connected() const { return receivers_.size() != 0; }
     size_t receivers() const { return receivers_.size(); }
-    uint32_t readers() const { return receivers_.readers(); } // subscriptions, as far as receivers tell
+    uint32_t readers() const { return receivers_.readers(); } // subscriptions, as far as receivers report
     const SenderCounts &counts() const { return counts_; }
     const std::string &last_error() const { return last_error_; }
 
     void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
         advance(now);
         wire::Type type;
-        if (!wire::look_at(bytes, length, type)) {
+        if (!wire::parse_type(bytes, length, type)) {
             ++counts_.malformed;
             return;
         }
@@ -96,12 +96,18 @@ class Sender {
     }
 
     // The system reports that no socket has the destination's port.
-    void nobody_listens() { receivers_.nobody_listens(); }
+    void on_unreachable() { receivers_.on_unreachable(); }
     // The next tick sends a heartbeat, to find out whether a receiver listens.
-    void ask_heartbeat() { heartbeat_at_ = now_; }
+    void request_heartbeat() { heartbeat_at_ = now_; }
     // A receiver asks for SETUP that knows no session yet; a newcomer has proved its address.
-    void ask_setup() { setup_asked_ = true; }
-    void greet(int64_t now) {
+    void request_setup() { setup_requested_ = true; }
+    // SETUP and the description are due at once: a receiver takes nothing that was sent before.
+    void introduce(int64_t now) {
+        advance(now);
+        setup_requested_ = true;
+        setup_at_ = now_;
+    }
+    void schedule_description(int64_t now) {
         advance(now);
         describe_at_ = now_;
     }
@@ -111,8 +117,8 @@ class Sender {
         advance(now);
         if (state_ == State::closed) return false;
         receivers_.forget(now_);
-        const bool more = send_control(out) && send_again(out) && send_data(out);
-        go_on();
+        const bool more = send_control(out) && retransmit(out) && send_data(out);
+        update_state();
         heartbeat(out);
         return more;
     }
@@ -121,10 +127,11 @@ class Sender {
     int64_t next() const {
         if (state_ == State::closed) return INT64_MAX;
         if (replies_ != 0 || retransmits_.pending()) return now_;
-        int64_t next = state_ == State::unheard || setup_asked_ ? setup_at_ : INT64_MAX;
-        if (state_ != State::unheard) next = std::min(next, heartbeat_at_);
+        int64_t next = state_ == State::unconnected || setup_requested_ ? setup_at_ : INT64_MAX;
+        if (state_ != State::unconnected) next = std::min(next, heartbeat_at_);
         if (!options_.description.empty()) next = std::min(next, describe_at_);
-        if (state_ == State::lingering || (state_ == State::draining && !connected()) || (closing_ && state_ == State::unheard))
+        if (state_ == State::lingering || (state_ == State::draining && !connected()) ||
+            (closing_ && state_ == State::unconnected))
             next = std::min(next, linger_until_);
         return std::max(next, now_);
     }
@@ -135,9 +142,9 @@ class Sender {
         advance(now);
         if (closing_ || state_ == State::draining || state_ == State::lingering || state_ == State::closed) return;
         end_ = end;
-        closing_ = state_ == State::unheard && end > position_;
+        closing_ = state_ == State::unconnected && end > position_;
         linger_until_ = now_ + options_.linger_ns;
-        if (!closing_) state_ = state_ == State::unheard ? State::closed : State::draining; // there was never a receiver
+        if (!closing_) state_ = state_ == State::unconnected ? State::closed : State::draining; // there was never a receiver
         heartbeat_at_ = now_;
     }
 
@@ -158,7 +165,7 @@ class Sender {
         else if (!mine(frame)) return;
         else if ((frame.start.flags & wire::flag_send_setup) != 0) {
             ++counts_.setup_requests;
-            setup_asked_ = true;
+            setup_requested_ = true;
         } else accept_status(from, frame, tagged);
     }
     void accept_status(const Address &from, const wire::StatusFrame &frame, bool tagged) {
@@ -170,15 +177,15 @@ class Sender {
             ++counts_.statuses_refused;
             return;
         }
-        const bool leaving = (frame.start.flags & wire::flag_leaving) != 0;
+        const bool end_of_stream = (frame.start.flags & wire::flag_status_eos) != 0;
         const bool in_group = tagged && frame.group_tag == options_.group_tag;
-        if (!receivers_.heard(now_, {from, frame.receiver, at + window, in_group, leaving})) {
+        if (!receivers_.on_status(now_, {from, frame.receiver, at + window, in_group, end_of_stream})) {
             ++counts_.receivers_refused;
             return;
         }
         ++counts_.statuses;
         limit_ = receivers_.limit(limit_);
-        if (state_ != State::unheard) return;
+        if (state_ != State::unconnected) return;
         state_ = closing_ ? State::draining : State::active;
         heartbeat_at_ = now_ + options_.setup_ns;
         describe_at_ = std::min(describe_at_, now_ + options_.setup_ns); // the frames beside SETUP may be lost
@@ -200,7 +207,7 @@ class Sender {
         if (at >= position_ || at < oldest()) return false;
         const uint64_t most = std::min(terms_.left_in_term(at), uint64_t{windows_per_retransmit} * options_.window);
         const uint64_t end = std::min(at + std::min(static_cast<uint64_t>(frame.length), most), position_);
-        return retransmits_.ask(now_, at, end);
+        return retransmits_.request(now_, at, end);
     }
     // Bytes below it are not retransmitted: writers may overwrite them.
     uint64_t oldest() const {
@@ -237,8 +244,8 @@ class Sender {
         if (!wire::parse(bytes, length, frame, text)) ++counts_.malformed;
         else if (!mine(frame)) return;
         else if (frame.noun == wire::extension_description || !wire::read_number(text, number)) ++counts_.rejected;
-        else if (frame.noun == wire::extension_readers) receivers_.told(from, number);
-        else receivers_.told_round_trip(from, number);
+        else if (frame.noun == wire::extension_readers) receivers_.on_readers(from, number);
+        else receivers_.on_round_trip(from, number);
     }
 
     template <class Out> bool put(Out &out, const uint8_t *bytes, size_t length) {
@@ -253,11 +260,11 @@ class Sender {
 
     // SETUP, the description, replies; false when the way is full.
     template <class Out> bool send_control(Out &out) {
-        if ((state_ == State::unheard || setup_asked_) && now_ >= setup_at_) {
+        if ((state_ == State::unconnected || setup_requested_) && now_ >= setup_at_) {
             const wire::SetupFrame frame = setup();
             if (!put(out, wire::bytes_of(frame), sizeof frame)) return false;
             ++counts_.setups;
-            setup_asked_ = false;
+            setup_requested_ = false;
             setup_at_ = now_ + options_.setup_ns;
             describe_at_ = now_;
         }
@@ -266,7 +273,7 @@ class Sender {
                 wire::write_extension(wire::extension_description, options_.session, options_.stream, options_.description);
             if (!put(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size())) return false;
             ++counts_.descriptions;
-            describe_at_ = state_ == State::unheard ? INT64_MAX : now_ + options_.describe_ns;
+            describe_at_ = state_ == State::unconnected ? INT64_MAX : now_ + options_.describe_ns;
         }
         for (; replies_ != 0; --replies_, ++counts_.rtt_replies)
             if (!put(out, wire::bytes_of(rtt_[replies_ - 1]), sizeof(wire::RttFrame))) return false;
@@ -286,16 +293,16 @@ class Sender {
     }
 
     // Whole committed frames from `position` to `end`, for one datagram of at most `most` bytes; a pad ends it. Frames that the
-    // log would not have written end it too, and are told by `sound`.
-    wire::DataFrame gather(uint64_t position, uint64_t end, uint64_t most, bool &sound) const {
+    // log would not have written end it too, and clear `valid`.
+    wire::DataFrame gather(uint64_t position, uint64_t end, uint64_t most, bool &valid) const {
         wire::DataFrame found;
         const uint64_t left = std::min(terms_.left_in_term(position), end - position);
         while (found.room < left) {
             // SYNC 1: pairs with LogWriter::commit; forbids reading a frame before its length
             const uint64_t word0 = terms_.frame(position + found.room)->word0.acquire();
             if (frame_length(word0) <= 0) break;
-            sound = fits(position + found.room, word0);
-            if (!sound) break;
+            valid = fits(position + found.room, word0);
+            if (!valid) break;
             const uint64_t room = align_frame(static_cast<uint64_t>(frame_length(word0)));
             const bool pad = frame_type(word0) == static_cast<uint16_t>(FrameType::pad);
             const uint64_t wire = pad ? header_length : room;
@@ -320,11 +327,11 @@ class Sender {
     }
     const uint8_t *bytes_at(uint64_t position) const { return reinterpret_cast<const uint8_t *>(terms_.frame(position)); }
 
-    template <class Out> bool send_again(Out &out) {
+    template <class Out> bool retransmit(Out &out) {
         return retransmits_.serve(now_, retransmit_linger_ns(), [&](uint64_t at, uint64_t to) {
             if (at < oldest() || !begins_frame(at)) return to; // writers went on meanwhile, or a NAK that names no frame
-            bool sound = true;
-            const wire::DataFrame found = gather(at, to, options_.mtu, sound);
+            bool valid = true;
+            const wire::DataFrame found = gather(at, to, options_.mtu, valid);
             if (found.room == 0) return to;
             if (!put(out, bytes_at(at), found.wire)) return at;
             ++counts_.retransmits;
@@ -349,13 +356,13 @@ class Sender {
 
     // New frames, up to the limit. True if there was more than one tick sends.
     template <class Out> bool send_data(Out &out) {
-        if (state_ == State::unheard || state_ == State::lingering) return false;
+        if (state_ == State::unconnected || state_ == State::lingering) return false;
         for (uint32_t sent = 0; sent < datagrams_per_tick; ++sent) {
             if (position_ >= limit_) return false;
-            bool sound = true;
+            bool valid = true;
             const uint64_t most = std::min<uint64_t>(options_.mtu, limit_ - position_);
-            const wire::DataFrame found = gather(position_, UINT64_MAX, most, sound);
-            if (found.room == 0 && !sound) throw_corrupt(position_);
+            const wire::DataFrame found = gather(position_, UINT64_MAX, most, valid);
+            if (found.room == 0 && !valid) throw_corrupt(position_);
             if (found.room == 0 || !put(out, bytes_at(position_), found.wire)) return false;
             position_ += found.room;
             heartbeat_at_ = now_ + options_.setup_ns;
@@ -364,7 +371,7 @@ class Sender {
     }
 
     template <class Out> void heartbeat(Out &out) {
-        if (state_ == State::unheard || state_ == State::closed || now_ < heartbeat_at_) return;
+        if (state_ == State::unconnected || state_ == State::closed || now_ < heartbeat_at_) return;
         const uint8_t end = state_ == State::lingering ? wire::flag_end_of_stream : 0;
         auto frame = wire::make<wire::DataHeader>(wire::Type::data, static_cast<uint8_t>(flags_whole | end));
         frame.start.length = 0;
@@ -377,14 +384,15 @@ class Sender {
         heartbeat_at_ = now_ + options_.setup_ns;
     }
 
-    void go_on() {
-        if (closing_ && state_ == State::unheard && now_ >= linger_until_) state_ = State::closed;
+    void update_state() {
+        if (closing_ && state_ == State::unconnected && now_ >= linger_until_) state_ = State::closed;
         if (state_ == State::draining && (position_ >= end_ || connected())) linger_until_ = now_ + options_.linger_ns;
         if (state_ == State::draining && position_ >= end_) {
             state_ = State::lingering;
             heartbeat_at_ = now_;
-        } else if (state_ == State::draining && now_ >= linger_until_) state_ = State::closed; // the end would be a lie
-        if (state_ == State::lingering && (now_ >= linger_until_ || receivers_.all_leaving())) state_ = State::closed;
+        } else if (state_ == State::draining && now_ >= linger_until_)
+            state_ = State::closed; // the end of the stream is not final
+        if (state_ == State::lingering && (now_ >= linger_until_ || receivers_.all_at_end())) state_ = State::closed;
     }
 
     const Terms terms_;
@@ -396,8 +404,8 @@ class Sender {
     uint64_t end_; // of the stream, once it is closed
     int64_t now_, setup_at_, heartbeat_at_, describe_at_;
     int64_t linger_until_ = 0;
-    State state_ = State::unheard;
-    bool setup_asked_ = false, closing_ = false; // closing: closed before anybody was heard
+    State state_ = State::unconnected;
+    bool setup_requested_ = false, closing_ = false; // closing: closed before a receiver was heard
     std::array<wire::RttFrame, 8> rtt_;
     size_t replies_ = 0;
     SenderCounts counts_;

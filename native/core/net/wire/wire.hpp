@@ -42,7 +42,7 @@ enum class Type : uint16_t {
 
 inline constexpr uint8_t flag_end_of_stream = 0x20; // of data: no frame follows
 inline constexpr uint8_t flag_send_setup = 0x80;    // of a status message
-inline constexpr uint8_t flag_leaving = 0x40;       // of a status message: the receiver has read the whole stream
+inline constexpr uint8_t flag_status_eos = 0x40;    // of a status message: the receiver has read the whole stream
 inline constexpr uint8_t flag_reply = 0x80;         // of an RTT measurement: asks for one
 inline constexpr uint8_t flag_group_tag = 0x08;     // of an error
 
@@ -51,7 +51,7 @@ inline constexpr uint32_t mtu_min = header_length;
 inline constexpr uint32_t mtu_default = 1408;
 
 // The type of a datagram's first frame; false if it is none of this protocol's version.
-inline bool look_at(const uint8_t *bytes, size_t length, Type &type) {
+inline bool parse_type(const uint8_t *bytes, size_t length, Type &type) {
     if (length < sizeof(Start) || length > datagram_max) return false;
     Start start;
     std::memcpy(&start, bytes, sizeof start);
@@ -62,7 +62,7 @@ inline bool look_at(const uint8_t *bytes, size_t length, Type &type) {
 // The stream that a datagram says; false if its type has none. Nothing else of it is looked at.
 inline bool stream_of(const uint8_t *bytes, size_t length, int32_t &stream) {
     Type type;
-    if (!look_at(bytes, length, type)) return false;
+    if (!parse_type(bytes, length, type)) return false;
     const bool early = type == Type::rtt || type == Type::extension;
     if (!early && type != Type::data && type != Type::pad && type != Type::setup) return false;
     const size_t at = early ? 12 : 16;

@@ -105,12 +105,12 @@ class Receiving(ABC, Generic[Raw, Made]):
         self._raise_late()
         raw = self._take(0)
         if raw is None and limit is None:
-            raw = await self._taken()
+            raw = await self._take_async()
         elif raw is None:
-            raw = await loops.patiently(self._taken(), limit, f"{self.channel}: no message within the timeout")
+            raw = await loops.patiently(self._take_async(), limit, f"{self.channel}: no message within the timeout")
         return self._convert(raw)
 
-    async def _taken(self) -> Raw:
+    async def _take_async(self) -> Raw:
         while (raw := self._take(0)) is None:
             await self._wait_for_event()
         return raw

@@ -99,11 +99,16 @@ def describe(kind: Kind, channel: Channel, *, pixels: bool = False) -> dict[str,
 
     pixels: of frames, with them. Such a recording has no terms and its own positions, so it has its own epoch.
     """
-    fd, place = files.open_existing(channel), opening.place_of(channel)
+    fd = files.open_existing(channel)
     try:
-        return _description(kind, channel, about(kind, fd, place), pixels=pixels)
+        return describe_file(kind, channel, fd, pixels=pixels)
     finally:
         os.close(fd)
+
+
+def describe_file(kind: Kind, channel: Channel, fd: int, *, pixels: bool = False) -> dict[str, Any]:
+    """The same of the channel whose file is open. `NotFound` if it has no first publication yet."""
+    return _description(kind, channel, about(kind, fd, opening.place_of(channel)), pixels=pixels)
 
 
 def describe_opened(kind: Kind, channel: Channel, handle: Any, *, pixels: bool = False) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs
     checks: list[Callable[[], Finding]] = [
         _platform,
         _folder,
-        _strangers,
+        _foreign_files,
         _memory,
         _round_trip,
         _leftovers,
@@ -97,7 +97,7 @@ def _folder() -> Finding:
     return Finding("good", f"channel folder {shown}: not there yet, can be made")
 
 
-def _strangers() -> Finding:
+def _foreign_files() -> Finding:
     strange = survey()[1]
     if not strange:
         return Finding("good", "all files in the channel folder that look like channels are channels")
@@ -168,7 +168,7 @@ def _leftovers() -> Finding:
     )
 
 
-WITHOUT = "channels, recordings, replay, export and sql --engine duckdb work; pipeline, demo and sql by Spark do not"
+WITHOUT = "channels, recordings, replay, export, pipeline --engine local and sql --engine duckdb work; demo, and pipeline and sql by Spark do not"
 
 
 def _java() -> Finding:

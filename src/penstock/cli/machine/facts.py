@@ -20,7 +20,8 @@ from penstock.channels.storage import files
 PACKAGES = {
     "numpy": ("arrays, frames", ""),
     "pyarrow": ("recordings as tables", "record"),
-    "duckdb": ("sql --engine duckdb", ""),
+    "duckdb": ("sql", ""),
+    "pysail": ("sql and pipeline --engine sail", "sail"),
     "polars": ("tables in Polars", ""),
     "pandas": ("tables in pandas", ""),
     "protobuf": ("protobuf messages as a codec", "protobuf"),

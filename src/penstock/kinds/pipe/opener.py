@@ -69,7 +69,7 @@ def peer_name(name: str | None) -> _native.MemberName:
     return _native.MemberName(b"" if name is None else name_bytes(name))
 
 
-def given(
+def given_options(
     prefault: bool,
     capacity: int | None,
     max_messages: int | None,
@@ -199,7 +199,7 @@ def open_publication(
     start_position: int | None = None,
 ) -> NativePublication:
     """A publication. Creates the channel if it does not exist, and decides an open one."""
-    options = given(prefault, capacity, max_messages, max_pipes, max_members, start_position)
+    options = given_options(prefault, capacity, max_messages, max_pipes, max_members, start_position)
     peer, found = open_peer(channel, "push", peer_name(name), when_full, clock, codec, options)
     arguments = {"name": name, "when_full": when_full, **codecs.named(codec)}
     origin = ReopenArgs(channel.kind, channel, found, open_publication, arguments)
@@ -235,7 +235,7 @@ def open_subscription(
             "are read in any case. A log keeps its messages"
         )
     looking, ends = seconds(spin, "spin"), flag(until_end, "until_end")
-    options = given(prefault, capacity, max_messages, max_pipes, max_members, start_position)
+    options = given_options(prefault, capacity, max_messages, max_pipes, max_members, start_position)
     called, by_hand = peer_name(name), acknowledge == "manual"
 
     def end(fd: int, path: str) -> _native.ReaderEnd:

@@ -132,7 +132,7 @@ class PipeRequester(Socket, _Requester):
             except BaseException as error:
                 requests.remove(number)
                 if isinstance(error, Disconnected) and retries > 0 and timeout is not None:
-                    return self._strand(PipePending(self, body, retries)).result(timeout)
+                    return self._queue_for_next_server(PipePending(self, body, retries)).result(timeout)
                 raise
             if found is not None:
                 _, answered, kind, reply, _ = found
@@ -164,7 +164,7 @@ class PipeRequester(Socket, _Requester):
         except Disconnected:
             if pending._retries <= 0 or not patient:
                 raise
-            self._strand(pending)
+            self._queue_for_next_server(pending)
 
     async def request_async(self, body: Body, timeout: float | None = None, *, retries: int = 0) -> Any:
         """Sends a request and awaits its reply in the running event loop. Cancelling it forgets the request."""
@@ -198,12 +198,12 @@ class PipeRequester(Socket, _Requester):
         except Disconnected:
             if retries <= 0 or timeout is None:
                 raise
-            return self._strand(pending)
+            return self._queue_for_next_server(pending)
         if not sent:
             raise TimedOut(self._full())
         return pending
 
-    def _strand(self, pending: PipePending) -> PipePending:
+    def _queue_for_next_server(self, pending: PipePending) -> PipePending:
         """Keeps a request for the next server, as every one has left."""
         self._requests.enter(pending, NO_SERVER)
         return pending
@@ -238,7 +238,7 @@ class PipeRequester(Socket, _Requester):
             self._requests.sent(number, server)
         return server is not None
 
-    def _stepped(self) -> bool:
+    def _is_stepped(self) -> bool:
         """Whether a test holds the channel: then the test ends a wait, and not the clock."""
         return self._gate is not None and self._gate.held
 
@@ -247,7 +247,7 @@ class PipeRequester(Socket, _Requester):
         deadline = deadline_of(timeout, self)
         while not pending.done:
             left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
-            if not self._receive(max(left, 0)) and (left <= 0 or self._stepped()) and not pending.done:
+            if not self._receive(max(left, 0)) and (left <= 0 or self._is_stepped()) and not pending.done:
                 raise TimedOut(f"{self.channel}: no reply within the timeout")
 
     def _receive(self, timeout: float) -> bool:

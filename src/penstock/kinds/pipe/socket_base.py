@@ -251,14 +251,14 @@ class Socket(Strict):
 
     def _offer_many(self, to: int, messages: Sequence[Body]) -> int:
         sent = 0
-        packed = [self._packed(message) for message in buffers.several(self.channel, messages)]
+        packed = [self._pack_checked(message) for message in buffers.several(self.channel, messages)]
         for data, kind in packed:  # nothing was sent if one cannot be
             if _native.pipe_send(self._pub, to, 0, kind, data, 0) is None:
                 break
             sent += 1
         return sent
 
-    def _packed(self, message: Body) -> tuple[bytes, int]:
+    def _pack_checked(self, message: Body) -> tuple[bytes, int]:
         """A message as it travels, copied and checked: the sequence that it is of may make all of them in one buffer."""
         body, kind = self._pack(message)
         data, most = bytes(buffers.buffer_of(self.channel, body)), self._pub.max_payload
@@ -311,17 +311,17 @@ class ReceivingSocket(Socket, Receiving[Found, Made]):
         which is left for `recv`.
         """
         self._refuse("borrow")
-        return self._noted(self._sub.borrow(timeout))
+        return self._record_sender(self._sub.borrow(timeout))
 
     async def borrow_async(self, timeout: float | None = None) -> _native.Borrow:
         """The next message as `borrow` gives it, awaited in the running event loop: `with await pair.borrow_async() as view`."""
         self._refuse("borrow_async")
-        return self._noted(await self._sub.borrow_async(timeout))
+        return self._record_sender(await self._sub.borrow_async(timeout))
 
     def _refuse(self, what: str) -> None:
         """Raises `Unsupported` if this role lacks the method. what: its name."""
 
-    def _noted(self, borrowed: _native.Borrow) -> _native.Borrow:
+    def _record_sender(self, borrowed: _native.Borrow) -> _native.Borrow:
         self._last_sender = borrowed.envelope[0]
         return borrowed
 

@@ -169,7 +169,7 @@ def open_socket(
         raise Invalid(
             f"role is {role!r}: it must be one of {', '.join(SOCKETS)}. To push, use penstock.publish; to pull, penstock.subscribe"
         )
-    options = pipe.given(prefault, capacity, max_messages, max_pipes, max_members, start_position)
+    options = pipe.given_options(prefault, capacity, max_messages, max_pipes, max_members, start_position)
     own = {"name": name, "when_full": when_full, "spin": spin, "codec": codec, "clock": clock}
     return SOCKETS[role](channel, role, {**own, **options})
 

@@ -28,13 +28,13 @@ class CodecSyncMember(SyncMember):
     A message that does not decode raises `DecodeError`, which has its position. The next call continues behind it: no other message is lost.
     """
 
-    def _encoded(self, body: Any) -> Any:
+    def _encode(self, body: Any) -> Any:
         try:
             return self._origin.codec.encode(body)
         except Invalid as error:
             raise buffers.unsendable(self.channel, error) from error.__cause__
 
-    def _decoded(self, message: SyncMessage) -> SyncMessage:
+    def _decode(self, message: SyncMessage) -> SyncMessage:
         sender, kind, body, position, time_ns = message
         try:
             return SyncMessage(sender, kind, self.codec.parse(body), position, time_ns)
@@ -68,12 +68,12 @@ class CodecSyncMember(SyncMember):
 
     def recv(self, timeout: float | None = None) -> SyncMessage:
         """The next message, its body decoded; see `SyncMember.recv`."""
-        return self._decoded(super().recv(timeout))
+        return self._decode(super().recv(timeout))
 
     def try_recv(self) -> SyncMessage | None:
         """The next message, its body decoded, or None; see `SyncMember.try_recv`."""
         message = super().try_recv()
-        return None if message is None else self._decoded(message)
+        return None if message is None else self._decode(message)
 
     def poll(self, limit: int = 1000) -> list[SyncMessage]:
         """The messages that are there now, decoded; see `SyncMember.poll`.
@@ -85,7 +85,7 @@ class CodecSyncMember(SyncMember):
         take = _native.sync_next_of_batch
         while len(found) < limit and (message := take(self, not found)) is not None:
             try:
-                found.append(self._decoded(message))
+                found.append(self._decode(message))
             except DecodeError as error:
                 if not found:
                     raise
@@ -94,4 +94,4 @@ class CodecSyncMember(SyncMember):
         return found
 
     def __next__(self) -> SyncMessage:
-        return self._decoded(super().__next__())
+        return self._decode(super().__next__())

@@ -134,7 +134,7 @@ class SyncMember(_Base):
 
     async def send_async(self, data: Any, timeout: float | None = None, *, type: str | bytes = "") -> int:
         """Writes a message; waits for room in the running event loop. Cancelling it writes nothing."""
-        body = self._encoded(data)
+        body = self._encode(data)
         return await self._room(lambda: _native.sync_try_send(self, body, type), timeout)
 
     async def claim_async(self, length: int, timeout: float | None = None, *, type: str | bytes = "") -> _native.Claim:
@@ -152,7 +152,7 @@ class SyncMember(_Base):
         """The first result of `attempt` that is not None. It tries again when a message arrives, too: this member may spill it."""
         return await awaiting.room_or_message(self._pub, self._sub, attempt, timeout, self._no_room)
 
-    def _encoded(self, body: Any) -> Any:
+    def _encode(self, body: Any) -> Any:
         return body
 
     def _no_room(self) -> str:
@@ -178,9 +178,9 @@ class SyncMember(_Base):
     async def _recv_async(self) -> SyncMessage:
         while (message := _native.SyncMember.try_recv(self)) is None:
             await loops.readable(self.fileno())
-        return self._decoded(message)
+        return self._decode(message)
 
-    def _decoded(self, message: SyncMessage) -> SyncMessage:
+    def _decode(self, message: SyncMessage) -> SyncMessage:
         return message
 
     def borrow(self, timeout: float | None = None) -> Borrowed:

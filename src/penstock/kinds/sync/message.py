@@ -61,7 +61,7 @@ def bytes_of(text: str | bytes, what: str) -> bytes:
     return text_bytes(text, what)
 
 
-def _received(subscription: NativeSubscription) -> Received:
+def _describe_last(subscription: NativeSubscription) -> Received:
     position, time_ns, session, sender, kind = _native.last_of(subscription)
     return Received(position, time_ns, session, text_of(sender), text_of(kind))
 
@@ -76,7 +76,7 @@ class SyncSubscription(NativeSubscription):
     @property
     def last(self) -> Received:
         """Where and when the message received last was sent, and its sender and type."""
-        return _received(self)
+        return _describe_last(self)
 
 
 class Borrowed:

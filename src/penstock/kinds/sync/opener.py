@@ -283,7 +283,11 @@ KIND = Kind(
     tap=open_subscription,
     recorded_as=_recorded_as,
     memory=Layout(
-        format=_format, inspect=_inspect, open_slots=lambda options: int(options.log.max_members), member_slots=2
+        format=_format,
+        inspect=_inspect,
+        open_slots=lambda options: int(options.log.max_members),
+        member_slots=2,
+        look=lambda fd, path: _native.log_look(fd, path, sync=True),
     ),
     keeps=True,
 )

@@ -89,7 +89,7 @@ def split(name: str) -> tuple[Endpoint, int]:
     return endpoint(at), stream(number)
 
 
-def named(text: str) -> str:
+def parse_name(text: str) -> str:
     """A channel's name from the text after `udp://`. `Invalid` for any other text."""
     at, slash, number = text.rpartition("/")
     if not slash:

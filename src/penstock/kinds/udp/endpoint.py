@@ -19,17 +19,20 @@ from penstock.kinds.udp import hosts as udp_hosts
 from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp.options import UdpReaderOptions
 
-DECIDED = ("window", "reliable", "group_tag", "receive_buffer", "control", "interface")
+DECIDED = ("window", "reliable", "group_tag", "receive_buffer", "control", "interface", "sealed")
 T = TypeVar("T")
 
 
-def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T], *, strict: bool = True) -> T:
-    """The result of `join(descriptor)`, for the endpoint's file. The first subscription on this machine creates it.
+def join_endpoint(
+    channel: Channel, options: UdpReaderOptions, join: Callable[[int, list[bytes]], T], *, strict: bool = True
+) -> T:
+    """The result of `join(descriptor, keys)`, for the endpoint's file. The first subscription on this machine creates it.
 
     strict: `Mismatch` if the endpoint has other options; otherwise the endpoint's options apply.
     """
     at, stream = udp_address.split(channel.name)
     interface = udp_hosts.interface(options.interface, at)
+    keys = options.keys()
     requested: dict[str, Any] = {
         "at": udp_hosts.group(udp_hosts.resolved(at), interface),
         "stream": stream,
@@ -39,16 +42,17 @@ def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T]
         "receive_buffer": options.receive_buffer or 0,
         "control": udp_hosts.control(options.control),
         "interface": (bytes(16), interface[1], 0),
+        "sealed": bool(keys),
     }
     udp_hosts.check_control(at, requested["at"], requested["control"])
     while True:
         with contextlib.ExitStack() as stack:
-            fd, spare = _opened(channel, requested, options)
+            fd, spare = _open_file(channel, requested, options)
             stack.callback(os.close, fd)
             try:
                 if strict:
                     _check_agreement(channel, fd, requested)
-                end = join(fd)
+                end = join(fd, keys)
                 try:
                     _check_spelling(channel, requested["at"], interface)
                 except BaseException:
@@ -57,7 +61,7 @@ def joined(channel: Channel, options: UdpReaderOptions, join: Callable[[int], T]
             except BaseException as error:
                 _close(spare)
                 named = _has_name(fd)
-                gone = _forgotten(channel, fd, spare is not None)
+                gone = _remove_unused(channel, fd, spare is not None)
                 if gone and isinstance(error, PenstockError) and (isinstance(error, Mismatch) or not named):
                     continue  # the file was of another subscription, which could not open: it decides nothing
                 raise
@@ -86,7 +90,7 @@ def _check_spelling(channel: Channel, at: udp_hosts.Packed, interface: udp_hosts
                 raise Busy(f"{channel} {why}")
 
 
-def _opened(channel: Channel, requested: dict[str, Any], options: UdpReaderOptions) -> tuple[int, int | None]:
+def _open_file(channel: Channel, requested: dict[str, Any], options: UdpReaderOptions) -> tuple[int, int | None]:
     """A descriptor of the endpoint's file, and a spare one if this has made it: when the process has no other left."""
     spare: list[int] = []
 
@@ -116,13 +120,19 @@ def _check_agreement(channel: Channel, fd: int, requested: dict[str, Any]) -> No
     there = _native.inspect_endpoint(fd, opening.place_of(channel))
     for name in DECIDED:
         if there[name] != requested[name]:
+            if name == "sealed":
+                how = "with a key, not without one" if there[name] else "without a key, not with one"
+                raise Mismatch(
+                    f"{opening.place_of(channel)} exists {how}: all subscriptions of one endpoint on a machine share its socket. "
+                    f"Give the same key_file, or {opening.start_over(channel)}"
+                )
             raise Mismatch(
                 f"{opening.place_of(channel)} exists with {name}={_describe_option(name, there)}, not {_describe_option(name, requested)}: all subscriptions of one "
                 f"endpoint on a machine share its socket. Give the same options, or {opening.start_over(channel)}"
             )
 
 
-def _forgotten(channel: Channel, fd: int, made: bool) -> bool:
+def _remove_unused(channel: Channel, fd: int, made: bool) -> bool:
     """Whether the file's name is removed. It is removed if there is no subscription, and this call created it or it never received anything."""
     with contextlib.suppress(PenstockError):  # there is a member for each slot, or one that is stopped: then it is used
         return _native.forget_endpoint(fd, opening.place_of(channel), made)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from penstock.errors import Busy, Invalid, SystemFailure, Unsupported
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp import endpoint as udp_endpoint
 from penstock.kinds.udp import hosts as udp_hosts
+from penstock.kinds.udp import images as udp_images
 from penstock.kinds.udp import options as udp_options
 from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp import tap as udp_tap
@@ -53,6 +55,7 @@ def open_publication(
     flow_control: FlowControl = "max",
     control: str | None = None,
     destinations: Sequence[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
     initial_term_id: int | None = None,
     start_position: int = 0,
     clock: _native.ManualClock | None = None,
@@ -65,6 +68,7 @@ def open_publication(
     at, stream = udp_address.split(channel.name)
     log = options.log(stream)
     how, tag = options.flow
+    keys = options.keys()
     through = udp_hosts.interface(options.interface, at)
     addresses: dict[str, Any] = {
         "to": udp_hosts.group(udp_hosts.resolved(at), through),
@@ -95,6 +99,7 @@ def open_publication(
             ttl=options.ttl,
             send_buffer=options.send_buffer or 0,
             receive_buffer=options.receive_buffer or 0,
+            keys=keys,
             clock=stamps,
         )
     except SystemFailure as failure:
@@ -127,6 +132,7 @@ def open_subscription(
     receive_buffer: int | None = None,
     group_tag: int | None = None,
     control: str | None = None,
+    key_file: str | os.PathLike[str] | None = None,
     max_members: int = 64,
     prefault: bool = False,
 ) -> UdpSubscription:
@@ -143,8 +149,8 @@ def open_subscription(
     chosen = None if codec is None else codecs.resolve(codec)
     metadata = b"" if chosen is None else codecs.metadata(chosen, most=_native.DESCRIPTION_MAX)
     place = opening.place_of(channel)
-    reader = udp_endpoint.joined(
-        channel, options, lambda fd: _native.udp_reader(fd, place, name, position, slow, metadata)
+    reader = udp_endpoint.join_endpoint(
+        channel, options, lambda fd, keys: _native.udp_reader(fd, place, name, position, slow, keys, metadata)
     )
     if touched:
         reader.prefault()
@@ -185,7 +191,7 @@ class Udp(ChannelValue[Message]):
     """A `udp:` channel: a log across machines. name: `HOST:PORT/STREAM`, or a group's address.
 
     Both ends: interface: of multicast, the local interface by name, address or network. control: HOST:PORT, where receivers ask a
-    publication for its stream. Publications alone: mtu: bytes of the longest datagram. term_length, capacity: of a publication's log, as
+    publication for its stream. key_file: encrypts and authenticates all datagrams. Publications alone: mtu: bytes of the longest datagram. term_length, capacity: of a publication's log, as
     of `Log`. flow_control: "max", "min" or {"tag": n}. ttl: of multicast. destinations: HOST:PORT of each receiver, beside the address.
     """
 
@@ -193,6 +199,7 @@ class Udp(ChannelValue[Message]):
 
     interface: str | None = None
     control: str | None = None
+    key_file: str | os.PathLike[str] | None = None
     mtu: int | None = None
     term_length: int | str | None = None
     capacity: int | str | None = None
@@ -205,7 +212,7 @@ KIND = Kind(
     name="udp",
     written=udp_address.WRITTEN,
     prefix="//",
-    named=udp_address.named,
+    named=udp_address.parse_name,
     foreign=udp_address.named_by_aeron,
     options=UdpOptions,
     value_options=Udp.option_names(),
@@ -214,9 +221,10 @@ KIND = Kind(
     memory=Layout(
         format=_no_format,
         inspect=_native.inspect_endpoint,
-        beside=udp_status.beside,
+        beside=udp_status.channel_of_file,
         in_use=udp_status.in_use,
         status=udp_status.status,
+        looks=udp_images.looks,
     ),
     tap=udp_tap.open_tap,
     sent_tap=udp_tap.open_sent_tap,

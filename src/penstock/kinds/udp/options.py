@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from penstock.channels.checks import flag, seconds, whole
 from penstock.errors import Invalid
 from penstock.kinds.log import LogOptions
+from penstock.kinds.udp import keys
 from penstock.kinds.udp.address import Endpoint, endpoint
 
 FlowControl = Literal["max", "min"] | Mapping[str, int]
@@ -34,11 +36,13 @@ class Network:
 
     interface: of multicast: the local interface, by its name, its address or its network: `"10.0.0.0/24"`. None: loopback. receive_buffer: bytes
     of the socket's buffer. None: as the window needs. control: HOST:PORT, where receivers request a publication's stream.
+    key_file: encrypts and authenticates all datagrams. None: the file that PENSTOCK_KEY_FILE names, if it names one.
     """
 
     interface: str | None = None
     receive_buffer: int | None = None
     control: str | None = None
+    key_file: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         if self.interface is not None:
@@ -47,6 +51,12 @@ class Network:
             whole(self.receive_buffer, "receive_buffer", BUFFER_MIN, BUFFER_MAX)
         if self.control is not None:
             destination(self.control, "control")
+        if self.key_file is not None and not isinstance(self.key_file, str | os.PathLike):
+            raise Invalid(f"key_file is {self.key_file!r}: it must be the path of a file")
+
+    def keys(self) -> list[bytes]:
+        """The keys; none: datagrams are clear."""
+        return keys.read(self.key_file)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,10 +55,12 @@ COUNTED = (  # of the network, in `details`
     "send_refused",
     "send_failed",
     "receive_failed",
+    "unauthenticated",
+    "replayed",
 )
 
 
-def beside(name: str) -> str | None:
+def channel_of_file(name: str) -> str | None:
     """The name of the channel that a publication's log or an image belongs to, by its file's name."""
     found = _BESIDE.fullmatch(name)
     return found["file"].replace(files.SLASH, "/") if found else None
@@ -111,7 +113,7 @@ def status(channel: Channel, handle: Any = None) -> ChannelStatus:
     has the name now. The others at the address are those in the folder that it was opened in.
     """
     folder = files.folder() if handle is None else handle._folder
-    endpoint, logs = _seen_by(channel, handle, folder)
+    endpoint, logs = _find_files(channel, handle, folder)
     if endpoint is None and not logs:
         raise NotFound(errno.ENOENT, f"there is no channel {channel} in {files.folder()}")
     images = [] if endpoint is None else endpoint["images"]
@@ -160,16 +162,16 @@ def status(channel: Channel, handle: Any = None) -> ChannelStatus:
     )
 
 
-def _seen_by(channel: Channel, handle: Any, folder: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+def _find_files(channel: Channel, handle: Any, folder: Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     """The endpoint, and the logs of the publications of this machine."""
     if handle is None:
         names, endpoint = _list_files(channel), _endpoint(channel)
     else:
-        names, endpoint = _beside_at(channel, folder), None
+        names, endpoint = _list_folder(channel, folder), None
         if not isinstance(handle, _native.Publication):
-            endpoint = _native.look_at_file(handle, _about_endpoint)
+            endpoint = _native.look_at_file(handle, _inspect_endpoint)
         else:
-            for found in _read(str(folder / files.file_name(channel)), _about_endpoint):
+            for found in _read(str(folder / files.file_name(channel)), _inspect_endpoint):
                 endpoint = found
     paths = [str(folder / name) for name in names if name.endswith(LOG_ENDING)]
     logs = [found for path in paths for found in _each_log(path)]
@@ -188,10 +190,10 @@ def _list_files(channel: Channel) -> list[str]:
     return []
 
 
-def _beside_at(channel: Channel, folder: Path) -> list[str]:
+def _list_folder(channel: Channel, folder: Path) -> list[str]:
     """The same in the folder of a handle, which may be removed by now, or belong to another user."""
     with contextlib.suppress(OSError):
-        return sorted(name for name in os.listdir(folder) if beside(name) == channel.name)
+        return sorted(name for name in os.listdir(folder) if channel_of_file(name) == channel.name)
     return []
 
 
@@ -206,7 +208,7 @@ def _endpoint(channel: Channel) -> dict[str, Any] | None:
     except NotFound:
         return None
     with _closing(fd):
-        return _about_endpoint(fd, opening.place_of(channel))
+        return _inspect_endpoint(fd, opening.place_of(channel))
 
 
 def received(channel: Channel) -> bool:
@@ -215,7 +217,7 @@ def received(channel: Channel) -> bool:
     return found is not None and bool(found["members"])
 
 
-def _about_endpoint(fd: int, place: str) -> dict[str, Any]:
+def _inspect_endpoint(fd: int, place: str) -> dict[str, Any]:
     found = {**_native.inspect_endpoint(fd, place), **_file(fd)}
     for image in found["images"]:
         image.update(size=0, members=[])

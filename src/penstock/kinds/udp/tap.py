@@ -16,6 +16,7 @@ from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Corrupt
 from penstock.kinds.udp import endpoint as udp_endpoint
+from penstock.kinds.udp import images
 from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp.options import UdpReaderOptions
 
@@ -37,8 +38,9 @@ class SessionTap(_native.Tap):
 class UdpTap(SessionTap):
     """A recorder's place at an endpoint."""
 
-    def __init__(self, end: _native.StreamEnd, channel: str, *, lossy: bool) -> None:
+    def __init__(self, end: _native.StreamEnd, channel: str, path: str, *, lossy: bool) -> None:
         super().__init__(end, channel, lossy=lossy)
+        self._path = path
         self._seen: dict[int, float] = {}
         self._announced: set[int] = set()
 
@@ -52,7 +54,7 @@ class UdpTap(SessionTap):
                 continue
             self._announced.add(number)
             description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
-            description |= {"epoch": secrets.randbits(63), "codec": codec.spec}
+            description |= {"epoch": images.epoch_of(f"{self._path}.{number}.image"), "codec": codec.spec}
             tap = SessionTap(_native.udp_stream(self, number), self.channel, lossy=self.lossy)
             if about["skipped"]:  # the recording begins with a gap: where the session was when it fell silent
                 description["start_position"] = tap.position - about["skipped"]
@@ -74,11 +76,11 @@ def open_tap(channel: Channel, *, start: str | int = "newest", drop_after: float
     name, position = opening.start_of(start, ("newest", "earliest"))
     place, wait = opening.place_of(channel), patience(None, drop_after)
 
-    def join(fd: int) -> tuple[_native.StreamEnd, bool]:
-        return _native.udp_tap(fd, place, name, position, wait), _native.inspect_endpoint(fd, place)["reliable"]
+    def join(fd: int, keys: list[bytes]) -> tuple[_native.StreamEnd, bool]:
+        return _native.udp_tap(fd, place, name, position, wait, keys), _native.inspect_endpoint(fd, place)["reliable"]
 
-    end, reliable = udp_endpoint.joined(channel, UdpReaderOptions(), join, strict=False)
-    return UdpTap(end, str(channel), lossy=not reliable)
+    end, reliable = udp_endpoint.join_endpoint(channel, UdpReaderOptions(), join, strict=False)
+    return UdpTap(end, str(channel), str(files.folder() / files.file_name(channel)), lossy=not reliable)
 
 
 class SentTap:

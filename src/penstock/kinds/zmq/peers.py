@@ -142,7 +142,7 @@ class ZmqSocket(ZmqSending):
         """Peers that are connected now."""
         with self._lock:
             self._open().getsockopt(self._zmq.EVENTS)
-            return len(self._attend().peers)
+            return len(self._read_reports().peers)
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits until at least `count` peers are connected. `TimedOut` after `timeout` seconds."""
@@ -278,7 +278,7 @@ class ZmqRouter(ZmqSocket, ZmqReceiving, _Router):
 
     def _convert(self, taken: Taken) -> Routed:
         parts, received = taken
-        return Routed(received[3], self._decoded(parts[1:], received[0]))
+        return Routed(received[3], self._decode_message(parts[1:], received[0]))
 
 
 roles.Pusher.register(ZmqPusher)

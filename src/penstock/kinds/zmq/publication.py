@@ -78,7 +78,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
                         self._sent += 1
                         self._written = position = self._written + len(data)
                         if self._sleepers or self._lent or not self._sent & LOOK_MASK:
-                            self._attend()
+                            self._read_reports()
                             self._refresh()
                         return position
         return self._send_blocking(self._frames(data, topic), timeout)
@@ -140,21 +140,21 @@ class ZmqPublication(ZmqSending, Publication[Any]):
     def _readers(self, topic: bytes | None) -> int:
         with self._lock:
             self._open()
-            self._attend()
+            self._read_reports()
             self._refresh()
             return sum(
                 any(topic is None or topic.startswith(wanted) for wanted, count in topics.items() if count > 0)
                 for topics in self._topics.values()
             )
 
-    def _attend(self) -> Monitor:
+    def _read_reports(self) -> Monitor:
         socket, news = self._socket, []
         while socket is not None:
             try:
                 news.append(socket.recv(self._noblock, copy=False))
             except self._zmq.ZMQError:
                 break
-        monitor = super()._attend()  # the monitor hears of a connection before its peer subscribes
+        monitor = super()._read_reports()  # the monitor hears of a connection before its peer subscribes
         for gone in self._topics.keys() - monitor.peers:
             del self._topics[gone]
         for frame in news:
@@ -173,15 +173,17 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None, *, topic: Topic = None) -> None:
         """Waits until at least `count` peers subscribe. `TimedOut` after `timeout` seconds. With a topic only those count that it reaches."""
-        self._check_count(count, self._until(self._look_for(count, topic), self._zmq.POLLIN, timeout))
+        self._check_count(count, self._until(self._create_readers_check(count, topic), self._zmq.POLLIN, timeout))
 
     async def wait_for_readers_async(
         self, count: int = 1, timeout: float | None = None, *, topic: Topic = None
     ) -> None:
         """`wait_for_readers` in the running event loop."""
-        self._check_count(count, await self._until_async(self._look_for(count, topic), self._zmq.POLLIN, timeout))
+        self._check_count(
+            count, await self._until_async(self._create_readers_check(count, topic), self._zmq.POLLIN, timeout)
+        )
 
-    def _look_for(self, count: int, topic: Topic) -> Callable[[], bool | None]:
+    def _create_readers_check(self, count: int, topic: Topic) -> Callable[[], bool | None]:
         wanted = None if topic is None else self._topic(topic)
         enough = counted(count, "wait_for_readers", "count", self)
         return lambda: True if self._readers(wanted) >= enough else None

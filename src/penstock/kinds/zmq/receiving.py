@@ -56,10 +56,10 @@ class ZmqTaking(ZmqHandle):
     def _take(self) -> Taken | None:
         with self._lock:
             socket = self._socket
-            if socket is None or self._kept:
+            if socket is None or self._deferred:
                 socket = self._open()  # or raises `Closed`
-                if self._kept:
-                    return self._kept_first()
+                if self._deferred:
+                    return self._pop_deferred()
             try:
                 parts = self._parts(socket)
             except self._zmq.Again:
@@ -67,7 +67,7 @@ class ZmqTaking(ZmqHandle):
                 self._refresh()
                 return None
             if len(parts) > 1:
-                return self._taken(parts)
+                return self._count_message(parts)
             position = self._read
             self._read = position + len(parts[0])
             self._before = self._last
@@ -77,7 +77,7 @@ class ZmqTaking(ZmqHandle):
                 self._after()
             return parts, last
 
-    def _taken(self, parts: list[Any]) -> Taken:
+    def _count_message(self, parts: list[Any]) -> Taken:
         """Counts a message that was just received. With the lock held."""
         front = decoded(bytes(parts[0])) if len(parts) > 1 and self._front else ""
         sender, topic = (front, "") if self._front == "sender" else ("", front)
@@ -90,11 +90,11 @@ class ZmqTaking(ZmqHandle):
 
     def _after(self) -> None:
         if not self._received & LOOK_MASK:
-            self._attend()
+            self._read_reports()
         self._refresh()
 
-    def _kept_first(self) -> Taken:
-        taken: Taken = self._kept.popleft()
+    def _pop_deferred(self) -> Taken:
+        taken: Taken = self._deferred.popleft()
         self._before, self._last = self._last, taken[1]
         self._refresh()
         return taken
@@ -105,7 +105,7 @@ class ZmqTaking(ZmqHandle):
             frame: Any = socket.recv(self._noblock, False)
             if not frame.more:  # the frame has the flag; a query of the socket costs more
                 return [frame.bytes]
-            return [part.bytes for part in self._and_rest(frame, socket)]
+            return [part.bytes for part in self._receive_rest(frame, socket)]
         except self._zmq.Again:
             raise
         except BaseException:
@@ -115,14 +115,14 @@ class ZmqTaking(ZmqHandle):
     def _receive_uncopied(self, socket: zmq.Socket[bytes]) -> list[Any]:
         """`_parts` as frames: memory of ZeroMQ's, not copied."""
         try:
-            return self._and_rest(socket.recv(self._noblock, False), socket)
+            return self._receive_rest(socket.recv(self._noblock, False), socket)
         except self._zmq.Again:
             raise
         except BaseException:
             self._drop_the_rest(socket)
             raise
 
-    def _and_rest(self, frame: Any, socket: zmq.Socket[bytes]) -> list[Any]:
+    def _receive_rest(self, frame: Any, socket: zmq.Socket[bytes]) -> list[Any]:
         frames = [frame]
         while frame.more:
             frame = socket.recv(self._noblock, False)
@@ -139,9 +139,9 @@ class ZmqTaking(ZmqHandle):
 
     def _convert(self, taken: Taken) -> Any:
         parts, received = taken
-        return self._decoded(parts if len(parts) == 1 else self._without_front(parts), received[0])
+        return self._decode_message(parts if len(parts) == 1 else self._without_front(parts), received[0])
 
-    def _decoded(self, body: list[bytes], position: int) -> Any:
+    def _decode_message(self, body: list[bytes], position: int) -> Any:
         """A message from its parts, as the user gets it. position: of the message, for errors."""
         if self._plain:
             return body[0] if len(body) == 1 else body
@@ -161,13 +161,13 @@ class ZmqTaking(ZmqHandle):
         body = self._without_front(taken[0])
         if len(body) == 1:
             return body[0]
-        self._keep(taken)
+        self._defer(taken)
         raise Invalid(f"{self.channel}: the next message has {len(body)} parts, and there is room for one: use recv")
 
-    def _keep(self, taken: Taken) -> None:
+    def _defer(self, taken: Taken) -> None:
         """Leaves the message taken last for the next call."""
         with self._lock:
-            self._kept.appendleft(([bytes(part) for part in taken[0]], taken[1]))
+            self._deferred.appendleft(([bytes(part) for part in taken[0]], taken[1]))
             self._last = self._before
             self._refresh()
 
@@ -180,14 +180,14 @@ class ZmqTaking(ZmqHandle):
         """`_take` without a copy: the parts are ZeroMQ's frames."""
         with self._lock:
             socket = self._open()
-            if self._kept:
-                return self._kept_first()
+            if self._deferred:
+                return self._pop_deferred()
             try:
                 frames = self._receive_uncopied(socket)
             except self._zmq.Again:
                 self._refresh()
                 return None
-            return self._taken(frames)
+            return self._count_message(frames)
 
 
 class ZmqReceiving(ZmqTaking):
@@ -256,7 +256,7 @@ class ZmqReceiving(ZmqTaking):
             except PenstockError:
                 if not found:
                     raise
-                self._keep(taken)
+                self._defer(taken)
                 break
         return found
 

@@ -179,7 +179,7 @@ class ZmqRequester(ZmqSocket, ZmqTaking, _Requester):
     def _reply_of(self, pending: ZmqPending) -> Any:
         if pending._refused:
             raise ServerError(b" ".join(pending._reply).decode("utf-8", "replace"))
-        return self._decoded(pending._reply, self._read)
+        return self._decode_message(pending._reply, self._read)
 
     def _forget(self, pending: ZmqPending) -> None:
         self._pending.pop(pending.number, None)
@@ -320,7 +320,7 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
         end = parts.index(b"", 1) if b"" in parts[1:] else 0
         envelope = parts[: end or 1]
         try:
-            body = self._decoded(parts[end + 1 :], received[0])
+            body = self._decode_message(parts[end + 1 :], received[0])
         except Exception as error:  # it was taken, so it is answered
             self._refuse_to_answer(envelope, text_of(error))
             raise

@@ -34,7 +34,8 @@ inline void format_endpoint(int fd, const UdpEndpointOptions &o, const std::stri
     std::memcpy(words.host, o.at.host.data(), 16);
     words.scope = o.at.scope;
     words.port = o.at.port;
-    words.flags = static_cast<uint16_t>((o.reliable ? endpoint_reliable : 0) | (o.group_tag ? endpoint_tagged : 0));
+    words.flags = static_cast<uint16_t>((o.reliable ? endpoint_reliable : 0) | (o.group_tag ? endpoint_tagged : 0) |
+                                        (o.sealed ? endpoint_sealed : 0));
     words.stream = o.stream;
     words.window = o.window;
     words.group_tag = o.group_tag.value_or(0);
@@ -64,6 +65,7 @@ inline OpenedEndpoint read_endpoint(const uint8_t *bytes, uint64_t size, const s
     o.at.scope = words.scope;
     o.at.port = words.port;
     o.reliable = (words.flags & endpoint_reliable) != 0;
+    o.sealed = (words.flags & endpoint_sealed) != 0;
     if ((words.flags & endpoint_tagged) != 0) o.group_tag = words.group_tag;
     o.stream = words.stream;
     o.window = words.window;

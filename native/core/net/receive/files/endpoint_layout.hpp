@@ -26,7 +26,7 @@ struct EndpointWords {
     uint8_t host[16];           // 0: where it listens
     uint32_t scope;             // 16
     uint16_t port;              // 20
-    uint16_t flags;             // 22: endpoint_reliable, endpoint_tagged
+    uint16_t flags;             // 22: endpoint_reliable, endpoint_tagged, endpoint_sealed
     int32_t stream;             // 24
     uint32_t window;            // 28
     int64_t group_tag;          // 32
@@ -44,23 +44,24 @@ struct EndpointWords {
 static_assert(sizeof(EndpointWords) == 104 && offsetof(EndpointWords, stream) == 24 && offsetof(EndpointWords, memory_max) == 40);
 static_assert(offsetof(EndpointWords, interface_host) == 56 && offsetof(EndpointWords, interface_scope) == 72);
 static_assert(offsetof(EndpointWords, control_port) == 76 && offsetof(EndpointWords, control_host) == 80);
-inline constexpr uint16_t endpoint_reliable = 1, endpoint_tagged = 2;
+inline constexpr uint16_t endpoint_reliable = 1, endpoint_tagged = 2, endpoint_sealed = 4;
 
-// ---- page 1. "Holder": the process that owns the socket ----
+// ---- page 1. "Owner": the process that owns the socket ----
 struct EndpointControl {
     Paired<Atomic<uint64_t>> lock;     // 0: generation << 32 | slot + 1 of its holder, or 0
     Paired<Atomic<uint32_t>> event;    // 128: event: something arrived, or the list or the owner changed
-    Paired<Atomic<uint64_t>> activity; // 256: grows with everything that readers may want to see; the holder
+    Paired<Atomic<uint64_t>> activity; // 256: grows with everything that readers may want to see; the owner
     Paired<Atomic<uint64_t>> changes;  // 384: grows with each change of the list of images; the holder of `lock`
     struct alignas(cache_pair) Rare {  // 512
         Atomic<uint64_t> last_number;  // 0: of the image made last; the holder of `lock`
         Atomic<uint64_t> receiver;     // 8: id; random, each time that the endpoint begins to be used
-        Atomic<uint64_t> takeovers;    // 16: the holder
-        Atomic<uint32_t> holder_pid;   // 24: the holder
-        Atomic<uint32_t> window;       // 28: as the socket's buffer allows; the holder
+        Atomic<uint64_t> takeovers;    // 16: the owner
+        Atomic<uint32_t> owner_pid;    // 24: the owner
+        Atomic<uint32_t> window;       // 28: as the socket's buffer allows; the owner
         Atomic<uint64_t> sessions;     // 32: images that were ever listed; the holder of `lock`
+        Atomic<uint64_t> keys[2];      // 40: fingerprints of the keys of the last subscription that opened; 0: none
     } rare;
-    struct alignas(cache_pair) Counts { // 640: UdpCounts, word for word; the holder
+    struct alignas(cache_pair) Counts { // 640: UdpCounts, word for word; the owner
         Atomic<uint64_t> words[counts_words];
     } counts;
     struct alignas(cache_pair) Totals { // 896: of subscriptions that have left or died; the holder of `lock`
@@ -104,20 +105,20 @@ struct SourceWords {
 };
 struct ImageEntry {
     Atomic<uint64_t> number;                           // 0: names its file; 0: none; the holder of `lock`
-    Atomic<uint64_t> end;                              // 8: the stream ends here, or no_end; the holder
-    Atomic<uint64_t> status;                           // 16: position of the last status message; the holder
-    Atomic<uint64_t> clean;                            // 24: memory behind the rebuilt frames is zero up to here; the holder
-    Atomic<uint64_t> high;                             // 32: the highest position seen; the holder
-    Atomic<uint64_t> received, replied;                // 40: bytes from and to the source; the holder
-    Atomic<uint64_t> bytes_lost;                       // 56: the holder
-    Atomic<uint32_t> proved;                           // 64: the holder
-    Atomic<uint32_t> which;                            // 68: the valid copy of the source; the holder
+    Atomic<uint64_t> end;                              // 8: the stream ends here, or no_end; the owner
+    Atomic<uint64_t> status;                           // 16: position of the last status message; the owner
+    Atomic<uint64_t> clean;                            // 24: memory behind the rebuilt frames is zero up to here; the owner
+    Atomic<uint64_t> high;                             // 32: the highest position seen; the owner
+    Atomic<uint64_t> received, replied;                // 40: bytes from and to the source; the owner
+    Atomic<uint64_t> bytes_lost;                       // 56: the owner
+    Atomic<uint32_t> source_verified;                  // 64: the owner
+    Atomic<uint32_t> which;                            // 68: the valid copy of the source; the owner
     SourceWords source[2];                             // 72
     Atomic<uint32_t> session, initial_term_id;         // 120: of SETUP, as the six that follow; its maker
     Atomic<uint32_t> active_term_id, term_offset;      // 128
     Atomic<uint32_t> term_length, mtu;                 // 136
     Atomic<uint32_t> ttl, stream;                      // 144
-    Atomic<uint32_t> description_length;               // 152: last; the holder
+    Atomic<uint32_t> description_length;               // 152: last; the owner
     uint32_t spare;                                    // 156
     Atomic<uint64_t> description[description_max / 8]; // 160
     uint8_t filler[2048 - 160 - description_max];

@@ -102,7 +102,7 @@ inline bool forget_endpoint(int fd, const std::string &path, bool made) {
     };
     members.attach(MemberRole::host, [&] {
         members.reap();
-        const bool used = !made && file.control().rare.holder_pid.relaxed() != 0;
+        const bool used = !made && file.control().rare.owner_pid.relaxed() != 0;
         if (!used && members.subscriptions() == 0 && named()) remove_file(file.file());
     });
     members.detach([] {});
@@ -130,7 +130,7 @@ inline void forget_images(const EndpointFile &file, uint64_t receiver) {
         remove_image(file, number);
         entry.number.relaxed(0); // readers of this image have left
     }
-    remove_image(file, control.rare.last_number.relaxed()); // of a holder that died before it listed it
+    remove_image(file, control.rare.last_number.relaxed()); // of an owner that died before it listed it
     control.rare.receiver.relaxed(receiver);
     list_changed(control);
 }

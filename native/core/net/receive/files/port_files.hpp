@@ -15,14 +15,14 @@ namespace penstock {
 struct PortFile {
     std::string path; // as an EndpointFile takes it
     int32_t stream;
-    bool held; // another process owns its socket
+    bool owned; // another process owns its socket
 };
 
 // Whether streams of this address can share a socket. Over multicast each has its own.
 inline bool shares_port(const UdpEndpointOptions &o) { return o.at.port != 0 && !is_multicast(o.at); }
 
 // Those with subscriptions.
-inline std::vector<PortFile> others_of_port(const EndpointFile &own) {
+inline std::vector<PortFile> other_streams_of_port(const EndpointFile &own) {
     std::vector<PortFile> found;
     const std::filesystem::path file = own.file();
     const std::string name = file.filename(), ending = file.extension();
@@ -52,10 +52,10 @@ inline std::vector<PortFile> others_of_port(const EndpointFile &own) {
 
 // Tells the process that has the port of a stream: a datagram of a stream that it does not know makes it look for its endpoint.
 // False: no process of this library has it for another stream. `failed`: why this process could not have it.
-inline bool ask_port_holder(const EndpointFile &file, const Error &failed) {
-    const auto others = others_of_port(file);
-    const bool held = std::any_of(others.begin(), others.end(), [](const PortFile &other) { return other.held; });
-    if (failed.number != EADDRINUSE || !held) return false;
+inline bool ask_port_owner(const EndpointFile &file, const Error &failed) {
+    const auto others = other_streams_of_port(file);
+    const bool is_owned = std::any_of(others.begin(), others.end(), [](const PortFile &other) { return other.owned; });
+    if (failed.number != EADDRINUSE || !is_owned) return false;
     const UdpEndpointOptions &o = file.options();
     Address to = o.at;
     if (is_v4(o.at) && o.at.host[12] == 0) to = parse_address("127.0.0.1", o.at.port);

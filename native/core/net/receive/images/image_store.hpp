@@ -2,7 +2,7 @@
 #pragma once
 
 #include "net/receive/files/endpoint_members.hpp"
-#include "net/receive/images/held_image.hpp"
+#include "net/receive/images/image_owner.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -33,14 +33,14 @@ class ImageStore {
     }
     void close(const Image &image) {
         const auto found =
-            std::find_if(held.begin(), held.end(), [&](const auto &one) { return one->session() == image.session(); });
-        if (found == held.end()) return;
+            std::find_if(owners.begin(), owners.end(), [&](const auto &one) { return one->session() == image.session(); });
+        if (found == owners.end()) return;
         if (!handing_over) unlist(**found);
         (*found)->log().detach();
-        held.erase(found);
+        owners.erase(found);
     }
-    ImageOwner *of(int32_t session) const {
-        for (const auto &one : held)
+    ImageOwner *find(int32_t session) const {
+        for (const auto &one : owners)
             if (one->session() == session) return one.get();
         return nullptr;
     }
@@ -54,39 +54,39 @@ class ImageStore {
     const Refusal &refusal() const { return refusal_; }
     uint64_t refusals() const { return refusals_; }
 
-    std::vector<std::unique_ptr<ImageOwner>> held;
+    std::vector<std::unique_ptr<ImageOwner>> owners;
     bool handing_over = false; // the next owner continues the images
 
   private:
     Terms make(uint32_t index, const wire::SetupFrame &setup, const Address &source) {
         EndpointControl &control = file_.control();
         const uint64_t number = control.rare.last_number.relaxed() + 1;
-        control.rare.last_number.relaxed(number); // first: the next holder removes a file that is not listed
+        control.rare.last_number.relaxed(number); // first: the next owner removes a file that is not listed
         const LogGeometry g = image_geometry(setup, file_.options().slot_count);
         const OpenFile file = make_file(file_.image_file(number), log_file_size(g.slot_count, g.term_length), [&](int fd) {
             const uint8_t boot[16] = {};
             format_log(fd, g, "{}", boot, system_ns(CLOCK_REALTIME));
-            begin_image(Mapping(fd, size_of_file(fd), true), setup, g);
+            format_image(Mapping(fd, size_of_file(fd), true), setup, g);
         });
         ImageEntry &entry = file_.entry(index);
         write_setup(entry, setup);
         write_source(entry, source);
         entry.end.relaxed(no_end);
-        entry.status.relaxed(join_of(setup));
+        entry.status.relaxed(join_position_of(setup));
         entry.clean.relaxed(g.start_position + uint64_t{terms} * g.term_length);
-        entry.high.relaxed(join_of(setup));
+        entry.high.relaxed(join_position_of(setup));
         entry.received.relaxed(0);
         entry.replied.relaxed(0);
-        entry.proved.relaxed(0);
+        entry.source_verified.relaxed(0);
         entry.bytes_lost.relaxed(0);
         entry.description_length.relaxed(0);
-        held.push_back(std::make_unique<ImageOwner>(file.fd(), file_, index, number, setup));
+        owners.push_back(std::make_unique<ImageOwner>(file.fd(), file_, index, number, setup));
         // SYNC 27: pairs with SessionReaders::refresh; forbids the entry being visible before its words and the image's file
         entry.number.release(number);
-        list_changed(control); // the turn's end shows it: ImageSet::show
+        list_changed(control); // published at the end of the duty cycle: ImageSet::publish
         // SYNC 31: pairs with SessionReaders::ended; forbids the count being visible before the list
         control.rare.sessions.release(control.rare.sessions.relaxed() + 1);
-        return held.back()->terms();
+        return owners.back()->terms();
     }
     void refuse(const wire::SetupFrame &setup, const Address &source, const Error &error) {
         if (std::find(refused_.begin(), refused_.end(), setup.session) != refused_.end()) return;

@@ -4,7 +4,7 @@
 
 #include "log/log_reader.hpp"
 #include "net/receive/files/endpoint_members.hpp"
-#include "net/receive/images/held_image.hpp"
+#include "net/receive/images/image_owner.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -18,28 +18,28 @@ class UdpWatch {
   public:
     explicit UdpWatch(const EndpointFile &file) : map_(file.mapping()), control_(file.control()) {
         seen_.relaxed(0);
-        held_.relaxed(0);
+        withheld_.relaxed(0);
     }
     Atomic<uint32_t> &event() const { return control_.event.value; }
     // Whether anything has arrived since the reader found nothing. Not while it has a message that it may not give yet: a wait
     // would not sleep.
-    bool readable() const { return held_.relaxed() == 0 && control_.activity.value.relaxed() != seen_.relaxed(); }
-    bool held() const { return held_.relaxed() != 0; }
-    void hold(bool held) { held_.relaxed(held); }
-    void saw(uint64_t activity) { seen_.relaxed(activity); }
+    bool readable() const { return withheld_.relaxed() == 0 && control_.activity.value.relaxed() != seen_.relaxed(); }
+    bool withheld() const { return withheld_.relaxed() != 0; }
+    void set_withheld(bool withheld) { withheld_.relaxed(withheld); }
+    void set_seen(uint64_t activity) { seen_.relaxed(activity); }
     uint64_t seen() const { return seen_.relaxed(); }
 
   private:
     const std::shared_ptr<Mapping> map_;
     EndpointControl &control_;
     Atomic<uint64_t> seen_;
-    Atomic<uint32_t> held_; // only its value counts
+    Atomic<uint32_t> withheld_; // only its value counts
 };
 
 class SessionReaders {
   public:
     static constexpr uint64_t fair_bytes = 64 * 1024; // of one session, while others wait
-    static constexpr size_t left_max = 1024;
+    static constexpr size_t closed_max = 1024;
 
     // A session that was silent and continues in another image keeps it. Nothing else does.
     struct Publication {
@@ -49,7 +49,7 @@ class SessionReaders {
         bool operator==(const Publication &) const = default;
     };
     // A session that this subscription reads.
-    struct Open {
+    struct Session {
         uint64_t number, join;
         uint32_t index;
         int32_t session;
@@ -106,7 +106,7 @@ class SessionReaders {
         // between would be taken for seen
         const uint64_t changes = control().changes.value.acquire();
         uint64_t newest = 0;
-        trouble_.reset();
+        join_error_.reset();
         for (uint32_t index = 0; index < images_max; ++index) {
             const ImageEntry &entry = file_->entry(index);
             // SYNC 27: pairs with ImageStore::make; forbids reading the entry's words before its number
@@ -117,13 +117,13 @@ class SessionReaders {
                 read_image(index, number, entry);
             } catch (const Error &error) { // no descriptor or memory for it: the others continue
                 if (error.code != Code::system) throw;
-                trouble_ = error;
+                join_error_ = error;
             }
         }
-        if (trouble_) return;
+        if (join_error_) return;
         members_->me().subscriber.reads.relaxed(1); // an image that is made from now on is read from its join
         changes_ = changes;
-        watch_->saw(control().activity.value.relaxed() - 1); // look at all of them
+        watch_->set_seen(control().activity.value.relaxed() - 1); // look at all of them
         if (control().changes.value.relaxed() != changes)
             return; // an older image may have been listed where this loop has already looked
         if (newest > seen_) members_->me().subscriber.seen.relaxed(seen_ = newest); // ordered by the locks of those images' logs
@@ -133,38 +133,38 @@ class SessionReaders {
 
     // The next message, or null. Its frame stays readable until consume(); an assembled one until the next peek().
     const Message *peek() {
-        if (control().changes.value.relaxed() != changes_ && !trouble_) refresh();
-        if (current_ < open_.size() && (in_turn_ < fair_bytes || open_.size() == 1))
-            if (const Message *message = look_at(current_)) return message;
-        // SYNC 29: pairs with ImageSet::show; forbids looking at images before the activity: a message that
+        if (control().changes.value.relaxed() != changes_ && !join_error_) refresh();
+        if (current_ < open_.size() && (current_bytes_ < fair_bytes || open_.size() == 1))
+            if (const Message *message = peek_session(current_)) return message;
+        // SYNC 29: pairs with ImageSet::publish; forbids looking at images before the activity: a message that
         // came in between would be taken for seen
         const uint64_t activity = control().activity.value.acquire();
-        if (activity == watch_->seen() && in_turn_ < fair_bytes) {
-            if (trouble_) refresh(); // perhaps there is room now
+        if (activity == watch_->seen() && current_bytes_ < fair_bytes) {
+            if (join_error_) refresh(); // perhaps there is room now
             return nullptr;
         }
         for (size_t i = 1; i <= open_.size(); ++i) {
             const size_t at = (current_ + i) % open_.size();
-            const Message *message = look_at(at);
+            const Message *message = peek_session(at);
             if (message == nullptr) continue;
             current_ = at;
-            in_turn_ = 0;
+            current_bytes_ = 0;
             return message;
         }
-        in_turn_ = 0;
-        watch_->saw(activity);
-        forget_ended();
+        current_bytes_ = 0;
+        watch_->set_seen(activity);
+        close_ended();
         return nullptr;
     }
     // Passes the message that peek() returned; how far that was.
     uint64_t consume() {
-        Open &from = *open_[current_];
+        Session &from = *open_[current_];
         const uint64_t before = from.reader->position(), bytes = from.reader_message->length;
         from.reader->consume();
         last_position_ = from.reader->position();
         members_->me().subscriber.messages.increment(1);
         members_->me().subscriber.bytes.increment(bytes);
-        in_turn_ += last_position_ - before;
+        current_bytes_ += last_position_ - before;
         return last_position_ - before;
     }
     // After consume(): shows where that session is read.
@@ -181,33 +181,34 @@ class SessionReaders {
         // would be taken for one that has come and gone
         const bool others = control().rare.sessions.acquire() != sessions_at_join_;
         if (control().changes.value.relaxed() != changes_) return false;
-        return (seen_any_ || others) && std::all_of(open_.begin(), open_.end(), [&](const auto &one) { return is_over(*one); });
+        return (seen_any_ || others) &&
+               std::all_of(open_.begin(), open_.end(), [&](const auto &one) { return is_finished(*one); });
     }
 
     // Why a session could not be joined; it is tried again when there is nothing to read.
-    const std::optional<Error> &trouble() const { return trouble_; }
+    const std::optional<Error> &join_error() const { return join_error_; }
 
     // ---- looking ----
 
-    const std::vector<std::unique_ptr<Open>> &all() const { return open_; }
+    const std::vector<std::unique_ptr<Session>> &all() const { return open_; }
     const std::shared_ptr<UdpWatch> &watch() const { return watch_; }
-    bool has_news() const { return control().changes.value.relaxed() != changes_; }
+    bool has_changes() const { return control().changes.value.relaxed() != changes_; }
     void count(uint64_t messages, uint64_t bytes) {
         members_->me().subscriber.messages.increment(messages);
         members_->me().subscriber.bytes.increment(bytes);
     }
     // Of one session, for a recorder: skips padding that stands for lost frames. Returns its bytes.
-    uint64_t pass_lost(LogReader &reader) {
-        const uint64_t gone = reader.pass_lost();
+    uint64_t skip_lost(LogReader &reader) {
+        const uint64_t gone = reader.skip_lost();
         if (gone != 0) members_->me().subscriber.bytes_lost.increment(gone);
         return gone;
     }
-    Open *find(uint64_t number) const {
+    Session *find(uint64_t number) const {
         for (const auto &one : open_)
             if (one->number == number) return one.get();
         return nullptr;
     }
-    Open *session(int32_t session) const {
+    Session *session(int32_t session) const {
         if (current_ < open_.size() && open_[current_]->session == session) return open_[current_].get();
         for (const auto &one : open_)
             if (one->session == session) return one.get();
@@ -226,7 +227,7 @@ class SessionReaders {
         return sum;
     }
     // Whether the stream has ended and everything was read.
-    bool is_over(const Open &one) const {
+    bool is_finished(const Session &one) const {
         const ImageEntry &entry = file_->entry(one.index);
         // Only the values count, in any order: an entry is given to another image when all that read this one have read it whole.
         const uint64_t end = entry.end.relaxed();
@@ -235,14 +236,14 @@ class SessionReaders {
     }
 
   private:
-    struct Left {
+    struct ClosedSession {
         Publication from;
         uint64_t end; // where it was read last
     };
 
     EndpointControl &control() const { return file_->control(); }
-    const Message *look_at(size_t at) {
-        Open &one = *open_[at];
+    const Message *peek_session(size_t at) {
+        Session &one = *open_[at];
         const uint64_t before = one.reader->lost();
         one.reader_message = one.reader->peek();
         if (const uint64_t gone = one.reader->lost() - before; gone != 0) members_->me().subscriber.bytes_lost.increment(gone);
@@ -258,16 +259,16 @@ class SessionReaders {
         }
         auto log = std::make_shared<TermLog>(file.fd(), file_->uri() + " (" + path + ")");
         const Start start = number > number_at_join_ ? Start{Start::From::earliest, 0} : start_;
-        auto one = std::make_unique<Open>();
+        auto one = std::make_unique<Session>();
         one->number = number;
         one->index = index;
         one->session = static_cast<int32_t>(entry.session.relaxed());
         one->from = {one->session, log->geometry().initial_term_id, log->geometry().term_length, entry.mtu.relaxed(),
                      read_source(entry)};
         one->reader = std::make_unique<LogReader>(log, start, drop_after_ns_);
-        log->only_read();
+        log->make_read_only();
         one->join = one->reader->position();
-        if (wire::SetupFrame setup; read_setup(entry, setup)) one->skipped = skipped_before(one->from, join_of(setup));
+        if (wire::SetupFrame setup; read_setup(entry, setup)) one->skipped = skipped_before(one->from, join_position_of(setup));
         lost_ += one->skipped;
         if (one->skipped != 0) members_->me().subscriber.bytes_lost.increment(one->skipped);
         open_.push_back(std::move(one));
@@ -277,23 +278,23 @@ class SessionReaders {
     // lost. Each subscription knows its own position, so the socket's owner may change meanwhile.
     uint64_t skipped_before(const Publication &from, uint64_t join) const {
         uint64_t end = join;
-        for (const Left &old : left_)
+        for (const ClosedSession &old : closed_)
             if (old.from == from) end = old.end;
         for (const auto &old : open_)
             if (old->from == from) end = end_of(*old);
         return join > end ? join - end : 0;
     }
     // How far the messages of an image go that gets no more of them.
-    uint64_t end_of(const Open &one) const {
+    uint64_t end_of(const Session &one) const {
         const ImageEntry &entry = file_->entry(one.index);
-        // Only the values count, as in is_over(): an image that is listed no more was read whole.
+        // Only the values count, as in is_finished(): an image that is listed no more was read whole.
         const uint64_t end = entry.end.relaxed();
         return entry.number.relaxed() == one.number && end != no_end ? end : one.reader->position();
     }
     // A session that has ended is not looked at any more, once nothing of it is lent.
-    void forget_ended() {
+    void close_ended() {
         for (size_t i = 0; i < open_.size();) {
-            Open &one = *open_[i];
+            Session &one = *open_[i];
             const bool gone = file_->entry(one.index).number.relaxed() != one.number;
             if (!gone || one.held != 0 || one.reader->readable()) {
                 ++i;
@@ -301,8 +302,8 @@ class SessionReaders {
             }
             lost_ += one.reader->lost();
             incomplete_ += one.reader->incomplete();
-            if (left_.size() == left_max) left_.erase(left_.begin());
-            left_.push_back({one.from, one.reader->position()});
+            if (closed_.size() == closed_max) closed_.erase(closed_.begin());
+            closed_.push_back({one.from, one.reader->position()});
             one.reader->log().detach();
             open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
             current_ = 0;
@@ -314,13 +315,13 @@ class SessionReaders {
     const EndpointFile *file_ = nullptr;
     std::unique_ptr<EndpointMembers> members_;
     std::shared_ptr<UdpWatch> watch_;
-    std::vector<std::unique_ptr<Open>> open_;
-    std::vector<Left> left_; // sessions that it reads no more; newest last
+    std::vector<std::unique_ptr<Session>> open_;
+    std::vector<ClosedSession> closed_; // sessions that it reads no more; newest last
     size_t current_ = 0;
-    uint64_t changes_ = 0, seen_ = 0, number_at_join_ = 0, sessions_at_join_ = 0, in_turn_ = 0;
+    uint64_t changes_ = 0, seen_ = 0, number_at_join_ = 0, sessions_at_join_ = 0, current_bytes_ = 0;
     uint64_t last_position_ = 0, lost_ = 0, incomplete_ = 0;
     bool seen_any_ = false;
-    std::optional<Error> trouble_;
+    std::optional<Error> join_error_;
 };
 
 } // namespace penstock

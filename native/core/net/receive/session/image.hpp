@@ -36,10 +36,10 @@ inline size_t status_size(const ReceiverOptions &options) {
 // `Out`: send(address, bytes, length); false if it has no room now.
 class Image {
   public:
-    enum class State { active, draining, leaving, gone };
+    enum class State { active, draining, lingering, done };
     static constexpr uint32_t eos_status_messages = 5;
     // A sender sends nothing again that lies further back than this.
-    static uint64_t kept(const wire::SetupFrame &setup) {
+    static uint64_t retained_bytes(const wire::SetupFrame &setup) {
         return uint64_t{static_cast<uint32_t>(setup.term_length)} / 2 + static_cast<uint32_t>(setup.term_length) / 8;
     }
 
@@ -51,7 +51,7 @@ class Image {
                 static_cast<uint32_t>(setup.term_offset)),
           window_(static_cast<uint32_t>(std::min<uint64_t>(options.window, terms.term_length() / 2))), ranges_(join_),
           loss_(options.loss), high_(join_), bound_(join_), consumed_(join_), status_(join_),
-          clean_(join_ - terms.offset(join_) + terms.size()), heard_ns_(now), status_at_(now), rtt_at_(now) {}
+          clean_(join_ - terms.offset(join_) + terms.size()), last_datagram_ns_(now), status_at_(now), rtt_at_(now) {}
 
     // Continues an image of a process that died or handed over.
     Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now,
@@ -62,21 +62,23 @@ class Image {
         consumed_ = status_ = std::min(state.status, state.rebuilt);
         clean_ = state.clean;
         end_ = state.end;
-        received_ = state.received;
-        replied_ = state.replied;
-        source_verified_ = state.proved;
-        ahead_ = true; // how far is the sender?
-        told_ = 0;     // unknown: the last owner may have sent a count, and it may not have arrived
-        several_ = true;
+        received_from_source_ = state.received;
+        sent_to_source_ = state.replied;
+        source_verified_ = state.source_verified;
+        ahead_ = true;         // how far is the sender?
+        reported_readers_ = 0; // unknown: the last owner may have sent a count, and it may not have arrived
+        multiple_readers_ = true;
     }
 
-    ImageState image_state() const { return {rebuilt(), status_, clean_, received_, replied_, source_verified_, end_}; }
+    ImageState image_state() const {
+        return {rebuilt(), status_, clean_, received_from_source_, sent_to_source_, source_verified_, end_};
+    }
     // Tells it whenever memory may have been written beyond the last edge, before it is.
-    void show_clean(Atomic<uint64_t> &word) { shown_clean_ = &word; }
+    void set_clean_word(Atomic<uint64_t> &word) { clean_word_ = &word; }
     uint64_t status_position() const { return status_; }
     uint64_t clean() const { return clean_; }
-    uint64_t received_bytes() const { return received_; }
-    uint64_t replied_bytes() const { return replied_; }
+    uint64_t bytes_from_source() const { return received_from_source_; }
+    uint64_t bytes_sent_to_source() const { return sent_to_source_; }
 
     int32_t session() const { return setup_.session; }
     const wire::SetupFrame &setup() const { return setup_; }
@@ -89,9 +91,9 @@ class Image {
     uint32_t window() const { return window_; }
     const std::optional<uint64_t> &end() const { return end_; } // of the stream
     State state() const { return state_; }
-    bool fallen() const { return overrun_; }         // overrun, or the sender was replaced: it may be joined again at once
-    bool proved() const { return source_verified_; } // the source receives at the address that it sends from
-    int64_t round_trip_ns() const { return round_trips_.usual_ns(); }
+    bool overrun() const { return overrun_; } // overrun, or the sender was replaced: it may be joined again at once
+    bool source_verified() const { return source_verified_; } // the source receives at the address that it sends from
+    int64_t round_trip_ns() const { return round_trips_.median_ns(); }
     const std::string &description() const { return description_; }
     const ImageCounts &counts() const { return counts_; }
 
@@ -104,8 +106,8 @@ class Image {
     void set_readers(uint32_t readers) {
         if (readers == readers_) return;
         readers_ = readers;
-        several_ |= readers > 1;
-        status_asked_ = true;
+        multiple_readers_ |= readers > 1;
+        status_requested_ = true;
     }
 
     // ---- datagrams of this session ----
@@ -118,7 +120,7 @@ class Image {
         // Terms never change. Positions never go back, but a SETUP of the same source may be late.
         const bool other = !same || (found && at < rebuilt() && !(from == source_));
         if (other && state_ == State::active &&
-            now - heard_ns_ >= options_.moved_ns) { // another publication with the same number
+            now - last_datagram_ns_ >= options_.moved_ns) { // another publication with the same number
             overrun_ = true;
             drain();
         }
@@ -126,13 +128,13 @@ class Image {
             ++counts_.rejected;
             return;
         }
-        hear(now, sizeof setup);
-        status_asked_ = true;
+        count_datagram(now, sizeof setup);
+        status_requested_ = true;
         if (!found) return;
-        if (at > rebuilt() + kept(setup_)) { // the sender has dropped some of the missing bytes
+        if (at > rebuilt() + retained_bytes(setup_)) { // the sender has dropped some of the missing bytes
             overrun_ = true;
             drain();
-        } else if (at > rebuilt()) hear_of(at);
+        } else if (at > rebuilt()) on_sender_position(at);
     }
 
     void on_data(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
@@ -147,7 +149,7 @@ class Image {
             ++counts_.malformed;
             return;
         }
-        hear(now, length);
+        count_datagram(now, length);
         if (state_ != State::active) return;
         if (run.room == 0) on_heartbeat(at, run.end_of_stream);
         else on_frames(at, run, bytes, length);
@@ -159,13 +161,13 @@ class Image {
             ++counts_.rejected;
             return;
         }
-        if (!round_trips_.answered(now, frame.echo, frame.delta)) { // doubled on the way, or very late
+        if (!round_trips_.on_reply(now, frame.echo, frame.delta)) { // doubled on the way, or very late
             ++counts_.duplicates;
             return;
         }
         source_verified_ = true;
-        rtt_at_ = now + (round_trips_.enough() ? options_.round_trip_ns : options_.status_ns / 10);
-        round_trip_asked_ = true;
+        rtt_at_ = now + (round_trips_.has_enough() ? options_.round_trip_ns : options_.status_ns / 10);
+        round_trip_due_ = true;
     }
 
     void on_extension(const Address &from, uint16_t noun, std::string text) {
@@ -174,31 +176,31 @@ class Image {
 
     // Sends what is due. `random()` gives 64 bits.
     template <class Out, class Random> void tick(int64_t now, Out &out, Random &&random) {
-        if (state_ == State::gone) return;
+        if (state_ == State::done) return;
         if (state_ == State::active) {
             if (end_ && consumed_ >= *end_) {
-                state_ = State::leaving;
+                state_ = State::lingering;
                 status_at_ = now;
-            } else if (now - heard_ns_ >= options_.liveness_ns) drain();
+            } else if (now - last_datagram_ns_ >= options_.liveness_ns) drain();
         }
         if (state_ == State::active) {
             send_status(now, out);
-            ask_setup(now, out);
-            ask_rtt(now, out, random);
-            if (round_trip_asked_) tell_round_trip(out);
+            request_setup(now, out);
+            request_rtt(now, out, random);
+            if (round_trip_due_) send_round_trip(out);
             scan(now, out, random);
-        } else if (state_ == State::leaving) say_farewell(now, out);
-        else if (consumed_ >= rebuilt()) state_ = State::gone;
+        } else if (state_ == State::lingering) send_eos_status(now, out);
+        else if (consumed_ >= rebuilt()) state_ = State::done;
     }
     int64_t next() const {
-        if (state_ == State::gone || state_ == State::draining) return INT64_MAX;
-        if (state_ == State::leaving) return status_at_;
-        int64_t next = status_is_due() ? INT64_MIN : std::min(status_at_, heard_ns_ + options_.liveness_ns);
+        if (state_ == State::done || state_ == State::draining) return INT64_MAX;
+        if (state_ == State::lingering) return status_at_;
+        int64_t next = status_is_due() ? INT64_MIN : std::min(status_at_, last_datagram_ns_ + options_.liveness_ns);
         if (end_ && consumed_ >= *end_) next = INT64_MIN;
-        if (!source_verified_ || round_trip_asked_) next = std::min(next, round_trip_asked_ ? INT64_MIN : rtt_at_);
+        if (!source_verified_ || round_trip_due_) next = std::min(next, round_trip_due_ ? INT64_MIN : rtt_at_);
         if (ahead_) next = std::min(next, setup_at_);
-        if (ranges_.whole() && high_ <= rebuilt()) return next;
-        return std::min(next, loss_.next() == INT64_MAX ? heard_ns_ + options_.loss.delay_ns : loss_.next());
+        if (ranges_.is_contiguous() && high_ <= rebuilt()) return next;
+        return std::min(next, loss_.next() == INT64_MAX ? last_datagram_ns_ + options_.loss.delay_ns : loss_.next());
     }
 
   private:
@@ -206,19 +208,19 @@ class Image {
     // Until the new source has proved itself, a word from the one that had takes the session back.
     bool is_source(int64_t now, const Address &from, bool may_move) {
         if (from == source_) return true;
-        const bool back = !source_verified_ && proved_source_ && *proved_source_ == from;
-        if (!back && (!may_move || now - heard_ns_ < options_.moved_ns)) return false;
-        if (source_verified_) proved_source_ = source_;
+        const bool back = !source_verified_ && verified_source_ && *verified_source_ == from;
+        if (!back && (!may_move || now - last_datagram_ns_ < options_.moved_ns)) return false;
+        if (source_verified_) verified_source_ = source_;
         source_ = from;
         source_verified_ = back;
         round_trips_ = {};
-        received_ = replied_ = 0;
+        received_from_source_ = sent_to_source_ = 0;
         rtt_at_ = now;
         return true;
     }
-    void hear(int64_t now, size_t length) {
-        heard_ns_ = now;
-        received_ += length;
+    void count_datagram(int64_t now, size_t length) {
+        last_datagram_ns_ = now;
+        received_from_source_ += length;
         ++counts_.datagrams;
         counts_.bytes += length;
     }
@@ -234,22 +236,22 @@ class Image {
             bound_ = std::min(bound_, at);
         }
         if (at > edge()) ahead_ = true;
-        hear_of(at);
+        on_sender_position(at);
     }
     // Nothing more is taken; local readers read on to the last end of a frame that is known, also beyond the edge. The next image
     // of this session begins there, and a sender sends nothing again from within a frame.
     void drain() {
         state_ = State::draining;
         make_clean(bound_);
-        give_up(bound_);
+        fill_gaps(bound_);
     }
     // The sender is there. Gaps are asked for up to the edge.
-    void hear_of(uint64_t at) {
+    void on_sender_position(uint64_t at) {
         if (end_) at = std::min(at, *end_);
         high_ = std::max(high_, std::min(at, edge()));
         if (at <= edge() + terms_.term_length()) bound_ = std::max(bound_, at); // as far as memory can be clean
     }
-    void see(uint64_t to) {
+    void on_received(uint64_t to) {
         high_ = std::max(high_, to);
         bound_ = std::max(bound_, to);
     }
@@ -265,7 +267,7 @@ class Image {
             ahead_ = true;
             return;
         }
-        see(to);
+        on_received(to);
         make_clean(to); // padding may reach beyond the window
         if (ranges_.is_free(at, to)) {
             if (ranges_.add(at, to)) insert(at, bytes, length);
@@ -296,7 +298,7 @@ class Image {
         terms_.frame(at)->word0.release(word0);
     }
 
-    bool status_is_due() const { return status_asked_ || consumed_ - status_ >= window_ / 4; }
+    bool status_is_due() const { return status_requested_ || consumed_ - status_ >= window_ / 4; }
 
     template <class Out> void send_status(int64_t now, Out &out) {
         const bool in_time = now >= status_at_;
@@ -306,21 +308,22 @@ class Image {
         status_at_ =
             now + (source_verified_ ? options_.status_ns
                                     : options_.status_ns / 10); // a sender that never heard of this receiver keeps asking
-        status_asked_ = false;
-        if (send(out, status(0), status_size(options_), proof)) ++counts_.statuses;
-        if (readers_ != told_ || (in_time && several_)) tell_readers(out);
+        status_requested_ = false;
+        if (send(out, status(0), status_size(options_), rtt_reserve)) ++counts_.statuses;
+        if (readers_ != reported_readers_ || (in_time && multiple_readers_)) send_reader_count(out);
     }
     // The sender does not send anything again sooner. Told after each measurement, which is made where something is missing.
-    template <class Out> void tell_round_trip(Out &out) {
-        const auto told = static_cast<uint32_t>(std::min<int64_t>(round_trips_.usual_ns(), UINT32_MAX));
+    template <class Out> void send_round_trip(Out &out) {
+        const auto median = static_cast<uint32_t>(std::min<int64_t>(round_trips_.median_ns(), UINT32_MAX));
         const std::string frame =
-            wire::write_extension(wire::extension_round_trip, session(), setup_.stream, std::to_string(told));
-        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), proof)) round_trip_asked_ = false;
+            wire::write_extension(wire::extension_round_trip, session(), setup_.stream, std::to_string(median));
+        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), rtt_reserve)) round_trip_due_ = false;
     }
-    template <class Out> void tell_readers(Out &out) {
+    template <class Out> void send_reader_count(Out &out) {
         const std::string frame =
             wire::write_extension(wire::extension_readers, session(), setup_.stream, std::to_string(readers_));
-        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), proof)) told_ = readers_;
+        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), rtt_reserve))
+            reported_readers_ = readers_;
     }
     wire::StatusFrame status(uint8_t flags) const {
         wire::StatusFrame frame = make_status(options_, session(), flags);
@@ -336,34 +339,34 @@ class Image {
         if (to <= clean_) return;
         terms_.clean(clean_ - terms_.size(), to - terms_.size());
         clean_ = to;
-        if (shown_clean_ == nullptr) return;
-        shown_clean_->relaxed(to);
+        if (clean_word_ == nullptr) return;
+        clean_word_->relaxed(to);
         full_fence(); // SYNC -: of all orders only the compiler's: a process that dies behind this has stored it
     }
 
     // The sender is beyond its limit. Its SETUP shows whether it still has the bytes that are missing here.
-    template <class Out> void ask_setup(int64_t now, Out &out) {
+    template <class Out> void request_setup(int64_t now, Out &out) {
         if (!ahead_ || now < setup_at_) return;
         ahead_ = false;
         setup_at_ = now + options_.status_ns;
-        if (send(out, make_status(options_, session(), wire::flag_send_setup), status_size(options_), proof))
+        if (send(out, make_status(options_, session(), wire::flag_send_setup), status_size(options_), rtt_reserve))
             ++counts_.setup_requests;
     }
 
-    template <class Out> void say_farewell(int64_t now, Out &out) {
+    template <class Out> void send_eos_status(int64_t now, Out &out) {
         if (now < status_at_) return;
-        if (said_ == eos_status_messages) {
-            state_ = State::gone;
+        if (eos_statuses_sent_ == eos_status_messages) {
+            state_ = State::done;
             return;
         }
-        if (send(out, status(wire::flag_leaving), status_size(options_), 0)) ++counts_.statuses;
-        ++said_;
+        if (send(out, status(wire::flag_status_eos), status_size(options_), 0)) ++counts_.statuses;
+        ++eos_statuses_sent_;
         status_at_ = now + options_.status_ns;
     }
 
     // Proof that the source is there: it sends a number back that it cannot guess.
-    template <class Out, class Random> void ask_rtt(int64_t now, Out &out, Random &&random) {
-        const bool misses = options_.reliable && (!ranges_.whole() || high_ > rebuilt());
+    template <class Out, class Random> void request_rtt(int64_t now, Out &out, Random &&random) {
+        const bool misses = options_.reliable && (!ranges_.is_contiguous() || high_ > rebuilt());
         if ((source_verified_ && !misses) || now < rtt_at_) return;
         const auto number = static_cast<int64_t>(random() | 1);
         auto frame = wire::make<wire::RttFrame>(wire::Type::rtt, wire::flag_reply);
@@ -373,7 +376,7 @@ class Image {
         frame.receiver = options_.receiver;
         if (send(out, frame, sizeof frame, 0)) {
             ++counts_.rtt_requests;
-            round_trips_.asked(now, number);
+            round_trips_.on_request(now, number);
         }
         rtt_at_ = now + round_trips_.wait_ns(options_.status_ns / 10, options_.status_ns);
     }
@@ -381,7 +384,7 @@ class Image {
     template <class Out, class Random> void scan(int64_t now, Out &out, Random &&random) {
         loss_.scan(now, ranges_, high_, random, [&](uint64_t from, uint64_t to) {
             if (!options_.reliable) {
-                lose(from, to);
+                fill_gap(from, to);
                 return;
             }
             auto frame = wire::make<wire::NakFrame>(wire::Type::nak);
@@ -390,20 +393,20 @@ class Image {
             frame.term_id = terms_.term_id(from);
             frame.term_offset = static_cast<int32_t>(terms_.offset(from));
             frame.length = static_cast<int32_t>(std::min(to - from, terms_.left_in_term(from)));
-            if (send(out, frame, sizeof frame, proof + status_size(options_))) ++counts_.naks;
+            if (send(out, frame, sizeof frame, rtt_reserve + status_size(options_))) ++counts_.naks;
         });
     }
 
-    void give_up(uint64_t high) {
+    void fill_gaps(uint64_t high) {
         while (rebuilt() < high) {
             ranges_.gaps(high, [&](uint64_t from, uint64_t to) {
-                lose(from, to);
+                fill_gap(from, to);
                 return false; // the ranges have changed
             });
         }
     }
     // A gap is lost: padding for the readers, one pad per term, and a count for people.
-    void lose(uint64_t from, uint64_t to) {
+    void fill_gap(uint64_t from, uint64_t to) {
         ++counts_.losses;
         counts_.bytes_lost += to - from;
         for (uint64_t step; from < to; from += step) {
@@ -414,7 +417,7 @@ class Image {
     void pad(uint64_t at, uint64_t room) {
         FrameHeader *frame = terms_.frame(at);
         terms_.write_header(frame, at, session(), 0);
-        // SYNC 1: pairs with LogReader::peek, LogReader::pass_lost; forbids the length being seen before the memory behind the
+        // SYNC 1: pairs with LogReader::peek, LogReader::skip_lost; forbids the length being seen before the memory behind the
         // padding is clean
         frame->word0.release(pack_word0(static_cast<uint32_t>(room), flags_whole | flag_lost, FrameType::pad));
         ranges_.add(at, at + room);
@@ -422,12 +425,12 @@ class Image {
 
     // At most three times what came from a source goes there until it has proved that it sent it. `left`: bytes that stay for
     // what matters more. The proof comes first, since it ends the limit, then status messages, then NAKs, which are many.
-    static constexpr size_t proof = sizeof(wire::RttFrame);
+    static constexpr size_t rtt_reserve = sizeof(wire::RttFrame);
     template <class Out, class Frame> bool send(Out &out, const Frame &frame, size_t length, size_t left) {
         return send_bytes(out, wire::bytes_of(frame), length, left);
     }
     template <class Out> bool send_bytes(Out &out, const uint8_t *bytes, size_t length, size_t left) {
-        if (!source_verified_ && replied_ + length + left > 3 * received_) {
+        if (!source_verified_ && sent_to_source_ + length + left > 3 * received_from_source_) {
             ++counts_.held;
             return false;
         }
@@ -435,7 +438,7 @@ class Image {
             ++counts_.no_room;
             return false;
         }
-        replied_ += length;
+        sent_to_source_ += length;
         return true;
     }
 
@@ -443,7 +446,7 @@ class Image {
     const ReceiverOptions &options_;
     const wire::SetupFrame setup_;
     Address source_;
-    std::optional<Address> proved_source_; // before the session moved
+    std::optional<Address> verified_source_; // before the session moved
     const uint64_t join_;
     const uint32_t window_;
     Ranges ranges_;
@@ -454,16 +457,16 @@ class Image {
     uint64_t status_; // the position of the last status message
     uint64_t clean_;  // memory is zero from what has arrived up to here
     std::optional<uint64_t> end_;
-    int64_t heard_ns_, status_at_, rtt_at_, setup_at_ = INT64_MIN;
+    int64_t last_datagram_ns_, status_at_, rtt_at_, setup_at_ = INT64_MIN;
     RoundTrips round_trips_;
-    uint64_t received_ = 0, replied_ = 0; // bytes, from and to the source
-    uint32_t said_ = 0;
-    uint32_t readers_ = 1, told_ = 1;
-    bool several_ = false; // more than one has read here: the count is sent repeatedly, since a frame may be lost
+    uint64_t received_from_source_ = 0, sent_to_source_ = 0; // bytes, from and to the source
+    uint32_t eos_statuses_sent_ = 0;
+    uint32_t readers_ = 1, reported_readers_ = 1;
+    bool multiple_readers_ = false; // more than one has read here: the count is sent repeatedly, since a frame may be lost
     State state_ = State::active;
-    bool status_asked_ = true, source_verified_ = false, round_trip_asked_ = false;
+    bool status_requested_ = true, source_verified_ = false, round_trip_due_ = false;
     bool ahead_ = false, overrun_ = false; // the sender is beyond the window; it no longer has the missing bytes
-    Atomic<uint64_t> *shown_clean_ = nullptr;
+    Atomic<uint64_t> *clean_word_ = nullptr;
     std::string description_;
     ImageCounts counts_;
 };

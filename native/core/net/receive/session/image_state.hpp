@@ -26,9 +26,10 @@ struct ReceiverOptions {
     int64_t pending_ns = 1'000'000'000; // between two requests for the SETUP of one session
     int64_t moved_ns = 1'000'000'000;   // after this silence another source may have replaced it
     size_t sessions_max = 64;
-    uint64_t memory_max = uint64_t{1} << 30;                    // of all images' terms
-    std::optional<Address> control;                             // of a publication that sends to all that ask there
-    int64_t ask_ns = 200'000'000, ask_again_ns = 1'000'000'000; // between two requests there: without, and with an image
+    uint64_t memory_max = uint64_t{1} << 30; // of all images' terms
+    std::optional<Address> control;          // of a publication that sends to all that ask there
+    int64_t control_request_ns = 200'000'000,
+            control_repeat_ns = 1'000'000'000; // between two requests there: without, and with an image
 };
 
 // The part of an image that outlives the process that receives for it.
@@ -37,7 +38,7 @@ struct ImageState {
     uint64_t status = 0;  // the position of the last status message
     uint64_t clean = 0;   // memory is zero from `rebuilt` up to here
     uint64_t received = 0, replied = 0;
-    bool proved = false;
+    bool source_verified = false;
     std::optional<uint64_t> end;
 };
 

@@ -23,13 +23,14 @@ class LossScan {
 
     explicit LossScan(const LossOptions &options) : options_(options) {}
 
-    // Calls `ask(from, to)` for each gap below `high` that is due. `random()` gives 64 bits.
-    template <class Random, class Ask> void scan(int64_t now, const Ranges &ranges, uint64_t high, Random &&random, Ask &&ask) {
-        if (count_ == 0 && ranges.whole() && high <= ranges.floor()) return;
+    // Calls `send_nak(from, to)` for each gap below `high` that is due. `random()` gives 64 bits.
+    template <class Random, class SendNak>
+    void scan(int64_t now, const Ranges &ranges, uint64_t high, Random &&random, SendNak &&send_nak) {
+        if (count_ == 0 && ranges.is_contiguous() && high <= ranges.floor()) return;
         std::array<Gap, gaps_max> found;
         size_t count = 0;
         ranges.gaps(high, [&](uint64_t from, uint64_t to) {
-            found[count++] = follow(now, from, to, random);
+            found[count++] = track(now, from, to, random);
             return count < gaps_max;
         });
         gaps_ = found;
@@ -37,10 +38,10 @@ class LossScan {
         for (size_t i = 0; i < count_; ++i) {
             Gap &gap = gaps_[i];
             if (now < gap.due) continue;
-            ask(gap.from, gap.to);
-            const uint32_t over = std::max(gap.asked, options_.repeats_before_backoff) - options_.repeats_before_backoff;
+            send_nak(gap.from, gap.to);
+            const uint32_t over = std::max(gap.naks_sent, options_.repeats_before_backoff) - options_.repeats_before_backoff;
             gap.due = now + std::min(options_.repeat_max_ns, options_.repeat_ns << std::min(over, 20u));
-            ++gap.asked;
+            ++gap.naks_sent;
         }
     }
     // When a gap that is followed is due.
@@ -54,10 +55,10 @@ class LossScan {
     struct Gap {
         uint64_t from = 0, to = 0;
         int64_t due = 0;
-        uint32_t asked = 0;
+        uint32_t naks_sent = 0;
     };
 
-    template <class Random> Gap follow(int64_t now, uint64_t from, uint64_t to, Random &&random) {
+    template <class Random> Gap track(int64_t now, uint64_t from, uint64_t to, Random &&random) {
         for (size_t i = 0; i < count_; ++i) {
             if (gaps_[i].from != from) continue;
             gaps_[i].to = to;

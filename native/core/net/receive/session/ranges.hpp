@@ -9,7 +9,7 @@ namespace penstock {
 
 class Ranges {
   public:
-    static constexpr size_t most = 1024; // ranges above the floor
+    static constexpr size_t ranges_max = 1024; // ranges above the floor
     struct Range {
         uint64_t from, to;
     };
@@ -17,7 +17,7 @@ class Ranges {
     explicit Ranges(uint64_t floor) : floor_(floor) {}
     uint64_t floor() const { return floor_; }
     uint64_t end() const { return above_.empty() ? floor_ : above_.back().to; }
-    bool whole() const { return above_.empty(); }
+    bool is_contiguous() const { return above_.empty(); }
     // Whether nothing of it has arrived.
     bool is_free(uint64_t from, uint64_t to) const {
         if (from < floor_) return false;
@@ -47,7 +47,7 @@ class Ranges {
             above_.erase(above_.begin() + static_cast<ptrdiff_t>(at));
         } else if (joins_left) above_[at - 1].to = to;
         else if (joins_right) above_[at].from = from;
-        else if (above_.size() == most) return false;
+        else if (above_.size() == ranges_max) return false;
         else above_.insert(above_.begin() + static_cast<ptrdiff_t>(at), {from, to});
         return true;
     }

@@ -37,7 +37,7 @@ template <class Store> class Receiver {
     const ReceiverOptions &options() const { return options_; }
     const std::vector<std::unique_ptr<Image>> &images() const { return images_; }
     const ReceiverCounts &counts() const { return counts_; }
-    const ImageCounts &past() const { return past_; } // of images that are gone
+    const ImageCounts &closed_counts() const { return closed_counts_; } // of images that are gone
     uint64_t memory() const { return memory_; }
     Image *image(int32_t session) const {
         for (const auto &image : images_)
@@ -48,7 +48,7 @@ template <class Store> class Receiver {
     void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
         now_ = std::max(now_, now);
         wire::Type type;
-        if (!wire::look_at(bytes, length, type)) ++counts_.malformed;
+        if (!wire::parse_type(bytes, length, type)) ++counts_.malformed;
         else if (type == wire::Type::data || type == wire::Type::pad) on_data(from, bytes, length);
         else if (type == wire::Type::setup) on_setup(from, bytes, length);
         else if (type == wire::Type::rtt) on_rtt(from, bytes, length);
@@ -59,15 +59,15 @@ template <class Store> class Receiver {
     template <class Out, class Random> void tick(int64_t now, Out &out, Random &&random) {
         now_ = std::max(now_, now);
         for (const auto &image : images_) image->tick(now_, out, random);
-        forget_images();
+        remove_done_images();
         std::erase_if(cooling_, [&](const Cooling &old) { return now_ >= old.until; });
         for (Pending &one : pending_) {
-            if (one.asked) continue;
-            one.asked = out.send(one.from, wire::bytes_of(setup_request(one.session)), status_size(options_));
-            if (one.asked) ++counts_.setup_requests;
+            if (one.sent) continue;
+            one.sent = out.send(one.from, wire::bytes_of(setup_request(one.session)), status_size(options_));
+            if (one.sent) ++counts_.setup_requests;
         }
         std::erase_if(pending_, [&](const Pending &one) { return now_ >= one.until; });
-        if (options_.control && now_ >= control_at_) ask_control(out);
+        if (options_.control && now_ >= control_request_at_) send_control_request(out);
     }
 
     // An image that another process began. `terms`: cleaned behind `state.rebuilt`.
@@ -81,8 +81,8 @@ template <class Store> class Receiver {
     int64_t next() const {
         int64_t next = INT64_MAX;
         for (const auto &image : images_) next = std::min(next, image->next());
-        for (const Pending &one : pending_) next = std::min(next, one.asked ? one.until : now_);
-        if (options_.control) next = std::min(next, control_at_);
+        for (const Pending &one : pending_) next = std::min(next, one.sent ? one.until : now_);
+        if (options_.control) next = std::min(next, control_request_at_);
         return std::max(next, now_);
     }
 
@@ -91,7 +91,7 @@ template <class Store> class Receiver {
         int32_t session;
         Address from;
         int64_t until;
-        bool asked;
+        bool sent;
     };
     struct Cooling {
         int32_t session;
@@ -117,25 +117,25 @@ template <class Store> class Receiver {
         else if (is_cooling(session)) ++counts_.cooled;
         else {
             ++counts_.unknown;
-            ask_for_setup(from, session);
+            queue_setup_request(from, session);
         }
     }
     // One request per session and second, however many sources name the session: no reply is longer than three times its cause.
-    void ask_for_setup(const Address &from, int32_t session) {
-        const bool asked =
+    void queue_setup_request(const Address &from, int32_t session) {
+        const bool is_pending =
             std::any_of(pending_.begin(), pending_.end(), [&](const Pending &one) { return one.session == session; });
-        if (asked) return;
+        if (is_pending) return;
         if (pending_.size() == pending_max || images_.size() >= options_.sessions_max) ++counts_.requests_dropped;
         else pending_.push_back({session, from, now_ + options_.pending_ns, false});
     }
     wire::StatusFrame setup_request(int32_t session) const { return make_status(options_, session, wire::flag_send_setup); }
 
     // The publication there sends to every receiver that asks: of no session yet, repeatedly, since it may start later.
-    template <class Out> void ask_control(Out &out) {
+    template <class Out> void send_control_request(Out &out) {
         wire::StatusFrame frame = setup_request(0);
         frame.stream = 0; // Aeron's senders answer only to this
         if (out.send(*options_.control, wire::bytes_of(frame), status_size(options_))) ++counts_.setup_requests;
-        control_at_ = now_ + (images_.empty() ? options_.ask_ns : options_.ask_again_ns);
+        control_request_at_ = now_ + (images_.empty() ? options_.control_request_ns : options_.control_repeat_ns);
     }
 
     void on_setup(const Address &from, const uint8_t *bytes, size_t length) {
@@ -148,13 +148,14 @@ template <class Store> class Receiver {
     }
     // An image that began where this SETUP says would have messages a second time.
     bool is_late(const Address &from, const wire::SetupFrame &setup) const {
-        return std::any_of(silent_.begin(), silent_.end(),
-                           [&](const Silent &one) { return now_ < one.until && ahead_of(one, from, setup).value_or(0) < 0; });
+        return std::any_of(silent_.begin(), silent_.end(), [&](const Silent &one) {
+            return now_ < one.until && distance_ahead(one, from, setup).value_or(0) < 0;
+        });
     }
     void make_image(const Address &from, const wire::SetupFrame &setup) {
         const uint64_t size = uint64_t{3} * static_cast<uint32_t>(setup.term_length);
         const bool fits = images_.size() < options_.sessions_max && size <= options_.memory_max - memory_;
-        const wire::SetupFrame begin = begin_of(from, setup);
+        const wire::SetupFrame begin = resume_setup(from, setup);
         const std::optional<Terms> terms = fits ? store_.open(begin, from) : std::nullopt;
         if (!terms) {
             ++counts_.sessions_refused;
@@ -165,22 +166,22 @@ template <class Store> class Receiver {
         memory_ += size;
         ++counts_.images;
         std::erase_if(pending_, [&](const Pending &one) { return one.session == setup.session; });
-        forget_silent(from, setup);
+        drop_silent(from, setup);
     }
     // Where a new image begins: at the SETUP's position, or where the session was when it fell silent, if its sender still keeps
     // all that it has sent since.
-    wire::SetupFrame begin_of(const Address &from, const wire::SetupFrame &setup) const {
+    wire::SetupFrame resume_setup(const Address &from, const wire::SetupFrame &setup) const {
         wire::SetupFrame begin = setup;
         for (const Silent &one : silent_) {
-            const int64_t ahead = ahead_of(one, from, setup).value_or(-1);
-            if (ahead < 0 || static_cast<uint64_t>(ahead) > Image::kept(setup)) continue;
+            const int64_t ahead = distance_ahead(one, from, setup).value_or(-1);
+            if (ahead < 0 || static_cast<uint64_t>(ahead) > Image::retained_bytes(setup)) continue;
             begin.active_term_id = one.at.active_term_id;
             begin.term_offset = one.at.term_offset;
         }
         return begin;
     }
     // How far SETUP is beyond what has been received of the same publication; none if it is another one's.
-    static std::optional<int64_t> ahead_of(const Silent &one, const Address &from, const wire::SetupFrame &setup) {
+    static std::optional<int64_t> distance_ahead(const Silent &one, const Address &from, const wire::SetupFrame &setup) {
         if (one.at.session != setup.session || !(one.from == from) || one.at.term_length != setup.term_length ||
             one.at.initial_term_id != setup.initial_term_id || one.at.mtu != setup.mtu)
             return std::nullopt;
@@ -188,11 +189,11 @@ template <class Store> class Receiver {
             static_cast<int32_t>(static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(one.at.active_term_id));
         return int64_t{terms} * setup.term_length + setup.term_offset - one.at.term_offset;
     }
-    void forget_silent(const Address &from, const wire::SetupFrame &setup) {
+    void drop_silent(const Address &from, const wire::SetupFrame &setup) {
         std::erase_if(silent_, [&](const Silent &one) {
             if (one.at.session != setup.session) return false;
-            const int64_t ahead = ahead_of(one, from, setup).value_or(-1);
-            if (ahead > 0 && static_cast<uint64_t>(ahead) > Image::kept(setup)) {
+            const int64_t ahead = distance_ahead(one, from, setup).value_or(-1);
+            if (ahead > 0 && static_cast<uint64_t>(ahead) > Image::retained_bytes(setup)) {
                 ++counts_.skips;
                 counts_.bytes_skipped += static_cast<uint64_t>(ahead);
             }
@@ -200,9 +201,9 @@ template <class Store> class Receiver {
         });
     }
     // Late datagrams of a session that has ended make no image. One that fell silent, or behind, is welcome at any time.
-    void remember(const Image &image) {
+    void record_ended(const Image &image) {
         if (image.end() && image.rebuilt() >= *image.end()) {
-            if (image.fallen()) return;
+            if (image.overrun()) return;
             if (cooling_.size() == cooling_max) cooling_.erase(cooling_.begin());
             cooling_.push_back({image.session(), now_ + options_.cool_down_ns});
             return;
@@ -213,15 +214,15 @@ template <class Store> class Receiver {
         if (silent_.size() == cooling_max) silent_.erase(silent_.begin());
         silent_.push_back({at, image.source(), now_ + options_.moved_ns});
     }
-    void forget_images() {
+    void remove_done_images() {
         for (const auto &image : images_) {
-            if (image->state() != Image::State::gone) continue;
-            remember(*image);
+            if (image->state() != Image::State::done) continue;
+            record_ended(*image);
             memory_ -= image->terms().size();
-            add(past_, image->counts());
+            add(closed_counts_, image->counts());
             store_.close(*image);
         }
-        std::erase_if(images_, [](const auto &image) { return image->state() == Image::State::gone; });
+        std::erase_if(images_, [](const auto &image) { return image->state() == Image::State::done; });
     }
 
     void on_rtt(const Address &from, const uint8_t *bytes, size_t length) {
@@ -247,10 +248,10 @@ template <class Store> class Receiver {
     std::vector<Cooling> cooling_;
     std::vector<Silent> silent_;
     uint64_t memory_ = 0;
-    int64_t control_at_ = INT64_MIN;
+    int64_t control_request_at_ = INT64_MIN;
     int64_t now_;
     ReceiverCounts counts_;
-    ImageCounts past_;
+    ImageCounts closed_counts_;
 };
 
 } // namespace penstock

@@ -1,5 +1,5 @@
-// How long a round trip to a source takes: numbers that it has to send back, when each was asked, and the last answers. A lost
-// request or answer measures nothing; one late answer among several does not count.
+// How long a round trip to a source takes: numbers that it has to send back, when each was sent, and the last replies. A lost
+// request or reply measures nothing; one late reply among several does not count.
 #pragma once
 
 #include <algorithm>
@@ -11,20 +11,20 @@ namespace penstock {
 
 class RoundTrips {
   public:
-    static constexpr size_t asked_max = 8, kept = 5;
+    static constexpr size_t requests_max = 8, samples_max = 5;
 
     // Records a request that is sent now. `number` is random and not 0; the source sends it back.
-    void asked(int64_t now, int64_t number) {
-        asked_[next_asked_++ % asked_max] = {number, now};
+    void on_request(int64_t now, int64_t number) {
+        requests_[next_request_++ % requests_max] = {number, now};
         ++unanswered_;
     }
-    // False: no request has this number. `delay_ns`: how long the source kept it, by its own account.
-    bool answered(int64_t now, int64_t number, int64_t delay_ns) {
+    // False: no request has this number. `delay_ns`: how long the source kept it, as it reports.
+    bool on_reply(int64_t now, int64_t number, int64_t delay_ns) {
         if (number == 0) return false;
-        for (Asked &one : asked_) {
+        for (Request &one : requests_) {
             if (one.number != number) continue;
             const int64_t took = std::max<int64_t>(now - one.at, 0);
-            took_[count_++ % kept] = took - std::clamp<int64_t>(delay_ns, 0, took);
+            samples_[count_++ % samples_max] = took - std::clamp<int64_t>(delay_ns, 0, took);
             one = {};
             unanswered_ = 0;
             return true;
@@ -35,23 +35,23 @@ class RoundTrips {
     int64_t wait_ns(int64_t first_ns, int64_t most_ns) const {
         return std::min(most_ns, first_ns << std::min<uint32_t>(std::max(unanswered_, 1u) - 1, 16));
     }
-    bool enough() const { return count_ >= kept; }
+    bool has_enough() const { return count_ >= samples_max; }
     // The median of the last answers; 0 before the first one.
-    int64_t usual_ns() const {
-        std::array<int64_t, kept> sorted = took_;
-        const size_t known = std::min(count_, kept);
+    int64_t median_ns() const {
+        std::array<int64_t, samples_max> sorted = samples_;
+        const size_t known = std::min(count_, samples_max);
         if (known == 0) return 0;
         std::sort(sorted.begin(), sorted.begin() + static_cast<ptrdiff_t>(known));
         return sorted[(known - 1) / 2];
     }
 
   private:
-    struct Asked {
+    struct Request {
         int64_t number = 0, at = 0;
     };
-    std::array<Asked, asked_max> asked_;
-    std::array<int64_t, kept> took_{};
-    size_t next_asked_ = 0, count_ = 0;
+    std::array<Request, requests_max> requests_;
+    std::array<int64_t, samples_max> samples_{};
+    size_t next_request_ = 0, count_ = 0;
     uint32_t unanswered_ = 0;
 };
 

@@ -72,7 +72,7 @@ class ZmqHandle(ZmqWaiting):
     def _inherit(self) -> None:
         """In a forked child, before the socket is created again: forgets the parent's socket, or raises `Busy`."""
 
-    def _attend(self) -> Monitor:
+    def _read_reports(self) -> Monitor:
         """Reads ZeroMQ's reports, so that their queues stay short. The caller holds the lock."""
         assert self._monitor is not None
         self._monitor.look()
@@ -110,7 +110,7 @@ class ZmqHandle(ZmqWaiting):
         """This handle's counters and connections at this moment. ZeroMQ knows nothing of other handles."""
         with self._lock:
             self._open().getsockopt(self._zmq.EVENTS)  # a subscription that reconnected subscribes again now
-            return zmq_status.of(self, self._attend())
+            return zmq_status.of(self, self._read_reports())
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +163,7 @@ class ZmqHandle(ZmqWaiting):
     def _open(self) -> zmq.Socket[bytes]:
         """The socket, with the lock held. In a forked child the first call makes it again."""
         if self._closed:
-            zmq_process.rest_at_the_end(self._lock)
+            zmq_process.park_at_exit(self._lock)
             raise Closed(f"{self.channel}: the handle is closed")
         if self._socket is None:
             self._inherit()
@@ -179,13 +179,13 @@ class ZmqHandle(ZmqWaiting):
             self._owner = os.getpid()
         self._ops += 1
         if not self._ops & LOOK_MASK:
-            self._attend()
+            self._read_reports()
         return self._socket  # type: ignore[return-value]
 
     def _explain_wait(self) -> str:
         """The end of a timeout's message: handshakes that failed."""
         with self._lock:
-            refused = self._attend().refused if self._socket is not None else 0
+            refused = self._read_reports().refused if self._socket is not None else 0
         return f" ({refused} handshakes failed: do both ends have CURVE keys that fit?)" if refused else ""
 
     # ---- its end ----
@@ -220,7 +220,7 @@ class ZmqHandle(ZmqWaiting):
             socket, self._socket = self._socket, None
             if socket is None:  # inherited through a fork, and never used
                 return None
-            monitor = self._attend()
+            monitor = self._read_reports()
             sent = self._sent if self._has_unsent() else 0
         linger = self._options.linger
         if not sent or linger == 0:
@@ -254,11 +254,11 @@ class ZmqHandle(ZmqWaiting):
         """The socket and its threads are the parent's. The child closes its copies of the connections, so that peers notice the parent's end."""
         self._lock = threading.RLock()
         if self._monitor is not None:
-            self._monitor.let_go()
+            self._monitor.close_duplicates()
         zmq_process.abandon(self._socket, self._monitor)
         self._abandon_watches()
         self._socket = self._monitor = None
-        self._kept.clear()
+        self._deferred.clear()
 
     def __del__(self) -> None:
         socket, monitor = getattr(self, "_socket", None), getattr(self, "_monitor", None)

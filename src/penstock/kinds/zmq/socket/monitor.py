@@ -48,7 +48,7 @@ class Monitor:
         self.connections = self.disconnections = self.refused = 0
         self.peers: set[int] = set()
         self._files: dict[int, int] = {}  # descriptors of this socket, and the inode of each
-        self._held: list[int] = []
+        self._duplicates: list[int] = []
         self._holding = self._over = False
 
     def fileno(self) -> int:
@@ -72,7 +72,7 @@ class Monitor:
             self.peers.add(value)
             self._files[value] = _inode(value)
             if self._holding:
-                self._hold(value)
+                self._duplicate(value)
         elif event == module.EVENT_LISTENING:
             self._files[value] = _inode(value)
         elif event == module.EVENT_DISCONNECTED:
@@ -92,12 +92,12 @@ class Monitor:
         """
         self._holding = True
         for descriptor in self.peers:
-            self._hold(descriptor)
+            self._duplicate(descriptor)
 
-    def _hold(self, descriptor: int) -> None:
+    def _duplicate(self, descriptor: int) -> None:
         if self._files.get(descriptor) == _inode(descriptor) != 0:
             with contextlib.suppress(OSError):
-                self._held.append(os.dup(descriptor))
+                self._duplicates.append(os.dup(descriptor))
 
     def ended(self, deadline: float) -> bool:
         """Waits for the end of a socket that is being closed; returns whether everything was sent before the deadline of its linger."""
@@ -107,23 +107,23 @@ class Monitor:
                 self._pair.poll(-1 if left == math.inf else math.ceil(left * 1000))
                 self.look()
             whole = self._over and time.monotonic() < deadline
-            while whole and any(map(_unread, self._held)):
+            while whole and any(map(_unread, self._duplicates)):
                 time.sleep(nap)
                 nap = min(2 * nap, NAP_MAX)
                 whole = time.monotonic() < deadline
             return whole
         finally:
             self._pair.close(0)
-            for descriptor in self._held:
+            for descriptor in self._duplicates:
                 os.close(descriptor)
-            self._held.clear()
+            self._duplicates.clear()
 
     def stop(self, socket: Any) -> None:
         """Ends the monitor: the socket may then be closed at any time."""
         socket.disable_monitor()
         self._pair.close(0)
 
-    def let_go(self) -> None:
+    def close_duplicates(self) -> None:
         """In a forked child: closes its copies of the parent's connections."""
         for descriptor, inode in self._files.items():
             if inode and _inode(descriptor) == inode:

@@ -66,7 +66,7 @@ def abandon(*things: Any) -> None:
     _abandoned.extend(things)
 
 
-def rest_at_the_end(lock: Any) -> None:
+def park_at_exit(lock: Any) -> None:
     """Keeps a daemon thread, which holds this lock, from waking up into an error while the interpreter ends; it ends with the process."""
     if _ending and threading.current_thread().daemon:
         threading.Condition(lock).wait()  # without the lock

@@ -46,7 +46,7 @@ class ZmqWaiting(Strict):
         self._sleepers = 0  # threads that wait on them
         self._trying = False  # whether a waiting call tries: the events that it consumes are its own
         self._lent = False  # whether an event loop or another caller has the descriptor
-        self._kept: deque[Any] = deque()  # messages that were taken and did not fit: the next call gets them
+        self._deferred: deque[Any] = deque()  # messages that were taken and did not fit: the next call gets them
 
     @property
     def channel(self) -> str:
@@ -60,14 +60,14 @@ class ZmqWaiting(Strict):
     def _refresh(self) -> None:
         """After a call on the socket, with the lock held: descriptors are updated."""
         if (self._sleepers or self._lent) and self._socket is not None:
-            self._look(not self._trying)
+            self._notify_watches(not self._trying)
 
-    def _look(self, news: bool) -> None:
+    def _notify_watches(self, news: bool) -> None:
         """news: whether the call may have consumed an event that other waiters need."""
         if self._socket is not None:
             events: int = self._socket.getsockopt(self._zmq.EVENTS)  # type: ignore[assignment]
             for mask, watch in self._watches.items():
-                kept = mask == self._zmq.POLLIN and bool(self._kept)
+                kept = mask == self._zmq.POLLIN and bool(self._deferred)
                 watch.say(bool(events & mask) or kept if mask else news)
 
     def _watch(self, mask: int) -> int:
@@ -79,7 +79,7 @@ class ZmqWaiting(Strict):
                 if not mask and self._monitor is not None:
                     news.append(self._monitor.fileno())
                 self._watches[mask] = Watch(*news)
-            self._look(bool(mask))
+            self._notify_watches(bool(mask))
             return self._watches[mask].fileno()
 
     def _try_once(self, attempt: Callable[[], T | None]) -> tuple[int, T | None]:
@@ -108,12 +108,12 @@ class ZmqWaiting(Strict):
         with self._lock:
             self._sleepers += 1
         try:
-            return self._slept(attempt, mask, deadline)
+            return self._sleep_between_attempts(attempt, mask, deadline)
         finally:
             with self._lock:
                 self._sleepers -= 1
 
-    def _slept(self, attempt: Callable[[], T | None], mask: int, deadline: float) -> T | None:
+    def _sleep_between_attempts(self, attempt: Callable[[], T | None], mask: int, deadline: float) -> T | None:
         found = None
         while found is None and (left := deadline - time.monotonic()) > 0:
             if mask:
@@ -180,7 +180,7 @@ class ZmqWaiting(Strict):
         with self._lock:
             events: int = self._open().getsockopt(self._zmq.EVENTS)  # type: ignore[assignment]
             self._refresh()
-            return bool(events & self._zmq.POLLIN) or bool(self._kept)
+            return bool(events & self._zmq.POLLIN) or bool(self._deferred)
 
     def _abandon_watches(self) -> None:
         """In a forked child: the watches, and the threads that wait on them, are the parent's."""

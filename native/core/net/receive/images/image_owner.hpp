@@ -1,5 +1,5 @@
-// An image's file and its entry in the endpoint's list, as the holder of the socket has them: made at SETUP, continued after
-// another holder's death, shown to readers, removed. The state machine itself is image.hpp. Crash table:
+// An image's file and its entry in the endpoint's list, as the owner of the socket has them: made at SETUP, continued after
+// another owner's death, shown to readers, removed. The state machine itself is image.hpp. Crash table:
 // docs/design/network_log.md.
 #pragma once
 
@@ -77,7 +77,7 @@ inline std::string read_description(const ImageEntry &entry) {
 }
 
 // The position where an image begins, and the start of its term.
-inline uint64_t join_of(const wire::SetupFrame &setup) {
+inline uint64_t join_position_of(const wire::SetupFrame &setup) {
     const uint32_t round = static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(setup.initial_term_id);
     return uint64_t{round} * static_cast<uint32_t>(setup.term_length) + static_cast<uint32_t>(setup.term_offset);
 }
@@ -91,15 +91,15 @@ inline LogGeometry image_geometry(const wire::SetupFrame &setup, uint32_t slots)
     g.slot_count = slots;
     g.initial_term_id = setup.initial_term_id;
     g.stream = setup.stream;
-    g.start_position = join_of(setup) & ~uint64_t{g.term_length - 1};
+    g.start_position = join_position_of(setup) & ~uint64_t{g.term_length - 1};
     g.max_frame = std::max<uint32_t>(2 * header_length, std::min(static_cast<uint32_t>(setup.mtu), g.term_length / 4));
     return g;
 }
 
 // Everything below the join is padding, so that readers begin at the term's start.
-inline void begin_image(const Mapping &map, const wire::SetupFrame &setup, const LogGeometry &g) {
+inline void format_image(const Mapping &map, const wire::SetupFrame &setup, const LogGeometry &g) {
     auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
-    const uint64_t join = join_of(setup);
+    const uint64_t join = join_position_of(setup);
     if (const uint64_t room = join - g.start_position; room != 0) {
         const TermBuffer buffer(map.bytes() + terms_offset(g.slot_count), g.term_length, g.max_frame, g.initial_term_id,
                                 g.stream);
@@ -138,17 +138,17 @@ class ImageOwner {
                 g.initial_term_id, g.stream};
     }
 
-    // After a holder that died at any instruction, or gave up: whole frames are kept up to the first hole, everything
+    // After an owner that died at any instruction, or gave up: whole frames are kept up to the first hole, everything
     // behind it is zeroed. No reader can be behind that hole.
     ImageState recover() {
-        const uint64_t join = join_of(setup_), start = log_->geometry().start_position;
+        const uint64_t join = join_position_of(setup_), start = log_->geometry().start_position;
         const Terms terms = this->terms();
         ImageState state;
         state.clean = entry_.clean.relaxed();
         state.status = entry_.status.relaxed();
         state.received = entry_.received.relaxed();
         state.replied = entry_.replied.relaxed();
-        state.proved = entry_.proved.relaxed() != 0;
+        state.source_verified = entry_.source_verified.relaxed() != 0;
         lost_before_ = entry_.bytes_lost.relaxed();
         if (const uint64_t end = entry_.end.relaxed(); end != no_end) state.end = end;
         uint64_t at = log_->control().tail.value.relaxed();
@@ -166,19 +166,19 @@ class ImageOwner {
         if (state.end && *state.end < at) state.end.reset();
         if (at == state.clean) return state;
         terms.frame(at)->word0.relaxed(0); // readers look at this word, and at nothing behind it
-        // Nothing was inserted beyond half a term behind the position in the entry: that is as far as a holder takes frames.
+        // Nothing was inserted beyond half a term behind the position in the entry: that is as far as an owner takes frames.
         const uint64_t from = at + sizeof(FrameHeader::word0), to = std::min(state.clean, state.status + terms.term_length() / 2);
         if (from < to) terms.clean(from, to);
         return state;
     }
 
-    // Tells readers in all processes, and the next holder. True if readers have news.
-    bool show(const Image &image) {
-        bool news = false;
-        if (image.rebuilt() != shown_) {
-            shown_ = image.rebuilt();
-            log_->control().tail.value.relaxed(shown_); // a subscription that begins here acquires each frame
-            news = true;
+    // Publishes to readers in all processes, and for the next owner. True if readers have something new.
+    bool publish(const Image &image) {
+        bool changed = false;
+        if (image.rebuilt() != published_) {
+            published_ = image.rebuilt();
+            log_->control().tail.value.relaxed(published_); // a subscription that begins here acquires each frame
+            changed = true;
         }
         if (image.status_position() != entry_.status.relaxed()) {
             entry_.status.relaxed(image.status_position());
@@ -186,20 +186,20 @@ class ImageOwner {
             log_->control().limit.value.relaxed(image.status_position() + 2 * log_->buffer().term_length());
         }
         entry_.high.relaxed(image.high());
-        entry_.received.relaxed(image.received_bytes());
-        entry_.replied.relaxed(image.replied_bytes());
-        entry_.proved.relaxed(image.proved() ? 1 : 0);
+        entry_.received.relaxed(image.bytes_from_source());
+        entry_.replied.relaxed(image.bytes_sent_to_source());
+        entry_.source_verified.relaxed(image.source_verified() ? 1 : 0);
         if (const uint64_t lost = lost_before_ + image.counts().bytes_lost; lost != entry_.bytes_lost.relaxed())
             entry_.bytes_lost.relaxed(lost);
         if (!(source_ == image.source())) write_source(entry_, source_ = image.source());
-        news |= write_description(entry_, image.description()); // a subscription may wait for it with all messages there
+        changed |= write_description(entry_, image.description()); // a subscription may wait for it with all messages there
         const bool stopped = image.state() == Image::State::draining;
         const uint64_t end = stopped ? image.rebuilt() : image.end().value_or(no_end);
         if (end != entry_.end.relaxed()) {
             entry_.end.relaxed(end); // only its value counts: the subscription has read up to there itself
-            news = true;
+            changed = true;
         }
-        return news;
+        return changed;
     }
 
     // How far every subscription has read, `rebuilt` at most. It never waits: a slot that is locked counts as unread.
@@ -215,10 +215,10 @@ class ImageOwner {
         return std::max(before, slowest);
     }
     // A look without the lock: whether `consumed` is worth it.
-    uint64_t seems_consumed(uint64_t rebuilt) const { return log_->slowest(rebuilt); }
+    uint64_t estimate_consumed(uint64_t rebuilt) const { return log_->slowest(rebuilt); }
 
-    uint64_t moves = 0;   // of the subscriptions, as last looked at
-    bool showing = false; // the image writes to its entry how far it cleans
+    uint64_t last_estimate = 0;  // estimate_consumed() at the last check
+    bool clean_word_set = false; // the image writes to its entry how far it cleans
 
   private:
     uint64_t whole_frame(const Terms &terms, uint64_t at) const {
@@ -237,7 +237,7 @@ class ImageOwner {
     ImageEntry &entry_;
     const wire::SetupFrame setup_;
     const std::shared_ptr<TermLog> log_;
-    uint64_t shown_ = 0, lost_before_ = 0; // lost_before_: bytes, by the holders before
+    uint64_t published_ = 0, lost_before_ = 0; // lost_before_: bytes, by the owners before
     Address source_;
 };
 

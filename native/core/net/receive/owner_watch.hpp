@@ -19,7 +19,7 @@ struct Takeover {
     uint32_t tries = 0;                 // to take ownership, since the death was noticed
 };
 
-class HolderWatch {
+class OwnerWatch {
   public:
     static constexpr uint32_t dead_checks_max = 50; // while nobody takes a dead owner's place
 
@@ -32,15 +32,15 @@ class HolderWatch {
             dead_checks_ = 0;
             takeover = {};
         }
-        bool dead = ended();
+        bool dead = has_died();
         if (pid != pid_ || !process_) {
             pid_ = pid;
             process_.emplace(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-            dead = process_->get() < 0 ? errno == ESRCH : ended();
+            dead = process_->get() < 0 ? errno == ESRCH : has_died();
         }
         return !dead || ++dead_checks_ > dead_checks_max; // in another namespace of processes every number seems dead
     }
-    bool ended() const {
+    bool has_died() const {
         pollfd about{descriptor(), POLLIN, 0};
         return about.fd >= 0 && ::poll(&about, 1, 0) == 1;
     }

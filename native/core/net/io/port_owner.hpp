@@ -10,7 +10,7 @@
 namespace penstock {
 
 // "; process 4711 (python3) has the port", or nothing if it cannot be found.
-inline std::string port_holder_text(uint16_t port) {
+inline std::string port_owner_text(uint16_t port) {
     std::string wanted;
     for (const char *table : {"/proc/net/udp", "/proc/net/udp6"}) {
         std::ifstream lines(table);

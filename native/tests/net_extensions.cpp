@@ -206,5 +206,5 @@ int main() {
     padding_for_what_was_lost_is_marked();
     a_session_that_begins_again_is_a_new_image();
     a_receiver_asks_at_the_control_address();
-    std::printf("net_told: 5 promises\n");
+    std::printf("net_extensions: 5 promises\n");
 }

@@ -1,7 +1,7 @@
-// Promises of one holder of an endpoint's socket after another, to its readers. For udp_check.
+// Promises of one owner of an endpoint's socket after another, to its readers. For udp_check.
 #pragma once
 
-#include "udp_place.hpp"
+#include "udp_folder.hpp"
 
 namespace penstock::test {
 
@@ -37,8 +37,8 @@ struct Nowhere { // takes what a receiver sends
 };
 inline uint64_t seven() { return 7; } // for a random number
 
-// A holder that has not let go keeps its images. The next one goes on with them, and with the losses that were counted.
-inline void a_new_holder_goes_on(const Folder &folder) {
+// An owner that has not let go keeps its images. The next one goes on with them, and with the losses that were counted.
+inline void a_new_owner_goes_on(const Folder &folder) {
     Scene scene(folder);
     auto &[place, opened, file, reader, one, two, options, setup] = scene;
     options.reliable = false;
@@ -53,7 +53,7 @@ inline void a_new_holder_goes_on(const Folder &folder) {
     first->receiver().datagram(now, {}, wire::bytes_of(setup), sizeof setup);
     first->receiver().datagram(now, {}, wire::bytes_of(second), sizeof second);
     for (int i = 0; i < 2; ++i) first->receiver().tick(now += 1'000'000, way, seven);
-    CHECK(first->show([](bool) {}));
+    CHECK(first->publish([](bool) {}));
     const auto read = [&] {
         while (reader.peek() != nullptr) reader.consume();
         return reader.lost();
@@ -62,8 +62,8 @@ inline void a_new_holder_goes_on(const Folder &folder) {
     CHECK(file.entry(0).bytes_lost.relaxed() == header_length);
     const std::string told = wire::write_extension(wire::extension_description, 7, 1, "its codec");
     first->receiver().datagram(now, {}, reinterpret_cast<const uint8_t *>(told.data()), told.size());
-    CHECK(first->show([](bool) {}), "a subscription sleeps until it knows the codec, however many messages are there");
-    CHECK(!first->show([](bool) {}), "it is told once");
+    CHECK(first->publish([](bool) {}), "a subscription sleeps until it knows the codec, however many messages are there");
+    CHECK(!first->publish([](bool) {}), "it is told once");
     ImageSet next(file, two, options, now);
     bool busy = false;
     try {
@@ -75,7 +75,7 @@ inline void a_new_holder_goes_on(const Folder &folder) {
     first->hand_over();
     first.reset();
     next.adopt();
-    next.show([](bool) {});
+    next.publish([](bool) {});
     CHECK(file.entry(0).bytes_lost.relaxed() == header_length);
     CHECK(read() == header_length && reader.position() == 2 * header_length);
     scene.end();
@@ -98,7 +98,7 @@ inline void a_silent_session_tells_its_readers_what_is_lost(const Folder &folder
         for (; now < until; now += 100'000'000) {
             images.receiver().tick(now, way, seven);
             images.consume(now);
-            images.show([](bool) {});
+            images.publish([](bool) {});
             while (reads && reader.peek() != nullptr) reader.consume(), ++read;
         }
     };

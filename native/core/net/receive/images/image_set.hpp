@@ -1,5 +1,5 @@
 // All images of an endpoint as the socket owner has them: received into, shown to readers, consumed, and continued
-// after another holder. It knows no socket, no clock and no thread. docs/design/network_log.md.
+// after another owner. It knows no socket, no clock and no thread. docs/design/network_log.md.
 #pragma once
 
 #include "net/receive/images/image_store.hpp"
@@ -9,9 +9,9 @@ namespace penstock {
 
 class ImageSet {
   public:
-    static constexpr int64_t count_ns = 20'000'000;     // between two counts of the subscriptions; senders get the count
-    static constexpr int64_t readers_look_ns = 200'000; // first, while only readers elsewhere hold a sender up
-    static constexpr int64_t readers_look_max_ns = 10'000'000;
+    static constexpr int64_t count_ns = 20'000'000;      // between two counts of the subscriptions; senders get the count
+    static constexpr int64_t readers_check_ns = 200'000; // first, while only readers elsewhere hold a sender up
+    static constexpr int64_t readers_check_max_ns = 10'000'000;
 
     ImageSet(const EndpointFile &file, EndpointMembers &members, const ReceiverOptions &options, int64_t now)
         : file_(file), members_(members), store_(file, members), receiver_(options, store_, now) {}
@@ -26,7 +26,7 @@ class ImageSet {
     // When consumption has to be looked at again though nothing arrives.
     int64_t next() const { return std::min(receiver_.next(), readers_at_); }
 
-    // Goes on with the images of the last holder.
+    // Continues the images of the last owner.
     void adopt() {
         if (!members_.acquire_lock(members_.lock(), EndpointMembers::patience_to_join_ns))
             throw Error(Code::busy, file_.uri() + ": a participant holds the channel's lock and does not run (stopped?)");
@@ -46,10 +46,10 @@ class ImageSet {
                 if (file.fd() < 0 || !read_setup(entry, setup)) throw Error(Code::corrupt, file_.uri() + ": an image is damaged");
                 auto image = std::make_unique<ImageOwner>(file.fd(), file_, index, number, setup);
                 const ImageState state = image->recover();
-                store_.held.push_back(std::move(image));
-                receiver_.adopt(store_.held.back()->terms(), setup, read_source(entry), state).show_clean(entry.clean);
+                store_.owners.push_back(std::move(image));
+                receiver_.adopt(store_.owners.back()->terms(), setup, read_source(entry), state).set_clean_word(entry.clean);
             } catch (const Error &error) {
-                // Its last holder has died, but has not let go of everything yet; or the system has no room. It is tried again.
+                // Its last owner has died, but has not let go of everything yet; or the system has no room. It is tried again.
                 if (error.code == Code::busy || error.code == Code::system) throw;
                 // Damaged: its session begins again where its sender is.
                 remove_file(file_.image_file(number));
@@ -58,7 +58,7 @@ class ImageSet {
         }
         store_.handing_over = false;
         list_changed(file_.control());                // the last owner may have died before it raised the count
-        if (!listed) remove_image(file_, last);       // of a holder that died before it listed it
+        if (!listed) remove_image(file_, last);       // of an owner that died before it listed it
         event_interrupt(file_.control().event.value); // it may have died with a wake on its hands
     }
     // Moves on how far the images are consumed, as their subscriptions show.
@@ -70,48 +70,49 @@ class ImageSet {
         }
         bool waits = false;
         for (const auto &image : receiver_.images()) {
-            ImageOwner *held = store_.of(image->session());
-            if (held == nullptr || image->consumed() == image->rebuilt()) continue;
+            ImageOwner *owner = store_.find(image->session());
+            if (owner == nullptr || image->consumed() == image->rebuilt()) continue;
             const bool ending = image->state() == Image::State::draining || (image->end() && image->rebuilt() >= *image->end());
             const bool far = image->high() - image->status_position() >= image->window() / 2;
             if (!ending && !far && image->rebuilt() - image->status_position() < image->window() / 4) continue; // no use to look
-            const uint64_t seems = held->seems_consumed(image->rebuilt());
-            if (seems - image->status_position() >= image->window() / 4 || (ending && seems > image->consumed())) {
-                bool joined = members_.all_seen(held->number());
-                if (!joined && reap(now)) joined = members_.all_seen(held->number());
-                image->consume(held->consumed(*image, joined));
+            const uint64_t estimate = owner->estimate_consumed(image->rebuilt());
+            if (estimate - image->status_position() >= image->window() / 4 || (ending && estimate > image->consumed())) {
+                bool joined = members_.all_seen(owner->number());
+                if (!joined && reap(now)) joined = members_.all_seen(owner->number());
+                image->consume(owner->consumed(*image, joined));
             }
-            waits |= (far && seems < image->rebuilt()) || (ending && image->consumed() < image->rebuilt());
-            if (waits && seems == held->moves) held->log().reap(); // no subscription has moved: the slowest may have died
-            if (seems != held->moves) {
-                held->moves = seems;
-                readers_ns_ = readers_look_ns;
+            waits |= (far && estimate < image->rebuilt()) || (ending && image->consumed() < image->rebuilt());
+            if (waits && estimate == owner->last_estimate)
+                owner->log().reap(); // no subscription has moved: the slowest may have died
+            if (estimate != owner->last_estimate) {
+                owner->last_estimate = estimate;
+                readers_ns_ = readers_check_ns;
             }
         }
         if (!waits) readers_at_ = INT64_MAX;
         else if (now >= readers_at_ || readers_at_ == INT64_MAX) {
             readers_at_ = now + readers_ns_;
-            readers_ns_ = std::min(2 * readers_ns_, readers_look_max_ns);
+            readers_ns_ = std::min(2 * readers_ns_, readers_check_max_ns);
         }
     }
-    // Shows new frames to readers; true if there are any. `tell(news)` runs before readers see it.
-    template <class Tell> bool show(Tell &&tell) {
+    // Publishes new frames to readers; true if there are any. `before_notify(changed)` runs before readers see it.
+    template <class BeforeNotify> bool publish(BeforeNotify &&before_notify) {
         EndpointControl &control = file_.control();
-        bool news = false;
+        bool changed = false;
         for (const auto &image : receiver_.images()) {
-            ImageOwner *held = store_.of(image->session());
-            if (held == nullptr) continue;
-            if (!held->showing) {
-                held->showing = true;
-                image->show_clean(held->entry().clean);
+            ImageOwner *owner = store_.find(image->session());
+            if (owner == nullptr) continue;
+            if (!owner->clean_word_set) {
+                owner->clean_word_set = true;
+                image->set_clean_word(owner->entry().clean);
             }
-            news |= held->show(*image);
+            changed |= owner->publish(*image);
         }
         const uint64_t changes = control.changes.value.relaxed();
-        news |= changes != changes_;
+        changed |= changes != changes_;
         changes_ = changes;
-        tell(news);
-        if (!news) return false;
+        before_notify(changed);
+        if (!changed) return false;
         // SYNC 29: pairs with SessionReaders::peek; forbids the activity being visible before what was inserted
         control.activity.value.release(control.activity.value.relaxed() + 1);
         event_notify(control.event.value);
@@ -132,7 +133,7 @@ class ImageSet {
     Receiver<ImageStore> receiver_;
     uint64_t changes_ = 0;
     int64_t reap_at_ = 0, counted_at_ = 0;
-    int64_t readers_at_ = INT64_MAX, readers_ns_ = readers_look_ns;
+    int64_t readers_at_ = INT64_MAX, readers_ns_ = readers_check_ns;
 };
 
 } // namespace penstock

@@ -1,6 +1,6 @@
-// A network publication: its log, the sender over it, a socket. Duty cycles are run by the writer, with try_lock, or by the
-// conductor. The log is an ordinary one in shared memory. The sender is one of its subscriptions, so writers are ahead of it by
-// the log's window at most. docs/design/network_log.md.
+// A network publication: its log, the sender over it, a socket. Duty cycles are run by the writer, with try_lock, or by
+// the conductor. The log is an ordinary one in shared memory. The sender is one of its subscriptions, so writers are ahead of it
+// by the log's window at most. docs/design/network_log.md.
 #pragma once
 
 #include "log/log_writer.hpp"
@@ -9,6 +9,7 @@
 #include "net/io/send_batch.hpp"
 #include "net/io/socket_waiter.hpp"
 #include "net/io/udp_options.hpp"
+#include "net/seal/publication_seal.hpp"
 #include "net/send/destinations.hpp"
 #include "net/send/sender.hpp"
 
@@ -18,19 +19,21 @@ namespace penstock {
 
 class NetworkPublication final : public Agent {
   public:
-    static constexpr int64_t hear_ns = 50'000;       // the socket is read at least this often
+    static constexpr int64_t receive_ns = 50'000;    // the socket is read at least this often
     static constexpr int64_t pause_ns = 50'000;      // after this pause of the writer the conductor serves the socket
     static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, even right after a send
     static constexpr int64_t retry_ns = 1'000'000;   // when the system had no room
-    static constexpr int64_t ask_ns = 100'000'000;   // between two checks for a receiver on another machine
+    static constexpr int64_t check_ns = 100'000'000; // between two checks for a receiver on another machine
     static constexpr int ticks_max = 16;
-    static constexpr int64_t show_counts_ns = 1'000'000; // between two looks that others get at the counts
+    static constexpr int64_t publish_counts_ns = 1'000'000; // between two looks that others get at the counts
 
     NetworkPublication(const std::string &uri, const std::string &prefix, const UdpWriterOptions &options, int32_t session,
                        NetCalls &calls)
         : options_(options), uri_(uri), session_(session), path_(path_of(prefix, session)), counts_path_(counts_path_of(path_)),
           where_(uri + " (" + path_ + ")"), file_(make_log()), log_(std::make_shared<TermLog>(file_.fd(), where_)),
-          map_(log_->mapping()), socket_(options.to, uri), out_(socket_, calls, terms_at(), log_->buffer().size()), calls_(calls),
+          map_(log_->mapping()), socket_(options.to, uri),
+          seal_(options.keys ? std::make_unique<PublicationSeal>(options.keys) : nullptr),
+          out_(socket_, calls, terms_at(), log_->buffer().size(), nullptr, seal_.get()), calls_(calls),
           sender_(terms(), sender_options(), options.start_position, monotonic_ns()), waiter_(calls),
           burst_(std::clamp<uint64_t>(options.window / 4, options.mtu, burst_max)) {
         open_socket(uri, calls);
@@ -51,31 +54,31 @@ class NetworkPublication final : public Agent {
     const std::shared_ptr<Mapping> &mapping() const { return map_; }
     SocketWaiter &waiter() { return waiter_; }
     uint64_t sent() const { return sent_.relaxed(); }
-    uint32_t receivers() const { return receivers_.relaxed(); } // that were heard of lately
-    // The same, after a check for a receiver. The answer of another machine arrives later, if at all, so it is asked only once in
-    // a while.
-    uint32_t ask_receivers(int64_t now) {
+    uint32_t receivers() const { return receivers_.relaxed(); } // that have sent a status message lately
+    // The same, after a check for a receiver. The answer of another machine arrives later, if at all, so it is requested only
+    // once in a while.
+    uint32_t check_receivers(int64_t now) {
         if (receivers() == 0 || !connected_) return receivers();
-        const std::lock_guard hold(turning_);
-        if (removed_ || (!stays_here_ && now - asked_ns_ < ask_ns)) return receivers();
-        asked_ns_ = now;
-        sender_.ask_heartbeat();
-        turn_held(now, true, true); // first, everything that it sent before it died
-        turn_held(now, true, true); // now the system has reported that the port is closed
+        const std::lock_guard hold(duty_cycle_mutex_);
+        if (removed_ || (!is_loopback_ && now - checked_ns_ < check_ns)) return receivers();
+        checked_ns_ = now;
+        sender_.request_heartbeat();
+        run_duty_cycle_locked(now, true, true); // first, everything that it sent before it died
+        run_duty_cycle_locked(now, true, true); // now the system has reported that the port is closed
         return receivers();
     }
     uint64_t burst() const { return burst_; }
     // How long messages may wait for more before the conductor sends them. The time grows while the writer keeps sending by
     // itself.
-    int64_t rescue_ns() const { return std::min(2 * look_ns_.relaxed(), Conductor::waiter_ns); }
+    int64_t flush_within_ns() const { return std::min(2 * flush_ns_.relaxed(), Conductor::waiter_ns); }
     const std::string &warning() const { return warning_; }
 
-    // One duty cycle, if no other thread runs it now. `hear`: looks at the socket in any case.
-    bool turn(int64_t now, bool hear) {
-        if (!turning_.try_lock()) return false;
-        const std::lock_guard hold(turning_, std::adopt_lock);
-        waiter_.turned(now);
-        if (!removed_) turn_held(now, hear);
+    // One duty cycle, if no other thread runs it now. `receive`: looks at the socket in any case.
+    bool run_duty_cycle(int64_t now, bool receive) {
+        if (!duty_cycle_mutex_.try_lock()) return false;
+        const std::lock_guard hold(duty_cycle_mutex_, std::adopt_lock);
+        waiter_.record_duty_cycle(now);
+        if (!removed_) run_duty_cycle_locked(now, receive);
         return true;
     }
     // Of a publication with several destinations. False: it is there already; it is not there.
@@ -88,54 +91,60 @@ class NetworkPublication final : public Agent {
 
     // The writer has closed. The conductor sends the rest of the log, then the end of the stream.
     void close(int64_t now) {
-        const std::lock_guard hold(turning_);
-        leaving_.relaxed(true);
-        closed_at_most_ = now + options_.linger_ns;
+        const std::lock_guard hold(duty_cycle_mutex_);
+        closing_.relaxed(true);
+        close_by_ns_ = now + options_.linger_ns;
         sender_.close(now, log_->tail());
-        turn_held(now, true);
-        over(now); // without `linger` the number of the session is free at once
+        run_duty_cycle_locked(now, true);
+        finish_if_done(now); // without `linger` the number of the session is free at once
     }
     UdpCounts counts() {
-        const std::lock_guard hold(turning_);
-        return counts_held();
+        const std::lock_guard hold(duty_cycle_mutex_);
+        return counts_locked();
+    }
+    // Once an hour, if datagrams are refused because of a key: what to tell. Empty: nothing.
+    std::string refusal(int64_t now) {
+        const std::lock_guard hold(duty_cycle_mutex_);
+        const uint64_t refused = seal_ ? seal_->counts().unauthenticated : sealed_;
+        return notice_.is_due(refused, now) ? uri_ + ": " + refusal_text(refused, seal_ != nullptr) : "";
     }
     std::string last_error() {
-        const std::lock_guard hold(turning_);
+        const std::lock_guard hold(duty_cycle_mutex_);
         return sender_.last_error();
     }
     // When it has to be turned again at the latest.
     int64_t next() {
-        const std::lock_guard hold(turning_);
-        return next_held();
+        const std::lock_guard hold(duty_cycle_mutex_);
+        return next_locked();
     }
 
     Schedule do_work(int64_t now) override {
         Schedule schedule;
-        if (!leaving() && waiter_.sleeps(now, schedule)) return schedule;
-        if (!leaving() && waiter_.turned_within(now, pause_ns)) { // the writer serves the socket itself
-            schedule.due = now + look_ns_.relaxed();
-            look_ns_.relaxed(std::min(2 * look_ns_.relaxed(), Conductor::look_max_ns));
+        if (!is_closing() && waiter_.has_sleeper(now, schedule)) return schedule;
+        if (!is_closing() && waiter_.ran_within(now, pause_ns)) { // the writer serves the socket itself
+            schedule.due = now + flush_ns_.relaxed();
+            flush_ns_.relaxed(std::min(2 * flush_ns_.relaxed(), Conductor::check_max_ns));
             return schedule;
         }
-        look_ns_.relaxed(pause_ns);
-        if (!turning_.try_lock()) return {now + pause_ns, false};
-        const std::lock_guard hold(turning_, std::adopt_lock);
-        if (!removed_) turn_held(now, true);
-        if (over(now)) return {INT64_MAX, true};
+        flush_ns_.relaxed(pause_ns);
+        if (!duty_cycle_mutex_.try_lock()) return {now + pause_ns, false};
+        const std::lock_guard hold(duty_cycle_mutex_, std::adopt_lock);
+        if (!removed_) run_duty_cycle_locked(now, true);
+        if (finish_if_done(now)) return {INT64_MAX, true};
         Conductor::instance().watch(*this, socket());
-        schedule.due = more_ ? now : next_held();
-        if (leaving()) schedule.due = std::min(schedule.due, closed_at_most_);
+        schedule.due = has_more_ ? now : next_locked();
+        if (is_closing()) schedule.due = std::min(schedule.due, close_by_ns_);
         return schedule;
     }
     int socket() const { return control_ ? control_->fd() : socket_.fd(); }
-    bool leaving() const override { return leaving_.relaxed(); }
+    bool is_closing() const override { return closing_.relaxed(); }
 
   private:
     template <class Do> bool with_destinations(Do &&change) {
-        const std::lock_guard hold(turning_);
-        if (!several_ || options_.control)
+        const std::lock_guard hold(duty_cycle_mutex_);
+        if (!destinations_ || options_.control)
             throw Error(Code::unsupported, where_ + ": open the publication with destinations=, to add and remove some");
-        return change(*several_);
+        return change(*destinations_);
     }
     static std::string path_of(const std::string &prefix, int32_t session) {
         char name[16];
@@ -159,6 +168,9 @@ class NetworkPublication final : public Agent {
         if (options_.mtu <= header_length || options_.mtu > wire::datagram_max || options_.mtu % frame_alignment != 0)
             throw Error(Code::invalid,
                         "mtu is " + std::to_string(options_.mtu) + ": it must be a multiple of 32 from 64 to 65504");
+        if (options_.keys && options_.mtu > wire::sealed_mtu_max)
+            throw Error(Code::invalid, "mtu is " + std::to_string(options_.mtu) + ": with a key it is at most " +
+                                           std::to_string(wire::sealed_mtu_max));
         const LogGeometry g = geometry();
         check_geometry(g, Code::invalid);
         return make_file(path_, log_file_size(g.slot_count, g.term_length), [&](int fd) {
@@ -185,29 +197,29 @@ class NetworkPublication final : public Agent {
         return made;
     }
     void open_socket(const std::string &uri, NetCalls &calls) {
-        const uint32_t asked = options_.send_buffer != 0 ? options_.send_buffer : std::max(2 * options_.window, 256u * 1024);
-        if (const uint32_t granted = socket_.send_buffer(asked); granted < asked && options_.send_buffer != 0)
-            warning_ = "the system grants a send buffer of " + std::to_string(granted) + " bytes, not " + std::to_string(asked) +
-                       "; raise net.core.wmem_max";
+        const uint32_t requested = options_.send_buffer != 0 ? options_.send_buffer : std::max(2 * options_.window, 256u * 1024);
+        if (const uint32_t granted = socket_.send_buffer(requested); granted < requested && options_.send_buffer != 0)
+            warning_ = "the system grants a send buffer of " + std::to_string(granted) + " bytes, not " +
+                       std::to_string(requested) + "; raise net.core.wmem_max";
         if (is_multicast(options_.to)) {
             socket_.multicast(options_.interface, options_.ttl);
             control_ = std::make_unique<UdpSocket>(options_.to, uri);
             control_->join(control_group(options_.to), options_.interface);
         }
-        if (options_.control || options_.several) open_several();
+        if (options_.control || options_.multi_destination) open_destinations();
         else if (socket_.connect(options_.to); !is_multicast(options_.to)) {
             connected_ = true;
-            stays_here_ = is_loopback(options_.to) || socket_.bound().host == options_.to.host;
+            is_loopback_ = is_loopback(options_.to) || socket_.bound().host == options_.to.host;
         }
-        const UdpSocket &hears = control_ ? *control_ : socket_;
-        in_ = std::make_unique<ReceiveBatch>(hears, calls);
+        const UdpSocket &source = control_ ? *control_ : socket_;
+        in_ = std::make_unique<ReceiveBatch>(source, calls);
     }
 
     // Whether a closed publication has finished: then its files are removed.
-    bool over(int64_t now) {
-        if (!leaving() || (sender_.state() != Sender::State::closed && now < closed_at_most_)) return false;
+    bool finish_if_done(int64_t now) {
+        if (!is_closing() || (sender_.state() != Sender::State::closed && now < close_by_ns_)) return false;
         if (!removed_ && options_.linger_ns != 0 && sender_.position() < log_->tail())
-            Conductor::instance().gave_up(uri_, log_->tail() - sender_.position());
+            Conductor::instance().report_unsent(uri_, log_->tail() - sender_.position());
         remove_files(); // first: without a slot in the log its name is another's to remove
         log_->detach();
         return true;
@@ -218,93 +230,118 @@ class NetworkPublication final : public Agent {
         ::unlink(path_.c_str());
     }
     // Shows the publication's counts to other processes.
-    void show_counts(int64_t now) {
-        shown_ns_ = now;
-        const UdpCounts counts = counts_held();
+    void publish_counts(int64_t now) {
+        counts_published_ns_ = now;
+        const UdpCounts counts = counts_locked();
         const auto *words = reinterpret_cast<const uint64_t *>(&counts);
-        for (size_t i = 0; i < counts_words; ++i) shown_counts()[i].relaxed(words[i]);
+        for (size_t i = 0; i < counts_words; ++i) published_counts()[i].relaxed(words[i]);
     }
-    Atomic<uint64_t> *shown_counts() const { return reinterpret_cast<Atomic<uint64_t> *>(counts_map_->bytes()); }
+    Atomic<uint64_t> *published_counts() const { return reinterpret_cast<Atomic<uint64_t> *>(counts_map_->bytes()); }
 
-    void open_several() {
+    void open_destinations() {
         if (is_multicast(options_.to))
             throw Error(Code::invalid, "a multicast group has receivers of its own: no control address");
         if (options_.control) {
             try {
                 socket_.bind(*options_.control);
             } catch (const Error &error) {
-                throw name_port_holder(error, *options_.control);
+                throw name_port_owner(error, *options_.control);
             }
         }
-        several_ =
-            std::make_unique<Destinations>(socket_, calls_, options_.control.has_value(), terms_at(), log_->buffer().size());
+        destinations_ = std::make_unique<Destinations>(socket_, calls_, options_.control.has_value(), terms_at(),
+                                                       log_->buffer().size(), seal_.get());
         if (options_.control) return;
-        several_->add(options_.to);
-        for (const Address &to : options_.destinations) several_->add(to);
+        destinations_->add(options_.to);
+        for (const Address &to : options_.destinations) destinations_->add(to);
     }
-    // Call it before handling a datagram: a receiver that is heard afterwards exists.
-    void note_unheard() {
-        const uint64_t unheard = out_.counts().unheard + in_->counts().unheard;
-        if (std::exchange(unheard_, unheard) != unheard) sender_.nobody_listens();
+    // Call it before handling a datagram: a receiver that sends something afterwards exists.
+    void check_unreachable() {
+        const uint64_t unreachable = out_.counts().unreachable + in_->counts().unreachable;
+        if (std::exchange(unreachable_, unreachable) != unreachable) sender_.on_unreachable();
     }
-    void hear_one(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
-        note_unheard();
-        const auto heard =
-            several_ ? several_->heard(now, from, bytes, length, session_, options_.stream) : Destinations::Heard::passed_on;
-        if (heard == Destinations::Heard::asks) {
-            sender_.ask_setup();
+    void on_datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
+        check_unreachable();
+        if (seal_) {
+            const std::span<const uint8_t> frames = seal_->open(now, from, bytes, length);
+            if (frames.empty()) return;
+            bytes = frames.data();
+            length = frames.size();
+        } else if (wire::is_sealed(bytes, length)) {
+            ++sealed_;
+            return;
+        }
+        const auto handled = destinations_ ? destinations_->on_datagram(now, from, bytes, length, session_, options_.stream)
+                                           : Destinations::Handled::pass_on;
+        if (handled == Destinations::Handled::setup_request) {
+            sender_.request_setup();
             return;
         }
         sender_.datagram(now, from, bytes, length);
-        if (heard == Destinations::Heard::proves) sender_.greet(now);
+        if (handled == Destinations::Handled::verified) sender_.schedule_description(now);
     }
 
-    void turn_held(int64_t now, bool hear, bool all = false) {
-        bool heard = false;
-        if (hear || now - heard_ns_ >= hear_ns || sender_.limit() - sender_.position() < options_.window / 2) {
-            heard_ns_ = now;
-            heard = in_->receive(
-                64 * 1024, [&](const Address &from, const uint8_t *bytes, size_t length) { hear_one(now, from, bytes, length); },
-                all);
-        }
-        if (several_) several_->forget(now);
-        more_ = true;
-        if (several_) go_out(now, *several_);
-        else go_out(now, out_);
-        note_unheard();
-        show(now, heard);
-        if (now - shown_ns_ >= show_counts_ns) show_counts(now);
+    // At once, and to receivers that are no destinations yet, too. A lost answer is asked for again.
+    void answer_challenges(int64_t now) {
+        const bool any = seal_->send_answers([&](const Address &to, const uint8_t *bytes, size_t length) {
+            iovec piece{const_cast<uint8_t *>(bytes), length};
+            sockaddr_storage at;
+            mmsghdr message{};
+            message.msg_hdr.msg_iov = &piece;
+            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_name = &at;
+            message.msg_hdr.msg_namelen = fill(at, is_multicast(options_.to) ? options_.to : to, socket_.family());
+            calls_.send(socket_.fd(), &message, 1);
+        });
+        if (any) sender_.introduce(now);
     }
-    template <class Out> void go_out(int64_t now, Out &out) {
+
+    void run_duty_cycle_locked(int64_t now, bool receive, bool all = false) {
+        bool received = false;
+        if (receive || now - last_receive_ns_ >= receive_ns || sender_.limit() - sender_.position() < options_.window / 2) {
+            last_receive_ns_ = now;
+            received = in_->receive(
+                64 * 1024,
+                [&](const Address &from, const uint8_t *bytes, size_t length) { on_datagram(now, from, bytes, length); }, all);
+            if (seal_) answer_challenges(now);
+        }
+        if (destinations_) destinations_->forget(now);
+        has_more_ = true;
+        if (destinations_) send_due(now, *destinations_);
+        else send_due(now, out_);
+        check_unreachable();
+        publish_progress(now, received);
+        if (now - counts_published_ns_ >= publish_counts_ns) publish_counts(now);
+    }
+    template <class Out> void send_due(int64_t now, Out &out) {
         bool flowing = out.flush();
-        for (int i = 0; i < ticks_max && flowing && more_; ++i) {
-            more_ = sender_.tick(now, out);
+        for (int i = 0; i < ticks_max && flowing && has_more_; ++i) {
+            has_more_ = sender_.tick(now, out);
             flowing = out.flush();
         }
     }
     // Lets writers continue, and wakes waits for receivers.
-    void show(int64_t now, bool heard) {
+    void publish_progress(int64_t now, bool received) {
         const uint64_t position = sender_.position();
         const uint32_t receivers = sender_.readers();
         const bool moved = position != sent_.relaxed(), others = receivers != receivers_.relaxed();
         if (moved) {
-            if (leaving()) closed_at_most_ = now + options_.linger_ns; // receivers make progress, if slowly
+            if (is_closing()) close_by_ns_ = now + options_.linger_ns; // receivers make progress, if slowly
             sent_.relaxed(position);
             // SYNC 3: pairs with LogRoom::position_limit; forbids the position being visible before the frames below it were read
             log_->me().reader.position.release(position);
         }
         if (others) receivers_.relaxed(receivers);
-        if (!moved && !others && !heard) return;
+        if (!moved && !others && !received) return;
         event_notify(log_->control().space.value);
-        waiter_.tell();
+        waiter_.wake_sleepers();
     }
-    int64_t next_held() const {
-        return (several_ ? several_->empty() : out_.empty()) ? sender_.next() : monotonic_ns() + retry_ns;
+    int64_t next_locked() const {
+        return (destinations_ ? destinations_->empty() : out_.empty()) ? sender_.next() : monotonic_ns() + retry_ns;
     }
 
-    UdpCounts counts_held() const {
+    UdpCounts counts_locked() const {
         const SenderCounts &s = sender_.counts();
-        const SendCounts o = several_ ? several_->counts() : out_.counts();
+        const SendCounts o = destinations_ ? destinations_->counts() : out_.counts();
         const ReceiveCounts &i = in_->counts();
         UdpCounts c;
         c.datagrams_sent = o.datagrams;
@@ -328,6 +365,8 @@ class NetworkPublication final : public Agent {
         c.rejected = s.rejected + s.statuses_refused + s.receivers_refused;
         c.held = s.naks_ignored;
         c.sessions = 1;
+        c.unauthenticated = seal_ ? seal_->counts().unauthenticated : sealed_;
+        c.replayed = seal_ ? seal_->counts().replayed : 0;
         return c;
     }
 
@@ -357,25 +396,28 @@ class NetworkPublication final : public Agent {
     const std::shared_ptr<Mapping> map_;
     std::unique_ptr<Mapping> counts_map_;
     UdpSocket socket_;
+    const std::unique_ptr<PublicationSeal> seal_;
     std::unique_ptr<UdpSocket> control_; // multicast: where receivers' messages arrive
     std::unique_ptr<ReceiveBatch> in_;
     SendBatch out_;
-    std::unique_ptr<Destinations> several_; // instead of `out_`
+    std::unique_ptr<Destinations> destinations_; // instead of `out_`
     NetCalls &calls_;
     Sender sender_;
     SocketWaiter waiter_;
     const uint64_t burst_;
-    std::mutex turning_;
-    bool more_ = false;
-    bool connected_ = false, stays_here_ = false; // the socket has one destination; it is this machine
-    int64_t heard_ns_ = 0, shown_ns_ = 0, asked_ns_ = 0;
-    uint64_t unheard_ = 0;
-    Atomic<int64_t> look_ns_{
+    std::mutex duty_cycle_mutex_;
+    bool has_more_ = false;
+    bool connected_ = false, is_loopback_ = false; // the socket has one destination; it is this machine
+    int64_t last_receive_ns_ = 0, counts_published_ns_ = 0, checked_ns_ = 0;
+    uint64_t unreachable_ = 0;
+    uint64_t sealed_ = 0; // datagrams, where there is no key
+    RefusalNotice notice_;
+    Atomic<int64_t> flush_ns_{
         pause_ns}; // until the conductor looks again at a writer that does not pause; the conductor stores it
-    int64_t closed_at_most_ = INT64_MAX;
+    int64_t close_by_ns_ = INT64_MAX;
     // Stored under the lock. Without it the conductor may see it late: after close() it is woken, by a system call, and looks
     // again.
-    Atomic<bool> leaving_{false};
+    Atomic<bool> closing_{false};
     Atomic<uint64_t> sent_;
     Atomic<uint32_t> receivers_;
     std::string warning_;
