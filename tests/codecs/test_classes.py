@@ -160,7 +160,7 @@ def test_recordings_and_tables_have_columns(tmp_path):
         found = archive.read("log:c", decode=True)
     assert found["symbol"].to_pylist() == ["ABC"] * 3
     assert found["size"].to_pylist() == [0, 1, 2]
-    assert found["legs"].to_pylist() == ['[{"x":1.5,"tag":"none"}]'] * 3
+    assert found["legs"].to_pylist() == [[{"x": 1.5, "tag": "none"}]] * 3
 
 
 # ---- NumPy's scalars ----

@@ -133,7 +133,7 @@ def test_a_poll_that_meets_its_own_end_gives_what_it_has():
     ):
         for number in range(10):
             pub.send(number)
-        plain = sub._decoded
+        plain = sub._decode
 
         def decoded(message):
             if plain(message) == 4:  # another thread fills the log meanwhile
@@ -141,7 +141,7 @@ def test_a_poll_that_meets_its_own_end_gives_what_it_has():
                     pub.send("x" * 1000)
             return plain(message)
 
-        sub._decoded = decoded
+        sub._decode = decoded
         got = sub.poll()
         assert got == [0, 1, 2, 3, 4]
         with pytest.raises(penstock.TooSlow):
@@ -358,13 +358,13 @@ def test_a_call_with_a_wrong_argument_is_refused_in_one_sentence():
 def test_threads_that_meet_bad_messages_at_once_cost_no_error(kind, monkeypatch):
     pub, sub = mixed(kind, 2, (2,))
     core.Publication.send(pub, b"{{{")
-    both, decoded = threading.Barrier(2, timeout=30), type(sub)._decoded
+    both, decoded = threading.Barrier(2, timeout=30), type(sub)._decode
 
     def together(self, message):  # each thread has one good message and one bad one
         both.wait()
         return decoded(self, message)
 
-    monkeypatch.setattr(type(sub), "_decoded", together)
+    monkeypatch.setattr(type(sub), "_decode", together)
     got = []
     threads = [threading.Thread(target=lambda: got.extend(sub.poll())) for _ in range(2)]
     with pub, sub:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock import tables
 from penstock.cli import run
 from penstock.export import export
 from penstock.export.mcap import export_mcap, import_mcap
-from penstock.spark import pipeline, tables
 
 URIS = [
     "gs://b/x",
@@ -28,10 +28,10 @@ DOORS = {
     "Archive": lambda uri, there: penstock.Archive(uri),
     "Archive, read only": lambda uri, there: penstock.Archive(uri, create=False),
     "push": lambda uri, there: penstock.Archive(there).push(uri),
-    "pipeline from": lambda uri, there: pipeline.run(None, uri, "out"),
-    "pipeline into": lambda uri, there: pipeline.run(None, there, uri),
+    "pipeline from": lambda uri, there: tables.run(uri, "out"),
+    "pipeline into": lambda uri, there: tables.run(there, uri),
     "tables": lambda uri, there: tables.names(uri),
-    "table": lambda uri, there: tables.read(uri, "raw"),
+    "table": lambda uri, there: tables.read(uri, "messages"),
     "export from": lambda uri, there: export(uri, "out"),
     "export into": lambda uri, there: export(there, uri),
     "MCAP from": lambda uri, there: export_mcap(uri, "out.mcap"),

@@ -1,8 +1,9 @@
 """The content of a message, found by other means than the decoder's: the standard library's JSON, a MessagePack reader of our own,
-NumPy one scalar at a time. `check` compares a table's row with it."""
+NumPy one scalar at a time. `check_message` and `check_record` compare a table's row with it."""
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 import math
@@ -15,30 +16,34 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from penstock.columns.names import folded
+from penstock.columns.contract import key_text
+from penstock.columns.names import RESERVED, folded
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
-BARE = "bare"
+LONGEST = 4300  # digits of a number: no parser reads more
 
 
 class Wrong(Exception):
-    """The bytes are no message."""
+    """The bytes are no message, or one that no row can hold: a key comes twice, a time is finer than microseconds."""
 
 
 class Beyond:
-    """A value that only its payload has: an extension type, a time finer than microseconds or out of their range."""
+    """A value of an extension type."""
+
+    def __init__(self, code, data):
+        self.code, self.data = code, data
 
 
 class Stamp(int):
     """Nanoseconds since the epoch."""
 
 
-# ---- MessagePack ----
-
-
 class Pairs(list):
-    """A map as it is written: keys may be anything, and come twice."""
+    """A map: (key, value) each. Keys may be anything."""
+
+
+# ---- MessagePack ----
 
 
 def msgpack(data):
@@ -95,7 +100,7 @@ def _unpack(data, at, depth):
     size, at = (fixed[first], at) if first in fixed else _size(data, at, first, 0, {0xC7: 1, 0xC8: 2, 0xC9: 4})
     code, at = _take(data, at, 1)
     raw, at = _take(data, at, size)
-    return (_stamp(raw) if code == b"\xff" else Beyond()), at
+    return (_stamp(raw) if code == b"\xff" else Beyond(code[0] - 256 * (code[0] > 127), raw)), at
 
 
 def _stamp(raw):
@@ -108,8 +113,8 @@ def _stamp(raw):
         ns, seconds = struct.unpack(">Iq", raw)
     else:
         raise Wrong("no time stamp")
-    if ns >= 10**9:
-        raise Wrong("no time stamp")
+    if ns >= 10**9 or ns % 1000 or not FIRST <= seconds * 10**6 + ns // 1000 <= LAST:
+        raise Wrong("no time stamp, or none that a column holds")
     return Stamp(seconds * 10**9 + ns)
 
 
@@ -132,115 +137,219 @@ def _many(data, at, first, base, widths, depth, maps):
     for _ in range(size * (2 if maps else 1)):
         value, at = _unpack(data, at, depth + 1)
         found.append(value)
-    return (Pairs(zip(found[::2], found[1::2], strict=True)) if maps else found), at
+    return (unique(zip(found[::2], found[1::2], strict=True)) if maps else found), at
 
 
-# ---- objects ----
-
-
-def fields(kind, data):
-    """label → value of a message of keys; `Wrong` if it is none, or if two keys cannot be told apart by readers."""
-    if kind == "json":
-        try:
-            value = json.loads(data.decode(), parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            raise Wrong(str(error)) from error
-        return {f"s:{key}": item for key, item in value.items()} if isinstance(value, dict) else {BARE: value}
-    value = msgpack(data)
-    if not isinstance(value, Pairs):
-        return {BARE: value}
-    found, plain = {}, {}
-    for key, item in value:
-        label = _label(key)
-        if label in found and not isinstance(key, str):
-            raise Wrong("a key twice")
-        found[label] = item
-        if isinstance(key, str | bytes | int | float | None) and not isinstance(key, Stamp):
-            if key in plain and plain[key] != label:
-                raise Wrong("keys that are equal")
-            plain[key] = label
+def unique(pairs):
+    """A map, or `Wrong` if a key is none that Python has, or comes twice: Python does not tell 1, 1.0 and True apart."""
+    found = Pairs(pairs)
+    keys = [_hashable(key) for key, _ in found]
+    if len(set(keys)) != len(keys):
+        raise Wrong("a key twice")
     return found
+
+
+def _hashable(key):
+    if isinstance(key, Pairs | Beyond):
+        raise Wrong("no key")
+    if isinstance(key, list):
+        return tuple(map(_hashable, key))
+    if isinstance(key, Stamp):
+        return ("time", int(key))
+    return key if key == key else "nan is one key"
+
+
+# ---- JSON ----
+
+
+def json_value(data):
+    """The value of a JSON text. Its numbers are as they are written."""
+    try:
+        text = data.decode()
+        json.dumps(json.loads(text), ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return json.loads(
+            text, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_constant, object_pairs_hook=unique
+        )
+    except (ValueError, RecursionError) as error:
+        raise Wrong(str(error)) from error
 
 
 def _no_constant(name):
     raise ValueError(name)
 
 
-def _label(key):
-    if isinstance(key, Stamp | list | Beyond):
-        return ("beyond", repr(key))
-    if isinstance(key, bytes):
-        return f"x:{key.hex()}"
-    return f"{type(key).__name__[0]}:{key}"
+# ---- messages with keys ----
+
+PARSERS = {"json": json_value, "msgpack": msgpack}
 
 
-def check_objects(kind, data, row, schema, error):
-    """The row of a table has what the message has, or says why not. True if the message was decoded whole."""
+def check_message(kind, data, row, contract, error, rescued):
+    """The row has what the message has: in its columns, or in `_rescued`; or it says why not. Whether the message was decoded.
+
+    row: name → cell, of the columns of the contract.
+    """
     try:
-        there = fields(kind, data)
+        value = PARSERS[kind](data)
     except Wrong:
-        assert error, (data, row)
-        assert all(value is None for value in row.values()), (data, row)
+        assert error or len(data) > LONGEST, (data, row)
+        assert set(map(repr, row.values())) <= {"None"}, (data, row)
+        assert rescued is None
         return False
-    missing = False
-    labels = {field.metadata[b"key"].decode(): field for field in schema}
-    for label, value in there.items():
-        field = labels.get(label) if isinstance(label, str) else None
-        cell = None if field is None else row.get(field.name)
-        if cell is None:
-            missing |= value is not None or (field is None and not isinstance(label, str))
-        else:
-            assert same(value, cell, field.type), (data, field, value, cell)
-    for label, field in labels.items():
-        assert label in there or row.get(field.name) is None, (data, field, row)
-    assert bool(error) == missing, (data, row, error)
-    return not missing
+    if error and kind == "json" and len(data) > LONGEST:
+        return False
+    assert error is None, (data, error)
+    left = json.loads(rescued, parse_float=Decimal, parse_int=Decimal) if rescued else {}
+    there = {}
+    for key, item in value if isinstance(value, Pairs) else [(None, value)]:
+        label = _label(key) if isinstance(value, Pairs) else "bare"
+        assert label not in there, (data, label)
+        there[label] = item
+    by_label = {column.label: column for column in contract}
+    for label, item in there.items():
+        column = by_label.get(label)
+        check_cell(item, None if column is None else row[column.name], column and column.type, left, key_text(label))
+    for label, column in by_label.items():
+        assert label in there or label.startswith("o:") or row[column.name] is None, (data, label, row)
+    assert not left, (data, row, left)
+    return True
 
 
-def same(value, cell, kind):
-    """Whether a cell of that type is the value."""
-    if pa.types.is_list(kind):
-        pairs = isinstance(value, list) and not isinstance(value, Pairs) and len(value) == len(cell)
-        return pairs and all(
-            (one is None and other is None) or (other is not None and same(one, other, kind.value_type))
-            for one, other in zip(value, cell, strict=True)
-        )
-    if pa.types.is_timestamp(kind):
-        return (isinstance(value, Stamp) and (cell - EPOCH) / datetime.timedelta(microseconds=1) * 1000 == value) or (
-            isinstance(value, Stamp) and _micro(cell) * 1000 == value
-        )
-    if isinstance(value, Stamp):
-        return kind == pa.string() and _micro(datetime.datetime.fromisoformat(cell)) * 1000 == value
-    if isinstance(value, bool):
-        return cell is value if kind == pa.bool_() else cell == json.dumps(value)
-    if kind == pa.string():
-        if isinstance(value, str):
-            return cell == value
-        return identical(json.loads(cell), value)
-    if kind == pa.binary():
-        return isinstance(value, bytes) and value == cell
-    if isinstance(value, int):
-        return isinstance(cell, int | Decimal | float) and not isinstance(cell, bool) and Fraction(cell) == value
-    if isinstance(value, float):
-        return isinstance(cell, float) and (cell == value or (math.isnan(cell) and math.isnan(value)))
+def check_cell(value, cell, kind, rescued, path):
+    """The value is in the cell, but for the parts that were rescued; these are taken away."""
+    if cell is None:
+        assert value is None or take(rescued, path, value), (path, value, rescued)
+    elif pa.types.is_struct(kind):
+        assert isinstance(value, Pairs), (path, value)
+        for key, part in value:
+            number = kind.get_field_index(key) if isinstance(key, str) else -1
+            check_cell(
+                part,
+                cell[key] if number >= 0 else None,
+                kind.field(number).type if number >= 0 else None,
+                rescued,
+                f"{path}.{_python(key)}",
+            )
+        names = {key for key, _ in value if isinstance(key, str)}
+        assert all(cell[field.name] is None for field in kind if field.name not in names), path
+    else:
+        assert same(cell, value), (path, cell, value)
+
+
+def _python(key):
+    """A key as the decoder has it."""
+    if isinstance(key, list):
+        return tuple(map(_python, key))
+    return moment(key) if isinstance(key, Stamp) else key
+
+
+def take(rescued, path, value):
+    """Removes a value from what was rescued; whether it was there. Keys that have one text have numbers behind it."""
+    for name in [one for one in rescued if one == path or re.fullmatch(re.escape(path) + r"#\d+", one)]:
+        if same(rescued[name], value, text=True):
+            del rescued[name]
+            return True
     return False
 
 
-def _micro(stamp):
-    return (stamp - EPOCH) // datetime.timedelta(microseconds=1)
+def _label(key):
+    if isinstance(key, str):
+        return f"s:{key}"
+    if isinstance(key, bytes):
+        return f"x:{key.hex()}"
+    if isinstance(key, Stamp):
+        return f"d:{moment(key)}"
+    if isinstance(key, list):
+        return f"t:{_python(key)}"
+    return f"{type(key).__name__[0]}:{key}"
 
 
-def identical(one, other):
-    """The same value of the same type, all the way down."""
-    if isinstance(other, Pairs):
-        return isinstance(one, dict) and identical(one, dict(other))
-    if type(one) is not type(other):
+def moment(stamp):
+    """A time stamp as a time."""
+    return EPOCH + datetime.timedelta(microseconds=stamp // 1000)
+
+
+def same(found, wanted, *, text=False):
+    """A value out of a column against what was sent; text: out of the JSON in `_rescued`."""
+    if isinstance(wanted, str) and not text and not isinstance(found, str):
+        return _is_meant(found, wanted)
+    if wanted is None or isinstance(wanted, bool | str):
+        return type(found) is type(wanted) and found == wanted
+    if isinstance(wanted, Stamp):
+        return (datetime.datetime.fromisoformat(found) if text else found) == moment(wanted)
+    if isinstance(wanted, Beyond):
+        return text and found == {"ext": wanted.code, "data": base64.b64encode(wanted.data).decode()}
+    if isinstance(wanted, bytes):
+        return found == (base64.b64encode(wanted).decode() if text else wanted)
+    if isinstance(wanted, Pairs):
+        return _same_map(found, wanted, text)
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(same(one, other, text=text) for one, other in zip(found, wanted, strict=True))
+        )
+    if isinstance(wanted, float) and not math.isfinite(wanted):
+        return found == str(wanted) if text else repr(found) == repr(wanted)
+    if not isinstance(found, int | float | Decimal) or isinstance(found, bool):
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(identical(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(identical, one, other))
-    return one == other
+    if isinstance(wanted, Decimal):
+        return _same_digits(found, wanted)
+    return (float(found) if isinstance(wanted, float) else Fraction(found)) == wanted
+
+
+def _is_meant(found, wanted):
+    """Texts stand for values that JSON lacks: times, bytes in base64, decimals."""
+    if isinstance(found, datetime.datetime):
+        return found == datetime.datetime.fromisoformat(wanted)
+    if isinstance(found, bytes):
+        return base64.b64encode(found).decode() == wanted
+    return isinstance(found, Decimal) and found == Decimal(wanted)
+
+
+def _same_digits(found, wanted):
+    digits = len(wanted.normalize().as_tuple().digits)
+    if isinstance(found, float):
+        return Decimal(found) == wanted or (digits <= 17 and Decimal(f"{found:.{digits - 1}e}") == wanted)
+    return Decimal(found) == wanted or (digits <= 17 and float(found) == float(wanted))
+
+
+def _same_map(found, wanted, text):
+    """Nothing is as good as null: a struct has all its fields."""
+    if isinstance(found, list) and not text:  # pairs of a map
+        pairs = [tuple(pair.values()) if isinstance(pair, dict) else pair for pair in found]  # as Polars has them
+        left = [pair for pair in pairs if pair[1] is not None]
+        for key, value in wanted:
+            if value is not None:
+                at = next((n for n, pair in enumerate(left) if same(pair[0], key) and same(pair[1], value)), None)
+                if at is None:
+                    return False
+                del left[at]
+        return not left
+    if not isinstance(found, dict):
+        return False
+    left = {key: value for key, value in found.items() if value is not None}
+    if not text and not all(isinstance(key, str) for key, _ in wanted):
+        return False
+    return all(value is None or _take_either(left, _as_text(key), value, text) for key, value in wanted) and not left
+
+
+def _take_either(left, name, value, text):
+    if text:
+        return take(left, name, value)
+    return name in left and same(left.pop(name), value)
+
+
+def _as_text(key):
+    """A key of an object in `_rescued`."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bytes):
+        return base64.b64encode(key).decode()
+    if isinstance(key, Stamp):
+        return moment(key).isoformat()
+    if isinstance(key, float) and not math.isfinite(key):
+        return str(key)
+    return json.dumps(key)
 
 
 # ---- NumPy ----
@@ -350,11 +459,9 @@ def _check_time(one, dtype, cell):
     return True
 
 
-def check_names(schema, taken):
-    """Names of columns are safe, and none comes twice or is taken, also where capitals are not told from small letters."""
-    names = [folded(name) for name in schema.names]
-    assert len(set(names)) == len(names), names
-    assert not set(names) & set(taken), names
-    assert not any(re.search(r"[\x00-/:-@\[-^`{-\x7f\s]", name) or name.startswith("__a") for name in schema.names), (
-        names
-    )
+def check_names(names):
+    """Names of columns are safe, and none comes twice or is one of the table's own, also where capitals are not told from small letters."""
+    alike = [folded(name) for name in names]
+    assert len(set(alike)) == len(alike), names
+    assert not set(alike) & RESERVED, names
+    assert not any(re.search(r"[\x00-/:-@\[-^`{-\x7f\s]", name) or name.startswith("__a") for name in names), names

@@ -1,80 +1,33 @@
-"""The decoder against oracles: whatever a message holds, its row has it or says why not; never an exception."""
+"""Records, arrays, envelopes and frames against oracles: whatever a message holds, its row has it or says why not; never an exception."""
 
-import io
-import json
 import struct
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from conftest import LONG
 from decoder import generate, oracle
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from penstock import codecs, columns
+from penstock import codecs
 from penstock._native import core as _native
 from penstock.codecs import multipart
+from penstock.columns import envelopes
+from penstock.columns.contract.declared import begun, declared, is_open
+from penstock.columns.contract.decoding import decode
 
 SMALL = 1 if not LONG else 40
-RESERVED = {*columns.RESERVED}
 
 
-def batch_of(decoded):
-    """The columns as a batch that is valid in every detail."""
-    batch = pa.RecordBatch.from_arrays(
-        [*decoded.arrays, decoded.errors],
-        schema=decoded.schema.append(pa.field("decode_error", pa.string())),
-    )
-    batch.validate(full=True)
-    return batch
-
-
-def read_back(batch):
-    """Through Parquet and back: the same types, the same values."""
-    kept = batch.select([field.name for field in batch.schema if not pa.types.is_null(field.type)])
-    file = io.BytesIO()
-    pq.write_table(pa.table(kept), file)
-    table = pq.ParquetFile(file).read()
-    assert [field.type for field in table.schema] == [field.type for field in kept.schema]
-    assert repr(table.to_pylist()) == repr(kept.to_pylist())
-
-
-def check_objects(kind, payloads, taken=()):
-    payload = pa.array(payloads, pa.binary())
-    found = columns.decode({"kind": kind}, (), payload)
-    assert found.schema == columns.schema({"kind": kind}, found.keys)
-    batch = batch_of(found)
-    oracle.check_names(found.schema, RESERVED)
-    whole = 0
-    for data, row in zip(payloads, batch.to_pylist(), strict=True):
-        error = row.pop("decode_error")
-        whole += oracle.check_objects(kind, data, row, found.schema, error)
-    again = columns.decode({"kind": kind}, found.keys, payload)
-    assert again.keys is found.keys, "decoding adds nothing to keys that are complete"
-    assert repr(batch_of(again).to_pylist()) == repr(batch.to_pylist())
-    read_back(batch)
-    return found.keys, whole
-
-
-@pytest.mark.parametrize("kind", ["json", "msgpack"])
-def test_any_object_is_in_its_row_or_its_error(rng, tally, kind):
-    make = getattr(generate, f"{kind}_messages")
-    tried = whole = 0
-    for _ in range(60 * SMALL):
-        payloads = make(rng, rng.randrange(60))
-        keys, good = check_objects(kind, payloads)
-        tried, whole = tried + len(payloads), whole + good
-        at, steps = 0, ()
-        while at < len(payloads):  # in pieces: the same keys, names, and kinds
-            size = rng.randrange(1, 20)
-            steps = columns.learn({"kind": kind}, steps, pa.array(payloads[at : at + size], pa.binary()))
-            at += size
-        assert columns.keys_to_json(steps) == columns.keys_to_json(keys)
-        assert columns.keys_from_json(columns.keys_to_json(keys)) == keys
-    assert whole > tried / 4
-    tally("messages fuzzed", tried)
+def decoded(codec, payloads):
+    """(contract, rows, errors, rescued), of columns that are valid in every detail."""
+    found = decode(codec, begun(codec), pa.array(payloads, pa.binary()))
+    names = [column.name for column in found.contract]
+    oracle.check_names(names)
+    for array, column in zip(found.arrays, found.contract, strict=True):
+        array.validate(full=True)
+        assert (array.type, len(array)) == (column.type, len(payloads))
+    rows = pa.RecordBatch.from_arrays(found.arrays, names).to_pylist() if names else [{} for _ in payloads]
+    return found.contract, rows, found.errors.to_pylist(), found.rescued.to_pylist()
 
 
 def test_any_record_is_in_its_row_or_its_error(rng, tally):
@@ -87,13 +40,10 @@ def test_any_record_is_in_its_row_or_its_error(rng, tally):
         packed = codecs.dtypes.dtype_of(spec["dtype"])
         assert packed.itemsize == dtype.itemsize
         payloads = generate.records(rng, dtype, rng.randrange(30))
-        found = columns.decode(spec, (), pa.array(payloads, pa.binary()))
-        batch = batch_of(found)
-        oracle.check_names(found.schema, RESERVED)
-        for data, row in zip(payloads, batch.to_pylist(), strict=True):
-            error = row.pop("decode_error")
+        _, rows, errors, rescued = decoded(spec, payloads)
+        for data, row, error in zip(payloads, rows, errors, strict=True):
             oracle.check_record(dtype, data, list(row.values()), error)
-        read_back(batch)
+        assert set(rescued) <= {None}
         tried += len(payloads)
     tally("messages fuzzed", tried)
 
@@ -107,19 +57,17 @@ def test_any_array_is_in_its_row_or_its_error(rng, tally):
         payloads = [
             rng.randbytes(dtype.itemsize * rng.choice([0, 1, 2, 3, 4, 6]) + rng.choice([0, 0, 0, 1])) for _ in range(20)
         ]
-        found = columns.decode(spec, (), pa.array(payloads, pa.binary()))
-        batch = batch_of(found)
-        for data, row in zip(payloads, batch.to_pylist(), strict=True):
+        _, rows, errors, _ = decoded(spec, payloads)
+        for data, row, error in zip(payloads, rows, errors, strict=True):
             try:
                 values = np.frombuffer(data, dtype).reshape(shape).reshape(-1)
             except ValueError:
-                assert row["decode_error"]
+                assert error
                 assert row["value"] is None
                 continue
             checks = [oracle.check_scalar(values[at : at + 1], dtype, cell) for at, cell in enumerate(row["value"])]
             assert len(checks) == len(values)
-            assert bool(row["decode_error"]) != all(checks)
-        read_back(batch)
+            assert bool(error) != all(checks)
         tried += len(payloads)
     tally("messages fuzzed", tried)
 
@@ -137,7 +85,6 @@ def test_an_envelopes_columns_come_before_the_bodys(rng, tally, outer, inner):
     dtype = np.dtype([("type", "i4"), ("Sender", "S4")])
     spec = codecs.resolve(dtype).spec if inner == "struct" else {"kind": inner}
     codec = {"kind": outer, "of": spec}
-    columns_outside = len(columns.schema({"kind": outer, "of": {"kind": "bytes"}}))
     tried = 0
     for _ in range(20 * SMALL):
         make = {"json": generate.json_messages, "msgpack": generate.msgpack_messages}.get(inner)
@@ -151,26 +98,23 @@ def test_an_envelopes_columns_come_before_the_bodys(rng, tally, outer, inner):
                 parts, names, data = None, None, rng.randbytes(rng.randrange(12))
             sent.append((names, body if not parts else None, parts))
             payloads.append(data)
-        found = columns.decode(codec, (), pa.array(payloads, pa.binary()))
-        batch = batch_of(found)
-        oracle.check_names(found.schema, RESERVED)
-        alone = columns.decode(spec, (), pa.array([b or b"" for _, b, _ in sent], pa.binary()))
-        assert len(found.schema) == columns_outside + len(columns.schema(spec, alone.keys)) or columns.is_open(spec)
-        for (names, body, parts), row in zip(sent, batch.to_pylist(), strict=True):
+        contract, rows, errors, rescued = decoded(codec, payloads)
+        assert contract[: len(declared(codec))] == declared(codec)
+        inside = [column for column in contract if not column.label.startswith("o:")]
+        for (names, body, parts), row, error, odd in zip(sent, rows, errors, rescued, strict=True):
             if names is None:
                 continue
             for name, cell in zip(names, (row["sender"], row["type"]), strict=True):
                 assert cell == (name.decode() if name != b"\xff\xfe" else None)
-                assert cell is not None or row["decode_error"]
+                assert cell is not None or error
             assert (row["body"], row["parts"] if outer == "pipe" else None) == (body, parts)
+            utf = all(name != b"\xff\xfe" for name in names)
+            own = error if utf else error.partition("; ")[2]
             if inner == "struct" and body is not None:
-                utf = all(name != b"\xff\xfe" for name in names)
-                error = row["decode_error"] if utf else row["decode_error"].partition("; ")[2]
-                oracle.check_record(dtype, body, [row["type_"], row["Sender_"]], error)
-            elif columns.is_open(spec) and body is not None and all(name != b"\xff\xfe" for name in names):
-                own = pa.schema([field for field in found.schema if (field.metadata or {}).get(b"key")])
-                oracle.check_objects(inner, body, {name: row[name] for name in own.names}, own, row["decode_error"])
-        read_back(batch)
+                oracle.check_record(dtype, body, [row["type_"], row["Sender_"]], own)
+            elif is_open(codec) and body is not None:
+                cells = {column.name: row[column.name] for column in inside}
+                oracle.check_message(inner, body, cells, inside, own or None, odd)
         tried += len(payloads)
     tally("messages fuzzed", tried)
 
@@ -181,9 +125,9 @@ def test_sync_messages_and_frames(rng, tally):
     for _ in range(20 * SMALL):
         sent = [envelope(rng, rng.randbytes(rng.randrange(9))) for _ in range(20)]
         payloads = [data if rng.random() < 0.8 else generate.mutated(rng, data) for _, data in sent]
-        batch = batch_of(columns.decode({"kind": "sync"}, (), pa.array(payloads, pa.binary())))
-        for data, row in zip(payloads, batch.to_pylist(), strict=True):
-            if row["decode_error"] is None:
+        _, rows, errors, _ = decoded({"kind": "sync"}, payloads)
+        for data, row, error in zip(payloads, rows, errors, strict=True):
+            if error is None:
                 a, b, _kind = struct.unpack_from("<HHI", data)
                 assert (row["sender"].encode(), row["type"].encode(), row["body"]) == (
                     data[8 : 8 + a],
@@ -196,9 +140,9 @@ def test_sync_messages_and_frames(rng, tally):
             meta = rng.choice([b"", b'{"a":1}', b"\xff"])
             note = header.pack(1, len(meta), rng.choice([0, 2**64 - 1]), -1, 2**63 - 1) + meta + rng.randbytes(4)
             frames.append(note if rng.random() < 0.8 else generate.mutated(rng, note))
-        batch = batch_of(columns.decode(codec, (), pa.array(frames, pa.binary())))
-        for data, row in zip(frames, batch.to_pylist(), strict=True):
-            if row["decode_error"] is None:
+        _, rows, errors, _ = decoded(codec, frames)
+        for data, row, error in zip(frames, rows, errors, strict=True):
+            if error is None:
                 _, length, number, start, end = header.unpack_from(data)
                 assert (row["frame_id"], row["exposure_start_ns"], row["exposure_end_ns"]) == (number, start, end)
                 assert (row["meta"] or "").encode() == data[32 : 32 + length]
@@ -207,30 +151,45 @@ def test_sync_messages_and_frames(rng, tally):
     tally("messages fuzzed", tried)
 
 
-simple = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-objects = st.recursive(
-    simple, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8
-)
+@pytest.mark.parametrize("kind", ["sync", "pipe"])
+def test_envelopes_are_opened_together_as_one_by_one(rng, kind):
+    together = 0
+    for _ in range(60):
+        names = [rng.choice(["", "a", "b\0", "sender", "é" * 40, "x" * rng.randrange(300)]) for _ in range(6)]
+        messages = []
+        for _ in range(rng.randrange(1, 60)):
+            first, second = rng.choice(names).encode(), rng.choice(names).encode()
+            head = multipart.SYNC_HEADER.pack(len(first), len(second), rng.choice([0, 1, 7]))
+            messages.append(head + first + second + rng.randbytes(rng.randrange(9)))
+        if rng.random() < 0.4:  # cut, with several parts, or with a name that is no text
+            odd = [messages[0][:5], messages[0][:9], multipart.SYNC_HEADER.pack(1, 1, 0) + b"\xffa", b""]
+            parts = multipart.SYNC_HEADER.pack(1, 1, multipart.PARTS) + b"ab" + multipart.join_parts([b"1", b"2"])
+            messages[rng.randrange(len(messages))] = rng.choice([*odd, parts])
+        payload = pa.array([b"xx", *messages], pa.binary()).slice(1)
+        slow, fast = envelopes._one_by_one(kind, payload), envelopes._open_together(kind, payload)
+        together += fast is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(envelopes, "PIECE", rng.choice([1, 3, 4096]))
+            made = envelopes.open_envelopes(kind, payload)
+        for one in [fast, made] if fast is not None else [made]:
+            assert [array.to_pylist() for array in one.arrays] == [array.to_pylist() for array in slow.arrays]
+            assert [array.type for array in one.arrays] == [array.type for array in slow.arrays]
+            assert one.errors.to_pylist() == slow.errors.to_pylist()
+            assert one.whole.tolist() == slow.whole.tolist()
+            assert one.inner.to_pylist() == slow.inner.to_pylist()
+    assert together > 20
 
 
-@settings(max_examples=150 * SMALL, deadline=None, suppress_health_check=list(HealthCheck))
-@given(messages=st.lists(st.dictionaries(st.text(max_size=5), objects, max_size=4) | objects, max_size=6))
-def test_any_json_that_hypothesis_thinks_of(messages):
-    check_objects("json", [json.dumps(message).encode("utf-8", "replace") for message in messages])
+ENVELOPED = [
+    {"kind": kind, **({"of": {"kind": of}} if of else {})}
+    for kind in ("sync", "pipe")
+    for of in ("", "bytes", "json", "msgpack")
+    if of or kind == "sync"
+] + [{"kind": "frame", "dtype": "|u1", "shape": [2, 2], **({"pixels": True} if pixels else {})} for pixels in (0, 1)]
 
 
-@settings(max_examples=150 * SMALL, deadline=None, suppress_health_check=list(HealthCheck))
-@given(payloads=st.lists(st.binary(max_size=40), max_size=5))
-@pytest.mark.parametrize("kind", ["json", "msgpack"])
-def test_any_bytes_that_hypothesis_thinks_of(kind, payloads):
-    check_objects(kind, payloads)
-
-
-def test_more_keys_than_columns_are_named(rng):
-    from penstock.columns.objects import KEYS_MAX
-
-    payloads = [b'{"k%d": %d}' % (i, i) for i in range(KEYS_MAX + 5)]
-    found = columns.decode({"kind": "json"}, (), pa.array(payloads, pa.binary()))
-    assert len(found.schema) == KEYS_MAX
-    assert found.errors.null_count == KEYS_MAX
-    assert "at most" in found.errors[KEYS_MAX].as_py()
+@pytest.mark.parametrize("codec", ENVELOPED, ids=lambda codec: f"{codec['kind']}-{codec.get('of', {}).get('kind', '')}")
+def test_no_bytes_at_all_stop_the_decoder(codec, rng):
+    for _ in range(50 * SMALL):
+        data = [rng.randbytes(rng.randrange(60)) for _ in range(4)] + [rng.randbytes(12) + b"{}"]
+        decoded(codec, data)

@@ -76,12 +76,12 @@ class Opened:
     inner: pa.Array
 
 
-def opened(kind: str, payload: pa.Array) -> Opened:
+def open_envelopes(kind: str, payload: pa.Array) -> Opened:
     """Each message's sender, its type (of a pipe's, the sender's role), and its body; of a pipe's, parts where it has several."""
     starts = range(0, len(payload), PIECE)
     if len(starts) < 2:
-        return _together(kind, payload) or _one_by_one(kind, payload)
-    pieces = [opened(kind, payload.slice(at, PIECE)) for at in starts]
+        return _open_together(kind, payload) or _one_by_one(kind, payload)
+    pieces = [open_envelopes(kind, payload.slice(at, PIECE)) for at in starts]
     return Opened(
         [pa.concat_arrays(column) for column in zip(*(piece.arrays for piece in pieces), strict=True)],
         pa.concat_arrays([piece.errors for piece in pieces]),
@@ -90,7 +90,7 @@ def opened(kind: str, payload: pa.Array) -> Opened:
     )
 
 
-def _together(kind: str, payload: pa.Array) -> Opened | None:
+def _open_together(kind: str, payload: pa.Array) -> Opened | None:
     """Messages whose bodies are one each and whose names are text, without a look at single ones. None if there are others."""
     content, starts = payload_bytes(payload)
     sizes = np.diff(starts)

@@ -92,7 +92,7 @@ def decode(codec: dict[str, Any], payload: pa.Array) -> tuple[list[pa.Array], pa
     fits = sizes == dtype.itemsize
     errors = [f"{size} bytes, not the {dtype.itemsize} of the dtype" for size in sizes] if not fits.all() else []
     rows = np.flatnonzero(fits)
-    records = _together(content, starts, fits).view(dtype)
+    records = _decode_together(content, starts, fits).view(dtype)
     columns = []
     texts: dict[int, str] = {}
     for leaf, field in zip(_leaves(records), schema(codec), strict=True):
@@ -113,7 +113,7 @@ def payload_bytes(payload: pa.Array) -> tuple[Array, Array]:
     return content, starts
 
 
-def _together(content: Array, starts: Array, wanted: Array) -> Array:
+def _decode_together(content: Array, starts: Array, wanted: Array) -> Array:
     if wanted.all():
         return content[starts[0] : starts[-1]]
     pieces = [content[starts[at] : starts[at + 1]] for at in map(int, np.flatnonzero(wanted))]
@@ -125,7 +125,7 @@ def _decode_arrays(
 ) -> tuple[list[pa.Array], pa.Array]:
     fixed = int(np.prod([size for size in shape if size >= 0], dtype=np.int64)) * dtype.itemsize
     fits = (sizes % fixed == 0) if -1 in shape and fixed else (sizes == fixed)
-    flat = _together(content, starts, fits)
+    flat = _decode_together(content, starts, fits)
     values, bad = _plain(flat.view(dtype) if dtype.itemsize else np.zeros(0, dtype))
     counts = np.where(fits, sizes // max(dtype.itemsize, 1), 0)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -9,16 +9,20 @@ from collections.abc import Iterable
 RESERVED = frozenset(
     [
         "stream",
-        "session",
+        "epoch",
         "position",
+        "recording",
+        "session",
         "time",
         "timestamp_ns",
         "recorded_ns",
+        "ingested_at",
         "interval_ns",
         "lost",
         "bytes",
         "payload",
         "decode_error",
+        "_rescued",
         "_metadata",
     ]
 )

@@ -92,14 +92,14 @@ class Writer:
         """Adds rows."""
         if self.form == "csv":
             batch = plain(batch)
-        with self._careful():
+        with self._removing_on_error():
             if self._writer is None:
                 self._begin(batch.schema)
             self._writer.write_batch(batch)
         self.rows += batch.num_rows
 
     @contextlib.contextmanager
-    def _careful(self) -> Iterator[None]:
+    def _removing_on_error(self) -> Iterator[None]:
         """Within it, an error of the disk leaves nothing behind, and names the file."""
         try:
             yield
@@ -140,14 +140,14 @@ class Writer:
         """Names the file. None if there were no rows: then there is no file."""
         if self._writer is None:
             return None
-        with self._careful():
+        with self._removing_on_error():
             self._end()
             assert self._temporary is not None
             size = self._temporary.stat().st_size
             if self.place.is_local:
                 os.replace(self._temporary, Path(self.place.path, self.relative))
         if not self.place.is_local:
-            with self._careful():
+            with self._removing_on_error():
                 put(self._temporary, self.place / self.relative)
             self._temporary.unlink()
         self._writer = None

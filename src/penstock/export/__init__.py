@@ -15,15 +15,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock import Archive, columns
+from penstock import Archive
 from penstock.channels.checks import callback, whole
 from penstock.codecs import bare
+from penstock.columns import contract as contracts
+from penstock.columns.contract import Contract
 from penstock.columns.parts import Part, check, table_name
 from penstock.errors import Corrupt, Invalid, SystemFailure
 from penstock.export import delta, task
-from penstock.export.pool import Pool
 from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, ReadPlanner
 from penstock.util.durable import fresh_path, own_errors
+from penstock.util.pool import Pool
 from penstock.util.storage import Place, reached, where
 from penstock.util.units import interval
 
@@ -169,7 +171,7 @@ class _Stream:
     codec: dict[str, Any]
     folder: str
     ranges: list[Range]
-    keys: columns.Keys = ()
+    contract: Contract = ()
 
 
 class _Job:
@@ -188,24 +190,23 @@ class _Job:
         self._streams = _group_streams(ranges)
         todo = [(stream, number) for stream in self._streams for number in range(len(stream.ranges))]
         for stream in self._streams:
-            stream.keys = task.beginning(stream.ranges[0])
-        with Pool(min(processes, max(1, len(todo)))) as pool:
+            stream.contract = task.beginning(stream.ranges[0])
+        with Pool("penstock.export.task:run", min(processes, max(1, len(todo)))) as pool:
             while todo:
                 tasks = [self._task(stream, number) for stream, number in todo]
                 answers = pool.map(tasks, lambda done, count: self._progress("exporting", done, count))
                 grown = []
                 for (stream, number), answer in zip(todo, answers, strict=True):
                     self._add_answer(stream, number, answer)
-                    if "keys" in answer:
-                        more = columns.keys_from_json(answer["keys"])
-                        stream.keys = columns.merged(stream.codec, stream.keys, more)
+                    if "contract" in answer:
+                        stream.contract = contracts.merged(stream.contract, contracts.unpack(answer["contract"]))
                         grown += [stream] if stream not in grown else []
                 todo = [(stream, number) for stream in grown for number in range(len(stream.ranges))]
 
     def _task(self, stream: _Stream, number: int) -> dict[str, Any]:
         return {
             "range": asdict(stream.ranges[number]),
-            "keys": columns.keys_to_json(stream.keys),
+            "contract": contracts.pack(stream.contract),
             "since": self._span[0],
             "until": self._span[1],
             "out": self._work.uri,
@@ -223,7 +224,7 @@ class _Job:
             )
         elif "part" in answer:
             parts[number] = Part(**answer["part"])
-        for text in answer.get("damaged", ()) if "keys" not in answer else ():
+        for text in answer.get("damaged", ()) if "contract" not in answer else ():
             if text not in self._damaged:  # two ranges may meet at it
                 self._damaged.append(text)
 
@@ -235,7 +236,7 @@ class _Job:
             if not parts:
                 continue
             if as_delta:
-                schema = task.schema(stream.codec, stream.keys)
+                schema = task.schema(stream.contract)
                 delta.commit(self._work / stream.folder, parts, schema, stream.channel)
             rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
             found.append(Exported(stream.channel, stream.folder, len(parts), rows, size))

@@ -18,7 +18,7 @@ from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.opener import subscription_options, takes_messages
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.export import mcap_images as pictures
-from penstock.export.shown import Shown, as_json, shown_as
+from penstock.export.shown import Shown, as_json, display_of
 from penstock.export.viewers import Viewers
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import LOOPBACK, Connections, listening, own_sockets
@@ -132,7 +132,7 @@ class Viewed:
         if now - self._looked >= CHECK_SECONDS or not self._topics:
             self._bound()
             self._discover()
-        self._greet()
+        self._send_newest()
         time.sleep(min(max(self._turned + TURN_SECONDS - now, 0), TURN_SECONDS))
         shown = {topic.subscription: topic for topic in self._topics.values() if topic.advertised}
         if not shown:
@@ -143,7 +143,7 @@ class Viewed:
         except penstock.TooSlow:  # one of them missed messages, and continues
             ready = list(shown)
         self._turned = time.monotonic()
-        self._greet()
+        self._send_newest()
         topics = [shown[one] for one in ready]
         share = max(1, min(TOPIC_TURN, TURN // max(1, sum(topic.watched for topic in topics))))
         moved = sum(topic.move(share) for topic in topics)
@@ -183,7 +183,7 @@ class Viewed:
     def _shown(self, number: int) -> int:
         return next((topic.count for topic in list(self._topics.values()) if topic.number == number), 0)
 
-    def _greet(self) -> None:
+    def _send_newest(self) -> None:
         """Gives new viewers the newest message of the topics to which they subscribed, unless a newer one was shown in the meantime."""
         while self._viewers.early:
             number = self._viewers.early.popleft()
@@ -258,7 +258,7 @@ class _Topic:
         self._make()
 
     def advertise_again(self) -> None:
-        """Makes the topic anew, for a viewer whose subscription the SDK refused."""
+        """Creates the topic again, for a viewer whose subscription the SDK refused."""
         self._topic.close()
         self._make()
 
@@ -269,7 +269,7 @@ class _Topic:
             kind = classes.CompressedImageChannel if self._is_compressed() else classes.RawImageChannel
             self._topic = kind(self.channel, context=self._context)
         else:
-            self._shown = shown_as(self.channel, spec, [self._newest[0]] if self._newest is not None else [])
+            self._shown = display_of(self.channel, spec, [self._newest[0]] if self._newest is not None else [])
             name, encoding, data = self._shown.schema
             schema = self._sdk.root.Schema(name=name, encoding=encoding, data=data)
             self._topic = self._sdk.root.Channel(

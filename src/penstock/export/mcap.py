@@ -190,7 +190,7 @@ class _Writing:
             {CHANNEL: first.channel, CODEC: json.dumps(mcap_images.image_codec() if frames else codec)},
         )
         foreign = mcap_schemas.foreign_of(first.codec)
-        if foreign is not None and _is_of(foreign, first.channel):
+        if foreign is not None and _is_import_of(foreign, first.channel):
             topic, about = foreign.topic, foreign.channel_metadata
         number = self._writer.register_channel(topic, form.message_encoding, schema, about)
         return _Stream(number, form, frames, {}, first_sequence=0 if foreign is None else foreign.first_sequence)
@@ -256,7 +256,7 @@ def _image(message: Merged, encoding: str) -> tuple[bytes, bool] | None:
     return mcap_images.encode(found["pixels"], encoding, message.time_ns, name), bool(found["meta"])
 
 
-def _is_of(foreign: mcap_schemas.Foreign, channel: str) -> bool:
+def _is_import_of(foreign: mcap_schemas.Foreign, channel: str) -> bool:
     """Whether a channel is the one that an import makes of a topic: another one may have been played from it."""
     plain = mcap_names.channel_of(foreign.topic), foreign.topic
     return channel in plain or channel.startswith(mcap_names.stem(foreign.topic))

@@ -20,9 +20,9 @@ from penstock.channels.uri.wildcards import is_pattern, matches
 from penstock.codecs import protobufs
 from penstock.errors import Invalid, NotFound, PenstockError, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_names
-from penstock.export.mcap_file import McapFile
-from penstock.export.mcap_order import Part
-from penstock.export.mcap_records import Channel
+from penstock.export.mcap_reading.file import McapFile
+from penstock.export.mcap_reading.order import Part
+from penstock.export.mcap_reading.records import Channel
 from penstock.export.mcap_schemas import Foreign, Form, form_of
 from penstock.export.mcap_tally import Tally
 from penstock.record import TIME_MAX, TIME_MIN, Moment
@@ -144,13 +144,13 @@ class _Importing:
 
     def __init__(self, file: McapFile, path: object, tally: Tally, streams: Sequence[str] | None) -> None:
         self._file, self._path, self._tally = file, path, tally
-        channels = file.channels
+        channels = file.contents.channels
         self._topics = _chosen(_topics(channels, tally), streams, path)
         self._owner = np.full(1 << 16, -1, np.int32)  # by the number of a channel
         for index, topic in enumerate(self._topics):
             self._owner[topic.numbers] = index
         self._counted, self._late, self._published, self._sequenced = tally.total(self._owner >= 0).tolist()
-        self._idle = sorted({one.topic for one in self._topics} - {channels[n].topic for n in file.counts})
+        self._idle = sorted({one.topic for one in self._topics} - {channels[n].topic for n in file.contents.counts})
         self.too_late = [one.topic for one in self._topics if tally.counts[1][one.numbers].any()]
 
     def text_of_late(self) -> str:
@@ -162,7 +162,7 @@ class _Importing:
 
     def left_out(self) -> list[str]:
         """A text for each kind of thing that the archive will not have."""
-        file, found = self._file, []
+        contents, found = self._file.contents, []
         if self.too_late:
             found.append(self.text_of_late())
         if self._published:
@@ -172,12 +172,12 @@ class _Importing:
             found.append(f"{_many(len(self._idle), 'topic')} without a message, {names}, with schema and metadata")
         if self._sequenced:
             found.append(f"{_many(self._sequenced, 'sequence number')}")
-        if file.attachments:
-            size = sum(size for _, size in file.attachments)
-            names = _names([name for name, _ in file.attachments])
-            found.append(f"{_many(len(file.attachments), 'attachment')}, {names}: {size:,} bytes")
-        if file.metadata:
-            found.append(f"{_many(len(file.metadata), 'metadata record')}, {_names(file.metadata)}")
+        if contents.attachments:
+            size = sum(size for _, size in contents.attachments)
+            names = _names([name for name, _ in contents.attachments])
+            found.append(f"{_many(len(contents.attachments), 'attachment')}, {names}: {size:,} bytes")
+        if contents.metadata:
+            found.append(f"{_many(len(contents.metadata), 'metadata record')}, {_names(contents.metadata)}")
         found += [
             f"the metadata of {len(one.metadata)} channels of {one.topic!r}, where they differ"
             for one in self._topics
@@ -185,7 +185,7 @@ class _Importing:
         ]
         found += [
             f"{_many(count, 'record')} with the opcode {opcode:#04x}, which MCAP does not have: {size:,} bytes"
-            for opcode, (count, size) in sorted(file.unknown.items())
+            for opcode, (count, size) in sorted(contents.unknown.items())
         ]
         return found
 
@@ -204,12 +204,12 @@ class _Importing:
 
     def _describe_unchecked(self) -> str:
         """The parts that no checksum covers, in words."""
-        file = self._file
-        if file.unchecked:
-            what = f"{file.unchecked:,} of {sum(file.counts.values()):,} messages"
+        contents = self._file.contents
+        if contents.unchecked:
+            what = f"{contents.unchecked:,} of {sum(contents.counts.values()):,} messages"
         else:
-            what = _many(file.unchecked_definitions, "schema or channel", "schemas and channels")
-        if file.unchecked or file.unchecked_definitions:
+            what = _many(contents.unchecked_definitions, "schema or channel", "schemas and channels")
+        if contents.unchecked or contents.unchecked_definitions:
             return f"no checksum of the file covers {what}: damage there cannot be seen"
         return ""
 

@@ -93,7 +93,7 @@ def form_of(codec: dict[str, Any], samples: Sequence[bytes] = ()) -> Form | None
     if (foreign := foreign_of(codec)) is not None:
         return foreign.form
     if kind == "json":
-        name, schema = _declared(codec.get("schema"))
+        name, schema = _read_declared(codec.get("schema"))
         return Form("json", ("jsonschema", schema or json_schema(samples)), name)
     if kind == "msgpack":
         return Form("msgpack")
@@ -178,7 +178,7 @@ def is_object(body: bytes) -> bool:
     return body.lstrip(b" \t\r\n").startswith(b"{")
 
 
-def _declared(about: Any) -> tuple[str | None, bytes | None]:
+def _read_declared(about: Any) -> tuple[str | None, bytes | None]:
     """The name and the JSON Schema that a codec's description has."""
     if not isinstance(about, dict):
         return None, None

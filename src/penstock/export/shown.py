@@ -31,7 +31,7 @@ class Shown:
     convert: Callable[[bytes], bytes] | None = None
 
 
-def shown_as(channel: str, spec: dict[str, Any], samples: Sequence[bytes] = ()) -> Shown:
+def display_of(channel: str, spec: dict[str, Any], samples: Sequence[bytes] = ()) -> Shown:
     """How messages of a codec are shown. samples: some of the channel's messages."""
     if spec["kind"] != "frame":
         form = mcap_schemas.form_of(spec, samples)

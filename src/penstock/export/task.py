@@ -8,7 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock import columns
+from penstock.columns import contract as contracts
+from penstock.columns.contract import Contract, to_schema
+from penstock.columns.contract.declared import begun, is_open
+from penstock.columns.contract.decoding import decode
 from penstock.columns.parts import Unwritten, Writer
 from penstock.errors import PenstockError
 from penstock.record import TIME_MAX, TIME_MIN, Range
@@ -19,26 +22,26 @@ from penstock.util.storage import where
 SAMPLE = 2000
 
 
-def beginning(planned: Range) -> columns.Keys:
-    """The keys of a stream's first messages, to begin with. Empty if they cannot be read: then the range's task reports it."""
-    if not columns.is_open(planned.codec):
-        return ()
+def beginning(planned: Range) -> Contract:
+    """The columns of a stream: those that are declared, and those of its first messages. Those alone that are declared if the first cannot
+    be read: then the range's task reports it."""
+    found = begun(planned.codec)
+    if not is_open(planned.codec):
+        return found
     try:
         batch = next(planned.scan(["payload"], batch_rows=SAMPLE), None)
     except (PenstockError, OSError):
         batch = None
-    return () if batch is None else columns.learn(planned.codec, (), batch.column("payload"))
+    return found if batch is None else decode(planned.codec, found, batch.column("payload")).contract
 
 
-def schema(codec: dict[str, Any], keys: columns.Keys) -> pa.Schema:
-    """The columns of a stream's files. A key that was only ever null is a column of text."""
-    found = columns.schema(codec, keys)
-    own = [field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in found]
-    return pa.schema([*rows.COMMON, *own])
+def schema(contract: Contract) -> pa.Schema:
+    """The columns of a stream's files."""
+    return pa.schema([*rows.COMMON, *to_schema(contract)])
 
 
 def run(task: dict[str, Any]) -> dict[str, Any]:
-    """Writes one file. The answer: its `part`; or the `keys` of its messages, if they have more than were given, and no file; or an
+    """Writes one file. The answer: its `part`; or the `contract` of its messages, if they have more keys than were given, and no file; or an
     `error`. `damaged`: a line for each piece of the range that is damaged and left out. `failed`: why no
     task continues: the destination is full, a file may not be read, or no descriptor is left."""
     try:
@@ -52,25 +55,22 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
 def _run(task: dict[str, Any]) -> dict[str, Any]:
     planned = Range(**task["range"])
-    keys = given = columns.keys_from_json(task["keys"])
+    contract = given = contracts.unpack(task["contract"])
     found = rows.read(planned, False)
     batches, damaged = found.messages, found.damaged(planned.channel)
     ordered = rows.Ordered(batches, planned, found.damage)
-    wanted = schema(planned.codec, keys)
+    wanted = schema(given)
     writer = Writer(where(task["out"]), task["relative"], task["form"], task["compression"])
     at = 0
     try:
         for batch in batches:
-            if keys is given:
-                made, keys = ordered.enrich(batch, at, planned.codec, keys)
-                if keys is given and (made := _between(made, task["since"], task["until"])).num_rows:
-                    writer.write(_add_missing_columns(made, wanted))
-            else:
-                keys = columns.learn(planned.codec, keys, batch.column("payload"))
+            made, contract = ordered.enrich(batch, at, planned.codec, contract)
+            if contract == given and (made := _filter_times(made, task["since"], task["until"])).num_rows:
+                writer.write(made.select(wanted.names).cast(wanted))
             at += batch.num_rows
-        if keys is not given:
+        if contract != given:
             writer.discard()
-            return {"keys": columns.keys_to_json(keys), "damaged": damaged}
+            return {"contract": contracts.pack(contract), "damaged": damaged}
         part = writer.close()
     except BaseException:
         writer.discard()
@@ -78,17 +78,8 @@ def _run(task: dict[str, Any]) -> dict[str, Any]:
     return {"damaged": damaged} if part is None else {"part": asdict(part), "damaged": damaged}
 
 
-def _between(batch: pa.RecordBatch, since: int, until: int) -> pa.RecordBatch:
+def _filter_times(batch: pa.RecordBatch, since: int, until: int) -> pa.RecordBatch:
     if since <= TIME_MIN and until >= TIME_MAX:
         return batch
     times = batch.column("timestamp_ns")
     return batch.filter(pc.and_(pc.greater_equal(times, since), pc.less_equal(times, until)))
-
-
-def _add_missing_columns(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    """A batch with every column of its stream."""
-    there = batch.schema.names
-    arrays = [
-        batch.column(field.name) if field.name in there else pa.nulls(batch.num_rows, field.type) for field in wanted
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)

@@ -37,14 +37,14 @@ class Viewers:
         self.listener = _Listener()
 
     def watch(self) -> None:
-        """Begins to look for refused subscriptions. The SDK tells of them in its log only."""
-        self._logger.addFilter(self._is_news)
+        """Begins to look for refused subscriptions. The SDK reports them in its log only."""
+        self._logger.addFilter(self._should_log)
 
     def close(self) -> None:
         """Ends what `watch` began."""
-        self._logger.removeFilter(self._is_news)
+        self._logger.removeFilter(self._should_log)
 
-    def _is_news(self, record: logging.LogRecord) -> bool:
+    def _should_log(self, record: logging.LogRecord) -> bool:
         """Notes a refused subscription. Its line is not logged: the topic is advertised again, if it is one."""
         number = record.getMessage().partition(UNKNOWN)[2]
         if number.isdecimal():

@@ -44,7 +44,7 @@ def system_failure(error: OSError) -> SystemFailure:
 
 
 @contextlib.contextmanager
-def concerning(path: Path) -> Iterator[None]:
+def naming_path(path: Path) -> Iterator[None]:
     """Within it, errors of system calls on descriptors name this path."""
     try:
         yield
@@ -110,7 +110,7 @@ def write_atomically(path: Path, text: str, *, private: bool = False) -> None:
     """Replaces a file's content. After a crash the file has the old content or the new one. private: only its owner may read it."""
     temporary = fresh_path(path)
     with (
-        concerning(temporary),
+        naming_path(temporary),
         open(temporary, "w", encoding="utf-8", opener=open_private if private else None) as file,
     ):
         file.write(text)

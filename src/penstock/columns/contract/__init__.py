@@ -19,6 +19,7 @@ from penstock.errors import Invalid
 
 COLUMNS_MAX = 1000
 KEY = b"key"
+FOREIGN = "foreign"  # the label of a column that another tool added begins with it
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,13 @@ def add(contract: Contract, more: Iterable[tuple[str, str, pa.DataType]], taken:
     return tuple(found)
 
 
+def merged(contract: Contract, more: Contract) -> Contract:
+    """A contract with the columns of another one that it lacks."""
+    return add(contract, ((column.label, key_text(column.label), column.type) for column in more))
+
+
 def declare(contract: Contract, wanted: Mapping[str, pa.DataType], where: str) -> Contract:
-    """A contract with a user's columns, by key. `Invalid` if it has another type for one of them. where: the stream, for the error."""
+    """A contract with a user's columns, by key. `Invalid` if it has another type, or no place, for one of them. where: the stream, for the error."""
     for column in contract:
         kind = wanted.get(column.label[2:]) if column.label.startswith("s:") else None
         if kind is not None and kind != column.type:
@@ -60,7 +66,13 @@ def declare(contract: Contract, wanted: Mapping[str, pa.DataType], where: str) -
                 f"{where} has the column {column.name} as {types.ddl(column.type)}, and the schema says {types.ddl(kind)}: a column's type "
                 "never changes. Leave it out, or build the stream's table anew with --rebuild"
             )
-    return add(contract, ((text_label(key), key, kind) for key, kind in wanted.items()))
+    found = add(contract, ((text_label(key), key, kind) for key, kind in wanted.items()))
+    known = {column.label for column in found}
+    if left := [key for key in wanted if text_label(key) not in known]:
+        raise Invalid(
+            f"{where} has {COLUMNS_MAX:,} columns, which is the most: the schema's column {left[0]} has no place"
+        )
+    return found
 
 
 def to_schema(contract: Contract, about: str = "") -> pa.Schema:
@@ -81,12 +93,14 @@ def to_schema(contract: Contract, about: str = "") -> pa.Schema:
 
 
 def from_schema(schema: pa.Schema) -> Contract:
-    """The contract in a table's columns: those that have a label."""
-    return tuple(
-        Column(field.metadata[KEY].decode(), field.name, field.type)
-        for field in schema
-        if field.metadata and KEY in field.metadata
-    )
+    """The contract in a table's columns: those that have a label, and those that others added, of which no message has a value."""
+    found = []
+    for field in schema:
+        if field.metadata and KEY in field.metadata:
+            found.append(Column(field.metadata[KEY].decode(), field.name, field.type))
+        elif folded(field.name) not in RESERVED:
+            found.append(Column(f"{FOREIGN}:{field.name}", field.name, field.type))
+    return tuple(found)
 
 
 def pack(contract: Contract) -> str:

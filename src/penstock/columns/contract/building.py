@@ -1,4 +1,5 @@
-"""Python values as a column of a type that is given. A value that does not fit is null there and is rescued: nothing is changed.
+"""Python values as a column of a type that is given. A value that does not fit is null there and is rescued: nothing is changed. But a
+time with nanoseconds is there without them, too.
 
 Goes column by column and level by level, so that a value costs Python work only where it is odd.
 """
@@ -12,6 +13,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -34,29 +36,47 @@ FAST: dict[Any, set[type]] = {
 NOTHING = type(None)
 
 
+@dataclass(frozen=True)
+class Into:
+    """Where values go. rescue: called for each value, or part of one, that does not fit. has_bytes: whether the codec has bytes of its
+    own; in JSON, a text in base64 stands for them."""
+
+    rescue: Rescue
+    has_bytes: bool
+
+
 class Misfit(Exception):
     """A value that a column's type does not hold as it is."""
 
+    near: Any = None  # what the column gets instead
 
-def build(values: Sequence[Any], kind: pa.DataType, rescue: Rescue, path: str) -> pa.Array:
-    """A column of these values. rescue: called for each value, or part of one, that does not fit."""
+
+class Shortened(Misfit):
+    """A time with nanoseconds: a column of microseconds gets it without them."""
+
+    def __init__(self, near: Any) -> None:
+        self.near = near
+
+
+def build(values: Sequence[Any], kind: pa.DataType, into: Into, path: str) -> pa.Array:
+    """A column of these values."""
     if pa.types.is_struct(kind):
-        return _structs(values, kind, rescue, path)
+        return _structs(values, kind, into, path)
     if pa.types.is_list(kind):
-        return _lists(values, kind, rescue, path)
+        return _lists(values, kind, into, path)
     if pa.types.is_map(kind):
-        return _maps(values, kind, rescue, path)
-    return _scalars(values, kind, rescue, path)
+        return _maps(values, kind, into, path)
+    return _scalars(values, kind, into, path)
 
 
-def _scalars(values: Sequence[Any], kind: pa.DataType, rescue: Rescue, path: str) -> pa.Array:
+def _scalars(values: Sequence[Any], kind: pa.DataType, into: Into, path: str) -> pa.Array:
     plain = FAST.get(kind)
     if plain is not None and set(map(type, values)) <= plain | {NOTHING}:
         try:
             return pa.array(values, kind)
         except (OverflowError, ValueError, pa.ArrowException):  # one of them: it is found below
             pass
-    fit = fitting(kind)
+    fit = fitting(kind, has_bytes=into.has_bytes)
     found: list[Any] = []
     for row, value in enumerate(values):
         if value is None:
@@ -64,44 +84,42 @@ def _scalars(values: Sequence[Any], kind: pa.DataType, rescue: Rescue, path: str
             continue
         try:
             found.append(fit(value))
-        except Misfit:
-            found.append(None)
-            rescue(row, path, value)
+        except Misfit as error:
+            found.append(error.near)
+            into.rescue(row, path, value)
     return pa.array(found, kind)
 
 
-def _structs(values: Sequence[Any], kind: pa.DataType, rescue: Rescue, path: str) -> pa.Array:
+def _structs(values: Sequence[Any], kind: pa.DataType, into: Into, path: str) -> pa.Array:
     rows = [value if type(value) is dict else None for value in values]
     names = [field.name for field in kind]
     known = set(names)
     for row, value in enumerate(values):
         if rows[row] is None:
             if value is not None:
-                rescue(row, path, value)
+                into.rescue(row, path, value)
         elif not known.issuperset(value):
             for key in value:
                 if key not in known and value[key] is not None:
-                    rescue(row, f"{path}.{key}", value[key])
+                    into.rescue(row, f"{path}.{key}", value[key])
     children = [
-        build(
-            [None if one is None else one.get(field.name) for one in rows], field.type, rescue, f"{path}.{field.name}"
-        )
+        build([None if one is None else one.get(field.name) for one in rows], field.type, into, f"{path}.{field.name}")
         for field in kind
     ]
     missing = np.fromiter((one is None for one in rows), bool, len(rows))
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.array(missing) if missing.any() else None)
 
 
-def _lists(values: Sequence[Any], kind: pa.DataType, rescue: Rescue, path: str) -> pa.Array:
+def _lists(values: Sequence[Any], kind: pa.DataType, into: Into, path: str) -> pa.Array:
     whole = [value if type(value) in (list, tuple) else None for value in values]
-    offsets, (inside,), bad = _inside(values, whole, rescue, path, [lambda one: one], [kind.value_type])
+    offsets, (inside,), bad = _inside(values, whole, into, path, [lambda one: one], [kind.value_type])
     return pa.ListArray.from_arrays(_with_nulls(offsets, whole, bad), inside, type=kind)
 
 
-def _maps(values: Sequence[Any], kind: pa.DataType, rescue: Rescue, path: str) -> pa.Array:
+def _maps(values: Sequence[Any], kind: pa.DataType, into: Into, path: str) -> pa.Array:
     whole = [value if type(value) is dict else None for value in values]
     offsets, (keys, items), bad = _inside(
-        values, whole, rescue, path, [dict.keys, dict.values], [kind.key_type, kind.item_type], required=0
+        values, whole, into, path, [dict.keys, dict.values], [kind.key_type, kind.item_type], required=0
     )
     return pa.MapArray.from_arrays(_with_nulls(offsets, whole, bad), keys, items, type=kind)
 
@@ -109,7 +127,7 @@ def _maps(values: Sequence[Any], kind: pa.DataType, rescue: Rescue, path: str) -
 def _inside(
     values: Sequence[Any],
     whole: list[Any],
-    rescue: Rescue,
+    into: Into,
     path: str,
     parts: list[Callable[[Any], Any]],
     kinds: list[pa.DataType],
@@ -119,7 +137,7 @@ def _inside(
     be another value. required: the part that is never null."""
     for row, value in enumerate(values):
         if value is not None and whole[row] is None:
-            rescue(row, path, value)
+            into.rescue(row, path, value)
     bad: set[int] = set()
     while True:
         kept = [() if one is None or row in bad else one for row, one in enumerate(whole)]
@@ -136,12 +154,12 @@ def _inside(
                 for element, value in enumerate(elements):
                     if value is None:
                         note(element, path, value)
-            found.append(build(elements, kind, note, path))
+            found.append(build(elements, kind, Into(note, into.has_bytes), path))
         if not worse:
             break
         bad |= worse
     for row in sorted(bad):
-        rescue(row, path, values[row])
+        into.rescue(row, path, values[row])
     return offsets, found, bad
 
 
@@ -153,7 +171,7 @@ def _with_nulls(offsets: np.ndarray[Any, Any], whole: list[Any], bad: set[int]) 
 # ---- one value ----
 
 
-def fitting(kind: pa.DataType) -> Callable[[Any], Any]:
+def fitting(kind: pa.DataType, *, has_bytes: bool = False) -> Callable[[Any], Any]:
     """How one value becomes one of a plain type; `Misfit` if it would be another value."""
     if pa.types.is_integer(kind):
         bits = kind.bit_width - 1
@@ -167,7 +185,7 @@ def fitting(kind: pa.DataType) -> Callable[[Any], Any]:
     if pa.types.is_string(kind):
         return _text
     if pa.types.is_binary(kind):
-        return _bytes
+        return (lambda value: _of(value, bytes)) if has_bytes else _bytes
     if pa.types.is_timestamp(kind):
         return lambda value: _microseconds(value, kind.tz is not None)
     if pa.types.is_date(kind):
@@ -257,25 +275,33 @@ def _bytes(value: Any) -> bytes:
 
 
 def _microseconds(value: Any, zoned: bool) -> int:
-    """A time in microseconds since 1970, from a datetime or from ISO 8601. One with nanoseconds does not fit. zoned: one without a zone
-    is in UTC, as in Spark's sessions here; else one with a zone does not fit."""
+    """A time in microseconds since 1970, from a datetime or from ISO 8601. One with nanoseconds is `Shortened`, towards the past. zoned:
+    one without a zone is in UTC, as in Spark's sessions here; else one with a zone does not fit."""
+    rest = ""
     if type(value) is str:
-        value = _instant(value)
+        value, rest = _instant(value)
     if not isinstance(value, datetime.datetime) or (value.tzinfo is not None and not zoned):
         raise Misfit
     moment = value.replace(tzinfo=datetime.UTC) if value.tzinfo is None else value
-    return (moment - EPOCH) // datetime.timedelta(microseconds=1)
+    found = (moment - EPOCH) // datetime.timedelta(microseconds=1)
+    if rest:
+        raise Shortened(found)
+    return found
 
 
-def _instant(text: str) -> datetime.datetime:
+def _instant(text: str) -> tuple[datetime.datetime, str]:
+    """A time in ISO 8601, and the digits of its nanoseconds."""
     found = INSTANT.fullmatch(text.strip())
-    fraction = (found[3] or "").rstrip("0") if found else ""
-    if found is None or len(fraction) > 6:
+    if found is None:
         raise Misfit
+    fraction = (found[3] or "").rstrip("0")
     try:
-        return datetime.datetime.fromisoformat(f"{found[1]}T{found[2]}.{fraction or '0':0<6}{(found[4] or '').upper()}")
+        moment = datetime.datetime.fromisoformat(
+            f"{found[1]}T{found[2]}.{fraction[:6] or '0':0<6}{(found[4] or '').upper()}"
+        )
     except ValueError:
         raise Misfit from None
+    return moment, fraction[6:]
 
 
 def _date(value: Any) -> datetime.date:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.columns import envelopes, fixed
-from penstock.columns.contract import Contract, add, protos, text_label, types
+from penstock.columns.contract import Contract, add, merged, protos, text_label, types
 
 OPEN = ("json", "msgpack")  # codecs whose messages may bring keys that nothing declares
 
@@ -32,6 +32,16 @@ def declared(codec: Mapping[str, Any]) -> Contract:
     return add(outer, _body(body))
 
 
+def labels(codec: Mapping[str, Any]) -> list[str]:
+    """The labels of a codec's own columns, also of those for which a table has no place."""
+    return [label for label, _, _ in _body(codec)]
+
+
+def begun(codec: Mapping[str, Any], contract: Contract = ()) -> Contract:
+    """A contract with the columns that a codec declares."""
+    return merged(contract, declared(codec))
+
+
 def _body(codec: Mapping[str, Any]) -> list[tuple[str, str, pa.DataType]]:
     kind = codec["kind"]
     if kind in ("struct", "array"):
@@ -50,4 +60,4 @@ def _fixed(field: pa.Field) -> tuple[str, str, pa.DataType]:
     return (text_label(key) if b"key" in (field.metadata or {}) else "bare", key, field.type)
 
 
-__all__ = ["declared", "inner", "is_open"]
+__all__ = ["declared", "inner", "is_open", "labels"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from penstock.columns import envelopes, fixed
 from penstock.columns.contract import COLUMNS_MAX, Column, Contract, add, fast_json, key_text, messages, protos
-from penstock.columns.contract.building import build
-from penstock.columns.contract.declared import declared, inner
+from penstock.columns.contract.building import Into, build
+from penstock.columns.contract.declared import inner, labels
 from penstock.columns.contract.inference import infer
 from penstock.columns.contract.rescue import Rescued
 from penstock.errors import Invalid
@@ -40,7 +40,7 @@ def decode(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: s
     """
     kind, body = codec["kind"], inner(codec)
     if kind in envelopes.OUTER:
-        opened = envelopes.opened(kind, payload)
+        opened = envelopes.open_envelopes(kind, payload)
         inside = _decode(body, contract, opened.inner, mode)
         whole = opened.whole
         outer = dict(zip((f"o:{field.name}" for field in envelopes.OUTER[kind]), opened.arrays, strict=True))
@@ -49,7 +49,7 @@ def decode(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: s
             for column, array in zip(inside.contract, inside.arrays, strict=True)
         ]
         errors, rescued = scatter(inside.errors, whole), scatter(inside.rescued, whole)
-        return Decoded(inside.contract, arrays, _joined(opened.errors, errors), rescued)
+        return Decoded(inside.contract, arrays, _join_errors(opened.errors, errors), rescued)
     return _decode(body, contract, payload, mode)
 
 
@@ -64,7 +64,12 @@ def _decode(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: 
     else:
         arrays, errors = [], pa.nulls(len(payload), pa.string())
     rescued = Rescued()
-    natural = dict(zip((column.label for column in declared(codec)), arrays, strict=True))
+    natural = dict(zip(labels(codec), arrays, strict=True))
+    known = {column.label for column in contract}
+    for label in [one for one in natural if one not in known]:  # a table has 1,000 columns at most
+        for row, value in enumerate(natural[label].to_pylist()):
+            if value is not None:
+                rescued(row, key_text(label), value)
     made = [_as(natural.get(column.label), column, len(payload), rescued) for column in contract]
     return Decoded(contract, made, errors, rescued.array(len(payload)))
 
@@ -75,7 +80,7 @@ def _as(array: pa.Array | None, column: Column, count: int, rescued: Rescued) ->
         return pa.nulls(count, column.type)
     if array.type == column.type:
         return array
-    return build(array.to_pylist(), column.type, rescued, key_text(column.label))
+    return build(array.to_pylist(), column.type, Into(rescued, has_bytes=True), key_text(column.label))
 
 
 def _in_pieces(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: str) -> Decoded:
@@ -100,14 +105,13 @@ def _in_pieces(codec: dict[str, Any], contract: Contract, payload: pa.Array, mod
     return Decoded(contract, arrays, errors, rescued)
 
 
-def _piece(
-    kind: str, parse: Callable[[bytes], dict[str, Any]] | None, contract: Contract, payload: pa.Array, mode: str
-) -> Decoded:
+def _piece(kind: str, parse: protos.Parser | None, contract: Contract, payload: pa.Array, mode: str) -> Decoded:
     count = len(payload)
+    rescued = Rescued()
     if kind == "json" and (alike := fast_json.decode(contract, payload)) is not None:
         return Decoded(contract, alike, pa.nulls(count, pa.string()), pa.nulls(count, pa.string()))
     if parse is not None:
-        rows, errors = _parsed(parse, payload)
+        rows, errors = _parse(parse, payload, rescued)
     else:
         rows, errors = messages.objects(kind, payload)
     values, errors = _by_label(rows, contract, errors)
@@ -120,8 +124,8 @@ def _piece(
     if fresh and mode == "add":
         kinds = ((label, infer(values[label])) for label in fresh)
         contract = add(contract, ((label, key_text(label), one) for label, one in kinds if one is not None))
-    rescued = Rescued()
-    arrays = [build(values[column.label], column.type, rescued, key_text(column.label)) for column in contract]
+    into = Into(rescued, has_bytes=kind != "json")
+    arrays = [build(values[column.label], column.type, into, key_text(column.label)) for column in contract]
     known = {column.label for column in contract}
     for label in fresh:
         for row, value in enumerate(values[label]) if label not in known else ():
@@ -131,12 +135,15 @@ def _piece(
     return Decoded(contract, arrays, texts, rescued.array(count))
 
 
-def _parsed(parse: Callable[[bytes], dict[str, Any]], payload: pa.Array) -> tuple[list[Any], messages.Errors]:
+def _parse(parse: protos.Parser, payload: pa.Array, rescued: Rescued) -> tuple[list[Any], messages.Errors]:
     rows: list[Any] = []
     errors: messages.Errors = {}
     for at, item in enumerate(payload.to_pylist()):
         try:
-            rows.append(parse(item))
+            values, unknown = parse(item)
+            rows.append(values)
+            for place, found in unknown.items():
+                rescued(at, place, found[0] if len(found) == 1 else found)
         except Exception as error:  # any error of a decoder is that message's error
             rows.append(None)
             messages.note(errors, at, str(error) or type(error).__name__)
@@ -186,7 +193,7 @@ def scatter(values: pa.Array, where: np.ndarray[Any, Any]) -> pa.Array:
     return values if where.all() else values.take(pa.array(np.cumsum(where) - 1, mask=~where))
 
 
-def _joined(one: pa.Array, other: pa.Array) -> pa.Array:
+def _join_errors(one: pa.Array, other: pa.Array) -> pa.Array:
     """Two columns of errors as one."""
     if one.null_count == len(one) or other.null_count == len(other):
         return other if one.null_count == len(one) else one

@@ -1,4 +1,4 @@
-"""The type of a column that nobody declared, by the first values that it has. Later values must fit it; see `building`."""
+"""The type of a column that is not declared, by the first values that it has. Later values must fit it; see `building`."""
 
 from __future__ import annotations
 

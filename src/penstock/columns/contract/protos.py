@@ -6,6 +6,7 @@ uint32 is a bigint and uint64 a decimal, which hold every value; a duration is i
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,15 +53,21 @@ def columns(codec: Mapping[str, Any]) -> dict[str, pa.DataType]:
     return {field.name: _type(field, (descriptor.full_name,)) for field in descriptor.fields}
 
 
-def parser(codec: Mapping[str, Any]) -> Callable[[bytes], dict[str, Any]]:
-    """How a message's bytes become a dictionary of such values."""
+Parser = Callable[[bytes], tuple[dict[str, Any], dict[str, list[Any]]]]
+
+
+def parser(codec: Mapping[str, Any]) -> Parser:
+    """How a message's bytes become a dictionary of such values, and one of the fields that its description lacks, by their numbers."""
     read = protobufs.reader(codec)
 
-    def parse(data: bytes) -> dict[str, Any]:
+    def parse(data: bytes) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         message = read(data)
-        return {
+        values = {
             field.name: _value(message, field, (message.DESCRIPTOR.full_name,)) for field in message.DESCRIPTOR.fields
         }
+        size = message.ByteSize()
+        message.DiscardUnknownFields()
+        return values, {} if message.ByteSize() == size else protobufs.unknown_fields(read(data))
 
     return parse
 
@@ -130,9 +137,7 @@ def _one(field: Field, value: Any, inside: tuple[str, ...]) -> Any:
     if _is_wrapper(name):
         return value.value
     if _is_text(field.message_type, inside):
-        from google.protobuf import json_format
-
-        return json_format.MessageToJson(value, indent=None)
+        return json.dumps(protobufs.json_form(value))
     return {one.name: _value(value, one, (*inside, name)) for one in field.message_type.fields}
 
 
@@ -151,4 +156,4 @@ def _moment(value: Any) -> Any:
         return f"{value.seconds}.{value.nanos:09}"
 
 
-__all__ = ["columns", "parser"]
+__all__ = ["Parser", "columns", "parser"]

@@ -23,17 +23,22 @@ class Rescued:
     def __call__(self, row: int, path: str, value: Any) -> None:
         """Notes a value."""
         there = self._rows.setdefault(row, {})
-        number, free = 1, path
-        while free in there:  # two keys that have one text, as 1 and "1"
-            number += 1
-            free = f"{path}#{number}"
-        there[free] = value
+        there[_free(path, there)] = value
 
     def array(self, count: int) -> pa.Array:
-        """The column of so many rows."""
+        """The column of that many rows."""
         if not self._rows:
             return pa.nulls(count, pa.string())
         return pa.array([as_json(self._rows[row]) if row in self._rows else None for row in range(count)], pa.string())
+
+
+def _free(key: str, taken: dict[str, Any]) -> str:
+    """A key that is not taken: two may have one text, as 1 and "1"."""
+    number, found = 1, key
+    while found in taken:
+        number += 1
+        found = f"{key}#{number}"
+    return found
 
 
 def as_json(value: Any) -> str:
@@ -56,7 +61,10 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, datetime.date):
         return value.isoformat()
     if kind is dict:
-        return {key if type(key) is str else _key(key): _jsonable(one) for key, one in value.items()}
+        found: dict[str, Any] = {}
+        for key, one in value.items():
+            found[_free(key if type(key) is str else _key(key), found)] = _jsonable(one)
+        return found
     if kind in (list, tuple):
         return [_jsonable(one) for one in value]
     if isinstance(value, msgspec.msgpack.Ext):

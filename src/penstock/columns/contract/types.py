@@ -25,7 +25,14 @@ PLAIN: dict[str, pa.DataType] = {
     "timestamp": UTC,
     "timestamp_ntz": LOCAL,
 }
-SYNONYMS = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+SYNONYMS = {
+    "byte": "tinyint",
+    "short": "smallint",
+    "integer": "int",
+    "long": "bigint",
+    "real": "float",
+    "timestamp_ltz": "timestamp",
+}
 NAMES = {kind: name for name, kind in PLAIN.items()}
 TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s`<>(),:]+)|([<>(),:]))")
 PRECISION = 38  # digits of the widest decimal
@@ -54,6 +61,8 @@ def quoted(name: str) -> str:
 
 def parse(text: str) -> dict[str, pa.DataType]:
     """Name → type of `px double, ts timestamp`. `Invalid` says what is wrong with the text."""
+    if not isinstance(text, str):
+        raise Invalid(f"{text!r} is no text, such as 'px double, ts timestamp'")
     return _Parser(text).columns()
 
 
@@ -148,7 +157,9 @@ class _Parser:
         digits = [int(one) if one.isascii() and one.isdigit() else -1 for one in numbers]
         precision, scale = digits[0], digits[1] if len(digits) > 1 else 0
         if not (1 <= precision <= PRECISION and 0 <= scale <= precision):
-            raise self._wrong(f"{name} is decimal({','.join(numbers)}): it has 1 to {PRECISION} digits")
+            raise self._wrong(
+                f"{name} is decimal({','.join(numbers)}): it has 1 to {PRECISION} digits, of which all may be behind the point"
+            )
         return pa.decimal128(precision, scale)
 
     def _nested(self, kind: str, name: str) -> pa.DataType:
@@ -156,6 +167,8 @@ class _Parser:
         if kind == "struct":
             fields = self._fields(lambda: self._is_next(">"))
             self._expect(">")
+            if not fields:
+                raise self._wrong(f"{name} is a struct without fields")
             return pa.struct(list(fields.items()))
         first = self._type(name)
         if kind == "map":

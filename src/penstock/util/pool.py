@@ -1,4 +1,4 @@
-"""A pool of processes that run export's tasks. They import from where this process does, and end when it does.
+"""A pool of processes that run tasks. They import from where this process does, and end when it does.
 
 Each is a fresh interpreter, so a program needs no guard around its main part. Tasks and answers are lines of JSON.
 """
@@ -6,6 +6,7 @@ Each is a fresh interpreter, so a program needs no guard around its main part. T
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import queue
 import subprocess
@@ -15,22 +16,27 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from penstock.errors import SystemFailure
-from penstock.export import task
 
 Report = Callable[[int, int], None]
+Task = dict[str, Any]
 
 
 class Pool:
-    """Runs tasks: in this process if there is to be one only, else in that many processes. Not thread-safe."""
+    """Runs tasks: in this process if there is to be one only, else in that many processes. Not thread-safe.
 
-    def __init__(self, processes: int) -> None:
-        self._count = processes
+    function: `module:name` of what does a task. An answer with `failed`, [errno, text], is a `SystemFailure`: no other task can be done.
+    """
+
+    def __init__(self, function: str, processes: int) -> None:
+        self._function, self._count = function, processes
         self._children: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         if self._count > 1:
             path = [entry for entry in sys.path if isinstance(entry, str)]
-            main = f"import sys; sys.path[:] = {path!r}; from penstock.export.pool import serve; serve()"
+            main = (
+                f"import sys; sys.path[:] = {path!r}; from penstock.util.pool import serve; serve({self._function!r})"
+            )
             try:
                 for _ in range(self._count):
                     self._children.append(
@@ -55,29 +61,29 @@ class Pool:
                         pipe.close()
             self._children.pop()
 
-    def map(self, tasks: list[dict[str, Any]], report: Report) -> list[dict[str, Any]]:
+    def map(self, tasks: list[Task], report: Report) -> list[Task]:
         """The tasks' answers, in the order of the tasks. `SystemFailure` if a process of the pool dies, or if a file cannot be written."""
         report(0, len(tasks))
         if not self._children:
-            found = []
+            found, run = [], _function(self._function)
             for one in tasks:
-                found.append(_check_answer(task.run(one)))
+                found.append(_check_answer(run(one)))
                 report(len(found), len(tasks))
             return found
         return self._spread(tasks, report)
 
-    def _spread(self, tasks: list[dict[str, Any]], report: Report) -> list[dict[str, Any]]:
-        todo: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
-        done: queue.SimpleQueue[tuple[int, dict[str, Any] | BaseException]] = queue.SimpleQueue()
+    def _spread(self, tasks: list[Task], report: Report) -> list[Task]:
+        todo: queue.SimpleQueue[tuple[int, Task]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[int, Task | BaseException]] = queue.SimpleQueue()
         for numbered in enumerate(tasks):
             todo.put(numbered)
         threads = [
-            threading.Thread(target=_feed, args=(child, todo, done), name="penstock-export", daemon=True)
+            threading.Thread(target=_feed, args=(child, todo, done), name="penstock-pool", daemon=True)
             for child in self._children
         ]
         for thread in threads:
             thread.start()
-        answers: dict[int, dict[str, Any]] = {}
+        answers: dict[int, Task] = {}
         while len(answers) < len(tasks):
             number, answer = done.get()
             if isinstance(answer, BaseException):
@@ -89,7 +95,13 @@ class Pool:
         return [answers[number] for number in range(len(tasks))]
 
 
-def _check_answer(answer: dict[str, Any]) -> dict[str, Any]:
+def _function(name: str) -> Callable[[Task], Task]:
+    module, _, function = name.partition(":")
+    found: Callable[[Task], Task] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _check_answer(answer: Task) -> Task:
     """An answer; `SystemFailure` if the task failed, and not for damage: then no other can be done."""
     if "failed" in answer:
         raise SystemFailure(*answer["failed"])
@@ -114,16 +126,21 @@ def _feed(child: subprocess.Popen[bytes], todo: Any, done: Any) -> None:
         if not line.endswith(b"\n"):
             status = child.wait()
             how = f"signal {-status}" if status < 0 else f"status {status}"
-            done.put((number, SystemFailure(0, f"a process of the pool ended with {how}: the export is not complete")))
+            done.put((number, SystemFailure(0, f"a process of the pool ended with {how}: not all is written")))
             return
         done.put((number, json.loads(line)))
 
 
-def serve() -> None:
+def serve(function: str) -> None:
     """The main function of a process of the pool. Ends when its parent closes the pipe, or dies."""
     out = sys.stdout.buffer
     sys.stdout = sys.stderr  # modules that print do not disturb the answers
+    run = _function(function)
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         for line in sys.stdin.buffer:
-            out.write(json.dumps(task.run(json.loads(line))).encode() + b"\n")
+            try:
+                answer = run(json.loads(line))
+            except SystemFailure as error:
+                answer = {"failed": [error.errno or 0, str(error.strerror)]}
+            out.write(json.dumps(answer).encode() + b"\n")
             out.flush()

@@ -155,6 +155,13 @@ def decompressed(chunk: ChunkFields) -> bytes:
     return data
 
 
+def checked_content(chunk: ChunkFields) -> bytes:
+    """A chunk's content, compared with the chunk's checksum if it has one."""
+    data = decompressed(chunk)
+    compare_crc(chunk.crc, zlib.crc32(data), "the chunk")
+    return data
+
+
 def _unzstd(chunk: ChunkFields) -> bytes:
     import zstandard
 
@@ -176,8 +183,7 @@ def is_sound(body: bytes) -> bool:
     """Whether a body is that of a chunk with a right checksum, or of one without whose content has the right size."""
     try:
         fields = chunk_of(body)
-        data = decompressed(fields)
-        compare_crc(fields.crc, zlib.crc32(data), "")
+        data = checked_content(fields)
     except Malformed:
         return False
     return bool(data) and 40 + len(fields.compression) + len(fields.data) == len(body)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.export.mcap_records import (
+from penstock.export.mcap_reading.records import (
     CHANNEL,
     CHUNK,
     DATA_END,
@@ -51,7 +51,7 @@ class Guide:
     statistics: Statistics | None = None
     channels: set[int] = field(default_factory=set)
 
-    def believes(self, fields: bytes) -> bool:
+    def is_plausible(self, fields: bytes) -> bool:
         """Whether a message outside of chunks fits the statistics: its channel, and its log time."""
         number, _, log = struct.unpack_from("<HIQ", fields)
         if number not in self.channels:
@@ -164,7 +164,7 @@ class Walk:
             raise Malformed("a message outside of chunks has a channel or a time that the file does not have")
         if opcode > DATA_END and self._chunk(at, limit, b"", only_checked=True):
             raise Malformed("a chunk has the opcode of another record")
-        inner = self._tiled(at + 1, own) if self._starts(own, limit) else self._search(at + 1, own, limit)
+        inner = self._find_spanned(at + 1, own) if self._starts(own, limit) else self._search(at + 1, own, limit)
         if inner is not None:
             raise _Spans(opcode, inner)
         return Place(opcode, at, own)
@@ -172,7 +172,7 @@ class Walk:
     def _is_message(self, at: int, length: int) -> bool:
         if length < FIELDS.itemsize:
             return False
-        return self.is_chunked or self._guide.believes(self._read(at + HEAD.size, FIELDS.itemsize))
+        return self.is_chunked or self._guide.is_plausible(self._read(at + HEAD.size, FIELDS.itemsize))
 
     def _chunk(self, at: int, limit: int, head: bytes, *, only_checked: bool = False) -> int:
         """The end of a chunk whose content is sound; 0 without one. Its opcode and length may be wrong if it has a checksum."""
@@ -217,7 +217,7 @@ class Walk:
                 return here
         return None
 
-    def _tiled(self, begin: int, end: int) -> int | None:
+    def _find_spanned(self, begin: int, end: int) -> int | None:
         """Where records outside of chunks begin that follow each other up to the end of the record that spans them."""
         if self.is_chunked:
             return None
