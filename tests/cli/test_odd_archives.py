@@ -5,11 +5,12 @@ import os
 
 import pytest
 from cli import running
-from spark.terminal import without_javas
 
 import penstock
 from penstock._native import core
-from penstock.spark import tables
+from penstock.tables import reading
+
+LOCAL = ("--engine", "local")
 
 
 @pytest.fixture
@@ -50,21 +51,17 @@ def test_a_limit_holds_for_what_is_published_too(run, mixed):
         assert sub.poll() == []
 
 
-@pytest.mark.spark
 def test_archives_and_tables_may_be_file_uris(run, mixed, tmp_path):
-    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
-    done = run("pipeline", "--archive", (tmp_path / "a").as_uri(), "--out", f"file://localhost{tmp_path}/t%20t")
-    assert (done.status, without_javas(done.err)) == (0, "")
-    assert tables.read(tmp_path / "t t", "messages").num_rows == 4
+    done = run("pipeline", "--archive", (tmp_path / "a").as_uri(), "--out", f"file://localhost{tmp_path}/t%20t", *LOCAL)
+    assert (done.status, done.err) == (0, "")
+    assert reading.read(tmp_path / "t t", "messages").num_rows == 4
     assert run("verify", (tmp_path / "a").as_uri()).status == 0
-    refused = run("pipeline", "--archive", "ftp://bucket/a", "--out", "t")
+    refused = run("pipeline", "--archive", "ftp://bucket/a", "--out", "t", *LOCAL)
     assert refused.status == 2
     assert "is a URI" in refused.err
 
 
-@pytest.mark.spark
 def test_a_damaged_recording_fails_the_pipeline_after_all_others(run, mixed, tmp_path, tally):
-    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
     archive = penstock.Archive(tmp_path / "a")
     for name in ("log:k", "log:l", "log:m"):
         with penstock.publish(name, term_length=1 << 16) as pub:
@@ -78,17 +75,17 @@ def test_a_damaged_recording_fails_the_pipeline_after_all_others(run, mixed, tmp
     for name in ("recording.json", "recording.copy"):
         (folders[3].path / name).write_text("{")
     for _ in range(2):  # and again: it is told as long as it is so
-        done = run("pipeline", "--archive", "a", "--out", "t")
+        done = run("pipeline", "--archive", "a", "--out", "t", *LOCAL)
         assert done.status == 1
-        *before, said = without_javas(done.err).splitlines()
+        *before, said = done.err.splitlines()
         assert all(line.startswith("warning: ") for line in before), done.err
         assert said.startswith(f"penstock: recording 2 of log:k is damaged: {index}: ")
         assert said.endswith(
             "; it is left out. Run repair: it keeps all sound data (and 1 more); all else is in the tables"
         )
-        assert tables.read(tmp_path / "t", "messages")["stream"].to_pylist() == ["log:j"] * 4 + ["log:l"]
+        assert reading.read(tmp_path / "t", "messages")["stream"].to_pylist() == ["log:j"] * 4 + ["log:l"]
     archive.repair()
-    assert run("pipeline", "--archive", "a", "--out", "t").status == 0
+    assert run("pipeline", "--archive", "a", "--out", "t", *LOCAL).status == 0
     tally("runs of the pipeline", 3)
 
 

@@ -1,4 +1,4 @@
-"""`sub`, `ls`, `top` and `record` with patterns, in a shell."""
+"""`sub`, `ls`, `top` and `record` with patterns."""
 
 import contextlib
 import json
@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from cli.running import run_here
 
 import penstock
 
@@ -22,10 +23,6 @@ def running(*arguments):
     finally:
         process.kill()
         process.communicate()
-
-
-def run(*arguments):
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 def test_sub_prints_several_channels_and_those_that_come():
@@ -49,12 +46,12 @@ def test_sub_of_several_as_json_and_without_any_message():
     with penstock.publish("log:a") as a, penstock.publish("log:b", codec="json") as b:
         a.send(b"x")
         b.send([1])
-        done = run("sub", "log:a", "log:b", "--json", "--start", "earliest", "-n", "2")
+        done = run_here("sub", "log:a", "log:b", "--json", "--start", "earliest", "-n", "2")
         assert done.returncode == 0, done.stderr
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         assert sorted((row["channel"], row["data"]) for row in rows) == [("log:a", "x"), ("log:b", [1])]
         assert all(row["time_ns"] > 0 for row in rows)
-    done = run("sub", "none/*", "--timeout", "0.1")
+    done = run_here("sub", "none/*", "--timeout", "0.1")
     assert (done.returncode, done.stderr) == (0, "none/*: nothing arrived for 0.1 seconds\n")
 
 
@@ -62,7 +59,7 @@ def test_sub_counts_several():
     with penstock.publish("log:a") as a, penstock.publish("log:b") as b:
         a.send(b"x" * 10)
         b.send(b"y")
-        done = run("sub", "log:*", "--hz", "--json", "--start", "earliest", "-n", "2")
+        done = run_here("sub", "log:*", "--hz", "--json", "--start", "earliest", "-n", "2")
         assert done.returncode == 0, done.stderr
         rows = {row["channel"]: row for row in map(json.loads, done.stdout.splitlines())}
         assert set(rows) == {"log:a", "log:b"}
@@ -71,13 +68,13 @@ def test_sub_counts_several():
 
 def test_ls_and_top_show_what_fits():
     with penstock.publish("log:robot/imu"), penstock.publish("log:other"):
-        assert [json.loads(line)["channel"] for line in run("ls", "robot/*", "--json").stdout.splitlines()] == [
+        assert [json.loads(line)["channel"] for line in run_here("ls", "robot/*", "--json").stdout.splitlines()] == [
             "log:robot/imu"
         ]
-        assert run("ls", "nothing/*", "none").stdout == "no channel is nothing/* or none\n"
-        done = run("top", "robot/*", "--json", "-n", "1", "--every", "0.1")
+        assert run_here("ls", "nothing/*", "none").stdout == "no channel is nothing/* or none\n"
+        done = run_here("top", "robot/*", "--json", "-n", "1", "--every", "0.1")
         assert [json.loads(line)["channel"] for line in done.stdout.splitlines()] == ["log:robot/imu"]
-        assert "there is no channel log:robot" in run("top", "log:robot", "-n", "1").stderr
+        assert "there is no channel log:robot" in run_here("top", "log:robot", "-n", "1").stderr
 
 
 def test_record_all_takes_channels_until_it_ends(tmp_path):
@@ -98,7 +95,7 @@ def test_record_all_takes_channels_until_it_ends(tmp_path):
 
 def test_record_wants_channels_or_all(tmp_path):
     for arguments in ((), ("log:a", "--all")):
-        done = run("record", tmp_path / "bag", *arguments)
+        done = run_here("record", tmp_path / "bag", *arguments)
         assert done.returncode == 2
         assert "name channels, or give --all" in done.stderr
     assert not (tmp_path / "bag").exists()

@@ -1,20 +1,13 @@
-"""`penstock play` in a shell."""
+"""`penstock play`."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from cli.running import run_here
 
 import penstock
 
 PATIENCE = 60
-
-
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "penstock", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE
-    )
 
 
 @pytest.fixture
@@ -34,7 +27,7 @@ def filled(archive):
 
 def test_a_whole_archive_is_played(filled):
     with penstock.subscribe("log:again/robot/imu") as imu, penstock.subscribe("log:again/gps") as gps:
-        done = run("play", filled.path, "--onto", "again/", "--speed", "100")
+        done = run_here("play", filled.path, "--onto", "again/", "--speed", "100")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("6 messages of 2 channels in ")
         assert (imu.poll(), gps.poll()) == ([0, 1, 2], [b"0", b"1", b"2"])
@@ -42,7 +35,7 @@ def test_a_whole_archive_is_played(filled):
 
 def test_a_part_of_it_is_played_elsewhere(filled):
     with penstock.subscribe("ring:copy") as copy:
-        done = run(
+        done = run_here(
             *("play", filled.path, "robot/*", "--map", "log:robot/imu=ring:copy", "--fast", "--json"),
             *("--since", "2026-01-31T12:00:01Z", "--until", "2026-01-31T12:00:01Z"),
         )
@@ -62,16 +55,16 @@ def test_a_part_of_it_is_played_elsewhere(filled):
     ],
 )
 def test_mistakes_are_one_line(filled, arguments, says):
-    done = run("play", filled.path, *arguments)
+    done = run_here("play", filled.path, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_recordings_says_when(filled):
-    out = run("recordings", filled.path).stdout.splitlines()
+    out = run_here("recordings", filled.path).stdout.splitlines()
     assert out[0].split() == ["id", "channel", "state", "from", "seconds", "messages", "bytes", "lost"]
     begins = out[1].split()[3] + " " + out[1].split()[4]
     channel = out[1].split()[1]
-    done = run("replay", filled.path, channel, "--since", begins, "--json")
+    done = run_here("replay", filled.path, channel, "--since", begins, "--json")
     assert len(done.stdout.splitlines()) == 3

@@ -1,4 +1,4 @@
-"""`penstock purge`, and limits of `penstock record`, in a shell."""
+"""`penstock purge`, and limits of `penstock record`."""
 
 import json
 import signal
@@ -6,16 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from cli.running import run_here
 
 import penstock
 from penstock.record import Consumer
 
 PATIENCE = 60
 COMMAND = (sys.executable, "-m", "penstock")
-
-
-def run(*arguments):
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.fixture
@@ -31,27 +28,27 @@ def ids(archive):
 
 
 def test_recordings_are_deleted_by_name(filled):
-    done = run("purge", filled.path, "1", "log:b")
+    done = run_here("purge", filled.path, "1", "log:b")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "purged recording 1 of log:a: 1 message, 1.1 kB"
     assert ids(filled) == [3]
 
 
 def test_the_oldest_are_deleted_by_limits(filled):
-    assert run("purge", filled.path, "--max-age", "1h").stdout == "nothing to purge\n"
-    done = run("purge", filled.path, "--max-bytes", "2.5kB", "--json")
+    assert run_here("purge", filled.path, "--max-age", "1h").stdout == "nothing to purge\n"
+    done = run_here("purge", filled.path, "--max-bytes", "2.5kB", "--json")
     assert [info["id"] for info in json.loads(done.stdout)["purged"]] == [1]
-    assert "log:b" in run("purge", filled.path, "b", "--max-bytes", "1").stdout
+    assert "log:b" in run_here("purge", filled.path, "b", "--max-bytes", "1").stdout
     assert ids(filled) == [3]
 
 
 def test_a_consumers_messages_stay_unless_forced(filled):
     filled.note_consumer(Consumer("slow", None, 0, {}))
-    assert "the consumer slow has yet to read" in run("purge", filled.path, "1").stderr
-    done = run("purge", filled.path, "--max-bytes", "1")
+    assert "the consumer slow has yet to read" in run_here("purge", filled.path, "1").stderr
+    done = run_here("purge", filled.path, "--max-bytes", "1")
     assert (done.returncode, done.stdout) == (1, "")  # the limit is not kept
     assert done.stderr.count("warning: recording") == 3
-    assert run("purge", filled.path, "--max-bytes", "1", "--force").returncode == 0
+    assert run_here("purge", filled.path, "--max-bytes", "1", "--force").returncode == 0
     assert ids(filled) == []
 
 
@@ -66,7 +63,7 @@ def test_a_consumers_messages_stay_unless_forced(filled):
     ],
 )
 def test_mistakes_delete_nothing(filled, arguments, status, says):
-    done = run("purge", filled.path, *arguments)
+    done = run_here("purge", filled.path, *arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert says in done.stderr
     assert ids(filled) == [1, 2, 3]

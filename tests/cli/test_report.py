@@ -10,7 +10,7 @@ import pytest
 from cli.running import here
 
 import penstock
-from penstock.spark import pipeline
+from penstock.tables import pipeline
 
 pytest.importorskip("matplotlib")
 
@@ -31,7 +31,7 @@ def tables(tmp_path):
         for number in range(50):
             imu.send({"gyro": number / 2, "temperature_deg": 20, "mode": "<run>"})
             raw.send(b"12345678")
-    pipeline.run(None, archive.path, tmp_path / "tables")
+    pipeline.run(archive.path, tmp_path / "tables")
     return tmp_path / "tables"
 
 
@@ -99,7 +99,7 @@ def test_vectors_and_parts_of_messages_are_drawn(tmp_path):
             gyro.send((number, (number, 1, -number), np.zeros(360), (np.nan, np.nan), (number,)))
             car.send({"hits": [1] * (number % 3), "brake": [number]})
             gnss.send({"fix": [37.7 + number / 100, 1.5e12 + number]})
-    pipeline.run(None, archive.path, tmp_path / "tables")
+    pipeline.run(archive.path, tmp_path / "tables")
     assert here("report", "tables", folder=tmp_path).status == 0
     wide = [
         part.split("</div>")[0]

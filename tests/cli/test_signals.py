@@ -48,7 +48,7 @@ def heeded():
 
 @pytest.mark.parametrize("number", ending.ENDING)
 def test_a_handler_takes_no_lock(number):
-    with ending.noted() as wait:
+    with ending.defer_end() as wait:
         seen = called(number)
         assert wait(0) == number
         assert wait(60) == number
@@ -57,7 +57,7 @@ def test_a_handler_takes_no_lock(number):
 
 
 def test_a_second_signal_raises():
-    with pytest.raises(ending.Signalled), ending.noted() as wait:
+    with pytest.raises(ending.Signalled), ending.defer_end() as wait:
         signal.raise_signal(signal.SIGINT)
         assert wait(0) == signal.SIGINT
         signal.raise_signal(signal.SIGTERM)
@@ -72,7 +72,7 @@ def test_a_wait_sees_a_signal_at_any_instant():
             try:
                 heed_interrupts()
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-                with ending.noted() as wait:
+                with ending.defer_end() as wait:
                     os.write(told, b"x")
                     while not wait(0):
                         pass

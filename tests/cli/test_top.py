@@ -119,7 +119,7 @@ def busy():
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 132, 200, 400])
 @pytest.mark.parametrize("members", [False, True])
 def test_no_line_is_longer_than_the_terminal(busy, width, members):
-    lines = [screen.joined(line) for line in top.draw(top.View(rates=busy, members=members), width)]
+    lines = [screen.join_line(line) for line in top.draw(top.View(rates=busy, members=members), width)]
     assert max(map(len, lines)) <= width, lines
     if width < 60:
         return
@@ -156,7 +156,7 @@ def test_eighty_columns_have_room_for_a_members_command():
             pub.send(b"x")
             sub.recv()
         found = look(made, clock, 1)["pipe:jobs"]
-    lines = [screen.joined(line) for line in top._members(found, 80)]
+    lines = [screen.join_line(line) for line in top._members(found, 80)]
     (reading,) = [line for line in lines if "p99" in line]
     assert "1,000/s  lag 0 B  p99" in reading
     assert f"pid {os.getpid()}" in reading
@@ -165,7 +165,7 @@ def test_eighty_columns_have_room_for_a_members_command():
 
 
 def test_a_low_terminal_says_what_it_hides(busy):
-    lines = [screen.joined(line) for line in top.draw(top.View(rates=busy), 100, 4)]
+    lines = [screen.join_line(line) for line in top.draw(top.View(rates=busy), 100, 4)]
     assert len(lines) == 4
     assert lines[-1] == "… 3 lines more"
 

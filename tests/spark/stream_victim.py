@@ -14,7 +14,7 @@ import threading
 import pyarrow.parquet as pq
 
 import penstock.spark
-from penstock.spark.query import follow
+from penstock.spark import pipeline
 
 CLUSTER = {
     "spark.executor.memory": "512m",
@@ -66,7 +66,7 @@ def run(writer, out, stop, told=None):
 
 def tables(spark, archive, out, told, stop=None):
     """The same with the pipeline."""
-    follow(
+    pipeline.follow(
         spark,
         archive,
         out,

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.spark
 SOURCES = Path(penstock.__file__).resolve().parents[1]
 
 PLAIN = """
-import sys
+import os, sys
+import penstock.spark
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 print("COUNT", spark.read.format("penstock").load(sys.argv[1]).count())
@@ -27,10 +28,17 @@ stream = spark.readStream.format("penstock").load(sys.argv[1]).writeStream.forma
 stream.option("checkpointLocation", sys.argv[2]).trigger(availableNow=True).start().awaitTermination()
 print("COUNT", spark.table("all").count())
 spark.stop()
+os.environ["PYSPARK_PYTHON"] = sys.argv[3]
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    penstock.spark.load(spark, sys.argv[1])
+except penstock.NotFound as error:
+    print("TOLD", error)
+spark.stop()
 """
 
 WRONG = """
-import sys
+import os, sys
 import penstock.spark
 spark = penstock.spark.session("wrong")
 def attempt(name, what):
@@ -65,13 +73,8 @@ raw = bytearray(damaged.read_bytes())
 raw[1000] ^= 4
 damaged.write_bytes(raw)
 attempt("damaged", lambda: print("KEPT", plain.load(archive).agg({"payload": "count"}).collect()[0][0]))
-spark.stop()
-"""
-
-KILLED = """
-import os, sys
-import penstock.spark
-archive, mark = sys.argv[1:]
+print("NEXT", file=sys.stderr, flush=True)
+mark = os.path.abspath("mark")
 def once(batches):
     try:
         os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
@@ -79,21 +82,8 @@ def once(batches):
         yield from batches
     else:
         os.kill(os.getpid(), 9)
-spark = penstock.spark.session("killed")
-print("COUNT", penstock.spark.load(spark, archive, columns=["position"]).mapInArrow(once, "position bigint").count())
-spark.stop()
-"""
-
-STRANGE = """
-import sys
-import penstock
-from pyspark.sql import SparkSession
-import penstock.spark
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-try:
-    penstock.spark.load(spark, sys.argv[1])
-except penstock.NotFound as error:
-    print("TOLD", error)
+positions = penstock.spark.load(spark, archive, columns=["position"], stream="log:s")
+print("COUNT", positions.mapInArrow(once, "position bigint").count())
 spark.stop()
 """
 
@@ -111,13 +101,21 @@ def run(program, *arguments, cwd=None, **more):
 
 
 def test_a_plain_session_finds_the_source(recorded, tmp_path):
-    done = run(PLAIN, str(recorded.path), str(tmp_path / "checkpoint"))
+    """And the next one of its JVM says so where the workers' interpreter has no Penstock."""
+    other = tmp_path / "python-of-another"
+    other.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -S "$@"\n')
+    other.chmod(0o755)
+    done = run(PLAIN, str(recorded.path), str(tmp_path / "checkpoint"), str(other))
     counts = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("COUNT")]
     assert counts == ["4001", "1000", "4001"], done.stderr[-3000:]
     assert "Traceback" not in done.stderr
+    (told,) = [line for line in done.stdout.splitlines() if line.startswith("TOLD")]
+    assert "cannot import penstock" in told
+    assert f"Set PYSPARK_PYTHON={sys.executable}" in told
 
 
 def test_errors_are_a_line_and_nothing_else_is_on_the_terminal(recorded, tmp_path):
+    """Then a worker is killed, and its work is done again: also where no master was named. `local[*]` would fail the job."""
     archive = recorded.path
     done = run(WRONG, str(archive), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -140,29 +138,14 @@ def test_errors_are_a_line_and_nothing_else_is_on_the_terminal(recorded, tmp_pat
     assert 3000 <= kept[0] < 4001
     assert len(recorded.verify()) == 1
     # One line of Spark's log for the query that failed, and one for the damage; Java's and PySpark's own warnings aside.
-    said = [line for line in without_javas(done.stderr).splitlines() if line.strip() and "pandas" not in line]
+    before, _, _ = without_javas(done.stderr).partition("NEXT\n")
+    said = [line for line in before.splitlines() if line.strip() and "pandas" not in line]
     assert len(said) == 2, done.stderr
     assert said[0].split()[1:3] == ["ERROR", "MicroBatchExecution:"]
     assert re.search(r"the block at position \d+ is wrong: byte 1000 alone explains it", said[1])
     assert "failOnDataLoss is 'x'" in said[0]
-
-
-def test_the_work_of_a_killed_worker_is_done_again(recorded, tmp_path):
-    """Also where no master was named: `local[*]` would fail the job."""
-    done = run(KILLED, str(recorded.path), str(tmp_path / "mark"))
-    assert "COUNT 4001" in done.stdout.splitlines(), done.stderr[-3000:]
+    assert "COUNT 1000" in done.stdout.splitlines(), done.stderr[-3000:]
     assert (tmp_path / "mark").exists()
-
-
-def test_an_interpreter_without_penstock_is_told(recorded, tmp_path):
-    other = tmp_path / "python-of-another"
-    other.write_text(f'#!/bin/sh\nexec env -u PYTHONPATH {sys.executable} -S "$@"\n')
-    other.chmod(0o755)
-    done = run(STRANGE, str(recorded.path), PYSPARK_PYTHON=str(other))
-    told = [line for line in done.stdout.splitlines() if line.startswith("TOLD")]
-    assert len(told) == 1, done.stderr[-3000:]
-    assert "cannot import penstock" in told[0]
-    assert f"Set PYSPARK_PYTHON={sys.executable}" in told[0]
 
 
 def test_a_dead_consumer_is_forgotten_by_a_command(archive):
@@ -183,7 +166,7 @@ def test_a_query_ends_without_a_trace_when_its_jvm_dies(capsys):
     from penstock.spark import workers
 
     for error in (BrokenPipeError(32, "Broken pipe"), EOFError()):
-        workers.told_unless_left(type(error), error, None)
+        workers.report_unless_closed(type(error), error, None)
     assert capsys.readouterr().err == ""
-    workers.told_unless_left(ValueError, ValueError("of a user"), None)
+    workers.report_unless_closed(ValueError, ValueError("of a user"), None)
     assert "ValueError: of a user" in capsys.readouterr().err

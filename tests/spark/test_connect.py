@@ -30,6 +30,11 @@ print("GOT", frame.count(), frame.selectExpr("sum(length(payload))").collect()[0
 rows = spark.readStream.format("penstock").load(archive).writeStream.format("parquet").option("path", out + "/rows")
 rows.option("checkpointLocation", out + "/checkpoint").trigger(availableNow=True).start().awaitTermination()
 print("GOT", spark.read.parquet(out + "/rows").count())
+other = penstock.Archive(out + "/other")
+other.append("log:j", [{"i": i, "g": [i / 2]} for i in range(10)], codec="json")
+lake = penstock.lake(archive=other)
+print("GOT", penstock.spark.sql(spark, lake, "select sum(i) as s, max(g[1]) as g from 'log:j'").collect()[0][:])
+print("GOT", penstock.spark.table(spark, out, "log:j", live=True, archive=other).count())
 try:
     spark.read.format("penstock").load(archive + "-none").count()
 except Exception as error:
@@ -91,7 +96,13 @@ def run(command, environment, folder):
 def test_connect(filled, connect, environment, tmp_path):
     done = run([sys.executable, "-c", CONNECT, str(filled.path), str(tmp_path)], environment, tmp_path)
     got = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("GOT")]
-    assert got == [["1000"], ["1000", str(sum(range(1000))), "pyspark.sql.connect.session"], ["1000"]], done.stdout
+    assert got == [
+        ["1000"],
+        ["1000", str(sum(range(1000))), "pyspark.sql.connect.session"],
+        ["1000"],
+        ["(45,", "4.5)"],
+        ["10"],
+    ], done.stdout
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("TOLD")]
     assert told.endswith(f"penstock.errors.NotFound: there is no archive at {filled.path}-none"), told
 

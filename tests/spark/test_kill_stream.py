@@ -23,7 +23,8 @@ from conftest import LONG
 from spark import stream_victim
 
 import penstock
-from penstock.spark.reading import name_of
+from penstock import tables
+from penstock.tables.consumer import name_of
 from penstock.tables.places import Place
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
@@ -296,10 +297,9 @@ def check_files(spark, world, files, label):
 
 def check_tables(spark, world, out):
     """The built-in tables have every message once, and decoded columns, also those of keys that came later."""
-    from penstock.spark import table, tables
+    from penstock.spark import table
 
-    for name in ("messages", "raw"):
-        check_files(spark, world, [uri.removeprefix("file://") for uri in tables.uris(out, name)], name)
+    check_files(spark, world, [uri.removeprefix("file://") for uri in tables.uris(out, "messages")], "messages")
     sent = world.sent["log:keys"]
     wanted = [(found["n"], next(value for key, value in found.items() if key != "n")) for found in sent]
     keys = sorted({key for found in sent for key in found} - {"n"})

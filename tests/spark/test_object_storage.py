@@ -9,9 +9,9 @@ import pytest
 
 import penstock
 import penstock.spark
+from penstock import tables
 from penstock.errors import NotFound
-from penstock.spark import compacting, pipeline, queries, tables
-from penstock.spark.query import follow
+from penstock.spark import pipeline, queries
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
@@ -52,13 +52,15 @@ def test_the_data_source(spark, pushed):
 def test_the_pipeline(spark, pushed, tmp_path):
     archive, uri = pushed
     far = pipeline.run(spark, uri, tmp_path / "far")
-    pipeline.run(None, archive.path, tmp_path / "near")
+    tables.run(archive.path, tmp_path / "near")
     assert far.rows == 6000
     for name in ("messages", "log:p"):
-        one, other = (tables.read(tmp_path / where, name).sort_by("timestamp_ns") for where in ("far", "near"))
+        one, other = (
+            tables.read(tmp_path / where, name).drop("ingested_at").sort_by("timestamp_ns") for where in ("far", "near")
+        )
         assert one.equals(other)
         assert one.num_rows == (6000 if name == "messages" else 3000)
-    assert pipeline.run(None, uri, tmp_path / "far").rows == 0
+    assert tables.run(uri, tmp_path / "far").rows == 0
 
 
 def flat(batches):
@@ -66,7 +68,7 @@ def flat(batches):
 
 
 def in_order(frame, *names):
-    return frame.orderBy(*names).toArrow()
+    return frame.drop("ingested_at").orderBy(*names).toArrow()
 
 
 def test_tables_there_by_spark(spark, pushed, bucket, tmp_path):
@@ -77,7 +79,7 @@ def test_tables_there_by_spark(spark, pushed, bucket, tmp_path):
     far = pipeline.run(spark, uri, out, own=[own])
     assert (far.rows, [(one.name, one.rows, one.error) for one in far.own]) == (6000, [("few", 2, None)])
     pipeline.run(spark, archive.path, tmp_path / "near", own=[own])
-    for name in ("raw", "messages", "stats", "few", "log:p"):
+    for name in ("messages", "stats", "few", "log:p"):
         order = (
             ["stream"]
             if name == "few"
@@ -101,7 +103,7 @@ def test_tables_there_by_spark(spark, pushed, bucket, tmp_path):
     )
     assert [row.asDict() for row in found.collect()] == [{"n": 3050, "most": 2999 / 3}]
     before = in_order(penstock.spark.table(spark, out, "messages"), "timestamp_ns", "position")
-    compacting.optimize(spark, out)
+    tables.optimize(out)
     assert before.equals(in_order(penstock.spark.table(spark, out, "messages"), "timestamp_ns", "position"))
     assert pipeline.run(spark, uri, out, own=[own]).rows == 0
 
@@ -138,24 +140,26 @@ def test_a_query_follows_what_is_pushed(spark, archive, bucket, tmp_path):
     assert sorted(flat(batches[before:])) == list(range(100, 130))
     step()
     assert len(flat(batches)) == 130
-    assert follow(spark, uri, out).rows == 130
+    assert pipeline.follow(spark, uri, out).rows == 130
     more(20)
     steps = []
-    follow(spark, uri, out, every=0, on_step=steps.append, until=lambda _: sum(one.rows for one in steps) >= 20)
+    pipeline.follow(
+        spark, uri, out, every=0, on_step=steps.append, until=lambda _: sum(one.rows for one in steps) >= 20
+    )
     assert sorted(tables.read(out, "log:n")["n"].to_pylist()) == list(range(150))
 
 
 def command(*arguments):
-    """The command in a process of its own: it ends the Spark session that it uses."""
     return subprocess.run(
         [sys.executable, "-m", "penstock", *map(str, arguments)], capture_output=True, text=True, timeout=300
     )
 
 
 def test_the_commands(pushed, bucket):
+    """Without a JVM of their own: the tests above have Spark there."""
     _, uri = pushed
     out = f"{bucket}/command"
-    done = command("pipeline", "--archive", uri, "--out", out)
+    done = command("pipeline", "--archive", uri, "--out", out, "--engine", "local")
     assert done.returncode == 0, done.stderr
     assert "6,000 new messages" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import penstock
+import penstock.spark.pipeline
+import penstock.tables
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
 pytestmark = [
@@ -21,7 +23,7 @@ pytestmark = [
 
 WRONG = [
     ({"sinse": "1"}, "no option sinse"),
-    ({"stream": "log:nope"}, "no stream log:nope; it has log:b, log:j, log:s, log:v"),
+    ({"stream": "log:nope"}, "no recording of log:nope; it has log:b, log:j, log:s, log:v"),
     ({"stream": "log:j,"}, "stream is 'log:j,'"),
     ({"stream": ""}, "stream is ''"),
     ({"rangeBytes": "abc"}, "rangeBytes is 'abc'"),
@@ -121,9 +123,15 @@ def test_an_error_of_spark_becomes_one_line():
 
 
 def test_run_and_follow_list_every_option_of_the_pipeline():
-    from penstock.spark import pipeline, query
+    from penstock.tables.options import Given, Options
 
-    options = {field.name: field.default for field in dataclasses.fields(pipeline.Options)}
-    for verb in (pipeline.run, query.follow):
-        listed = inspect.signature(verb).parameters
-        assert {name: listed[name].default for name in options if name in listed} == options
+    assert {field.name for field in dataclasses.fields(Options)} == set(Given.__annotations__)
+    for one in (
+        penstock.spark.pipeline.run,
+        penstock.spark.pipeline.follow,
+        penstock.tables.run,
+        penstock.tables.follow,
+    ):
+        assert inspect.signature(one).parameters["options"].annotation == "Unpack[Given]"
+        with pytest.raises(TypeError, match="compresion"):
+            one(*["none"] * (2 + ("spark" in one.__module__)), compresion="zstd")

@@ -1,6 +1,10 @@
-"""The programs and queries on the page on Spark run, in their order."""
+"""The programs and queries on the pages on tables and on Spark run, in their order."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +17,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-PAGE = Path(__file__).parents[2] / "docs" / "tables" / "spark.md"
+PAGES = Path(__file__).parents[2] / "docs" / "tables"
+PAGE = PAGES / "spark.md"
 BLOCK = re.compile(r"^```(python|sql)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMANDS = [
+    line
+    for line in re.findall(r"^penstock .*$", (PAGES / "tables.md").read_text(), re.MULTILINE)
+    if "s3://" not in line and not line.startswith("penstock sql")
+]
 ASKED = re.compile(r'^penstock sql tables "([^"]+)"', re.MULTILINE)
 
 
@@ -33,7 +43,7 @@ def drive(archive):
 
 
 def test_the_page(spark, drive, tmp_path, monkeypatch):
-    from penstock.spark import pipeline, queries
+    from penstock.spark import pipeline
 
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text()
@@ -75,7 +85,48 @@ def test_the_page(spark, drive, tmp_path, monkeypatch):
     for query in started:
         query.awaitTermination()
     assert spark.read.parquet(f"{tmp_path}/rows").count() == 200
-    asked = ASKED.findall(text)
-    assert len(asked) == 2
-    for query in asked:
-        assert queries.frame(spark, "tables", query).count() > 0
+
+
+def test_the_page_of_tables(spark, archive, tmp_path, monkeypatch):
+    import penstock.tables
+    from penstock.spark import queries
+
+    monkeypatch.setattr(penstock.spark, "session", lambda *_, **__: spark)
+    monkeypatch.chdir(tmp_path)
+    for first in (0, 50):
+        archive.append("log:imu", [{"px": n / 10, "gyro": [n, 1, 2]} for n in range(first, first + 50)], codec="json")
+    os.symlink(archive.path, "my-archive")
+    penstock.tables.run("my-archive", "tables")
+    text = (PAGES / "tables.md").read_text()
+    ran, names = [], {}
+    for kind, code in BLOCK.findall(text):
+        if kind == "sql":
+            assert queries.frame(spark, "tables", code).count() == 100
+        else:
+            code = code.replace('"tables"', repr(str(tmp_path / "tables"))) if "spark" in code else code
+            exec(compile(code, "tables.md", "exec"), names)
+        ran.append(kind)
+    assert ran.count("python") == 5
+    for query in ASKED.findall(text):
+        assert queries.by_spark(spark, str(tmp_path / "tables"), query, 5).num_rows
+        assert queries.by_duckdb(str(tmp_path / "tables"), query, 5).num_rows
+    assert len(ASKED.findall(text)) == 2
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_of_the_page_of_tables(line, archive, tmp_path):
+    """Each command is tried as it is written, but without a JVM where that changes nothing."""
+    archive.append("log:imu", [{"px": 0.5, "ts": "2026-01-31T12:00:00Z"}] * 9, codec="json")
+    os.symlink(archive.path, tmp_path / "my-archive")
+    (tmp_path / "schemas.txt").write_text("log:imu=px double\n")
+    words = shlex.split(line)
+    words += ["--engine", "local"] if words[1] == "pipeline" and "--engine" not in words else []
+    if "--rebuild" in line:
+        penstock.tables.run(archive.path, tmp_path / "tables")
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli", *words[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found = penstock.tables.read(tmp_path / "tables", "log:imu")
+    assert found.num_rows == 9
+    assert str(found.schema.field("px").type) == "double"

@@ -23,9 +23,9 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "drive.sql"
 def asked(spark, recorded, tmp_path, monkeypatch, capsys):
     """(query, options) → (status, output, errors), over the tables of four streams."""
     import penstock.spark
-    from penstock.spark import pipeline
+    from penstock import tables
 
-    pipeline.run(spark, recorded.path, tmp_path / "out")
+    tables.run(recorded.path, tmp_path / "out")
     monkeypatch.setattr(penstock.spark, "session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
 
@@ -87,9 +87,10 @@ def test_wrong_options(asked, tmp_path, capsys):
 
 def test_the_drives_example(spark, archive, drive, tmp_path):
     """Its one table, row by row: each speed has the last value of everything else up to its time."""
+    from penstock import tables
     from penstock.cli.demo.sources import drive_records
     from penstock.cli.report import drawing, pictures
-    from penstock.spark import pipeline, tables
+    from penstock.spark import pipeline
 
     names = ["can", "speed", "steering_angle"]
     found = {name: drive_records(drive, f"drive.{name}")[0] for name in names}

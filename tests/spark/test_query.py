@@ -1,13 +1,13 @@
-"""The pipeline as a streaming query: once, and as messages come; its driver is killed; its checkpoint is lost."""
+"""The pipeline as a command and as a loop: once, and as messages come; its driver, its JVM and its workers are killed."""
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-import types
 
 import psutil
 import pytest
@@ -15,6 +15,7 @@ from conftest import LONG, heed_interrupts
 from spark.terminal import without_javas
 
 import penstock
+from penstock import tables
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
 pytestmark = [
@@ -32,17 +33,18 @@ def more(archive, start, count, channel="log:j"):
 
 
 def numbers(out, channel="log:j"):
-    from penstock.spark import tables
-
-    return tables.read(out, channel).sort_by("position")["n"].to_pylist()
+    """The numbers in both tables, which must have the same rows."""
+    own = tables.read(out, channel).sort_by("position")
+    all_ = tables.read(out, "messages", stream=channel).sort_by("position")
+    assert own["position"].to_pylist() == all_["position"].to_pylist()
+    assert [json.loads(payload)["n"] for payload in all_["payload"].to_pylist()] == own["n"].to_pylist()
+    return own["n"].to_pylist()
 
 
 def by_duckdb_and_polars(out):
     """The numbers as other readers see them."""
     import duckdb
     import polars
-
-    from penstock.spark import tables
 
     files = tables.uris(out, "log:j")
     with duckdb.connect() as db:
@@ -55,9 +57,7 @@ def by_duckdb_and_polars(out):
 
 
 def test_once_brings_all_and_again_only_what_is_new(spark, archive, tmp_path):
-    import shutil
-
-    from penstock.spark.query import CHECKPOINT, follow
+    from penstock.spark.pipeline import follow
 
     out = tmp_path / "t"
     sent = more(archive, 0, 100)
@@ -70,67 +70,14 @@ def test_once_brings_all_and_again_only_what_is_new(spark, archive, tmp_path):
     with pytest.raises(penstock.Busy, match=f"the consumer {consumer.name} has yet to read"):
         archive.purge(1)
     assert follow(spark, archive.path, out).rows == 50
-    assert not (out / CHECKPOINT).exists(), "no query ran"
-    shutil.rmtree(out / "raw")
-    follow(spark, archive.path, out)
-    assert numbers(out) == list(range(sent))
-    from penstock.spark import tables
-
-    assert tables.read(out, "raw").num_rows == sent, "a table that is gone is built again"
-
-
-def test_a_lost_checkpoint_loses_and_doubles_nothing(spark, archive, tmp_path):
-    """The tables themselves say what they have."""
-    import shutil
-
-    from penstock.spark.query import CHECKPOINT, follow
-
-    out, sent, batches = tmp_path / "t", more(archive, 0, 10), []
-
-    def until(seconds):
-        threading.Event().wait(min(seconds, 0.05))
-        return len(batches) > 1  # the first step, and the query's first batch
-
-    for _ in range(2):
-        batches.clear()
-        follow(spark, archive.path, out, every=0, until=until, on_step=batches.append)
-        assert [one.rows for one in batches] == [10, 0]
-        shutil.rmtree(out / CHECKPOINT)
-        sent = more(archive, sent, 10)
-    assert follow(spark, archive.path, out).rows == 10
-    assert numbers(out) == by_duckdb_and_polars(out) == list(range(sent))
-
-
-def test_a_query_stops_while_a_batch_begins():
-    """Spark waits for a batch that has begun when it ends a query."""
-    from penstock.spark.query import Query
-
-    class Pipeline:
-        steps = 0
-
-        def left_out(self):
-            return []
-
-        def step(self):
-            self.steps += 1
-            return types.SimpleNamespace(own=[])
-
-    def stop():
-        batch = threading.Thread(target=query._batch, args=(None, 2), daemon=True)
-        batch.start()
-        batch.join(60)
-        assert not batch.is_alive(), "the batch waits for the query's end, which waits for the batch"
-
-    pipeline, told = Pipeline(), []
-    query = Query(pipeline, told.append, once=False)
-    query._query = types.SimpleNamespace(isActive=False, stop=stop)
-    query._batch(None, 1)
-    query.stop()
-    assert (pipeline.steps, query.steps, len(told)) == (1, 1, 1)
+    for name in ("messages", "streams/log_j"):
+        shutil.rmtree(out / name)
+        follow(spark, archive.path, out)
+        assert numbers(out) == by_duckdb_and_polars(out) == list(range(sent)), "a table that is gone is built again"
 
 
 def test_messages_are_followed_until_it_is_told_to_stop(spark, archive, tmp_path):
-    from penstock.spark.query import follow
+    from penstock.spark.pipeline import follow
 
     out, steps, sent = tmp_path / "t", [], [more(archive, 0, 10)]
 
@@ -144,11 +91,12 @@ def test_messages_are_followed_until_it_is_told_to_stop(spark, archive, tmp_path
     done = follow(spark, archive.path, out, every=0, until=until, on_step=steps.append)
     assert (done.rows, done.total_rows) == (40, 40)
     assert len([one for one in steps if one.rows]) >= 4, "batch by batch"
+    assert len(steps) < 20, "a look without news is no step"
     assert numbers(out) == by_duckdb_and_polars(out) == list(range(40))
 
 
-def test_damage_stops_no_query_and_is_told_at_the_end(spark, archive, tmp_path, caplog):
-    from penstock.spark.query import follow
+def test_damage_stops_no_loop_and_is_told_at_the_end(spark, archive, tmp_path, caplog):
+    from penstock.spark.pipeline import follow
 
     out = tmp_path / "t"
     more(archive, 0, 50, "log:bad")
@@ -156,60 +104,124 @@ def test_damage_stops_no_query_and_is_told_at_the_end(spark, archive, tmp_path, 
     data = bytearray(segment.data.read_bytes())
     data[len(data) // 2] ^= 1
     segment.data.write_bytes(data)
-    sent = [more(archive, 0, 10)]
-    rows = [0]
+    sent, rows = [more(archive, 0, 10)], [0]
 
     def until(seconds):
-        if sent[0] < 30 and rows[0] == sent[0]:
+        if sent[0] < 30 and rows[0] >= sent[0]:
             sent[0] = more(archive, sent[0], 10)
         threading.Event().wait(min(seconds, 0.05))
         return rows[0] == 30
 
     def step(outcome):
-        rows[0] = outcome.total_rows
+        rows[0] = tables.read(out, "log:j").num_rows
 
     with pytest.raises(penstock.Corrupt, match="log:bad"):
         follow(spark, archive.path, out, every=0, until=until, on_step=step)
     assert numbers(out) == list(range(30))
-    assert len([r for r in caplog.records if "log:bad" in r.getMessage() and "byte" in r.getMessage()]) == 1, (
-        "told once"
-    )
+    told = [record for record in caplog.records if "log:bad" in record.getMessage() and "byte" in record.getMessage()]
+    assert len(told) == 1, "told once"
 
 
-def test_two_queries_cannot_write_to_one_folder(spark, archive, tmp_path):
-    from penstock.spark.query import follow
-    from penstock.spark.tables import locked
+def test_two_pipelines_cannot_write_to_one_folder(spark, archive, tmp_path):
+    from penstock.spark import pipeline
+    from penstock.tables.folder import locked
 
     more(archive, 0, 1)
-    with locked(tmp_path / "t"), pytest.raises(penstock.Busy, match="another pipeline"):
-        follow(spark, archive.path, tmp_path / "t")
+    with locked(tmp_path / "t"):
+        for verb in (pipeline.run, pipeline.follow):
+            with pytest.raises(penstock.Busy, match="another pipeline"):
+                verb(spark, archive.path, tmp_path / "t")
 
 
-COMMAND = [sys.executable, "-m", "penstock.cli", "pipeline", "--master", "local[2]", "--json"]
+COMMAND = [sys.executable, "-m", "penstock.cli", "pipeline", "--master", "local[2,4]", "--json"]
 
 
-def test_a_driver_that_is_killed_loses_and_doubles_nothing(archive, tmp_path, tally):
-    """kill -9 while a recorder goes on; then SIGTERM ends it in good order."""
-    out = tmp_path / "t"
-    sent = more(archive, 0, 100)
-    for number in range(6 if LONG else 1):
-        command = [*COMMAND, "--archive", archive.path, "--out", out, "--follow"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+@contextlib.contextmanager
+def following(archive, out):
+    """The command, in a process group of its own, which follows the archive."""
+    with subprocess.Popen(
+        [*COMMAND, archive.path, "--out", out, "--follow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        family = {process.pid: psutil.Process(process.pid)}
+        try:
+            yield process, family
+        finally:
+            for one in family.values():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.kill()
+
+
+def kin(process, family):
+    """What it has started, by what it is."""
+    found = {}
+    for one in psutil.Process(process.pid).children(recursive=True):
+        family[one.pid] = one
+        with contextlib.suppress(psutil.NoSuchProcess):
+            words = " ".join(one.cmdline())
+            name = "jvm" if one.name() == "java" else "worker" if "pyspark.daemon" in words else "other"
+            found.setdefault(name, []).append(one)
+    return found
+
+
+def told(process, rows):
+    """Reads what it prints until the tables have so many rows."""
+    while json.loads(process.stdout.readline())["total_rows"] < rows:
+        pass
+
+
+def ended(family):
+    gone, left = psutil.wait_procs(list(family.values()), timeout=60)
+    return len(gone) == len(family) and not left
+
+
+def test_workers_jvms_and_drivers_are_killed(archive, tmp_path, tally):
+    """kill -9 while a recorder goes on. Spark starts workers anew; without a JVM the command says so in a line; SIGTERM to all processes, as
+    a service's manager sends it, ends it without a word."""
+    out, sent = tmp_path / "t", more(archive, 0, 100)
+    for _ in range(4 if LONG else 1):
+        with following(archive, out) as (process, family):
+            told(process, sent)
+            for worker in kin(process, family)["worker"]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.kill()
+                tally("workers killed", 1)
             sent = more(archive, sent, 50)
-            for _ in range(1 + number % 3):
-                assert json.loads(process.stdout.readline())["rows"] > 0
-                sent = more(archive, sent, 50)  # it may be in the middle of these when it dies
-            process.send_signal(signal.SIGKILL)
-        tally("drivers killed", 1)
-    sent = more(archive, sent, 50)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        told = 0
-        while told < sent:
-            told = json.loads(process.stdout.readline())["total_rows"]
-        os.kill(process.pid, signal.SIGTERM)
-        _, errors = process.communicate()
-    assert (process.returncode, without_javas(errors)) == (128 + signal.SIGTERM, "")
+            told(process, sent)
+            (jvm,) = kin(process, family)["jvm"]
+            jvm.kill()
+            sent = more(archive, sent, 50)
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == 1
+            assert without_javas(errors).splitlines() == ["penstock: Spark's JVM ended with signal 9"]
+            assert ended(family)
+        with following(archive, out) as (process, family):
+            told(process, sent)
+            kin(process, family)
+            sent = more(archive, sent, 50)
+            process.kill()
+            process.communicate(timeout=60)
+            assert ended(family), "a JVM ends with its driver"
+        tally("drivers and JVMs killed", 2)
+        sent = more(archive, sent, 50)
+    with following(archive, out) as (process, family):
+        told(process, sent)
+        kin(process, family)
+        os.killpg(process.pid, signal.SIGTERM)
+        for one in family.values():  # the JVM has a group of its own
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.terminate()
+        _, errors = process.communicate(timeout=120)
+        assert (process.returncode, without_javas(errors)) == (128 + signal.SIGTERM, "")
+        assert ended(family)
     assert numbers(out) == by_duckdb_and_polars(out) == list(range(sent))
+    live = {uri.removeprefix("file://") for name in tables.names(out) for uri in tables.uris(out, name)}
+    assert tables.run(archive.path, out).rows == 0
+    assert {str(path) for path in out.rglob("*.parquet")} == live
 
 
 def launching(process, out):
@@ -227,10 +239,8 @@ def working(process, out):
 @pytest.mark.parametrize(
     ("phase", "number"), [(launching, signal.SIGINT), (launching, signal.SIGTERM), (working, signal.SIGINT)]
 )
-def test_a_signal_ends_it_without_a_word_and_without_orphans(spark, archive, tmp_path, phase, number):
+def test_a_signal_ends_it_without_a_word_and_without_orphans(archive, tmp_path, phase, number):
     """While its JVM starts, and in its first batch; Ctrl-C as a terminal sends it, to all its processes. A later run does the rest."""
-    from penstock.spark import pipeline
-
     out = tmp_path / "t"
     more(archive, 0, 100)
     with subprocess.Popen(
@@ -250,5 +260,5 @@ def test_a_signal_ends_it_without_a_word_and_without_orphans(spark, archive, tmp
     assert started
     gone, _ = psutil.wait_procs(started, timeout=120)
     assert len(gone) == len(started)
-    pipeline.run(spark, archive.path, out)
+    tables.run(archive.path, out)
     assert numbers(out) == by_duckdb_and_polars(out) == list(range(100))

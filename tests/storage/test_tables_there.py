@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock import tables
 from penstock.errors import Busy, Corrupt, Invalid, NotFound
-from penstock.spark import compacting, pipeline, queries, tables
+from penstock.tables import pipeline
 from penstock.tables.delta import APP, STATE, Table
 from penstock.tables.places import Place
 
@@ -30,10 +31,10 @@ def record(archive, count=300, since=0):
             notes.send({"i": i, "text": "x" * (i % 50), f"new{since}": i})
 
 
-def same(one, other, names=("raw", "messages", "log:p", "log:j")):
+def same(one, other, names=("messages", "log:p", "log:j")):
     """Both hold the same rows with the same columns, but for the order of files."""
     for name in names:
-        here, there = (tables.read(out, name) for out in (one, other))
+        here, there = (tables.read(out, name).drop_columns(["ingested_at"]) for out in (one, other))
         order = [("timestamp_ns", "ascending"), ("position", "ascending")]
         assert here.sort_by(order).equals(there.sort_by(order)), name
         assert here.num_rows > 0
@@ -53,26 +54,24 @@ def test_tables_there_are_those_here(archive, bucket, tmp_path):
         tables.open_table(uri, "messages")
     for step in range(3):
         record(archive, since=step * 300)
-        assert pipeline.run(None, archive.path, uri).rows == 600
-        pipeline.run(None, archive.path, tmp_path / "here")
+        assert tables.run(archive.path, uri).rows == 600
+        tables.run(archive.path, tmp_path / "here")
         same(uri, tmp_path / "here")
-    assert pipeline.run(None, archive.path, uri).rows == 0
+    assert tables.run(archive.path, uri).rows == 0
     assert tables.names(uri) == tables.names(tmp_path / "here")
     assert tables.streams(uri) == {"log:j": "streams/log_j", "log:p": "streams/log_p"}
-    (first,) = [table for table in [tables.open_table(uri, "messages", version=1)] if table]
-    assert first.version == 1
-    assert tables.read(uri, "messages", version=1).num_rows == 600
+    assert tables.open_table(uri, "messages", version=0).version == 0
+    assert tables.read(uri, "messages", version=0).num_rows == 600
     assert all(name.startswith(f"{uri}/streams/log_p/") for name in tables.uris(uri, "log:p"))
-    asked = "select count(*) as n, max(new600) as most from log_j"
-    found = queries.by_duckdb(uri, asked, None)
-    assert found.to_pylist() == [{"n": 900, "most": 899}]
+    found = tables.read(uri, "log:j")
+    assert (found.num_rows, found["new600"].drop_null().to_pylist()[-1:]) == (900, [899])
 
 
 def test_an_archive_there_becomes_tables_there(archive, bucket, tmp_path):
     record(archive)
     archive.push(f"{bucket}/drive")
-    pipeline.run(None, f"{bucket}/drive", f"{bucket}/tables")
-    pipeline.run(None, archive.path, tmp_path / "here")
+    tables.run(f"{bucket}/drive", f"{bucket}/tables")
+    tables.run(archive.path, tmp_path / "here")
     same(f"{bucket}/tables", tmp_path / "here")
 
 
@@ -80,54 +79,56 @@ def test_other_readers(archive, bucket, monkeypatch):
     polars = pytest.importorskip("polars", reason="polars is not installed: pip install polars")
     deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed: pip install 'penstock[spark]'")
     record(archive)
-    pipeline.run(None, archive.path, f"{bucket}/t")
+    tables.run(archive.path, f"{bucket}/t")
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")  # the server of the tests has no certificate
     found = polars.scan_delta(f"{bucket}/t/streams/log_p").select(polars.len(), polars.col("t").max()).collect()
     assert found.rows() == [(300, 299 / 3)]
     assert len(deltalake.DeltaTable(f"{bucket}/t/messages").file_uris()) == 2
 
 
-def test_small_files_are_joined_and_only_files_of_no_table_go(archive, bucket, tmp_path):
+def test_small_files_are_joined_and_rows_are_erased(archive, bucket, tmp_path):
     uri = f"{bucket}/t"
     record(archive, 1500)
-    pipeline.run(None, archive.path, uri, range_bytes=1 << 14)
-    pipeline.run(None, archive.path, tmp_path / "here")
-    place = Place.of(uri) / "messages"
-    place.write("mine.parquet", b"not the pipeline's")
-    one = tables.open_table(uri, "messages").files()[0].path
-    place.write(one.replace(one[-12:-8], "0000"), b"a killed run's")
+    tables.run(archive.path, uri, range_bytes=1 << 14)
+    tables.run(archive.path, tmp_path / "here")
+    (Place.of(uri) / "mine").write("mine.parquet", b"not the pipeline's")
     before = objects(uri)
-    done = compacting.optimize(None, uri)
+    done = tables.optimize(uri)
     assert done.files_after < done.files_before
-    assert before <= objects(uri) | {name for name in before if f"/{STATE}/" in name}, "nothing goes for an hour"
+    assert before <= objects(uri) | {name for name in before if f"/{STATE}/" in name}, "nothing goes for a week"
     same(uri, tmp_path / "here")
-    assert compacting.optimize(None, uri, retain=0).files_removed > 0
+    with pytest.raises(NotFound, match="holds no tables"):
+        tables.optimize(f"{bucket}/none")
+    times = tables.read(uri, "log:p")["timestamp_ns"].to_pylist()
+    for out in (uri, tmp_path / "here"):
+        assert tables.erase(out, "log:p", since=sorted(times)[100], until=sorted(times)[199]) == 100
+        assert tables.run(archive.path, out).rows == 0
     same(uri, tmp_path / "here")
+    assert tables.read(uri, "log:p").num_rows == 1400
     left = {name.removeprefix("messages/") for name in objects(uri) if name.startswith("messages/")}
     parquet = {name for name in left if name.endswith(".parquet") and "/" not in name}
-    assert parquet == {file.path for file in tables.open_table(uri, "messages").files()} | {"mine.parquet"}
-    with pytest.raises(Invalid, match="holds no tables of the pipeline"):
-        compacting.optimize(None, f"{bucket}/none")
+    assert parquet == {file.path for file in tables.open_table(uri, "messages").files()}
+    assert "mine/mine.parquet" in objects(uri)
 
 
 def test_two_pipelines_at_once_double_nothing(archive, bucket, tmp_path, monkeypatch):
     uri = f"{bucket}/t"
     record(archive, 20)
-    pipeline.run(None, archive.path, uri)
+    tables.run(archive.path, uri)
     record(archive, since=20)
-    bring = pipeline.Work.bring
+    written = pipeline.Pipeline._write_group
 
-    def meanwhile(work, planned, commit_bytes):
-        monkeypatch.setattr(pipeline.Work, "bring", bring)
-        pipeline.run(None, archive.path, uri)
-        return bring(work, planned, commit_bytes)
+    def meanwhile(self, *given):
+        monkeypatch.setattr(pipeline.Pipeline, "_write_group", written)
+        tables.run(archive.path, uri)
+        return written(self, *given)
 
-    monkeypatch.setattr(pipeline.Work, "bring", meanwhile)
+    monkeypatch.setattr(pipeline.Pipeline, "_write_group", meanwhile)
     with pytest.raises(Busy, match=r"commit to .* failed"):
-        pipeline.run(None, archive.path, uri)
-    pipeline.run(None, archive.path, tmp_path / "here")
+        tables.run(archive.path, uri)
+    tables.run(archive.path, tmp_path / "here")
     same(uri, tmp_path / "here")
-    assert pipeline.run(None, archive.path, uri).rows == 0
+    assert tables.run(archive.path, uri).rows == 0
 
 
 def test_a_new_table_is_made_by_one_of_two(bucket):
@@ -162,20 +163,22 @@ def test_a_state_that_may_yet_be_committed_stays(bucket, monkeypatch):
 
 DIES = """
 import os, sys
-from penstock.spark import pipeline
+from penstock import tables
 from penstock.tables import delta
 left, when = int(sys.argv[3]), sys.argv[4]
-made = delta.Table.commit
-def commit(self, *given, **named):
-    global left
-    left -= 1
-    if left < 0 and when == "before":
-        os._exit(9)
-    made(self, *given, **named)
-    if left < 0:
-        os._exit(9)
-delta.Table.commit = commit
-pipeline.run(None, sys.argv[1], sys.argv[2], range_bytes=4096, commit_bytes=4096)
+def dies(real):
+    def commit(*given, **named):
+        global left
+        left -= 1
+        if left < 0 and when == "before":
+            os._exit(9)
+        made = real(*given, **named)
+        if left < 0:
+            os._exit(9)
+        return made
+    return commit
+delta.Table.commit, delta.Table.create = dies(delta.Table.commit), dies(delta.Table.create)
+tables.run(sys.argv[1], sys.argv[2], range_bytes=4096, commit_bytes=4096)
 """
 
 
@@ -188,8 +191,8 @@ def test_killed_runs_lose_and_double_nothing(archive, bucket, tmp_path, when):
         command = [sys.executable, "-c", DIES, str(archive.path), uri, str(left), when]
         statuses.append(subprocess.run(command, env=dict(os.environ)).returncode)
     assert statuses[0] == 9
-    pipeline.run(None, archive.path, uri)
-    pipeline.run(None, archive.path, tmp_path / "here")
+    tables.run(archive.path, uri)
+    tables.run(archive.path, tmp_path / "here")
     same(uri, tmp_path / "here")
 
 
@@ -197,11 +200,11 @@ def test_a_place_is_checked(archive, bucket):
     record(archive, 10)
     Place.of(f"{bucket}/full").write("theirs.txt", b"x")
     with pytest.raises(Invalid, match=r"holds other files \(theirs.txt\)"):
-        pipeline.run(None, archive.path, f"{bucket}/full")
+        tables.run(archive.path, f"{bucket}/full")
     assert objects(f"{bucket}/full") == {"theirs.txt"}
     with pytest.raises(Invalid, match="URI of gs"):
-        pipeline.run(None, archive.path, "gs://bucket/t")
+        tables.run(archive.path, "gs://bucket/t")
     with pytest.raises(penstock.PenstockError) as caught:
-        pipeline.run(None, archive.path, "s3://no-such-bucket-at-all/t")
+        tables.run(archive.path, "s3://no-such-bucket-at-all/t")
     assert "\n" not in str(caught.value)
     assert "no-such-bucket" in str(caught.value)

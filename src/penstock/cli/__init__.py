@@ -66,6 +66,8 @@ def main() -> None:
         return
     status = run(sys.argv[1:])
     output.forget_unwritten()
+    # CPython notes Ctrl-C in a nested exec, as of a dataclass, for ever: `python -m` would end by SIGINT. The next exec forgets it.
+    exec("")
     sys.exit(status)
 
 

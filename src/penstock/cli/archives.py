@@ -77,7 +77,7 @@ def record(
         raise typer.BadParameter("name channels, or give --all", param_hint="CHANNELS")
     asked = ["*"] if every else list(channels or [])
     place, length = arguments.start(start), arguments.seconds(seconds, "--seconds")
-    with ending.noted() as wait, output.working("recording") as now:
+    with ending.defer_end() as wait, output.working("recording") as now:
         begun = time.monotonic()
         recorder = _open_to_write(archive, create=True).record(
             asked,
@@ -295,7 +295,7 @@ def consumers(
     """Lists the queries that read an archive step by step. A purge keeps the messages that they have yet to read."""
     opened = penstock.Archive(archive, create=False)
     if forget is not None:
-        arguments.alone("--forget", "it lists nothing", json=json)
+        arguments.refuse_others("--forget", "it lists nothing", json=json)
         opened.forget_consumer(forget)
         output.say(f"{forget} is forgotten")
         return

@@ -15,8 +15,8 @@ import penstock
 from penstock.channels.registry import kind_names
 from penstock.channels.uri.channel import FAKE
 from penstock.cli.terminal import output
-from penstock.record import nanoseconds
 from penstock.util.storage import is_remote, is_uri, local, where
+from penstock.util.units import nanoseconds
 
 NUMBER = re.compile("-?[0-9]{1,20}", re.ASCII)
 SECONDS_AT_MOST = 10**12  # a smaller number is meant as seconds: as nanoseconds it is a time in 1970
@@ -127,7 +127,7 @@ def recording(text: str) -> int | str:
     return int(text) if NUMBER.fullmatch(text) and not text.startswith("-") else text
 
 
-def alone(option: str, why: str, **others: object) -> None:
+def refuse_others(option: str, why: str, **others: object) -> None:
     """`Invalid` if another option is given, which would have no effect with this one. others: values by the option's name."""
     for name, value in others.items():
         if value is not None and value is not False and value != []:

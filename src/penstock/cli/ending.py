@@ -40,18 +40,18 @@ class Signalled(KeyboardInterrupt):
         self.number = number
 
 
-_came: list[int] = []  # signals of this call that were raised
+_raised: list[int] = []  # signals of this call that were raised
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    _came.append(number)
+    _raised.append(number)
     raise KeyboardInterrupt if number == signal.SIGINT else Signalled(number)
 
 
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind as Ctrl-C does, unless the starting process set them to be ignored."""
-    _came.clear()
+    _raised.clear()
     with _handle_signals(ENDING, _raise), _defer_signals(), _main_woken():
         yield
 
@@ -124,7 +124,7 @@ def _defer_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[Callable[[float], int]]:
+def defer_end() -> Iterator[Callable[[float], int]]:
     """The first signal to end is only noted. A second one ends at once.
 
     The value is a function of seconds: it waits that long or for a signal, and returns the signal's number or 0.
@@ -148,7 +148,7 @@ def noted() -> Iterator[Callable[[float], int]]:
         return number
 
     try:
-        with _handle_signals(ENDING, note), _written(coming):
+        with _handle_signals(ENDING, note), _signal_pipe(coming):
             yield wait
     finally:
         open_ = False
@@ -157,7 +157,7 @@ def noted() -> Iterator[Callable[[float], int]]:
 
 
 @contextlib.contextmanager
-def _written(descriptor: int) -> Iterator[None]:
+def _signal_pipe(descriptor: int) -> Iterator[None]:
     """Signals are written to a pipe as they arrive. Python runs a handler only between two of its own steps: a signal that arrives just
     before a system call would be handled after that call, however long it waits."""
     if threading.current_thread() is not threading.main_thread():
@@ -274,7 +274,7 @@ def _signal_behind(error: BaseException | None) -> int:
 
 def _replaced_by(error: BaseException) -> int:
     """The signal that a library's compiled code replaced by an error of its own, as pandas does where its import is interrupted; or 0."""
-    return _came[0] if _came and not isinstance(error, PenstockError) else 0
+    return _raised[0] if _raised and not isinstance(error, PenstockError) else 0
 
 
 def _number(error: BaseException | None) -> int:

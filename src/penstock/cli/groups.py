@@ -38,7 +38,8 @@ GROUPS = {
         "archive": ("archives", "Copy an archive onto an object storage: archive push"),
     },
     "Tables and files": {
-        "pipeline": ("tables.pipeline", "Build Delta tables from an archive with Spark"),
+        "pipeline": ("tables.pipeline", "Build Delta tables from an archive, with Spark or without"),
+        "erase": ("tables.pipeline", "Delete rows from tables and from the disk, for good"),
         "sql": ("tables.sql", "Ask the tables"),
         "report": ("report", "Draw a page about tables"),
         "export": ("jobs", "Write messages as Parquet, Arrow, CSV, Delta or MCAP files"),
@@ -46,6 +47,7 @@ GROUPS = {
     },
     "Try and check": {
         "demo": ("demo", "Run the main job end to end, on real data"),
+        "key": ("machine.key", "Make a key that encrypts udp: channels: key new"),
         "doctor": ("machine.doctor", "Check this machine, and suggest fixes"),
         "info": ("machine.info", "Show machine, versions, folders, limits, packages"),
         "bench": ("jobs", "Run a benchmark of the checkout in this folder"),

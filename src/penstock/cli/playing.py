@@ -47,7 +47,7 @@ def play(
     if onto is not None and renamed:
         raise penstock.Invalid("--onto and --map cannot both be given")
     if fast:
-        arguments.alone("--fast", "it is as fast as possible", speed=speed)
+        arguments.refuse_others("--fast", "it is as fast as possible", speed=speed)
     begun = last = time.monotonic()
     with output.steps("planning", quiet=json) as bar:
 

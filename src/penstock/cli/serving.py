@@ -33,10 +33,10 @@ def metrics(
     from penstock.watch.metrics import Server, text
 
     if once:
-        arguments.alone("--once", "it serves nothing", port=port)
+        arguments.refuse_others("--once", "it serves nothing", port=port)
         print(text(members=members), end="")
         return
-    with ending.noted() as wait, Server(PORT if port is None else port, members=members) as server:
+    with ending.defer_end() as wait, Server(PORT if port is None else port, members=members) as server:
         output.say(f"serving {server.url} until Ctrl-C")
         ended = wait(0)
         while not ended:

@@ -38,8 +38,8 @@ def view(
     from penstock.export.live import Viewed
 
     _allow_files()
-    logging.getLogger("foxglove.websocket.server").addFilter(_of_no_client)
-    with ending.noted() as wait, Viewed(channels or ["*"], port) as viewed:
+    logging.getLogger("foxglove.websocket.server").addFilter(_is_not_per_client)
+    with ending.defer_end() as wait, Viewed(channels or ["*"], port) as viewed:
         output.say(f"serving ws://127.0.0.1:{viewed.port} until Ctrl-C: open it in Foxglove as a Foxglove WebSocket")
         while not (ended := wait(0)):
             viewed.step()
@@ -60,6 +60,6 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _of_no_client(record: logging.LogRecord) -> bool:
+def _is_not_per_client(record: logging.LogRecord) -> bool:
     """Whether a record of the SDK is about more than one client that did not behave: there would be a line for each."""
     return not record.getMessage().startswith(("Dropping client", "Error receiving", "Failed to send"))

@@ -80,7 +80,7 @@ def _from_sql(path: Path, source: str) -> list[Definition]:
 
 
 def _from_python(path: Path, source: str) -> list[Definition]:
-    module, tree = _imported(path, source)
+    module, tree = _import_file(path, source)
     lines = {node.name: node.lineno for node in tree.body if isinstance(node, ast.FunctionDef)}
     found = []
     for name, line in lines.items():
@@ -96,7 +96,7 @@ def _from_python(path: Path, source: str) -> list[Definition]:
     return found
 
 
-def _imported(path: Path, source: str) -> tuple[ModuleType, ast.Module]:
+def _import_file(path: Path, source: str) -> tuple[ModuleType, ast.Module]:
     name = f"penstock_tables_{_digest(str(path.absolute()))}"
     spec = importlib.util.spec_from_loader(name, loader=None, origin=str(path))
     assert spec is not None

@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
-from penstock import errors
 from penstock.errors import PenstockError
+from penstock.util import errors_in_text
 
-OWN = re.compile(r"penstock\.errors\.([A-Z][A-Za-z]+): (.*)")
 TELLING = re.compile(
-    r"(Python worker[^.\n]*|No space left on device|java\.lang\.OutOfMemoryError[^\n]*|[^\n]*Connection refused[^\n]*)"
+    r"(Python worker [^.\n]*|No space left on device|java\.lang\.OutOfMemoryError[^\n]*|[^\n]*Connection refused[^\n]*)"
+)
+
+# Py4J's words where a JVM answers no more, and Spark's where a master does not.
+LOST = re.compile(
+    r"Py4JNetworkError|ConnectionRefused|ConnectionReset|Connection refused|Answer from Java side is empty|does not exist in the JVM"
+)
+UNREACHABLE = re.compile(
+    r"All masters are unresponsive|stopped SparkContext|Connection refused|UnknownHost|ExitCode|UNAVAILABLE"
 )
 
 JAVAS = re.compile(r"^(?:Caused by: |: )?[\w.]+(?:Exception|Error): (.+)$", re.MULTILINE)
@@ -20,8 +29,14 @@ JAVAS = re.compile(r"^(?:Caused by: |: )?[\w.]+(?:Exception|Error): (.+)$", re.M
 
 @contextlib.contextmanager
 def unlogged() -> Iterator[None]:
-    """Within it, PySpark and Py4J do not log errors of queries and of batches: the caller reports each."""
-    names = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j.clientserver", "py4j.java_gateway")
+    """Within it, PySpark, Py4J and sqlglot do not log errors of queries and of batches: the caller reports each."""
+    names = (
+        "sqlglot",
+        "SQLQueryContextLogger",
+        "DataFrameQueryContextLogger",
+        "py4j.clientserver",
+        "py4j.java_gateway",
+    )
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
@@ -33,17 +48,36 @@ def unlogged() -> Iterator[None]:
             logger.disabled = disabled
 
 
-def failure(error: BaseException) -> PenstockError:
-    """An error of Spark's, of Py4J's or of a task. The whole of it stays with the new one as its cause, if it is raised `from` it."""
+def failure(error: BaseException, master: str | None = None) -> PenstockError:
+    """An error of Spark's, of Py4J's or of a task. The whole of it stays with the new one as its cause, if it is raised `from` it.
+
+    master: that a session was to be begun with.
+    """
+    if isinstance(error, PenstockError):
+        return error
     text = str(error)
-    found = OWN.findall(text)
-    if found:
-        name, words = found[-1]
-        kind = getattr(errors, name, PenstockError)
-        # Some of them are made of more than a text.
-        own = issubclass(kind, PenstockError) and not issubclass(kind, errors.DecodeError | errors.SystemFailure)
-        return (kind if own else PenstockError)(words.strip())
+    if (own := errors_in_text.find(text)) is not None:
+        return own
+    if ended := how_jvm_ended(wait_s=2.0 if LOST.search(f"{type(error).__name__} {text}") else 0.0):
+        return PenstockError(f"Spark's JVM {ended}")
+    if master is not None and UNREACHABLE.search(text):
+        return PenstockError(f"the Spark master {master} cannot be reached")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = TELLING.search(text) or JAVAS.search(text)
     what = telling[1].strip() if telling else lines[0] if lines else type(error).__name__
     return PenstockError(f"Spark failed: {what[:300]}")
+
+
+def how_jvm_ended(wait_s: float = 0.0) -> str:
+    """How the JVM that this process began has ended; empty if it has not, or if there is none. wait_s: how long to wait for its end, in seconds."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    if process is None:
+        return ""
+    try:
+        status = process.wait(wait_s) if wait_s else process.poll()
+    except subprocess.TimeoutExpired:
+        return ""
+    if status is None:
+        return ""
+    return f"ended with signal {-status}" if status < 0 else f"ended with status {status}"

@@ -11,13 +11,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotFound
-from penstock.spark.failures import failure
+from penstock.spark.failures import failure, how_jvm_ended, unlogged
+from penstock.spark.workers import is_left
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
@@ -158,9 +160,30 @@ def build_session(name: str, *, master: str | None, conf: dict[str, Any]) -> Spa
         try:
             if is_launch:
                 _start(SparkConf().setAll([(key, str(value)) for key, value in settings.items()]))
-            return SparkSession.builder.config(map=settings).getOrCreate()
+            made = SparkSession.builder.config(map=settings).getOrCreate()
+            _quieten(SparkContext)
+            return made
         except Exception as error:  # a master that is not there, a setting that Spark does not take
-            raise failure(error) from error
+            raise failure(error, str(settings.get("spark.master", os.environ.get("MASTER", "")))) from error
+
+
+def _quieten(context: Any) -> None:
+    """The server to which PySpark's tasks report prints no trace when the JVM has gone: the user of the session is warned."""
+    server = getattr(context._active_spark_context, "_accumulatorServer", None)
+    if server is not None and "handle_error" not in vars(server):
+        told = server.handle_error
+        server.handle_error = lambda *given: None if is_left(sys.exc_info()[1]) else told(*given)
+
+
+def stop(spark: SparkSession) -> None:
+    """Stops a session. Quiet if its JVM has ended, or ends meanwhile: then there is nothing to stop, and the next session begins with a new one."""
+    with unlogged(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
+        try:
+            spark.stop()
+        except Exception as error:
+            if not how_jvm_ended(wait_s=2.0):
+                raise failure(error) from error
 
 
 def _java_options(name: str) -> list[str]:

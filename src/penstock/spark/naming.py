@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from penstock.columns.parts import table_name
 from penstock.errors import Invalid
 
-BUILT_IN = ("raw", "messages", "stats")
+BUILT_IN = ("messages", "losses", "stats")
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock import Archive
-from penstock.errors import Invalid, NotFound
+from penstock.channels.uri.wildcards import check_patterns, matches
+from penstock.errors import Invalid
 from penstock.record import TIME_MAX, TIME_MIN, ArchiveWatch, Range, ReadPlanner, intervals, nanoseconds
 from penstock.spark import offsets
 from penstock.util import storage
-from penstock.util.units import LEAST, MOST, interval
+from penstock.util.units import LEAST, MOST, interval, seconds
 
 TYPES = {
     "stream": "string",
@@ -29,17 +30,28 @@ TYPES = {
 }
 DEFAULT = ("stream", "session", "position", "time", "timestamp_ns", "lost", "payload")
 SHARED = ("path", "stream", "startingOffsets", "startingTimestamp", "minPartitions", "rangeBytes", "batchRows")
-BATCH = (*SHARED, "since", "until", "start", "end", "endingOffsets")
-STREAMING = (*SHARED, "maxBytesPerTrigger", "maxMessagesPerTrigger", "failOnDataLoss", "consumer")
+BATCH = (*SHARED, "since", "until", "start", "end", "endingOffsets", "live")
+OFFSETS = ("startingOffsets", "startingTimestamp", "endingOffsets")
+STREAMING = (
+    *SHARED,
+    "maxBytesPerTrigger",
+    "maxMessagesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "failOnDataLoss",
+    "consumer",
+)
 UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 POSITION_MAX = (1 << 64) - 1
+DELAY_S = 900.0  # Kafka's maxTriggerDelay
 RANGE_BYTES_MAX, RANGE_BYTES_MIN = 128 << 20, 8 << 20
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request to an archive. channels: None for all. range_bytes: 0 for what fits this machine."""
+    """A request to an archive. channels: URIs and patterns; None for all. delay_s: after which a batch may have fewer messages than
+    min_messages. range_bytes: 0 for what fits this machine."""
 
     path: str
     channels: tuple[str, ...] | None = None
@@ -55,8 +67,11 @@ class Request:
     min_partitions: int = 0
     max_bytes: int | None = None
     max_messages: int | None = None
+    min_messages: int = 0
+    delay_s: float = DELAY_S
     on_loss: str = "true"
     consumer: str = ""
+    live: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool = False) -> Request:
@@ -84,6 +99,12 @@ class Request:
             found["range_bytes"] = _size(given["rangebytes"], "rangeBytes")
         if "batchrows" in given:
             found["batch_rows"] = _whole(given["batchrows"], "batchRows", 1, (1 << 31) - 1)
+        if "live" in given:
+            found["live"] = _flag(given["live"], "live")
+            if found["live"] and (other := [name for name in OFFSETS if name.lower() in given]):
+                raise Invalid(
+                    f"{other[0]} is about recordings alone: leave it out, or live; start, end, since and until go with it"
+                )
         return cls(**found)
 
     @staticmethod
@@ -103,6 +124,17 @@ class Request:
             found["max_bytes"] = _size(given["maxbytespertrigger"], "maxBytesPerTrigger")
         if "maxmessagespertrigger" in given:
             found["max_messages"] = _whole(given["maxmessagespertrigger"], "maxMessagesPerTrigger", 1, POSITION_MAX)
+        if "minoffsetspertrigger" in given:
+            found["min_messages"] = _whole(given["minoffsetspertrigger"], "minOffsetsPerTrigger", 1, POSITION_MAX)
+            most = found.get("max_messages")
+            if most is not None and most < found["min_messages"]:
+                raise Invalid(
+                    "minOffsetsPerTrigger is more than maxMessagesPerTrigger: no batch can have so many messages"
+                )
+        if "maxtriggerdelay" in given:
+            if "min_messages" not in found:
+                raise Invalid("maxTriggerDelay goes with minOffsetsPerTrigger: without it, no batch waits")
+            found["delay_s"] = seconds(given["maxtriggerdelay"], "maxTriggerDelay")
         if "failondataloss" in given:
             found["on_loss"] = given["failondataloss"].strip().lower()
             if found["on_loss"] not in ("true", "false", "mark"):
@@ -113,19 +145,26 @@ class Request:
     def check(self) -> Archive:
         """The archive. `NotFound` if there is no such archive or stream."""
         archive = Archive(self.path, create=False)
-        if self.channels is not None:
-            there = sorted({info.channel for info in archive.list() if info.channel})
-            missing = [name for name in self.channels if name not in there]
-            if missing:
-                raise NotFound(f"{self.path} has no stream {', '.join(missing)}; it has {', '.join(there) or 'none'}")
+        if not self.live:  # a live stream need not be in the archive
+            self.selected(archive)
         return archive
+
+    def selected(self, archive: Archive) -> set[str] | None:
+        """The streams that are asked for; None for all. `NotFound` for one that the archive does not have."""
+        return None if self.channels is None else archive.channels(self.channels)
+
+    def missing(self, archive: Archive) -> list[str]:
+        """The streams and patterns that no recording of an archive has."""
+        there = {info.channel for info in archive.list() if info.channel}
+        return [name for name in self.channels or () if not any(matches(name, channel) for channel in there)]
 
     def plan(self) -> list[Range]:
         """The ranges to read, by the indexes alone. `NotFound` if there is no such archive or stream."""
-        archive = self.check()
+        archive = Archive(self.path, create=False)
+        channels = self.selected(archive)
         if self.starting is not None or self.starting_ns is not None or self.ending is not None:
-            return self._between(archive)
-        survey = ReadPlanner(archive, None if self.channels is None else set(self.channels))
+            return self._plan_ranges(archive)
+        survey = ReadPlanner(archive, channels)
         return survey.plan(
             since=self.since if self.since > TIME_MIN else None,
             until=self.until if self.until < TIME_MAX else None,
@@ -147,7 +186,7 @@ class Request:
             return {one: [(0, watch.first_since(one, self.starting_ns))] for one in watch.held()}
         return offsets.resolve("earliest" if self.starting is None else self.starting, watch.held(), newest(watch))
 
-    def _between(self, archive: Archive) -> list[Range]:
+    def _plan_ranges(self, archive: Archive) -> list[Range]:
         """The ranges between startingOffsets and endingOffsets."""
         watch = archive.watch(self.channels)
         watch.refresh()
@@ -205,7 +244,7 @@ def chosen(columns: Iterable[str]) -> list[str]:
     return names
 
 
-def joined(streams: str | Sequence[str]) -> str:
+def join_streams(streams: str | Sequence[str]) -> str:
     """Streams as the option `stream` has them."""
     names = [streams] if isinstance(streams, str) else list(streams)
     if not all(isinstance(name, str) for name in names):
@@ -218,6 +257,7 @@ def _streams(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names):
         raise Invalid(f"stream is {text!r}: it must be channels with commas between them; leave it out for all")
+    check_patterns(names)
     return names
 
 
@@ -225,6 +265,12 @@ def _whole(text: str, name: str, least: int, most: int) -> int:
     if not re.fullmatch(r"\s*-?[0-9]{1,30}\s*", text) or not least <= int(text) <= most:
         raise Invalid(f"{name} is {text!r}: it must be a whole number from {least} to {most}")
     return int(text)
+
+
+def _flag(text: str, name: str) -> bool:
+    if (value := text.strip().lower()) not in ("true", "false"):
+        raise Invalid(f"{name} is {text!r}: it must be true or false")
+    return value == "true"
 
 
 def _size(text: str, name: str) -> int:

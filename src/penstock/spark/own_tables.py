@@ -17,17 +17,21 @@ from typing import TYPE_CHECKING, Any
 from penstock.columns.parts import table_name
 from penstock.errors import Invalid, PenstockError
 from penstock.spark import definitions as written_down
-from penstock.spark import tables
+from penstock.spark import frames
 from penstock.spark.definitions import Definition
 from penstock.spark.failures import failure, unlogged
 from penstock.spark.naming import Names, quoted
+from penstock.tables import reading as tables
+from penstock.tables import stats
 from penstock.tables.delta import Table
+from penstock.tables.folder import begin_batch, end_batch
 from penstock.tables.places import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PARTS = re.compile(r"part-[0-9a-f]{16}-[0-9a-f]{16}\.parquet(\.[0-9a-f]{16}\.\d+\.new)?", re.ASCII)
+REPLACED_MAX = 64  # with more files that were replaced, old ones are deleted
+RETAINED_HOURS = 1  # files that were replaced stay so long, for readers that still have them
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 _CLONES: weakref.WeakKeyDictionary[Any, dict[frozenset[tuple[str, str]], SparkSession]] = weakref.WeakKeyDictionary()
 Plan = Sequence[tuple[Definition, list[str]]]
@@ -61,7 +65,7 @@ def plan(spark: SparkSession, found: Sequence[Definition], channels: Iterable[st
         except PenstockError:
             raise
         except Exception as error:
-            raise Invalid(_told(error, one)) from error
+            raise Invalid(_describe_error(error, one)) from error
 
     return written_down.ordered(found, Names(channels, [one.name for one in found]), reads)
 
@@ -72,14 +76,13 @@ def bring(
     ordered: Plan,
     *,
     compression: str = "snappy",
-    retain: float = 3600.0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[Result]:
     """Brings tables up to date with the snapshot that is there now. Only one run may do this at a time; see `tables.locked`.
 
-    The other tables go on if one fails. Those that read it keep the rows that they had.
+    The other tables continue if one fails. Those that read it keep the rows that they had.
     """
-    work = _Work(spark, Place.of(out), ordered, compression, retain)
+    work = _Work(spark, Place.of(out), ordered, compression)
     results = []
     for number, (one, reads) in enumerate(ordered):
         if progress is not None:
@@ -94,15 +97,15 @@ def bring(
                     work.define(one, reads)
         except Exception as error:  # of Spark's, of a user's function, or ours
             work.failed.add(one.name)
-            results.append(Result(one.name, 0, False, time.monotonic() - begun, _told(error, one)))
+            results.append(Result(one.name, 0, False, time.monotonic() - begun, _describe_error(error, one)))
     return results
 
 
 class _Work:
     """One run over one snapshot of the built-in tables."""
 
-    def __init__(self, spark: SparkSession, place: Place, ordered: Plan, compression: str, retain: float) -> None:
-        self.spark, self.place, self.compression, self.retain = isolated(spark), place, compression, retain
+    def __init__(self, spark: SparkSession, place: Place, ordered: Plan, compression: str) -> None:
+        self.spark, self.place, self.compression = isolated(spark), place, compression
         self.own = {one.name: (one, reads) for one, reads in ordered}
         self.names = Names([], self.own)
         self.failed: set[str] = set()
@@ -114,7 +117,7 @@ class _Work:
         """A table's snapshot: the same for all tables of this run."""
         if name not in self._opened:
             if ":" in name and name not in self._streams:
-                raise Invalid(f"{name} has no decoded columns yet; messages of plain bytes are in the table messages")
+                raise Invalid(f"{name} has no table yet; messages of plain bytes are in the table messages")
             self._opened[name] = tables.open_table(self.place, self._streams.get(name, name))
         return self._opened[name]
 
@@ -128,6 +131,8 @@ class _Work:
             if name in self.own and not self.own[name][0].stored:
                 one, others = self.own[name]
                 found |= {name: one.digest, **self.inputs(others, before)}
+            elif name == stats.NAME:
+                found |= self.inputs(tables.BUILT_IN, before)
             else:
                 opened, known = self.open(name), before.get(name)
                 now = [opened.id, opened.version]
@@ -148,21 +153,19 @@ class _Work:
         if there is not None and there.mark(_app(one)) is None:
             raise Invalid(f"{place} is a table that no file defines: choose another name")
         token = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16]
+        begin_batch(self.place, token, [one.name])
         adds, schema = save(self.frame(one, reads), place, f"part-{token}", self.compression)
-        now = time.time()
-        replaced = [file.path for file in there.files()] if there is not None else []
-        old = [*state.get("old", []), *([path, now] for path in replaced)]
-        gone = {path for path, when in old if now >= when + self.retain}
-        remembered: dict[str, Any] = {**wanted, "old": [row for row in old if row[0] not in gone]}
         if there is None:
             there = Table.create(
-                place, schema, adds, state=remembered, marks={_app(one): 1}, name=one.name, description=one.comment
+                place, schema, adds, state=wanted, marks={_app(one): 1}, name=one.name, description=one.comment
             )
         else:
             there.describe(one.comment)
             mark = (there.mark(_app(one)) or 0) + 1
-            there.commit(adds, replaced, schema=schema, state=remembered, marks={_app(one): mark}, replaces=True)
-        sweep(there, {row[0] for row in old} - gone, now - self.retain, gone)
+            there.commit(adds, schema=schema, state=wanted, marks={_app(one): mark}, replaces=True)
+            if len(place.list()) > REPLACED_MAX + 2 * len(adds):
+                there.vacuum(RETAINED_HOURS)
+        end_batch(self.place, token)
         self._opened[one.name] = there
         return sum(added.rows for added in adds), True
 
@@ -196,8 +199,10 @@ class _Work:
         """A table's rows in this run's snapshot."""
         if table in self.views:
             return self.views[table]
+        if table == stats.NAME:
+            return frames.stats_frame(self.spark, self.open("messages"), self.open("losses"), stats.SECOND)
         opened = self.open(table)
-        return tables.table(self.spark, self.place, self._streams.get(table, table), version=opened.version)
+        return frames.frame(self.spark, opened, opened.files())
 
 
 def isolated(spark: SparkSession, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -225,19 +230,8 @@ def _app(one: Definition) -> str:
     return f"penstock/tables/{one.name}"
 
 
-def sweep(table: Table, kept: set[str], before: float, gone: Iterable[str]) -> None:
-    """Deletes files that were replaced long enough ago, and those of runs that were killed."""
-    for path in gone:
-        table.place.delete(path)
-    current = {file.path for file in table.files()} | kept
-    for info in table.place.list():
-        ours = PARTS.fullmatch(info.base_name) and info.is_file and info.base_name not in current
-        if ours and info.mtime is not None and info.mtime.timestamp() < before:
-            table.place.delete(info.base_name)
-
-
-def _told(error: BaseException, one: Definition) -> str:
-    """An error of a table in one line, with the line of the file if it can be told."""
+def _describe_error(error: BaseException, one: Definition) -> str:
+    """An error of a table in one line, with the line of the file if it is known."""
     text = str(error)
     file = one.place.partition(":")[0]
     if text.startswith(f"{file}:"):
@@ -258,18 +252,8 @@ def line_of_text(error: BaseException) -> str:
     if not type(error).__module__.startswith(("pyspark", "py4j")):
         return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     found = re.search(r"^\[(?!FAILED_EXECUTE_UDF)[A-Z_.0-9]+\] (.*?)(?: SQLSTATE: .*)?$", str(error), re.MULTILINE)
-    return found[1] if found else str(failure(error))
-
-
-def failures(results: Sequence[Result]) -> str | None:
-    """One line for the tables that failed, or None."""
-    told = [one.error for one in results if one.error]
-    if not told:
-        return None
-    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-    return f"{told[0]}{more}; all other tables are up to date"
-
-
-def rows_by_name(results: Sequence[Result]) -> Mapping[str, int]:
-    """For a summary."""
-    return {one.name: one.rows for one in results if one.error is None}
+    if found:
+        return found[1]
+    told = str(failure(error))
+    by_connect = type(error).__module__.endswith(".connect")  # it may be Sail
+    return told.removeprefix("Spark failed: ") if by_connect else told

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.spark.sail import arrow_schema
 from penstock.spark.workers import in_a_line
 from penstock.tables.places import Place
 from penstock.util.storage import reaching
@@ -31,7 +31,7 @@ class ParquetSource(DataSource):
         """The format's name."""
         return "penstock_parquet"
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:
         """A batch reader."""
         return ParquetReader(schema, self.options["place"], json.loads(self.options["files"]))
 
@@ -39,8 +39,8 @@ class ParquetSource(DataSource):
 class ParquetReader(DataSourceReader):
     """Tasks read whole files, several small ones each."""
 
-    def __init__(self, schema: StructType, place: str, files: list[Any]) -> None:
-        self.schema, self.place, self.files = to_arrow_schema(schema, timezone="UTC"), place, files
+    def __init__(self, schema: StructType | pa.Schema, place: str, files: list[Any]) -> None:
+        self.schema, self.place, self.files = arrow_schema(schema), place, files
 
     def partitions(self) -> Sequence[InputPartition]:
         """Groups of files."""
@@ -68,9 +68,9 @@ class ParquetReader(DataSourceReader):
                 there = set(file.schema_arrow.names)
                 wanted = [name for name in self.schema.names if name in there]
                 for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
-                    yield self._arranged(batch, there)
+                    yield self._arrange(batch, there)
 
-    def _arranged(self, batch: pa.RecordBatch, there: set[str]) -> pa.RecordBatch:
+    def _arrange(self, batch: pa.RecordBatch, there: set[str]) -> pa.RecordBatch:
         arrays = [
             batch.column(field.name).cast(field.type) if field.name in there else pa.nulls(batch.num_rows, field.type)
             for field in self.schema

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.errors import Invalid, NotFound
-from penstock.spark import tables
-from penstock.spark.naming import BUILT_IN, Names, quoted
-from penstock.spark.statements import TOKEN
+from penstock.spark import frames
+from penstock.spark.naming import Names, quoted
+from penstock.spark.statements import tokens
+from penstock.tables import reading as tables
+from penstock.tables import stats
+from penstock.tables.delta import Table
 from penstock.tables.places import Place
 from penstock.util.extras import explain_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-ENGINES = ("spark", "duckdb")
 
 
 class _Folder:
@@ -29,100 +30,118 @@ class _Folder:
         there = tables.names(self.place)
         if not there:
             raise NotFound(f"{self.place} holds no tables: run penstock pipeline ARCHIVE --out {self.place}")
-        self.names = Names(self.streams, [name for name in there if name not in BUILT_IN and "/" not in name])
+        self.names = Names(self.streams, [name for name in there if name not in tables.BUILT_IN and "/" not in name])
 
-    def open(self, name: str) -> Any:
-        """A table's snapshot."""
+    def find(self, name: str) -> str:
+        """The table or channel of a name."""
         found = self.names.find(name)
         if found is None:
             raise NotFound(f"{self.place} has no table {name}{self.names.like(name)}")
-        if ":" in found and found not in self.streams:
-            raise NotFound(f"{found} has no decoded columns")
-        return tables.open_table(self.place, self.streams.get(found, found))
+        return found
+
+    def open(self, name: str) -> Table:
+        """A table's snapshot."""
+        return tables.open_table(self.place, self.streams.get(name, name))
 
 
-def frame(spark: SparkSession, out: str | Place, query: str) -> DataFrame:
+def frame(spark: SparkSession, out: str | Place, query: str, window: float = 1.0) -> DataFrame:
     """A query as a DataFrame over snapshots of the tables that it names. It computes nothing yet.
 
-    Streams are named as in files of a user's tables. `NotFound` for a name that there is not, `Invalid` for a query that Spark cannot read.
+    Streams are named as in files of a user's tables. window: seconds of a row of `stats`. `NotFound` for a name that there is not, `Invalid` for a query that Spark cannot read.
     """
     from penstock.spark.failures import unlogged
     from penstock.spark.own_tables import isolated
     from penstock.spark.relations import relations
 
-    folder, session = _Folder(out), isolated(spark)
+    folder, session, width = _Folder(out), isolated(spark), stats.width_ns(window)
     with unlogged():
         try:
             for name in relations(session, query):
-                opened = folder.open(name)
-                tables.frame(session, opened, opened.files()).createOrReplaceTempView(quoted(name))
+                if (table := folder.find(name)) == stats.NAME:
+                    made = frames.stats_frame(session, folder.open("messages"), folder.open("losses"), width)
+                else:
+                    opened = folder.open(table)
+                    made = frames.frame(session, opened, opened.files())
+                made.createOrReplaceTempView(quoted(name))
             return session.sql(query)
         except (NotFound, Invalid):
             raise
         except Exception as error:
-            raise Invalid(told(error)) from error
+            raise Invalid(describe_error(error)) from error
 
 
-def by_spark(spark: SparkSession, out: str | Place, query: str, limit: int | None) -> pa.Table:
-    """The rows of a query; at most so many."""
+def by_spark(spark: SparkSession, out: str | Place, query: str, limit: int | None, window: float = 1.0) -> pa.Table:
+    """The rows of a query, at most `limit`."""
     from penstock.spark.failures import unlogged
 
-    found = frame(spark, out, query)
+    found = frame(spark, out, query, window)
     with unlogged():
         try:
             return (found if limit is None else found.limit(limit)).toArrow()
         except Exception as error:
-            raise Invalid(told(error)) from error
+            raise Invalid(describe_error(error)) from error
 
 
-def by_duckdb(out: str | Place, query: str, limit: int | None) -> pa.Table:
+def by_duckdb(out: str | Place, query: str, limit: int | None, window: float = 1.0) -> pa.Table:
     """The same in DuckDB's SQL. Names may be in backticks, as in Spark's."""
     with explain_missing("--engine duckdb"):
         import duckdb
-    folder, parts = _Folder(out), list[str]()
+    folder, width = _Folder(out), stats.width_ns(window)
+    parts, at = list[str](), 0
     with duckdb.connect() as connection:
         connection.execute("set TimeZone = 'UTC'")
-        for match in TOKEN.finditer(query):
-            text = match[0]
-            name = text[1:-1].replace("``", "`") if match.lastgroup == "name" else text
-            if match.lastgroup == "text" and text.startswith('"'):
-                name = text[1:-1].replace('""', '"')
-            if match.lastgroup in ("name", "word", "text") and _is_named(folder.names, name):
-                _define(connection, folder.open(name), name)
-            parts.append('"' + name.replace('"', '""') + '"' if match.lastgroup == "name" else text)
+        for token in tokens(query, "query", "duckdb"):
+            if token.token_type.name == "IDENTIFIER":
+                parts += [query[at : token.start], _name(token.text)]
+                at = token.end + 1
+            if token.token_type.name != "STRING" and (table := _table(folder.names, token.text)):
+                _define(connection, folder, table, token.text, width)
+        text = "".join([*parts, query[at:]])
         try:
-            statements = connection.extract_statements("".join(parts))
+            statements = connection.extract_statements(text)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise Invalid("this is not one query: write SELECT …")
-            found = connection.sql("".join(parts))
+            found = connection.sql(text)
             return (found if limit is None else found.limit(limit)).to_arrow_table()
         except duckdb.Error as error:
-            raise Invalid(told(error)) from error
+            raise Invalid(describe_error(error)) from error
 
 
-def _is_named(names: Names, name: str) -> bool:
-    """Whether a word is a table's name. It may be a column's as well: then a view is made that nothing reads."""
+def _table(names: Names, word: str) -> str | None:
+    """The table whose name a word is. It may be a column's as well: then a view is made that nothing reads."""
     try:
-        return names.find(name) is not None
+        return names.find(word)
     except Invalid:
-        return False
+        return None
 
 
-def _define(connection: Any, opened: Any, name: str) -> None:
+def _define(connection: Any, folder: _Folder, table: str, name: str, width: int) -> None:
+    if table == stats.NAME:
+        for one in tables.BUILT_IN:
+            _define(connection, folder, one, f"penstock {one}", width)
+        of = [_name(f"penstock {one}") for one in tables.BUILT_IN]
+        connection.execute(f"create or replace view {_name(name)} as {stats.of_duckdb(width, *of)}")
+        return
+    opened = folder.open(table)
     files = opened.files()
     if opened.place.is_local and files:
         listed = ", ".join(_text(opened.place.location(file.path)) for file in files)
-        sql = f"select * from read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
-        connection.execute(f'create or replace view "{name.replace(chr(34), chr(34) * 2)}" as {sql}')
+        columns = ", ".join(_name(field.name) for field in opened.schema)
+        sql = f"select {columns} from read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+        connection.execute(f"create or replace view {_name(name)} as {sql}")
     else:
         connection.register(name, tables.read_files(opened))
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:
     return "'" + re.sub("'", "''", re.sub(r"([*?\[\]])", r"[\1]", value)) + "'"
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """An error of an engine in one line."""
     from penstock.spark.own_tables import line_of_text
 

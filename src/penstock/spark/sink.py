@@ -18,7 +18,7 @@ from penstock.columns.parts import Writer
 from penstock.errors import Invalid
 from penstock.spark.workers import in_a_line
 from penstock.tables.delta import STATE
-from penstock.tables.delta_files import Added, written
+from penstock.tables.delta_files import Added, describe_file
 from penstock.tables.places import Place
 
 if TYPE_CHECKING:
@@ -118,19 +118,28 @@ class FileWriter(DataSourceArrowWriter):
     @in_a_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Files:
         """Files of one partition, each with a name that no other attempt has."""
-        place, files, writer, size = Place.of(self.place), list[Any](), None, 0
-        for batch in iterator:
-            if not batch.num_rows:
-                continue
-            if writer is None:
-                writer, size = Writer(place, f"{self.stem}-{secrets.token_hex(8)}", "parquet", self.compression), 0
-            writer.write(batch)
-            size += batch.nbytes
-            if size >= FILE_BYTES:
+        place, files = Place.of(self.place), list[Any]()
+        writer: Writer | None = None
+        size = 0
+        try:
+            for batch in iterator:
+                if not batch.num_rows:
+                    continue
+                if writer is None:
+                    writer, size = Writer(place, f"{self.stem}-{secrets.token_hex(8)}", "parquet", self.compression), 0
+                writer.write(batch)
+                size += batch.nbytes
+                if size >= FILE_BYTES:
+                    files.append(_closed(writer, place))
+                    writer = None
+            if writer is not None:
                 files.append(_closed(writer, place))
-                writer = None
-        if writer is not None:
-            files.append(_closed(writer, place))
+        except BaseException:
+            if writer is not None:
+                writer.discard()
+            for file in files:
+                place.delete(file[0])
+            raise
         return Files(files)
 
     @in_a_line
@@ -140,10 +149,14 @@ class FileWriter(DataSourceArrowWriter):
         (Place.of(self.place) / STATE).write(_answer(self.token), json.dumps(found).encode())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Files that were written are swept with those of runs that were killed."""
+        """Files of tasks that were done are deleted."""
+        place = Place.of(self.place)
+        for message in messages:
+            for file in message.files if isinstance(message, Files) else ():
+                place.delete(file[0])
 
 
 def _closed(writer: Writer, place: Place) -> list[Any]:
     part = writer.close()
     assert part is not None
-    return written(place, part.path).to_json()
+    return describe_file(place, part.path).to_json()

@@ -16,10 +16,14 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.columns.contract.types import PLAIN
 from penstock.errors import Invalid, PenstockError
+from penstock.spark import live
 from penstock.spark.options import DEFAULT, TYPES, Request, chosen, path_of
+from penstock.spark.sail import cast_to, is_server
 from penstock.spark.streaming import RangePartition, Refused, StreamReader, rows_of
 from penstock.spark.workers import in_a_line
 
@@ -29,7 +33,7 @@ class PenstockDataSource(DataSource):
 
     Options that narrow what is read, exactly: `stream` (names with commas), `since` and `until` (send time: nanoseconds since the
     epoch, or ISO 8601 with a zone; inclusive), `start` and `end` (positions, end exclusive). `rangeBytes` and `batchRows` size the
-    tasks. Any other option is an error. A schema given by the user is a projection: `flags` and `recorded_ns` are read only so.
+    tasks. `live` adds what only shared memory of this machine has: each plan is one cut. Any other option is an error. A schema given by the user is a projection: `flags` and `recorded_ns` are read only so.
     It takes no filters from Spark: Spark 4.2 and 4.3 keep a narrowed plan for later queries on the same DataFrame, which then miss
     rows.
     """
@@ -40,20 +44,22 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     @in_a_line
-    def schema(self) -> str:
+    def schema(self) -> str | pa.Schema:
         """The columns that are read unless others are asked for. `Invalid` without an archive, so that `CREATE TABLE` says so."""
         path_of(self.options)
+        if is_server():  # it takes a timestamp of DDL for one without a time zone
+            return pa.schema([pa.field(name, PLAIN[TYPES[name]], nullable=False) for name in DEFAULT])
         return columns_of(DEFAULT)
 
     @in_a_line
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType | pa.Schema) -> DataSourceReader:
         """A batch reader."""
         return PenstockReader(schema, dict(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming reader. One that refuses all, if the options are wrong: Spark loses an error that is raised here."""
         try:
-            return StreamReader(Request.of(dict(self.options), streaming=True), checked(schema))
+            return StreamReader(Request.of(dict(self.options), streaming=True), check_columns(schema))
         except PenstockError as error:
             return Refused(error)
 
@@ -70,13 +76,15 @@ class PenstockDataSource(DataSource):
         return stream_writer(dict(self.options), schema, overwrite)
 
 
-def columns_of(names: Sequence[str]) -> str:
+def columns_of(names: Sequence[str], nullable: Sequence[str] = ()) -> str:
     """A schema of these columns. NOT NULL saves Spark a look per value."""
-    return ", ".join(f"{name} {TYPES[name]} NOT NULL" for name in names)
+    return ", ".join(f"{name} {TYPES[name]}{'' if name in nullable else ' NOT NULL'}" for name in names)
 
 
-def checked(schema: StructType) -> dict[str, bool]:
+def check_columns(schema: StructType | pa.Schema) -> dict[str, bool]:
     """The columns of a user's schema: name → whether it may be null. `Invalid` if recordings have no such column."""
+    if isinstance(schema, pa.Schema):  # Sail's
+        schema = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     chosen([field.name for field in schema.fields])
     for field in schema.fields:
         if field.dataType.simpleString() != TYPES[field.name]:
@@ -87,20 +95,27 @@ def checked(schema: StructType) -> dict[str, bool]:
 class PenstockReader(DataSourceReader):
     """Plans on the driver, reads in tasks."""
 
-    def __init__(self, schema: StructType, options: dict[str, str]) -> None:
-        self.columns = checked(schema)
+    def __init__(self, schema: StructType | pa.Schema, options: dict[str, str]) -> None:
+        self.schema, self.columns = schema, check_columns(schema)
         self.request = Request.of(options)
+        if self.request.live and not self.columns.get("recorded_ns", True):
+            raise Invalid("recorded_ns is null for messages that only memory has: leave NOT NULL out of the schema")
 
     @in_a_line
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges that the options leave."""
         request = self.request
+        if request.live:
+            return live.partitions(request) or [InputPartition(None)]
         return [RangePartition(one, request.since, request.until) for one in request.plan()] or [InputPartition(None)]
 
     @in_a_line
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
         gc.freeze()
-        if not isinstance(partition, RangePartition):
-            return
-        yield from rows_of(partition, self.columns, self.request.batch_rows)
+        found: Iterator[pa.RecordBatch] = iter(())
+        if isinstance(partition, live.LivePartition):
+            found = live.rows_of(partition, self.columns, self.request)
+        elif isinstance(partition, RangePartition):
+            found = rows_of(partition, self.columns, self.request.batch_rows)
+        yield from cast_to(self.schema, found)

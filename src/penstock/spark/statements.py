@@ -1,4 +1,4 @@
-"""Splits a file of SQL into its definitions of tables, with their lines. Knows the outside of a statement only: a query is Spark's to read.
+"""Splits a file of SQL into its definitions of tables, with their lines. sqlglot reads the tokens; a query is Spark's to read.
 
 CREATE [OR REPLACE] TABLE name [COMMENT 'text'] AS query;
 CREATE [OR REPLACE] [TEMPORARY] VIEW name [COMMENT 'text'] AS query;
@@ -6,34 +6,13 @@ CREATE [OR REPLACE] [TEMPORARY] VIEW name [COMMENT 'text'] AS query;
 
 from __future__ import annotations
 
-import bisect
-import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.errors import Invalid
+from penstock.util.extras import explain_missing
 
-TOKEN = re.compile(
-    r"""(?P<space>\s+|--[^\n]*)
-      | (?P<comment>/\*)
-      | (?P<text>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-      | (?P<name>`(?:[^`]|``)*`)
-      | (?P<word>[^\W\d]\w*)
-      | (?P<end>;)
-      | (?P<open>['"`])
-      | (?P<other>\d\w*|.)""",
-    re.VERBOSE | re.DOTALL,
-)
 FORM = "CREATE TABLE name AS SELECT …, or CREATE VIEW for a name without files"
-
-
-@dataclass(frozen=True)
-class Token:
-    """A word, a text, a name in backticks, or one other character. at: its place in the file."""
-
-    form: str
-    text: str
-    at: int
 
 
 @dataclass(frozen=True)
@@ -51,69 +30,73 @@ class Statement:
 
 def statements(source: str, file: str) -> list[Statement]:
     """All definitions of a file. `Invalid`, with the line, for anything else in it."""
-    starts = [0, *(found.end() for found in re.finditer("\n", source))]
-
-    def line(at: int) -> int:
-        return bisect.bisect_right(starts, at)
-
-    found, tokens = [], list[Token]()
-    for token in [*_tokens(source, file, line), Token("end", ";", len(source))]:
-        if token.form != "end":
-            tokens.append(token)
-        elif tokens:
-            found.append(_statement(source, tokens, token.at, file, line))
-            tokens = []
-    return found
+    found, of = list[Statement](), list[Any]()
+    for token in tokens(source, file):
+        if token.token_type.name != "SEMICOLON":
+            of.append(token)
+        elif of:
+            found.append(_statement(source, of, file))
+            of = []
+    return [*found, _statement(source, of, file)] if of else found
 
 
-def _tokens(source: str, file: str, line: Callable[[int], int]) -> Iterator[Token]:
-    at = 0
-    while at < len(source):
-        match = TOKEN.match(source, at)
-        assert match is not None  # one branch takes any character
-        form, begun = match.lastgroup or "", at
-        at = match.end()
-        if form == "comment":
-            at = _behind_comment(source, begun)
-        if form == "open" or at < 0:
-            what = {"`": "name in backticks", "": "comment"}.get(match["open"] or "", "text")
-            raise Invalid(f"{file}:{line(begun)}: this {what} has no end")
-        if form not in ("space", "comment"):
-            yield Token(form, match[0], begun)
+def tokens(source: str, file: str, dialect: str = "spark") -> list[Any]:
+    """The tokens of SQL (sqlglot's), where backticks quote a name. `Invalid` for a text, a name or a comment without an end."""
+    with explain_missing("tables of your own", extra="spark"):
+        from sqlglot.dialects.dialect import Dialect
+        from sqlglot.errors import TokenError
+
+    # A sign of quotation that stands twice is one sign of the text: so since Spark 4.
+    kind: Any = Dialect.get_or_raise(dialect).tokenizer_class
+    more = {"STRING_ESCAPES": ["\\", "'", '"']} if dialect == "spark" else {"IDENTIFIERS": ['"', "`"]}
+    kind = type("Tokenizer", (kind,), more)
+    try:
+        return list(kind().tokenize(source))
+    except TokenError:
+        at = _last_readable(kind, source)
+        raise Invalid(f"{file}:{source.count(chr(10), 0, at) + 1}: this text, name or comment has no end") from None
 
 
-def _behind_comment(source: str, at: int) -> int:
-    """Where a comment ends, or -1. Spark's comments may hold others."""
-    depth = 0
-    for found in re.compile(r"/\*|\*/").finditer(source, at):
-        depth += 1 if found[0] == "/*" else -1
-        if not depth:
-            return found.end()
-    return -1
+def _last_readable(kind: Any, source: str) -> int:
+    """Where the part begins that has no end: the longest beginning of whole lines that can be read ends there."""
+    from sqlglot.errors import TokenError
+
+    starts = [at for at, sign in enumerate(source) if sign == "\n"]
+    for at in reversed(starts):
+        try:
+            kind().tokenize(source[:at])
+        except TokenError:
+            continue
+        return at + 1
+    return 0
 
 
-def _statement(source: str, tokens: list[Token], end: int, file: str, line: Callable[[int], int]) -> Statement:
-    place = f"{file}:{line(tokens[0].at)}"
-    words = [token.text.lower() if token.form == "word" else "" for token in tokens[:9]] + [""] * 9
+def _statement(source: str, of: list[Any], file: str) -> Statement:
+    place = f"{file}:{_line(source, of[0])}"
+    words = [token.text.lower() if token.token_type.name not in ("STRING", "IDENTIFIER") else "" for token in of[:9]]
+    words += [""] * 9
     at = 3 if words[:3] == ["create", "or", "replace"] else 1
     temporary = words[at] in ("temp", "temporary")
     at += temporary
     if words[0] != "create" or words[at] not in ("table", "view") or (temporary and words[at] == "table"):
-        beginning = " ".join(token.text for token in tokens[:3])
+        beginning = source[of[0].start : of[min(2, len(of) - 1)].end + 1]
         raise Invalid(f"{place}: {beginning!r} begins no definition of a table: write {FORM}")
-    stored, named = words[at] == "table", tokens[at + 1 : at + 2]
+    stored, named = words[at] == "table", of[at + 1 : at + 2]
     at += 2
-    if not named or named[0].form not in ("word", "name"):
+    if not named or not (named[0].token_type.name == "IDENTIFIER" or named[0].text.isidentifier()):
         raise Invalid(f"{place}: a name must follow {words[at - 2].upper()}: write {FORM}")
-    name = named[0].text if named[0].form == "word" else named[0].text[1:-1].replace("``", "`")
-    comment = ""
-    if words[at] == "comment" and len(tokens) > at + 1 and tokens[at + 1].form == "text":
-        comment = re.sub(r"\\(.)|''", lambda match: match[1] or "'", tokens[at + 1].text[1:-1])
+    name, comment = named[0].text, ""
+    if words[at] == "comment" and len(of) > at + 1 and of[at + 1].token_type.name == "STRING":
+        comment = of[at + 1].text
         at += 2
-    if words[at] != "as" or len(tokens) <= at + 1:
+    if words[at] != "as" or len(of) <= at + 1:
         raise Invalid(f"{place}: AS and a query must follow the name {name}: write {FORM}")
-    first = tokens[at + 1]
-    column = first.at - source.rfind("\n", 0, first.at) - 1
-    query = "\n" * (line(first.at) - 1) + " " * column + source[first.at : end]
-    said = " ".join(token.text for token in tokens)
-    return Statement(name, line(tokens[0].at), query.rstrip(), said, stored, comment)
+    first = of[at + 1]
+    column = first.start - source.rfind("\n", 0, first.start) - 1
+    query = "\n" * (_line(source, first) - 1) + " " * column + source[first.start : of[-1].end + 1]
+    said = " ".join(source[token.start : token.end + 1] for token in of)
+    return Statement(name, _line(source, of[0]), query, said, stored, comment)
+
+
+def _line(source: str, token: Any) -> int:
+    return source.count("\n", 0, token.start) + 1

@@ -59,6 +59,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         self._initial: Offset | None = None
         self._latest: Offset | None = None
+        self._triggered = 0.0  # when a batch was planned last
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, **dict.fromkeys(("_opened", "_watch", "_target", "_initial", "_latest", "_noted"))}
@@ -100,14 +101,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             count = self.request.max_messages
         fresh = watch.fresh(begun, within=self._target, max_bytes=size, max_messages=count)
         self._latest = begin
-        if not fresh:
+        if not fresh or self._waits(watch, fresh):
             return start
+        self._triggered = time.monotonic()
         done = dict(begun)
         for stream, parts in fresh.items():
             passed = intervals.common(lost.get(stream, []), [(0, intervals.end_of(parts))])
             done[stream] = intervals.union(done.get(stream, []), parts, passed)
+        channels = {channel for channel, _ in fresh}
+        for stream, parts in lost.items():
+            rest = intervals.without(watch.held().get(stream, []), begun.get(stream, []))
+            if stream[0] in channels and not rest:  # this epoch has ended: a row of another one tells of its end
+                done[stream] = intervals.union(done.get(stream, []), parts)
         self._latest = replace(begin, done=done)
         return self._latest.to_json()
+
+    def _waits(self, watch: ArchiveWatch, fresh: Positions) -> bool:
+        """Whether a batch waits for more messages. What is there when a query is to end with it, it waits for no more."""
+        request = self.request
+        if not request.min_messages or self._target is not None:
+            return False
+        is_due = not self._triggered or time.monotonic() - self._triggered >= request.delay_s
+        return not is_due and watch.bytes_and_messages(fresh)[1] < request.min_messages
 
     def _lost(self, watch: ArchiveWatch, done: Positions) -> Positions:
         """Positions that went before they were read. An error, if that is what failOnDataLoss says."""
@@ -197,7 +212,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in intervals.common(parts, lost.get(stream, []))
             if self.request.on_loss == "mark"
         ]
-        return watch.plan(wanted, range_bytes=size, reported=told, removed=removed)
+        found = watch.plan(wanted, range_bytes=size, reported=told, removed=removed)
+        planned = {(one.channel, one.epoch) for one in found}
+        for gap in removed:
+            first = next((at for at, one in enumerate(found) if one.channel == gap.channel), None)
+            if (gap.channel, gap.epoch) not in planned and first is not None:
+                one = found[first]
+                found[first] = replace(one, lost=[*one.lost, (one.start, gap.end - gap.start)])
+        return found
 
     def partition(self, planned: Range, number: int) -> InputPartition:
         """The task that reads a range."""
@@ -205,8 +227,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> ArchiveWatch:
         if self._watch is None:
-            self._opened = self.request.check()
+            self._opened = Archive(self.request.path, create=False)
             self._archive, self._watch = self._opened.id, self._opened.watch(self.request.channels)
+            if awaited := self.request.missing(self._opened):
+                log.warning("%s has no recording of %s: it is awaited", self.request.path, ", ".join(awaited))
         self._watch.refresh()
         return self._watch
 

@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.spark.tasks import run
 from penstock.spark.workers import in_a_line
+from penstock.tables.tasks import run
 
 
 class TaskSource(DataSource):

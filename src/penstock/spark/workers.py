@@ -1,4 +1,4 @@
-"""Changes of a Spark worker that runs Penstock's code: it tells errors in one line, and ends without a trace.
+"""Changes of a Spark worker that runs Penstock's code: it reports errors in one line, and ends without a trace.
 
 Does nothing in any other process. Knows PySpark's daemon, which forks Spark's Python workers; knows no recording.
 """
@@ -32,7 +32,7 @@ class _Traces:
 
     def print_exc(self, *given: Any, **named: Any) -> None:
         """The error that ends a worker, unless that is no error."""
-        if not _is_left(sys.exc_info()[1]):
+        if not is_left(sys.exc_info()[1]):
             traceback.print_exc(*given, **named)
 
 
@@ -43,16 +43,16 @@ def quieten(daemon: Any = None) -> None:
     if daemon is not None:
         daemon.traceback = _Traces()
     if _program().startswith(RUNNERS):
-        sys.excepthook = told_unless_left
+        sys.excepthook = report_unless_closed
 
 
-def told_unless_left(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def report_unless_closed(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """`sys.excepthook` of a query's own Python process: it prints nothing where its JVM has gone, as at the end of each query."""
-    if not _is_left(error):
+    if not is_left(error):
         sys.__excepthook__(kind, error, trace)
 
 
-def _is_left(error: BaseException | None) -> bool:
+def is_left(error: BaseException | None) -> bool:
     """Whether an error of a worker says that its JVM has gone, or does not wait for it any more."""
     left = "[CANNOT_OPEN_SOCKET]" in str(error) and type(error).__module__.startswith("pyspark.")
     return left or isinstance(error, ConnectionError | EOFError)
@@ -70,7 +70,7 @@ def _program() -> str:
 
 
 @contextlib.contextmanager
-def told_in_a_line() -> Iterator[None]:
+def errors_in_one_line() -> Iterator[None]:
     """Within it, an error of this library goes to the user as one line, without the trace of a worker's Python code."""
     try:
         yield
@@ -81,19 +81,19 @@ def told_in_a_line() -> Iterator[None]:
 
 
 def in_a_line(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """A function, or a generator function, of which `told_in_a_line` holds."""
+    """A function, or a generator function, of which `errors_in_one_line` holds."""
     if _is_generator(function):
 
         @functools.wraps(function)
         def generating(*given: Arguments.args, **named: Arguments.kwargs) -> Any:
-            with told_in_a_line():
+            with errors_in_one_line():
                 yield from function(*given, **named)  # type: ignore[misc]
 
         return generating
 
     @functools.wraps(function)
     def calling(*given: Arguments.args, **named: Arguments.kwargs) -> Result:
-        with told_in_a_line():
+        with errors_in_one_line():
             return function(*given, **named)
 
     return calling

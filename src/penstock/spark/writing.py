@@ -259,7 +259,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._clean()
 
     def _clean(self) -> None:
-        """Removes what a write without a transaction staged: nothing goes on with it."""
+        """Removes what a write without a transaction staged: nothing continues it."""
         if self.target.transaction is None:
             shutil.rmtree(self.target.folder(self.key), ignore_errors=True)
 

@@ -1,7 +1,7 @@
 """One Delta table: a snapshot of its log, and commits to it, each made exactly once. The only module that knows `deltalake`.
 
 Log operations only: Parquet files are written and read by others. A table's writer keeps its notes in the table's state, a JSON
-document that changes with a commit or not at all; see docs/design/pipeline.md.
+document that changes with a commit or not at all; see docs/design/tables.md.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
-from penstock.errors import Busy, Corrupt, NotFound, PenstockError
+from penstock.errors import Busy, Corrupt, Invalid, NotFound, PenstockError
 from penstock.tables.delta_files import Added, File, same_type
 from penstock.tables.places import Place
 from penstock.util.extras import explain_missing
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 STATE = "_penstock"  # a folder in the table: readers and VACUUM leave folders with such names alone
 APP = "penstock"  # the application whose transactions say which state is the table's
-# A reader opens a checkpoint and the commits since. Commits may come every second: the log keeps those of a day.
-SETTINGS = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 days"}
+SETTINGS = {"delta.checkpointInterval": "20"}  # a reader opens a checkpoint and the commits since
+ATTEMPTS = 5  # of a commit between which others commit
 UNCOMMITTED_S = 3600.0  # by then, a writer has committed its state or is dead
 
 
@@ -60,7 +59,6 @@ class Table:
         *,
         state: Mapping[str, Any] | None = None,
         marks: Mapping[str, int] | None = None,
-        notes: Mapping[str, int] | None = None,
         name: str | None = None,
         description: str | None = None,
     ) -> Table:
@@ -78,7 +76,7 @@ class Table:
                 description=description,
                 configuration=SETTINGS,
                 storage_options=place.storage_options,
-                commit_properties=_next(place, 0, state, {**(notes or {}), **(marks or {})})[1],
+                commit_properties=_next(place, 0, state, marks)[1],
             )
         except (deltalake.exceptions.DeltaError, OSError) as error:
             if "already exists" in str(error):
@@ -162,63 +160,41 @@ class Table:
         there = self.mark(app)
         return there is not None and there >= version
 
-    def changes(self, since: int) -> tuple[list[File], list[File]]:
-        """(files that came, files that went) between a version and this one. Files that only hold the same rows as others did are left
-        out. `NotFound` if the log does not go back so far."""
-        known: dict[str, File] = {}
-        came, went = list[File](), list[str]()
-        for action in self._actions_since(since):
-            if found := action.get("add"):
-                file = known[unquote(found["path"])] = _file_in_log(found)
-                came += [file] if found["dataChange"] else []
-            elif (found := action.get("remove")) and found.get("dataChange", True):
-                went.append(unquote(found["path"]))
-        if not known.keys() >= set(went):
-            before = Table.open(self.place, since)
-            assert before is not None
-            known |= {file.path: file for file in before.files()}
-        return came, [known[path] for path in went]
-
     def has_same_rows(self, since: int) -> bool:
         """Whether rows and columns are those of an earlier version, as far as the log says."""
-        try:
-            actions = self._actions_since(since)
-            changes = [
-                found for action in actions for kind, found in action.items() if kind in ("add", "remove", "metaData")
-            ]
-        except NotFound:
+        if since > self.version:
             return False
-        return not any(found.get("dataChange", True) for found in changes)
-
-    def _actions_since(self, version: int) -> Iterator[dict[str, Any]]:
-        """The actions of later commits, in order."""
-        if version > self.version:
-            raise NotFound(f"{self.place} has no version {version}")
-        for number in range(version + 1, self.version + 1):
-            try:
-                lines = (self.place / "_delta_log").read(f"{number:020d}.json").splitlines()
-            except FileNotFoundError as error:
-                raise NotFound(f"the log of {self.place} does not go back to version {version}") from error
-            yield from map(json.loads, lines)
+        unknown: list[dict[str, Any]] = [{"add": {}}]  # a commit that the log has no more may have changed anything
+        for number in range(since + 1, self.version + 1):
+            for action in self._actions(number) or unknown:
+                changed = [found for kind, found in action.items() if kind in ("add", "remove", "metaData")]
+                if any(found.get("dataChange", True) for found in changed):
+                    return False
+        return True
 
     def operations(self, since: int) -> Iterator[tuple[int, str]]:
         """(version, operation) of later commits, as far as the log goes back."""
         for version in range(since + 1, self.version + 1):
-            try:
-                lines = (self.place / "_delta_log").read(f"{version:020d}.json").splitlines()
-            except FileNotFoundError:
-                continue
-            for line in lines:
-                if found := json.loads(line).get("commitInfo"):
+            for action in self._actions(version) or ():
+                if found := action.get("commitInfo"):
                     yield version, str(found.get("operation", ""))
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        """What a commit did; None if the log does not go back so far."""
+        try:
+            return [json.loads(line) for line in (self.place / "_delta_log").read(f"{version:020d}.json").splitlines()]
+        except FileNotFoundError:
+            return None
 
     def delete(self, predicate: str, state: Mapping[str, Any]) -> int:
         """Deletes rows by a predicate of SQL, and remembers `state`, in one commit. How many rows. Files without such rows stay."""
         before = self.mark(APP) or 0
-        _, properties = _next(self.place, before, state, {})
-        with self._altering():
-            done = self._found.delete(predicate, commit_properties=properties)
-            self._found.update_incremental()
+        number, properties = _next(self.place, before, state, None, 0)
+        done: dict[str, Any] = {}
+        refresh = self._found.update_incremental  # a conflict leaves files that nobody has
+        self._commit(
+            refresh, lambda: done.update(self._found.delete(predicate, commit_properties=properties)), {APP: number}
+        )
         if not done.get("num_removed_files"):  # then there was no commit
             self.commit(state=state)
         elif before:
@@ -232,10 +208,28 @@ class Table:
             self._found.update_incremental()
 
     def vacuum(self, hours: int) -> int:
-        """Deletes files that were replaced longer ago. How many."""
+        """Deletes files that were replaced longer ago, and those that are older and that no commit has. How many."""
         with self._altering():
-            gone = self._found.vacuum(retention_hours=hours, enforce_retention_duration=False, dry_run=False)
+            gone = self._found.vacuum(
+                retention_hours=hours, enforce_retention_duration=False, dry_run=False, full=hours > 0
+            )
         return len(gone)
+
+    def forget(self) -> None:
+        """Deletes all that earlier versions had: files, and the log up to this version, which has the least and the greatest values of
+        files that are gone."""
+        self.vacuum(0)
+        with self._altering():
+            self._found.update_incremental()
+            self._found.create_checkpoint()
+        log = self.place / "_delta_log"
+        for info in log.list():
+            number = re.match(r"\d{20}", str(info.base_name))
+            if number and int(number[0]) < self.version:
+                log.delete(info.base_name)
+        again = Table.open(self.place)  # the snapshot's log is gone
+        assert again is not None
+        self._found = again._found
 
     def state(self) -> dict[str, Any]:
         """The notes of its writer. Empty if it never did. `Corrupt` if the file is not there."""
@@ -243,7 +237,7 @@ class Table:
         if number is None:
             return {}
         try:
-            found: dict[str, Any] = json.loads((self.place / STATE).read(_state_file(number)))
+            return dict(json.loads((self.place / STATE).read(_state_file(number))))
         except (OSError, ValueError) as error:
             again = Table.open(self.place)
             if again is not None and again.mark(APP) != number:
@@ -252,7 +246,6 @@ class Table:
                 f"{self.place}/{STATE}/{_state_file(number)} cannot be read ({_line(error)}): remove {self.place} and run the "
                 "pipeline again"
             ) from error
-        return found
 
     def commit(
         self,
@@ -262,17 +255,13 @@ class Table:
         schema: pa.Schema | None = None,
         state: Mapping[str, Any] | None = None,
         marks: Mapping[str, int] | None = None,
-        notes: Mapping[str, int] | None = None,
-        changes_data: bool = True,
         replaces: bool = False,
     ) -> None:
         """One commit: all of it becomes visible, or nothing. Afterwards this is the new snapshot.
 
-        adds, removes: files. schema: the columns from now on; where one of them gets another type, `adds` must be all of the table's
-        files. state: what the writer remembers from now on. marks: application → version; a mark that is there already means that this
-        commit was made: then nothing is done. notes: transactions that say how far a stream is, and decide nothing. changes_data: False where other files hold the same rows. replaces: `adds` and
-        `schema` are all that the table has from now on. `Busy` if another writer's
-        commit came between.
+        adds, removes: files. schema: with columns that are new. state: what the writer remembers from now on. marks: application →
+        version; a mark that is there already means that this commit was made: then nothing is done. replaces: `adds` and `schema` are all
+        that the table has from now on. `Busy` if another writer's commit came between; `Invalid` for a column that has another type.
         """
         if marks and all(self._has(app, version) for app, version in marks.items()):
             return
@@ -280,46 +269,68 @@ class Table:
         from deltalake.transaction import PostCommitHookProperties
 
         before = self.mark(APP) or 0
-        with self._altering():
-            retyped = replaces or (self._evolve(schema) if schema is not None else False)
-            if replaces and schema is not None:
+        number, properties = _next(self.place, before, state, marks, 0 if replaces else 3)
+        gone = [] if replaces else list(removes)
+
+        def prepare() -> None:
+            if schema is not None:
                 self._allow(schema)
-        gone = () if retyped else [_remove(path, changes_data) for path in removes]
-        number, properties = _next(self.place, before, state, {**(notes or {}), **(marks or {})})
-        try:
+                if not replaces:
+                    self._add_columns(schema)
+
+        def write() -> None:
+            there = {file.path for file in self.files()} if gone else set()
             self._found.create_write_transaction(
-                [*_actions(adds, changes_data), *gone],
-                "overwrite" if retyped else "append",
-                deltalake.Schema.from_arrow(schema) if retyped else self._found.schema(),
+                _actions(adds, [path for path in gone if path in there]),
+                "overwrite" if replaces else "append",
+                deltalake.Schema.from_arrow(schema) if schema is not None and replaces else self._found.schema(),
                 commit_properties=properties,
                 post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
             )
-        except (deltalake.exceptions.DeltaError, OSError) as error:
-            again = Table.open(self.place)
-            if again is None or not self._is_made(again, number, marks):
-                kind = Busy if isinstance(error, deltalake.exceptions.CommitFailedError) else PenstockError
-                raise kind(f"the commit to {self.place} failed: {_line(error)}") from error
-        # A snapshot that is not brought up to date fails at the next commit of the same application.
-        self._found.update_incremental()
+
+        self._commit(prepare, write, dict(marks or {}) if number is None else {**(marks or {}), APP: number})
         if state is not None and before:
             (self.place / STATE).delete(_state_file(before))
 
-    def _is_made(self, again: Table, number: int | None, marks: Mapping[str, int] | None) -> bool:
-        if number is not None:
-            return again.mark(APP) == number
-        return bool(marks) and all(again.mark(app) == version for app, version in (marks or {}).items())
-
-    def _evolve(self, schema: pa.Schema) -> bool:
-        """Adds columns that are new. Whether others have another type now, which takes a commit of all files."""
-        self._allow(schema)
+    def _commit(
+        self, prepare: Callable[[], None], write: Callable[[], object], marks: Mapping[str, int | None]
+    ) -> None:
+        """Makes a commit with these marks, and once more on the newest snapshot if another program's came between. `Busy` if that was
+        another pipeline's: it has changed a mark."""
         deltalake = _deltalake()
-        there = {f.name: f for f in self.schema}
-        if any(f.name in there and not same_type(there[f.name].type, f.type) for f in schema):
-            return True
-        fresh = [f for f in schema if f.name not in there]
+        before = {app: self.mark(app) for app in {APP, *marks}}
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                prepare()
+                if any(self.mark(app) != mark for app, mark in before.items()):
+                    raise Busy(
+                        f"the commit to {self.place} failed: another pipeline has written to it meanwhile; run it again"
+                    )
+                write()
+                break
+            except PenstockError:
+                raise
+            except (deltalake.exceptions.DeltaError, OSError) as error:
+                again = Table.open(self.place)
+                if again is not None and marks and all(again.mark(app) == mark for app, mark in marks.items()):
+                    break  # it was made
+                is_conflict = isinstance(error, deltalake.exceptions.CommitFailedError)
+                if again is None or not is_conflict or not left:
+                    kind = Busy if is_conflict else PenstockError
+                    raise kind(f"the commit to {self.place} failed: {_line(error)}") from error
+                self._found = again._found
+        # A snapshot that is not brought up to date fails at the next commit of the same application.
+        self._found.update_incremental()
+
+    def _add_columns(self, schema: pa.Schema) -> None:
+        deltalake = _deltalake()
+        there = {f.name: f.type for f in self.schema}
+        for one in schema:
+            if one.name in there and not same_type(there[one.name], one.type):
+                raise Invalid(f"the column {one.name} of {self.place} is {there[one.name]}, not {one.type}")
+        fresh = [one for one in schema if one.name not in there]
         if fresh:
             self._found.alter.add_columns(list(deltalake.Schema.from_arrow(pa.schema(fresh)).fields))
-        return False
 
     def _allow(self, schema: pa.Schema) -> None:
         """Times without a zone take a feature of the table."""
@@ -343,24 +354,13 @@ class Table:
                 (self.place / STATE).delete(info.base_name)
 
 
-def _file_in_log(found: dict[str, Any]) -> File:
-    about = json.loads(found.get("stats") or "{}")
-    low, high = about.get("minValues", {}), about.get("maxValues", {})
-    return File(unquote(found["path"]), found["size"], about.get("numRecords", 0), low, high)
-
-
-def _actions(adds: Sequence[Added], changes_data: bool = True) -> list[Any]:
+def _actions(adds: Sequence[Added], removes: Iterable[str] = ()) -> list[Any]:
     _deltalake()
-    from deltalake.transaction import AddAction
+    from deltalake.transaction import AddAction, RemoveAction
 
     now = math.floor(time.time() * 1000)
-    return [AddAction(one.path, one.size, {}, now, changes_data, json.dumps(one.stats)) for one in adds]
-
-
-def _remove(path: str, changes_data: bool) -> Any:
-    from deltalake.transaction import RemoveAction
-
-    return RemoveAction(path, changes_data, math.floor(time.time() * 1000))
+    fresh = [AddAction(one.path, one.size, {}, now, True, json.dumps(one.stats)) for one in adds]
+    return [*fresh, *(RemoveAction(path, True, now) for path in removes)]
 
 
 def _state_file(number: int) -> str:
@@ -368,9 +368,10 @@ def _state_file(number: int) -> str:
 
 
 def _next(
-    place: Place, before: int, state: Mapping[str, Any] | None, marks: Mapping[str, int] | None
+    place: Place, before: int, state: Mapping[str, Any] | None, marks: Mapping[str, int] | None, retries: int = 3
 ) -> tuple[int | None, Any]:
-    """(number of the new state, properties of the commit that makes it the table's). The state is written first."""
+    """(number of the new state, properties of the commit that makes it the table's). The state is written first. retries: 0 where files
+    are replaced: beside a compaction, delta-rs would keep both what it made and what this commit makes of them."""
     from deltalake import CommitProperties, Transaction
 
     number = None
@@ -379,12 +380,13 @@ def _next(
         number = max(time.time_ns(), before + 1)  # no killed writer has used it
         (place / STATE).write(_state_file(number), json.dumps(state).encode())
         transactions.append(Transaction(APP, number))
-    return number, CommitProperties(app_transactions=transactions, max_commit_retries=3)
+    return number, CommitProperties(app_transactions=transactions, max_commit_retries=retries)
 
 
 def _line(error: BaseException) -> str:
     """An error in one line. Those of the log are trees of causes, in colours."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    plain = re.split(r"(?i)\s*(?:stack )?backtrace:?\s|\n\s*0: ", plain)[0]  # of native code
     lines = [line.strip(" ↳") for line in plain.splitlines() if line.strip(" ↳")]
     return ": ".join(lines)[:300] or type(error).__name__
 

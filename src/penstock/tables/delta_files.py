@@ -46,7 +46,7 @@ class File:
     high: dict[str, Any]
 
 
-def written(place: Place, path: str) -> Added:
+def describe_file(place: Place, path: str) -> Added:
     """A Parquet file as the log describes it: rows, and of each column the least and greatest value and how many are null."""
     with place.fs.open_input_file(place.file(path)) as source:
         return Added(path, source.size(), *_statistics(pq.read_metadata(source)))

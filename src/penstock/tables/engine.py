@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.tables import tasks as work
+from penstock.util.pool import Pool
 
 Progress = Callable[[str, int, int], None]
 Row = dict[str, Any]
@@ -30,14 +30,6 @@ class LocalEngine:
 
     def do(self, what: str, tasks: list[Row], size: int, report: Progress) -> list[Row]:
         """See `Engine`."""
-        answers = []
-        for number, task in enumerate(tasks):
-            report(what, number, len(tasks))
-            answers.append(work.run(task))
-        report(what, len(tasks), len(tasks))
-        return answers
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+        count = 1 if size < POOL_BYTES else min(len(os.sched_getaffinity(0)), len(tasks))
+        with Pool("penstock.tables.tasks:run", count) as pool:
+            return pool.map(tasks, lambda done, all_of_them: report(what, done, all_of_them))

@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from penstock.columns.parts import table_name
 from penstock.errors import Busy, Invalid, PenstockError, SystemFailure
 from penstock.record.format.intervals import Interval
+from penstock.tables.delta import STATE
 from penstock.tables.places import Place
 from penstock.tables.schemas import LOSSES, MESSAGES
-from penstock.tables.state import Key, Known, Row, Stored
+from penstock.tables.state import Key, Known, Row, Stored, sql_text
 
 STREAMS = "streams"
 LOCK = ".lock"
+log = logging.getLogger("penstock")
 PRIVATE = ".penstock"  # a folder beside the tables
 ERASED = "erased.json"
 Have = dict[Key, list[Interval]]
@@ -38,6 +41,11 @@ def locked(out: str | os.PathLike[str] | Place) -> Iterator[None]:
         others = [name for name in there if not name.startswith(".")]
         if others and LOCK not in there:
             raise Invalid(f"{place} holds other files ({', '.join(others[:3])}): name an empty folder for the tables")
+        if (place / "raw" / "_delta_log").list():
+            raise Invalid(
+                f"{place} holds tables of an older layout: name another folder, as penstock pipeline ARCHIVE --out {place}-new, and remove "
+                "this one when the new tables are there"
+            )
         if not place.is_local:
             place.write(LOCK, b"the tables of penstock pipeline\n")
             yield
@@ -63,26 +71,41 @@ class Folder:
     def __init__(self, place: Place, damaged: list[str]) -> None:
         self.place, self.damaged = place, damaged
         self.known = Known(place)
-        if (place / "raw" / "_delta_log").list():
-            raise Invalid(
-                f"{place} holds tables of an older layout: name another folder, as penstock pipeline ARCHIVE --out {place}-new, and remove "
-                "this one when the new tables are there"
-            )
         self.messages = Stored(place, "messages", self.known, MESSAGES)
         self.losses = Stored(place, "losses", self.known, LOSSES)
         self.streams: dict[str, Stored] = {}
         self.left_out: set[str] = set()
+        self.failed: set[str] = set()  # streams whose commit failed: what their tables have is not known
         self._taken: set[str] = set()
         for info in (place / STREAMS).list():
             name = str(info.base_name)
             self._taken.add(name)
-            try:
-                one = Stored(place, f"{STREAMS}/{name}", self.known)
-                if one.name is not None and ":" in one.name:
-                    self.streams[one.name] = one
-            except PenstockError as error:
-                self._leave_out(name, error)
-        self.erased = self._read_erased()
+            if not info.is_file:
+                self._open(name)
+        self.erased, self.to_forget = read_erased(place)
+        if self.messages.table is None:
+            self.messages.state.erased = len(self.erased)
+
+    def _open(self, name: str) -> None:
+        try:
+            one = Stored(self.place, f"{STREAMS}/{name}", self.known)
+        except PenstockError as error:
+            self._leave_out(name, error)
+            return
+        if one.name is None or ":" not in one.name:
+            return
+        other = self.streams.setdefault(one.name, one)
+        if other is not one:  # the one in the stream's usual folder is the table, or the first
+            if name == table_name(one.name):
+                self.streams[one.name], one = one, other
+            log.warning("%s is a copy of the table of %s: it is left as it is", one.place, one.name)
+
+    def take_changed(self) -> list[Stored]:
+        """The tables that got commits since the last call."""
+        found = [one for one in self.all() if one.is_changed]
+        for one in found:
+            one.is_changed = False
+        return found
 
     def _leave_out(self, name: str, error: PenstockError) -> None:
         self.damaged.append(f"the table {STREAMS}/{name}: {error}")
@@ -90,33 +113,54 @@ class Folder:
 
     def is_left_out(self, channel: str) -> bool:
         """Whether a stream's table cannot be written now."""
-        return channel not in self.streams and table_name(channel) in self.left_out
+        return channel not in self.streams and (channel in self.failed or table_name(channel) in self.left_out)
+
+    def fail(self, stored: Stored, error: PenstockError) -> None:
+        """A commit to a stream's table failed: nothing is added to it until the folder is opened again."""
+        assert stored.name is not None
+        self.damaged.append(f"the table of {stored.name}: {error}")
+        self.failed.add(stored.name)
+        del self.streams[stored.name]
 
     def stream(self, channel: str) -> Stored:
         """A stream's table, by its property; a new one has the first free folder of its name."""
         if channel not in self.streams:
             name, number = table_name(channel), 1
-            while name in self._taken:
+            while self._is_taken(name):
                 number += 1
                 name = f"{table_name(channel)}_{number}"
             self._taken.add(name)
             self.streams[channel] = Stored(self.place, f"{STREAMS}/{name}", self.known, name=channel)
+            self.streams[channel].state.erased = len(self.erased)
         return self.streams[channel]
+
+    def _is_taken(self, name: str) -> bool:
+        """Whether a table, or somebody's files, have a folder. A first run that failed leaves an empty one."""
+        if name not in self._taken:
+            return False
+        there = {str(info.base_name) for info in (self.place / STREAMS / name).list()}
+        return name in self.left_out or bool(there - {STATE})
 
     def all(self) -> list[Stored]:
         """All tables of messages and losses."""
         return [self.messages, self.losses, *self.streams.values()]
 
     def have(self) -> dict[str, Have]:
-        """The positions that *messages*, and the streams' tables together, hold. To a table that is left out nothing can be added."""
-        messages = self.messages.state.intervals()
+        """The positions that *messages*, and the streams' tables together, hold. To a table that is left out nothing can be added: it
+        lacks nothing that *messages* has."""
+        held = self.held()
+        messages = held["messages"]
+        for key, parts in messages.items():
+            if self.is_left_out(key[0]):
+                held["stream"][key] = parts
+        return held
+
+    def held(self) -> dict[str, Have]:
+        """The same where a table that is left out holds nothing."""
         held: Have = {}
         for one in self.streams.values():
             held |= one.state.intervals()
-        for key, parts in messages.items():
-            if self.is_left_out(key[0]):
-                held[key] = parts
-        return {"messages": messages, "stream": held}
+        return {"messages": self.messages.state.intervals(), "stream": held}
 
     def save(self) -> None:
         """Remembers the tables as they are, for the next run."""
@@ -127,13 +171,12 @@ class Folder:
     def begin_batch(self, folders: Sequence[str]) -> str:
         """A token that the names of a batch's files have. Until `end_batch` these folders may have files of no table."""
         token = secrets.token_hex(6)
-        about = {"token": token, "folders": sorted(set(folders)), "began": time.time()}
-        (self.place / PRIVATE).write(f"batch-{token}.json", json.dumps(about).encode())
+        begin_batch(self.place, token, folders)
         return token
 
     def end_batch(self, token: str) -> None:
         """All tables have the batch's files."""
-        (self.place / PRIVATE).delete(f"batch-{token}.json")
+        end_batch(self.place, token)
 
     def clean(self) -> int:
         """Deletes files of batches that were not committed: of this run, if it failed, and of runs that were killed. How many."""
@@ -160,21 +203,66 @@ class Folder:
 
     # ---- what was erased ----
 
-    def _read_erased(self) -> list[Row]:
-        try:
-            found: list[Row] = json.loads((self.place / PRIVATE).read(ERASED))
-        except FileNotFoundError:
-            return []
-        return found
+    def forget(self, folders: Iterable[str]) -> None:
+        """Notes whose earlier versions are still to be deleted: a run after a kill continues it."""
+        self.to_forget = sorted(folders)
+        self._write_erased()
 
-    def erased_spans(self, channel: str) -> list[list[int]]:
-        """Send times that were erased of a stream, both ends inclusive."""
-        return [[row["since"], row["until"]] for row in self.erased if row["stream"] in (None, channel)]
+    def _write_erased(self) -> None:
+        about = {"spans": self.erased, "forget": self.to_forget}
+        (self.place / PRIVATE).replace(ERASED, json.dumps(about).encode())
+
+    def erased_since(self, stored: Stored, followed: int) -> list[str]:
+        """SQL of a table's rows that were erased, without the first `followed` erasures."""
+        texts = [
+            [
+                f"{name} {'=' if sign == '==' else sign} {sql_text(value) if isinstance(value, str) else value}"
+                for name, sign, value in row
+            ]
+            for row in self.erased_rows(stored, followed)
+        ]
+        return [" AND ".join(text) for text in texts]
+
+    def erased_rows(self, stored: Stored, followed: int = 0) -> list[list[tuple[str, str, Any]]]:
+        """A table's rows that were erased, without the first `followed` erasures, as PyArrow's filters: each a list of conditions."""
+        found = []
+        for row in self.erased[followed:]:
+            one, stream = [("timestamp_ns", ">=", row["since"]), ("timestamp_ns", "<=", row["until"])], row["stream"]
+            if stored is self.messages and stream is not None:
+                found.append([*one, ("stream", "==", stream)])
+            elif stored is self.messages or stream in (None, stored.name):
+                found.append(one)
+        return found
 
     def note_erased(self, stream: str | None, since: int, until: int) -> None:
         """A span that no run brings back. stream: None for all."""
         self.erased.append({"stream": stream, "since": since, "until": until, "noted_ns": time.time_ns()})
-        (self.place / PRIVATE).write(ERASED, json.dumps(self.erased).encode())
+        self._write_erased()
+
+
+def read_erased(place: Place) -> tuple[list[Row], list[str]]:
+    """What was erased of a folder's tables: (spans, tables whose earlier versions are still to be deleted)."""
+    try:
+        found: Row = json.loads((place / PRIVATE).read(ERASED))
+    except FileNotFoundError:
+        return [], []
+    return found["spans"], found["forget"]
+
+
+def erased_spans(erased: Iterable[Row], stream: str) -> list[tuple[int, int]]:
+    """The send times of a stream among what was erased, both ends inclusive."""
+    return [(row["since"], row["until"]) for row in erased if row["stream"] in (None, stream)]
+
+
+def begin_batch(place: Place, token: str, folders: Iterable[str]) -> None:
+    """Notes that these folders may have files of no table, whose names have the token. Until `end_batch`; see `Folder.clean`."""
+    about = {"token": token, "folders": sorted(set(folders)), "began": time.time()}
+    (place / PRIVATE).write(f"batch-{token}.json", json.dumps(about).encode())
+
+
+def end_batch(place: Place, token: str) -> None:
+    """The files are a table's, or were deleted."""
+    (place / PRIVATE).delete(f"batch-{token}.json")
 
 
 def _named_in_log(place: Place, token: str) -> set[str]:

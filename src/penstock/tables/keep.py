@@ -5,19 +5,27 @@ Deletion and compaction are delta-rs's own; the pipeline's state is not changed 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import NotFound
-from penstock.record import Range, ReadPlanner, intervals
+from penstock.errors import Invalid, NotFound
+from penstock.record import Moment, Range, ReadPlanner, intervals
 from penstock.record.format.intervals import Interval
-from penstock.tables.folder import Folder
+from penstock.tables import losses
+from penstock.tables.delta import Table
+from penstock.tables.folder import Folder, locked
+from penstock.tables.places import Place
+from penstock.tables.reading import names
 from penstock.tables.schemas import signed
-from penstock.tables.state import Row, Stored, sql_text
+from penstock.tables.state import Row, Stored, cut_predicate
+from penstock.util.units import LEAST, MOST, interval
 
 SMALL_BYTES = 32 << 20
 TARGET_BYTES = 128 << 20
@@ -37,7 +45,7 @@ def expire(folder: Folder, keep: Mapping[str | None, int]) -> int:
         gone = []
         for file in table.files() if table is not None else ():
             high = file.high.get("timestamp_ns")
-            span = _kept(stored, file, keep)
+            span = _retention_of(stored, file, keep)
             if high is not None and span is not None and high < now - span:
                 gone.append(file.path)
         if gone:
@@ -46,7 +54,7 @@ def expire(folder: Folder, keep: Mapping[str | None, int]) -> int:
     return count
 
 
-def _kept(stored: Stored, file: object, keep: Mapping[str | None, int]) -> int | None:
+def _retention_of(stored: Stored, file: object, keep: Mapping[str | None, int]) -> int | None:
     """How long a file's rows are kept. A file of several streams is kept as long as the one that is kept longest."""
     if stored.name is not None and ":" in stored.name:
         return keep.get(stored.name, keep.get(None))
@@ -70,20 +78,25 @@ class Optimized:
     seconds: float
 
 
-def compact_grown(folder: Folder) -> None:
-    """Joins the small files of tables that have many of them."""
-    for stored in folder.all():
+def compact_grown(changed: Iterable[Stored]) -> None:
+    """Joins the small files of tables that have many of them, and deletes files that were replaced more than seven days ago."""
+    for stored in changed:
         table = stored.table
         if table is not None and sum(file.size < SMALL_BYTES for file in table.files()) > FILES_MAX:
             table.compact(TARGET_BYTES)
+            table.vacuum(VACUUM_HOURS)
 
 
-def optimize(folder: Folder) -> Optimized:
-    """Joins small files of all tables, and deletes files that were replaced more than seven days ago."""
+def optimize(out: str | os.PathLike[str] | Place) -> Optimized:
+    """Joins small files of all tables, and deletes files that were replaced more than seven days ago. A pipeline may write meanwhile."""
     begun = time.monotonic()
     before = after = removed = 0
-    for stored in folder.all():
-        table = stored.table
+    place = Place.of(out)
+    found = names(place)
+    if not found:
+        raise NotFound(f"{place} holds no tables: run penstock pipeline ARCHIVE --out {place}")
+    for name in found:
+        table = Table.open(place / name)
         if table is not None:
             before += len(table.files())
             table.compact(TARGET_BYTES)
@@ -95,33 +108,105 @@ def optimize(folder: Folder) -> Optimized:
 # ---- erasure ----
 
 
-def erase(folder: Folder, stream: str | None, since: int, until: int) -> int:
-    """Deletes the rows of a stream, or of all, that were sent in a span, both ends inclusive, from every table and from the disk. No run
-    brings them back. How many rows of *messages*."""
+def erase(
+    out: str | os.PathLike[str] | Place, stream: str | None = None, *, since: Moment = LEAST, until: Moment = MOST
+) -> int:
+    """Deletes the rows of a stream, or of all, that were sent in a span, both ends inclusive, from every table and from the disk, with
+    all earlier versions. No run brings them back. How many rows of *messages*.
+
+    Messages that are sent later come into the tables. The archive is left as it is, and so are the tables of the user's own. `Busy` while a pipeline writes; `NotFound` for a stream that
+    the tables do not have.
+    """
+    span = interval(since, until)
+    if stream is None and span == (LEAST, MOST):
+        raise Invalid("name a stream, or a span of time")
+    place = Place.of(out)
+    if not names(place):
+        raise NotFound(f"{place} holds no tables")
+    with locked(place):
+        return erase_in(Folder(place, []), stream, span[0], min(span[1], time.time_ns()))
+
+
+def erase_in(folder: Folder, stream: str | None, since: int, until: int) -> int:
+    """As `erase`, by whoever holds the lock of the folder."""
     if stream is not None and stream not in {row["channel"] for row in folder.messages.state.done}:
         raise NotFound(f"{folder.place} has no stream {stream}")
+    for stored in folder.all():
+        stored.check()
+    folder.clean()  # files of runs that were killed may have rows of it
     folder.note_erased(stream, since, until)  # first: a run after a kill brings nothing back
-    times = f"timestamp_ns >= {since} AND timestamp_ns <= {until}"
-    of = "" if stream is None else f" AND stream = {sql_text(stream)}"
+    return follow_erasures(folder)
+
+
+def follow_erasures(folder: Folder) -> int:
+    """Deletes the rows of spans that were erased, from tables that have not followed that: an erasure was killed, or a backup was put back.
+    How many rows of *messages*."""
+    tables = {one.folder: one for one in (folder.messages, *folder.streams.values()) if not one.is_absent}
+    gone = {name: folder.erased_since(one, one.state.erased) for name, one in tables.items()}
+    todo = {*folder.to_forget, *(name for name, rows in gone.items() if rows)}
+    if not todo:
+        return 0
+    folder.forget(todo)
     count = 0
-    for stored in (folder.messages, *folder.streams.values()):
-        mine = stored is folder.messages or stream in (None, stored.name)
-        if mine and stored.table is not None:
-            deleted = stored.delete(times + (of if stored is folder.messages else ""))
-            stored.table.vacuum(0)
-            count += deleted if stored is folder.messages else 0
+    for name, one in tables.items():
+        if gone[name]:
+            one.state.erased = len(folder.erased)
+            deleted = one.delete(" OR ".join(f"({row})" for row in gone[name]))
+            count += deleted if one is folder.messages else 0
+    for name in todo:
+        if name in tables and (table := tables[name].table) is not None:
+            table.forget()
+            _delete_leftovers(folder, tables[name])
+    folder.forget([])
     return count
+
+
+def _delete_leftovers(folder: Folder, stored: Stored) -> None:
+    """Deletes files with erased rows that are no version's: a commit of another program failed, or is yet to come and would bring them
+    back."""
+    assert stored.table is not None
+    wanted = folder.erased_rows(stored)
+    there = {file.path for file in stored.table.files()}
+    for info in stored.place.list():
+        name = str(info.base_name)
+        if not wanted or name in there or not name.endswith(".parquet"):
+            continue
+        with contextlib.suppress(OSError, pa.ArrowInvalid):  # it is not whole, or no table's
+            with stored.place.fs.open_input_file(stored.place.file(name)) as source:
+                found = pq.read_table(source, columns=["timestamp_ns"], filters=wanted, partitioning=None)
+            if found.num_rows:
+                stored.place.delete(name)
 
 
 # ---- tables that were set back ----
 
 
-def refill(stored: Stored, survey: ReadPlanner) -> None:
-    """The state of a table follows from its rows: ranges of recordings whose rows are not all there are read again, and what is there of
-    them goes first."""
-    table = stored.table
-    if table is None:
-        return
+def continue_restored(stored: Stored, folder: Folder, survey: ReadPlanner, way: str) -> None:
+    """Goes on with a table that was set back. way: `keep` leaves out the rows that are gone, `refill` reads them again. Rows behind cuts,
+    and rows that were erased, may have come back with it: they go."""
+    gone: list[str] = []
+    if way == "keep":
+        stored.recall()
+    elif stored is folder.losses:
+        losses.refill(stored)
+    else:
+        gone = refill(stored, survey)
+    if stored is not folder.losses:
+        for info, cut in survey.cuts:
+            if stored is folder.messages or info.channel == stored.name:
+                gone.append(cut_predicate(info, cut))
+                if cut.token not in stored.state.cuts:
+                    stored.state.forget(info, cut)
+        gone += (erased := folder.erased_since(stored, 0))
+        stored.state.erased = len(folder.erased)
+        if erased:
+            folder.forget({*folder.to_forget, stored.folder})
+    stored.accept(gone)
+
+
+def refill(stored: Stored, survey: ReadPlanner) -> list[str]:
+    """The state of a table follows from its rows: ranges of recordings whose rows are not all there are read again. SQL of what is there
+    of them: it must go in the commit that has the state."""
     there = _positions(stored)
     done: list[Row] = []
     partial: list[Row] = []
@@ -148,9 +233,10 @@ def refill(stored: Stored, survey: ReadPlanner) -> None:
     kept = {row["recording"] for row in (*done, *partial)} | {one.info.id for one in survey.recordings}
     stored.state.done = [*done, *(row for row in stored.state.done if row["recording"] not in kept)]
     stored.state.cover("", 0, 0, [])  # neighbours as one
-    for row in partial:
-        epoch, where = signed(row["epoch"]), f"position >= {row['start']} AND position < {row['end']}"
-        stored.delete(f"epoch = {epoch} AND recording = {row['recording']} AND {where}")
+    return [
+        f"epoch = {signed(row['epoch'])} AND recording = {row['recording']} AND position >= {row['start']} AND position < {row['end']}"
+        for row in partial
+    ]
 
 
 def _parts(rows: list[Row]) -> list[Interval]:

@@ -5,90 +5,102 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.columns.parts import Writer
 from penstock.record import ReadPlanner, intervals
 from penstock.record.format.intervals import Interval
-from penstock.tables.delta_files import Added, written
+from penstock.tables.delta_files import Added, describe_file
+from penstock.tables.folder import Folder
 from penstock.tables.schemas import LOSSES, signed
 from penstock.tables.state import Key, Row, Stored
 
 MICROSECONDS = 1000
 
 
-def bring(stored: Stored, survey: ReadPlanner, damage: list[Row], compression: str) -> int:
+def bring(folder: Folder, survey: ReadPlanner, damage: list[Row], compression: str) -> int:
     """Adds what is new. damage: what reading met, as {channel, epoch, start, end}; it is never taken back. How many rows."""
-    now = time.time_ns()
-    told = {harm: _by_stream(map(_place, rows)) for harm, rows in _parted(stored.state.told).items()}
-    fresh = [(_place(row), now, True) for row in damage]
-    fresh += [((gap.channel, gap.epoch, gap.start, gap.end), gap.noted_ns, False) for gap in survey.lost()]
-    rows: list[Row] = []
-    for (channel, epoch, start, end), noted_ns, harm in fresh:
-        key = (channel, epoch)
-        known = intervals.union(told[True].get(key, []), told[False].get(key, []))
-        parts = intervals.without([(start, end)], known)
-        rows += [_row(key, part, noted_ns, now, 1) for part in parts]
-        told[harm][key] = intervals.union(told[harm].get(key, []), parts)
-    held = survey.held(None)
-    for key, parts in told[False].items():
-        back = intervals.common(parts, intervals.union(held.get(key, [])))
-        rows += [_row(key, part, now, now, -1) for part in back]
-        told[False][key] = intervals.without(parts, back)
+    stored, now = folder.losses, time.time_ns()
+    fresh = [{**row, "noted_ns": now, "damage": True} for row in damage]
+    fresh += [
+        {"channel": gap.channel, "epoch": gap.epoch, "start": gap.start, "end": gap.end, "noted_ns": gap.noted_ns}
+        for gap in survey.lost()
+    ]
+    known: dict[Key, list[Interval]] = {}
+    for row in stored.state.told:
+        known.setdefault(_key(row), []).append((row["start"], row["end"]))
+    rows, told = list[Row](), list[Row]()
+    for row in fresh:
+        for part in intervals.without([(row["start"], row["end"])], intervals.union(known.get(_key(row), []))):
+            known.setdefault(_key(row), []).append(part)
+            rows.append(_row(row, part, now, 1))
+            told.append({**row, "start": part[0], "end": part[1]})
+    held = survey.held(None) if stored.state.told else {}
+    for row in stored.state.told:
+        there = [] if row.get("damage") else intervals.union(held.get(_key(row), []))
+        back = intervals.common([(row["start"], row["end"])], there)
+        rows += [_row(row, part, now, -1) for part in back]
+        left = intervals.without([(row["start"], row["end"])], back)
+        told += [{**row, "start": low, "end": high} for low, high in left]
     if not rows:
         if stored.table is None:
             stored.commit()
         return 0
-    stored.state.told = [
-        {"channel": key[0], "epoch": key[1], "start": low, "end": high, **({"damage": True} if harm else {})}
-        for harm, found in told.items()
-        for key, parts in sorted(found.items())
-        for low, high in parts
-    ]
-    stored.commit([_written(stored, rows, compression)])
+    stored.state.told = told
+    token = folder.begin_batch([stored.folder])
+    stored.commit([_write_rows(stored, token, rows, compression)])
+    folder.end_batch(token)
     return len(rows)
 
 
-def _parted(rows: list[Row]) -> dict[bool, list[Row]]:
-    """Rows by whether they are damage."""
-    return {harm: [row for row in rows if bool(row.get("damage")) == harm] for harm in (True, False)}
+def refill(stored: Stored) -> None:
+    """The state of a table that was set back follows from its rows: what was told is told again if its row is gone."""
+    there: dict[tuple[str, int], list[Interval]] = {}
+    back: dict[tuple[str, int], list[Interval]] = {}
+    for file in stored.table.files() if stored.table is not None else ():
+        with stored.place.fs.open_input_file(stored.place.file(file.path)) as source:
+            found = pq.read_table(source, columns=["stream", "epoch", "position", "end", "bytes"], partitioning=None)
+        for row in found.to_pylist():
+            side = there if row["bytes"] > 0 else back
+            side.setdefault((row["stream"], row["epoch"]), []).append((row["position"], row["end"]))
+    kept = []
+    for row in stored.state.told:
+        key = (row["channel"], signed(row["epoch"]))
+        left = intervals.without(intervals.union(there.get(key, [])), intervals.union(back.get(key, [])))
+        kept += [
+            {**row, "start": low, "end": high} for low, high in intervals.common([(row["start"], row["end"])], left)
+        ]
+    stored.state.told = kept
 
 
-def _place(row: Row) -> tuple[str, int, int, int]:
-    return row["channel"], row["epoch"], row["start"], row["end"]
+def _key(row: Row) -> Key:
+    return row["channel"], row["epoch"]
 
 
-def _by_stream(rows: Iterable[tuple[str, int, int, int]]) -> dict[Key, list[Interval]]:
-    found: dict[Key, list[Interval]] = {}
-    for channel, epoch, low, high in rows:
-        found.setdefault((channel, epoch), []).append((low, high))
-    return {key: intervals.union(parts) for key, parts in found.items()}
-
-
-def _row(key: Key, part: Interval, noted_ns: int, now: int, sign: int) -> Row:
+def _row(row: Row, part: Interval, now: int, sign: int) -> Row:
     return {
-        "stream": key[0],
-        "epoch": signed(key[1]),
+        "stream": row["channel"],
+        "epoch": signed(row["epoch"]),
         "position": part[0],
         "end": part[1],
         "bytes": sign * (part[1] - part[0]),
-        "time": noted_ns // MICROSECONDS,
-        "noted_ns": noted_ns,
+        "time": row["noted_ns"] // MICROSECONDS,
+        "noted_ns": row["noted_ns"],
         "ingested_at": now // MICROSECONDS,
     }
 
 
-def _written(stored: Stored, rows: list[Row], compression: str) -> Added:
+def _write_rows(stored: Stored, token: str, rows: list[Row], compression: str) -> Added:
     columns: list[Any] = [pa.array([row[field.name] for row in rows], field.type) for field in LOSSES]
     stored.place.make()
-    writer = Writer(stored.place, f"losses-{secrets.token_hex(12)}", "parquet", compression)
+    writer = Writer(stored.place, f"losses-{token}-{secrets.token_hex(6)}", "parquet", compression)
     writer.write(pa.RecordBatch.from_arrays(columns, schema=LOSSES))
     part = writer.close()
     assert part is not None
-    return written(stored.place, part.path)
+    return describe_file(stored.place, part.path)
 
 
-__all__ = ["bring"]
+__all__ = ["bring", "refill"]

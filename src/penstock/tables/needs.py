@@ -20,15 +20,15 @@ def has_columns(codec: dict[str, object]) -> bool:
 def plan(survey: ReadPlanner, have: Mapping[str, Have], range_bytes: int) -> list[tuple[Range, tuple[str, ...]]]:
     """(range, the tables that lack it), each position once per table. have: what *messages* holds, and the streams' tables; streams
     of plain bytes have no table of their own."""
-    have = _filled(survey, have)
-    anywhere = _joined(*have.values())
+    have = _fill_positions(survey, have)
+    anywhere = _union_positions(*have.values())
     found = [(one, tuple(have)) for one in survey.plan(done=anywhere, range_bytes=range_bytes)]
     fresh: Have = {}
     for planned, _ in found:
         fresh.setdefault((planned.channel, planned.epoch), []).append((planned.start, planned.end))
-    full = _joined(anywhere, fresh)
+    full = _union_positions(anywhere, fresh)
     for name, held in have.items():
-        then = _joined(held, fresh)
+        then = _union_positions(held, fresh)
         if then != full:
             found += [(planned, (name,)) for planned in survey.plan(done=then, range_bytes=range_bytes)]
     wanted = [
@@ -41,15 +41,15 @@ def plan(survey: ReadPlanner, have: Mapping[str, Have], range_bytes: int) -> lis
     return [(planned, names) for planned, names in wanted if names]
 
 
-def held_by_all(survey: ReadPlanner, have: Mapping[str, Have]) -> Have:
+def positions_of_all(survey: ReadPlanner, have: Mapping[str, Have]) -> Have:
     """The positions that every table holds."""
-    first, *others = _filled(survey, have).values()
+    first, *others = _fill_positions(survey, have).values()
     for held in others:
         first = {key: intervals.common(value, held.get(key, [])) for key, value in first.items()}
     return first
 
 
-def _filled(survey: ReadPlanner, have: Mapping[str, Have]) -> dict[str, Have]:
+def _fill_positions(survey: ReadPlanner, have: Mapping[str, Have]) -> dict[str, Have]:
     """The positions that each table holds. Of streams that have no table of their own, it is what *messages* holds."""
     found = {name: {key: value for key, value in held.items() if value} for name, held in have.items()}
     for one in survey.recordings:
@@ -61,5 +61,5 @@ def _filled(survey: ReadPlanner, have: Mapping[str, Have]) -> dict[str, Have]:
     return found
 
 
-def _joined(*many: Have) -> Have:
+def _union_positions(*many: Have) -> Have:
     return {key: intervals.union(*(held.get(key, []) for held in many)) for key in set().union(*many)}

@@ -7,78 +7,35 @@ them; here, on the driver, their files become commits.
 from __future__ import annotations
 
 import contextlib
-import logging
+import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from penstock import Archive
 from penstock.columns import contract as contracts
 from penstock.columns.contract import types
-from penstock.columns.contract.declared import inner, is_open
-from penstock.columns.contract.decoding import MODES, decode
+from penstock.columns.contract.declared import begun, inner, is_open
+from penstock.columns.contract.decoding import decode
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError
 from penstock.record import Range, ReadPlanner
 from penstock.tables import keep, losses, needs
+from penstock.tables.consumer import Consuming
 from penstock.tables.delta_files import Added
 from penstock.tables.engine import Engine, LocalEngine, Progress
-from penstock.tables.folder import Folder, locked
+from penstock.tables.folder import Folder, erased_spans, locked
+from penstock.tables.options import Given, Options, Outcome
 from penstock.tables.places import Place
+from penstock.tables.rebuilding import How, rebuild, write_all
 from penstock.tables.schemas import of_stream
 from penstock.tables.state import Row, Stored, cut_predicate, sql_text
-from penstock.tables.tasks import MESSAGES_TABLE, STREAM_TABLE, beginning
+from penstock.tables.tasks import MESSAGES_TABLE, SAMPLE, STREAM_TABLE
 from penstock.util.storage import where
 
-log = logging.getLogger("penstock")
-
-COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "brotli", "none")
-COMMIT_BYTES = 256 << 20
 COMMIT_RANGES = 64
-RANGE_BYTES = 32 << 20
-SAMPLE = 4096  # messages from which the columns of a stream follow that nobody declared
-ON_RESTORE = ("keep", "refill")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a run. rows: of *messages*, new in this run; total_rows: in the table now, with those that others added or deleted;
-    engine: spark or local."""
-
-    ranges: int
-    rows: int
-    total_rows: int
-    streams: tuple[str, ...]
-    seconds: float
-    engine: str
-
-
-@dataclass(frozen=True)
-class Options:
-    """How tables are made; see `run`."""
-
-    compression: str = "snappy"
-    schema: Mapping[str, str] = field(default_factory=dict)
-    new_keys: str = "add"
-    keep: Mapping[str | None, int] = field(default_factory=dict)
-    range_bytes: int = RANGE_BYTES
-    commit_bytes: int = COMMIT_BYTES
-    restored: str | None = None
-    compacts: bool = False
-
-    def __post_init__(self) -> None:
-        if self.compression not in COMPRESSIONS:
-            raise Invalid(f"compression is {self.compression!r}: there are {', '.join(COMPRESSIONS)}")
-        if self.new_keys not in MODES:
-            raise Invalid(f"new_keys is {self.new_keys!r}: it must be {', '.join(MODES)}")
-        if self.restored not in (None, *ON_RESTORE):
-            raise Invalid(f"restored is {self.restored!r}: it must be {' or '.join(ON_RESTORE)}")
-        for stream, text in self.schema.items():
-            try:
-                types.parse(text)
-            except Invalid as error:
-                raise Invalid(f"the schema of {stream}: {error}") from None
+EXPIRE_SECONDS = 60.0  # between two looks for rows that are too old
 
 
 class Pipeline:
@@ -96,15 +53,30 @@ class Pipeline:
         self.options, self.engine = options or Options(), engine or LocalEngine()
         self.progress = progress or (lambda what, done, count: None)
         self.place = Place.of(out)
-        self.archive = Archive(where(archive, "the archive").uri, create=False)
+        home = where(archive, "the archive")
+        self.archive = Archive(home.uri, create=False)
+        if (
+            home.is_local
+            and self.place.is_local
+            and Path(os.path.realpath(self.place.path)).is_relative_to(os.path.realpath(home.path))
+        ):
+            raise Invalid(f"the folder of tables, {self.place}, is in the archive {home}: give a folder beside it")
         self._hints = {stream: types.parse(text) for stream, text in self.options.schema.items()}
         self.damaged: list[str] = []
         self._gaps: list[str] = []  # damaged blocks that any step left out: no later step reads their ranges again
         self._lock = contextlib.ExitStack()
+        self._consumer: Consuming
         self._folder: Folder | None = None
+        self._rebuild = list(self.options.rebuild)
+        self._expired = 0.0
 
     def __enter__(self) -> Pipeline:
-        self._lock.enter_context(locked(self.place))
+        with contextlib.ExitStack() as held:
+            held.enter_context(locked(self.place))
+            self._consumer = Consuming(
+                self.archive, str(self.place)
+            )  # a place that is refused keeps nothing from a purge
+            self._lock = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -117,25 +89,35 @@ class Pipeline:
         begun = time.monotonic()
         self.damaged = []
         survey = ReadPlanner(self.archive, on_skip=self.damaged.append)
-        folder = self._opened(survey)
+        folder = self._open_folder(survey)
         self._follow_cuts(folder, survey)
+        keep.follow_erasures(folder)
+        while self._rebuild:
+            options = self.options
+            how = How(self.engine, self.declared, options.new_keys, options.compression, self.progress)
+            rebuild(how, folder, survey, self._rebuild[0])
+            del self._rebuild[0]
         planned = needs.plan(survey, folder.have(), self.options.range_bytes)
         rows, lost, at = 0, list[Row](), 0
         while at < len(planned):
             group = _first(planned[at:], self.options.commit_bytes)
             count, more = self._batch(folder, group, at, len(planned))
             rows, lost, at = rows + count, lost + more, at + len(group)
-        losses.bring(folder.losses, survey, lost, self.options.compression)
-        keep.expire(folder, self.options.keep)
-        if self.options.compacts:
-            keep.compact_grown(folder)
+        if folder.messages.table is None:
+            folder.messages.commit()
+        losses.bring(folder, survey, lost, self.options.compression)
+        if self.options.keep and time.monotonic() - self._expired >= EXPIRE_SECONDS:
+            keep.expire(folder, self.options.ages())
+            self._expired = time.monotonic()
+        keep.compact_grown(folder.take_changed())
         folder.save()
-        self._folder = folder  # after an error, tables are opened again
+        self._consumer.note(survey.of_consumer(needs.positions_of_all(survey, folder.held())))
+        self._folder = None if folder.failed else folder  # after an error, tables are opened again
         total = 0 if folder.messages.table is None else folder.messages.table.count()
         streams = tuple(sorted({row["channel"] for row in folder.messages.state.done}))
         return Outcome(len(planned), rows, total, streams, time.monotonic() - begun, self.engine.name)
 
-    def _opened(self, survey: ReadPlanner) -> Folder:
+    def _open_folder(self, survey: ReadPlanner) -> Folder:
         folder, self._folder = self._folder, None
         if folder is None:
             folder = Folder(self.place, self.damaged)
@@ -143,16 +125,20 @@ class Pipeline:
         folder.damaged = self.damaged
         for one in folder.all():
             if one.restored and self.options.restored is not None:
-                if self.options.restored == "refill":
-                    keep.refill(one, survey)
-                one.accept(refilled=self.options.restored == "refill")
+                keep.continue_restored(one, folder, survey, self.options.restored)
             one.check()
-        unknown = sorted(set(self._hints) - {one.info.channel for one in survey.recordings} - set(folder.streams))
-        if unknown:
-            raise NotFound(f"the schema names {', '.join(unknown)}, and the archive has no such stream")
+        known = {one.info.channel for one in survey.recordings} | set(folder.streams)
+        known |= {row["channel"] for row in folder.messages.state.done}
+        for option, named in (("the schema", set(self._hints)), ("keep", set(self.options.ages()) - {None})):
+            if unknown := sorted(str(one) for one in named - known):
+                raise NotFound(f"{option} names {', '.join(unknown)}, and the archive has no such stream")
         for channel, hints in self._hints.items():
+            if channel in self._rebuild:
+                continue
             if channel in folder.streams and (table := folder.streams[channel].table) is not None:
-                contracts.declare(contracts.from_schema(table.schema), hints, channel)
+                there = contracts.from_schema(table.schema)
+                if (found := contracts.declare(there, hints, channel)) != there:  # also if no message comes
+                    folder.streams[channel].commit(schema=of_stream(found, "the schema"))
         return folder
 
     def _follow_cuts(self, folder: Folder, survey: ReadPlanner) -> None:
@@ -177,13 +163,17 @@ class Pipeline:
         targets = [self._targets(folder, one, names) for one, names in group]
         token = folder.begin_batch([stored.folder for found in targets for stored in found.values()])
         try:
-            answers = self._written(folder, group, targets, token, at, count)
-            rows, lost = self._committed(folder, group, targets, answers)
+            answers = self._write_group(folder, group, targets, token, at, count)
+            rows, lost = self._commit_group(folder, group, targets, answers)
         except BaseException:
             with contextlib.suppress(PenstockError, OSError):
                 folder.clean()
             raise
-        folder.end_batch(token)
+        if folder.failed:  # files may be left that no table has
+            with contextlib.suppress(PenstockError, OSError):
+                folder.clean()
+        else:
+            folder.end_batch(token)
         return rows, lost
 
     def _targets(self, folder: Folder, one: Range, names: tuple[str, ...]) -> dict[str, Stored]:
@@ -192,7 +182,7 @@ class Pipeline:
             found[STREAM_TABLE] = folder.stream(one.channel)
         return found
 
-    def _written(
+    def _write_group(
         self,
         folder: Folder,
         group: list[tuple[Range, tuple[str, ...]]],
@@ -206,36 +196,14 @@ class Pipeline:
         for (one, _), found in zip(group, targets, strict=True):
             if STREAM_TABLE in found and one.channel not in contracts_of:
                 contracts_of[one.channel] = self.contract(found[STREAM_TABLE], one)
-        done: dict[int, Row] = {}
-        todo = list(range(len(group)))
-        while todo:
-            given = {number: contracts_of.get(group[number][0].channel, ()) for number in todo}
-            tasks = [
-                self._task(folder, group[number][0], targets[number], given[number], token, number) for number in todo
-            ]
-            size = sum(group[number][0].bytes for number in todo)
-            answers = self.engine.do(
-                "writing", tasks, size, lambda what, ready, _: self.progress(what, at + ready, count)
-            )
-            again = []
-            for answer in sorted(answers, key=lambda one: int(one["number"])):
-                number = answer["number"]
-                channel = group[number][0].channel
-                if "contract" in answer and channel in contracts_of:
-                    wanted = contracts.unpack(answer["contract"])
-                    merged = contracts.add(
-                        contracts_of[channel], ((one.label, contracts.key_text(one.label), one.type) for one in wanted)
-                    )
-                    contracts_of[channel] = merged
-                    if not set(wanted) <= set(merged):
-                        self._discard(targets[number], answer)
-                        again.append(number)
-                        continue
-                done[number] = {**answer, "contract": None}
-            todo = again
-        for number, answer in done.items():
-            answer["contract"] = contracts_of.get(group[number][0].channel, ())
-        return [done[number] for number in range(len(group))]
+        return write_all(
+            self.engine,
+            [(one.channel, one.bytes) for one, _ in group],
+            contracts_of,
+            lambda number, contract: self._task(folder, group[number][0], targets[number], contract, token, number),
+            lambda number, answer: self._discard(targets[number], answer),
+            lambda what, ready, _: self.progress(what, at + ready, count),
+        )
 
     def _task(
         self,
@@ -252,7 +220,7 @@ class Pipeline:
             "places": {name: str(stored.place) for name, stored in targets.items()},
             "contract": contracts.pack(contract),
             "mode": self.options.new_keys if STREAM_TABLE in targets else "rescue",
-            "erased": folder.erased_spans(one.channel),
+            "erased": erased_spans(folder.erased, one.channel),
             "batch": token,
             "compression": self.options.compression,
             "ingested_us": time.time_ns() // 1000,
@@ -267,21 +235,29 @@ class Pipeline:
     def contract(self, stored: Stored, one: Range) -> contracts.Contract:
         """The columns of a stream's table: those it has, those that the user and the codec declare, and without any of these, those of
         the first messages."""
-        found: contracts.Contract = () if stored.table is None else contracts.from_schema(stored.table.schema)
-        hints = self._hints.get(one.channel, {})
-        found = contracts.declare(found, hints, one.channel)
-        found = beginning(one.codec, found)
-        _check_hints(hints, found, one)
+        there: contracts.Contract = () if stored.table is None else contracts.from_schema(stored.table.schema)
+        found = self.declared(one.channel, [one.codec], there)
         if is_open(one.codec) and stored.table is None:
             try:
                 batch = next(one.scan(["payload"], batch_rows=SAMPLE), None)
             except (PenstockError, OSError):  # damaged: the range's task says so
                 batch = None
-            if batch is not None and self.options.new_keys == "add":
+            if batch is not None and (self.options.new_keys == "add" or not found):
                 found = decode(one.codec, found, batch.column("payload")).contract
         return found
 
-    def _committed(
+    def declared(
+        self, channel: str, codecs: Iterable[dict[str, Any]], there: contracts.Contract = ()
+    ) -> contracts.Contract:
+        """The columns of a stream that the user and its codecs declare, behind those that its table has."""
+        hints = self._hints.get(channel, {})
+        found = contracts.declare(there, hints, channel)
+        for codec in codecs:
+            found = begun(codec, found)
+            _check_hints(hints, codec, channel)
+        return found
+
+    def _commit_group(
         self,
         folder: Folder,
         group: list[tuple[Range, tuple[str, ...]]],
@@ -316,8 +292,13 @@ class Pipeline:
             except PenstockError as error:
                 if stored is folder.messages:
                     raise
-                self.damaged.append(f"the table of {stored.name}: {error}")
+                folder.fail(stored, error)
         return rows, lost
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a table's commit failed in the last step: the next one makes up for it."""
+        return self._folder is None
 
     # ---- the end ----
 
@@ -332,14 +313,14 @@ class Pipeline:
             raise Corrupt(f"{found[0]}{more}; all else is in the tables")
 
 
-def _check_hints(hints: Mapping[str, Any], found: contracts.Contract, one: Range) -> None:
+def _check_hints(hints: Mapping[str, Any], codec: dict[str, Any], channel: str) -> None:
     """`Invalid` for a declared column that the codec has in another type."""
-    declared = {column.label: column.type for column in beginning(one.codec, ())}
+    declared = {column.label: column.type for column in begun(codec, ())}
     for key, kind in hints.items():
         there = declared.get(contracts.text_label(key))
         if there is not None and there != kind:
             raise Invalid(
-                f"the schema says that {key} of {one.channel} is {types.ddl(kind)}; its codec says {types.ddl(there)}: leave {key} out of the schema"
+                f"the schema says that {key} of {channel} is {types.ddl(kind)}; its codec says {types.ddl(there)}: leave {key} out of the schema"
             )
 
 
@@ -360,17 +341,16 @@ def run(
     *,
     engine: Engine | None = None,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[Given],
 ) -> Outcome:
     """Brings the tables in `out` up to date with an archive, once.
 
-    engine: who does the tasks; by default this machine, without a JVM (`penstock.spark.engine` has Spark's). out: a folder of its own;
+    engine: who does the tasks; by default this machine, without a JVM (`penstock.spark.pipeline.run` has Spark do them). out: a folder of its own;
     nothing is deleted in it that the pipeline did not write. progress is called with (what, done, all).
 
     Options: schema: stream → columns, as {"log:imu": "px double, ts timestamp"}. new_keys: what becomes of a key that has no column: `add`
-    makes one, `rescue` puts its values into `_rescued`, `fail` leaves the stream out. keep: nanoseconds after which rows go, by stream or
-    None for all. restored: for tables that were set back: `keep` leaves out the rows that are gone, `refill` reads them again.
-    compression: as pyarrow names it. range_bytes: about how much of the archive a task reads; commit_bytes: and how much is read
+    makes one, `rescue` puts its values into `_rescued`, `fail` leaves the stream out. keep: how long rows stay, as "30d" or seconds, or by stream as {"log:imu": "7d", None: "30d"}. restored: for tables that were set back: `keep` leaves out the rows that are gone, `refill` reads them again.
+    rebuild: streams whose tables are rebuilt, in one commit. compression: as pyarrow names it. range_bytes: about how much of the archive a task reads; commit_bytes: and how much is read
     between commits.
 
     Raises `Busy` if another pipeline writes to `out`, and `Corrupt` if a recording or a stream of the archive is damaged; all else is in

@@ -5,11 +5,15 @@ through here. Knows file systems; knows no table.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
-from penstock.errors import SystemFailure
+from penstock.errors import Invalid, SystemFailure
 from penstock.util import storage
 from penstock.util.storage import reached
+
+# What delta-rs mistakes in a path: it takes `%20` for a space, and so opens another folder's table; with `[` it panics.
+REFUSED = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
 
 
 class Place(storage.Place):
@@ -17,10 +21,15 @@ class Place(storage.Place):
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | Place) -> Place:
-        """The place that a user named: a path, or a URI."""
+        """The place that a user named: a path, or a URI. `Invalid` if no Delta table can be there."""
         if isinstance(given, Place):
             return given
         found = storage.where(given, "the folder of tables")
+        for path in (found.path, os.path.realpath(found.path)) if found.is_local else ():
+            if odd := REFUSED.search(path):
+                raise Invalid(
+                    f"the folder of tables is {path!r}: no Delta table can be in a folder with {odd[0]!r} in its path"
+                )
         return cls(found.uri, found.path)
 
     def __truediv__(self, name: str) -> Place:
@@ -65,6 +74,18 @@ class Place(storage.Place):
                 raise
             why = os.strerror(error.errno)
             raise SystemFailure(error.errno, f"{self.location(name)} cannot be written: {why}") from error
+
+    def replace(self, name: str, content: bytes) -> None:
+        """A file's new content, or the one that it had."""
+        if not self.is_local:  # an object is put whole
+            self.write(name, content)
+            return
+        try:
+            self.write(f"{name}.new", content)
+            os.replace(self.file(f"{name}.new"), self.file(name))
+        except OSError:
+            self.delete(f"{name}.new")
+            raise
 
     @reached
     def delete(self, name: str) -> bool:

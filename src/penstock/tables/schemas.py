@@ -43,7 +43,7 @@ def _schema(columns: list[tuple[str, pa.DataType]]) -> pa.Schema:
 
 
 MESSAGES = _schema([*KEY, *SOURCE, ("bytes", pa.int32()), ("payload", pa.binary()), ("decode_error", pa.string())])
-STREAM = _schema([*KEY[1:], *SOURCE, ("decode_error", pa.string()), ("_rescued", pa.string())])
+STREAM = _schema([*KEY, *SOURCE, ("decode_error", pa.string()), ("_rescued", pa.string())])
 # Bytes that no recording has, [position, end). Where another recording brings some of them later, a row takes them back.
 LOSSES = _schema(
     [*KEY, ("end", pa.int64()), ("bytes", pa.int64()), ("time", UTC), ("noted_ns", pa.int64()), ("ingested_at", UTC)]

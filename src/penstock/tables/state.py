@@ -1,13 +1,14 @@
 """What the pipeline remembers of one table: which positions it has, and which cuts of recordings it has followed.
 
 It is in the table's own log: a commit names the state that holds from then on. So it changes with the rows or not at all. Rows
-themselves are never asked: whoever deletes some, or writes files anew, changes nothing here.
+themselves are never read: deleting some, or rewriting files, changes nothing here.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,13 +36,15 @@ class Restored(Invalid):
 @dataclass
 class State:
     """done: what was read, each {channel, epoch, recording, start, end}; cuts: that were followed. codecs: of a stream's recordings.
-    told: losses that are in the table. seen: the table's version when this was written."""
+    told: losses that are in the table. seen: the table's version when this was written. erased: how many of the folder's erasures the
+    table has followed."""
 
     done: list[Row] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)
     codecs: dict[str, Any] = field(default_factory=dict)
     told: list[Row] = field(default_factory=list)
     seen: int = -1
+    erased: int = 0
 
     def to_json(self) -> Row:
         """As it is kept."""
@@ -62,7 +65,7 @@ class State:
     def cover(self, channel: str, epoch: int, recording: int, parts: Iterable[Interval]) -> None:
         """Positions that were read."""
         where = {"channel": channel, "epoch": epoch, "recording": recording}
-        self.done = _joined([*self.done, *({**where, "start": low, "end": high} for low, high in parts)])
+        self.done = _merge_neighbours([*self.done, *({**where, "start": low, "end": high} for low, high in parts)])
 
     def forget(self, info: RecordingInfo, cut: Truncation) -> None:
         """What was read of a recording behind a cut was not read."""
@@ -74,7 +77,7 @@ class State:
         self.cuts.append(cut.token)
 
 
-def _joined(done: list[Row]) -> list[Row]:
+def _merge_neighbours(done: list[Row]) -> list[Row]:
     """Neighbours as one, so that the state stays short."""
     found: list[Row] = []
     names = ("channel", "epoch", "recording")
@@ -97,21 +100,28 @@ class Known:
         if place.is_local:
             try:
                 with open(place.file(CACHE), encoding="utf-8") as file:
-                    self._rows = json.load(file)
-            except (OSError, ValueError):  # there is none, or it is damaged: tables are opened
-                self._rows = {}
+                    found = json.load(file)
+                if found["crc32"] == _crc(found["tables"]):
+                    self._rows = found["tables"]
+            except (OSError, ValueError, TypeError, LookupError):
+                pass  # there is none, or it is damaged: tables are opened
 
     def find(self, folder: str) -> Row | None:
         """What is known of a table that has had no commit since."""
         row = self._rows.get(folder)
-        if row is None or _stamp(self._place / folder, row["version"]) != row["stamp"]:
+        if row is None or stamp(self._place / folder, row["version"]) != row["stamp"]:
             return None
-        return None if os.path.exists(_log_file(self._place / folder, row["version"] + 1)) else row
+        return None if has_version(self._place / folder, row["version"] + 1) else row
 
     def version(self, folder: str, table: Table) -> int:
         """The version that this very table had; -1 if it is not known."""
         row = self._rows.get(folder)
         return row["version"] if row is not None and row["id"] == table.id else -1
+
+    def is_another(self, folder: str) -> bool:
+        """Whether the commit that was the table's last has been replaced by another one of its number."""
+        now = _sum(self._place / folder, self._rows[folder]["version"])
+        return now is not None and now != self._rows[folder]["sum"]
 
     def state(self, folder: str) -> State:
         """The state that the table had then."""
@@ -120,9 +130,13 @@ class Known:
     def note(self, folder: str, table: Table, state: State) -> None:
         """A table as it is now."""
         if self._place.is_local:
-            stamp = _stamp(self._place / folder, table.version)
             about = {"id": table.id, "name": table.name, "version": table.version}
-            self._rows[folder] = {**about, "stamp": stamp, "state": state.to_json()}
+            self._rows[folder] = {
+                **about,
+                "stamp": stamp(self._place / folder, table.version),
+                "sum": _sum(self._place / folder, table.version),
+                "state": state.to_json(),
+            }
 
     def save(self, folders: Iterable[str]) -> None:
         """Writes the file, with these tables only. Whether that succeeds matters to no row."""
@@ -130,25 +144,40 @@ class Known:
             return
         kept = set(folders)
         rows = {folder: row for folder, row in self._rows.items() if folder in kept}
-        path = self._place.file(CACHE)
         try:
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
-                json.dump(rows, file)
-            os.replace(f"{path}.new", path)
+            self._place.replace(CACHE, json.dumps({"crc32": _crc(rows), "tables": rows}).encode())
         except OSError:
             return
+
+
+def _crc(rows: Any) -> int:
+    return zlib.crc32(json.dumps(rows).encode())
 
 
 def _log_file(place: Place, version: int) -> str:
     return place.file(f"{LOG}/{version:020d}.json")
 
 
-def _stamp(place: Place, version: int) -> list[int] | None:
+def has_version(place: Place, version: int) -> bool:
+    """Whether the log of a table in a folder has a version."""
+    return os.path.exists(_log_file(place, version))
+
+
+def stamp(place: Place, version: int) -> list[int] | None:
+    """The same as long as a version of a table in a folder is that very one; None if the log has it no more."""
     try:
         found = os.stat(_log_file(place, version))
     except OSError:
         return None
     return [found.st_ino, found.st_mtime_ns, found.st_size]
+
+
+def _sum(place: Place, version: int) -> int | None:
+    try:
+        with open(_log_file(place, version), "rb") as file:
+            return zlib.crc32(file.read())
+    except OSError:  # the log was cleaned up
+        return None
 
 
 class Stored:
@@ -164,6 +193,7 @@ class Stored:
         self._known, self._schema = known, schema
         self._table: Table | None = None
         self._is_open = False
+        self.is_changed = False
         self.restored = ""  # how it was set back, if it was and nobody has said what shall become of that
         self.state = State()
         self._is_known = (row := known.find(folder)) is not None
@@ -171,6 +201,11 @@ class Stored:
             self.state, self.name = State.of(row["state"]), row["name"]
         else:
             self.open()
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether there is no table yet. A known one need not be opened for that."""
+        return not self._is_known and self.open() is None
 
     @property
     def table(self) -> Table | None:
@@ -189,25 +224,35 @@ class Stored:
                 self._table.tidy()
         return self._table
 
-    def _set_back(self, table: Table) -> str:
+    def _lost_commit(self, table: Table) -> str:
+        """How a table shows that it has its last commit no more; empty if it has it, or if that commit is not known."""
         before = self._known.version(self.folder, table)
         if before > table.version:
             return f"it had version {before}, and has {table.version}"
-        if self.state.seen < 0:
-            return ""
+        if before >= 0 and self._known.is_another(self.folder):
+            return f"its version {before} is not the one that it had"
+        return ""
+
+    def _set_back(self, table: Table) -> str:
+        if lost := self._lost_commit(table):
+            return lost
         for version, operation in table.operations(self.state.seen):
             if operation == "RESTORE":
                 return f"its version {version} is a RESTORE"
         return ""
 
-    def accept(self, *, refilled: bool) -> None:
-        """Goes on with a table that was set back. refilled: its state follows from its rows now; else it is what it was before."""
-        if self._table is None:
-            return
-        if not refilled and self._known.version(self.folder, self._table) > self._table.version:
+    def recall(self) -> None:
+        """Takes the state that a table had before it was set back."""
+        if self._table is not None and self._lost_commit(self._table):
             self.state = self._known.state(self.folder)
+
+    def accept(self, gone: Sequence[str]) -> None:
+        """Goes on with a table that was set back, in one commit: a run that dies before it has changed nothing. gone: SQL of rows that go."""
         self.restored = ""
-        self.commit()
+        if gone:
+            self.delete(" OR ".join(f"({one})" for one in gone))
+        else:
+            self.commit()
 
     def check(self) -> None:
         """`Restored` if it was set back."""
@@ -235,6 +280,7 @@ class Stored:
         else:
             table.commit(adds, removes, schema=schema, state=self.state.to_json(), replaces=replaces)
         assert self._table is not None
+        self.is_changed = True
         self._known.note(self.folder, self._table, self.state)
 
     def delete(self, predicate: str) -> int:

@@ -1,38 +1,42 @@
 """One task of the pipeline: reads a range of a recording, and writes its rows of *messages* and of its stream's table.
 
 Runs in any process. Gets everything in its argument and answers with what it wrote; knows no Spark and no Delta log. An error of a
-stream is part of the answer, so that other streams go on.
+stream is part of the answer, so that other streams continue.
 """
 
 from __future__ import annotations
 
 import errno
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from penstock.columns import contract as contracts
-from penstock.columns.contract.declared import declared
+from penstock.columns.contract.declared import begun, inner
 from penstock.columns.contract.decoding import Decoded, decode
 from penstock.columns.parts import Unwritten, Writer, table_name
 from penstock.errors import PenstockError
 from penstock.record import Range
 from penstock.record.read import rows
-from penstock.tables.delta_files import written
+from penstock.tables.delta_files import describe_file
 from penstock.tables.places import Place
-from penstock.tables.schemas import MESSAGES, STREAM, of_stream, signed
+from penstock.tables.schemas import MESSAGES, STREAM, of_stream
+from penstock.tables.stream_rows import own_columns, select_unerased, source_columns
 
 Row = dict[str, Any]
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+SAMPLE = 4096  # messages from which the columns of a stream follow that nobody declared
 MESSAGES_TABLE, STREAM_TABLE = "messages", "stream"
 
 
 def run(task: Row) -> Row:
     """Does one task. The answer has the files that it wrote, or the error of its stream. `number` is the task's own."""
     try:
-        answer = _write_range(task)
+        answer = _write_range(task) if "range" in task else _write_again(task)
     except PenstockError as error:
         if isinstance(error, Unwritten) or getattr(error, "errno", None) in NO_ROOM:  # no stream's fault
             raise
@@ -59,7 +63,7 @@ class Output:
     def close(self) -> list[Any] | None:
         """The file, as `Added.to_json`. None if there were no rows: then there is no file."""
         made = self._writer.close()
-        return None if made is None else written(self.place, made.path).to_json()
+        return None if made is None else describe_file(self.place, made.path).to_json()
 
     def discard(self) -> None:
         """Leaves nothing behind."""
@@ -83,30 +87,76 @@ def _write_range(task: Row) -> Row:
         for output in outputs.values():
             output.discard()
         raise
-    answer: Row = {"files": files, "done": _done(planned, found.holes), "damaged": found.damaged(planned.channel)}
+    answer: Row = {
+        "files": files,
+        "done": _without_holes(planned, found.holes),
+        "damaged": found.damaged(planned.channel),
+    }
     answer["lost"] = [[one.start, one.end] for one in found.damage]
     if len(contract) > len(given):
         answer["contract"] = contracts.pack(contract)
     return answer
 
 
+def _write_again(task: Row) -> Row:
+    """A stream's rows of a file of *messages* into a file of its own table."""
+    given = contract = contracts.unpack(task["contract"])
+    found: list[tuple[pa.RecordBatch, Decoded]] = []
+    for codec, batch in _messages(Place.of(task["messages"]), task["file"], task["channel"], task["codecs"]):
+        found.append((batch, decode(codec, contract, batch.column("payload"), task["mode"])))
+        contract = found[-1][1].contract
+    kinds = {inner(codec)["kind"] for codec in task["codecs"].values()}
+    output = Output(
+        task, task["places"][STREAM_TABLE], task["channel"], of_stream(contract, min(kinds, default="bytes"))
+    )
+    try:
+        for batch, decoded in found:
+            columns = {name: batch.column(name) for name in batch.schema.names if name in STREAM.names}
+            columns["ingested_at"] = pa.repeat(
+                pa.scalar(task["ingested_us"], STREAM.field("ingested_at").type), batch.num_rows
+            )
+            own = dict(zip((column.name for column in contract), decoded.arrays, strict=False))
+            made = {**columns, "decode_error": decoded.errors, "_rescued": decoded.rescued, **own}
+            output.write(made, batch.num_rows)
+        answer: Row = {"files": {STREAM_TABLE: output.close()}}
+    except BaseException:
+        output.discard()
+        raise
+    return {**answer, "contract": contracts.pack(contract)} if len(contract) > len(given) else answer
+
+
+def _messages(
+    place: Place, path: str, channel: str, codecs: dict[str, Row]
+) -> Iterator[tuple[dict[str, Any], pa.RecordBatch]]:
+    """A stream's rows of a file of *messages*, with their codec."""
+    with place.fs.open_input_file(place.file(path)) as source, pq.ParquetFile(source) as file:
+        for found in file.iter_batches(rows.BATCH_ROWS, columns=MESSAGES.names):
+            batch = found.cast(MESSAGES)  # files that others wrote have views of texts
+            mine = batch.filter(pc.equal(batch.column("stream"), channel))
+            for recording in pc.unique(mine.column("recording")).to_pylist():
+                yield codecs[str(recording)], mine.filter(pc.equal(mine.column("recording"), recording))
+
+
+def sampled(
+    place: Place, paths: list[str], channel: str, codecs: dict[str, Row], contract: contracts.Contract
+) -> contracts.Contract:
+    """A contract with the keys of a stream's first messages in a file of *messages*."""
+    for path in paths[:1]:
+        for codec, batch in _messages(place, path, channel, codecs):
+            return decode(codec, contract, batch.column("payload").slice(0, SAMPLE)).contract
+    return contract
+
+
 def _decoded(
     codec: Row, contract: contracts.Contract, batches: list[pa.RecordBatch], mode: str
 ) -> tuple[contracts.Contract, list[Decoded]]:
     """All batches by one contract, which grows by the keys that they bring."""
-    contract = beginning(codec, contract)
+    contract = begun(codec, contract)
     found = []
     for batch in batches:
         found.append(decode(codec, contract, batch.column("payload"), mode))
         contract = found[-1].contract
     return contract, found
-
-
-def beginning(codec: Row, contract: contracts.Contract) -> contracts.Contract:
-    """A contract with the columns that a codec declares."""
-    return contracts.add(
-        contract, ((column.label, contracts.key_text(column.label), column.type) for column in declared(codec))
-    )
 
 
 def _write(
@@ -119,18 +169,11 @@ def _write(
     ingested_us: int,
 ) -> None:
     count = batch.num_rows
-    found = {name: batch.column(name) for name in ("session", "position", "time", "timestamp_ns", "recorded_ns")}
-    found |= {
-        "stream": pa.repeat(pa.scalar(planned.channel, pa.string()), count),
-        "epoch": pa.repeat(pa.scalar(signed(planned.epoch), pa.int64()), count),
-        "recording": pa.repeat(pa.scalar(planned.recording, pa.int64()), count),
-        "ingested_at": pa.repeat(pa.scalar(ingested_us, STREAM.field("ingested_at").type), count),
-        "decode_error": decoded.errors,
-    }
-    kept = _not_erased(batch.column("timestamp_ns"), erased)
+    found = source_columns(batch, planned.epoch, planned.recording, ingested_us)
+    found["decode_error"] = decoded.errors
+    kept = select_unerased(batch.column("timestamp_ns"), erased)
     if STREAM_TABLE in outputs:
-        own = dict(zip((column.name for column in contract), decoded.arrays, strict=False))
-        _write_kept(outputs[STREAM_TABLE], {**found, "_rescued": decoded.rescued, **own}, kept, count)
+        _write_kept(outputs[STREAM_TABLE], found | own_columns(decoded, contract), kept, count)
     if MESSAGES_TABLE in outputs:
         payload = batch.column("payload")
         found["bytes"] = pc.binary_length(payload)
@@ -146,16 +189,7 @@ def _write_kept(output: Output, columns: dict[str, pa.Array], kept: pa.Array | N
     output.write(columns, count)
 
 
-def _not_erased(times: pa.Array, erased: list[tuple[int, int]]) -> pa.Array | None:
-    """Which rows were sent in none of these spans, both ends inclusive; None for all."""
-    kept = None
-    for since, until in erased:
-        outside = pc.or_(pc.less(times, since), pc.greater(times, until))
-        kept = outside if kept is None else pc.and_(kept, outside)
-    return kept
-
-
-def _done(planned: Range, holes: list[int]) -> list[tuple[int, int]]:
+def _without_holes(planned: Range, holes: list[int]) -> list[tuple[int, int]]:
     """The range's positions but for the holes in it."""
     starts = [planned.start, *(hole + rows.FRAME_STEP for hole in holes)]
     ends = [*holes, planned.end]

@@ -44,9 +44,9 @@ def pub(
     """Publishes one message per line of standard input, or per row of an .npz file."""
     rate = arguments.positive(rate, "--rate")
     if npz is not None:
-        arguments.alone("--npz", "its arrays are the messages, and their codec", file=file, codec=codec)
+        arguments.refuse_others("--npz", "its arrays are the messages, and their codec", file=file, codec=codec)
     if realtime:
-        arguments.alone("--realtime", "the column `t` gives the rhythm", rate=rate)
+        arguments.refuse_others("--realtime", "the column `t` gives the rhythm", rate=rate)
     if realtime and npz is None:
         raise penstock.Invalid("--realtime needs --npz: its column `t` gives the rhythm")
     options: dict[str, Any] = {} if capacity is None else {"capacity": capacity}

@@ -48,7 +48,7 @@ def sub(
     Of several channels each line begins with the channel's name; a pattern also takes channels that appear later. Each message of a pipe goes to one reader: messages that this command prints do not reach a worker.
     """
     if last is not None:
-        arguments.alone("--last", "it sets where to begin", start=start)
+        arguments.refuse_others("--last", "it sets where to begin", start=start)
     place, patience = arguments.start(start or "newest"), arguments.seconds(timeout, "--timeout")
     arguments.limit(limit)
     for channel in channels:

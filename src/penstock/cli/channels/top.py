@@ -207,7 +207,7 @@ def shortened(names: Sequence[str], width: int) -> dict[str, str]:
     found: dict[str, str] = {}
     alike: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        alike.setdefault(_without_middle(name, width), []).append(name)
+        alike.setdefault(_elide_middle(name, width), []).append(name)
     taken = {shown for shown, group in alike.items() if len(group) == 1}
     for shown, group in alike.items():
         if len(group) == 1:
@@ -234,7 +234,7 @@ def sparkline(values: Iterable[float], width: int) -> str:
     return drawn.rjust(max(0, width))
 
 
-def _without_middle(text: str, width: int) -> str:
+def _elide_middle(text: str, width: int) -> str:
     shown = output.printable(text)
     head = min(max(shown.find(":") + 1, (width - 1) * 2 // 5), width - 2)
     return shown if len(shown) <= width else f"{shown[:head]}…{shown[len(shown) - (width - 1 - head) :]}"
@@ -290,11 +290,11 @@ def top(
         )
         return
     if screen.is_live():
-        with screen.opened() as terminal:
+        with screen.take_over_terminal() as terminal:
             _refresh(view, look, count, terminal)
         return
     width = shutil.get_terminal_size((WIDE, 1)).columns
-    _stream(view, look, count, lambda: [*map(screen.joined, draw(view, width)), ""])
+    _stream(view, look, count, lambda: [*map(screen.join_line, draw(view, width)), ""])
 
 
 def _stream(view: View, look: Callable[[], None], count: int | None, lines: Callable[[], list[str]]) -> None:

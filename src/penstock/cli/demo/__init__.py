@@ -46,7 +46,7 @@ def demo(
     from penstock.cli.demo.steps import DEMOS, run
 
     if data is not None:
-        arguments.alone("--data", "it has its own length", seconds=seconds)
+        arguments.refuse_others("--data", "it has its own length", seconds=seconds)
     seconds = arguments.positive(5.0 if seconds is None else seconds, "--seconds") or 5.0
     if channels not in DEMOS:
         raise penstock.Invalid(f"--channels {channels}: this version has log and udp")

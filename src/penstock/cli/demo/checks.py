@@ -15,7 +15,7 @@ from penstock.cli.demo.sources import drive_records, drive_streams
 
 def rows_in_table(tables: Path) -> Counter[str]:
     """Rows per stream."""
-    from penstock.spark.tables import open_table
+    from penstock.tables.reading import open_table
 
     found: Counter[str] = Counter()
     for file in open_table(tables, "messages").files():
@@ -48,7 +48,7 @@ def compare_drive(data: Path, tables: Path, channels: Mapping[str, str]) -> int:
 
     channels: by stream.
     """
-    from penstock.spark.tables import read
+    from penstock.tables.reading import read
 
     total = 0
     for stream in drive_streams(data):
@@ -90,7 +90,7 @@ def _columns_of(records: Any) -> dict[str, list[Any]]:
 
 def _compare(channel: str, expected: dict[str, list[Any]], count: int, tables: Path) -> None:
     """The columns of a channel's table against these. Raises if a value differs, or a row is missing or was not decoded."""
-    from penstock.spark.tables import read
+    from penstock.tables.reading import read
 
     rows = read(tables, channel).sort_by("position")
     if rows["decode_error"].null_count != rows.num_rows or rows.num_rows != count:

@@ -74,7 +74,7 @@ def run(
         if damage:
             raise penstock.Corrupt(f"{damage[0].path}: {damage[0].what}")
         recorded = opened.list()
-    with _step("ran the Spark pipeline: tables raw, messages, stats, and one per stream", as_json):
+    with _step("ran the Spark pipeline: tables messages, losses, and one per stream", as_json):
         outcome = _tables(archive, tables, own)
     checked = None
     if data is not None:
@@ -103,16 +103,15 @@ def _clear(out: Path) -> None:
 
 
 def _tables(archive: Path, out: Path, own: Sequence[Path]) -> Any:
-    from penstock.spark import own_tables, session
-    from penstock.spark.query import follow
+    from penstock.spark import jvm, pipeline, session
 
     spark = session("penstock-demo")
     try:
-        outcome = follow(spark, archive, out, own=own)
+        outcome = pipeline.run(spark, archive, out, own=own)
     finally:
-        spark.stop()
-    if failed := own_tables.failures(outcome.own):
-        raise penstock.PenstockError(failed)
+        jvm.stop(spark)
+    if failed := [one.error for one in outcome.own if one.error]:
+        raise penstock.PenstockError(failed[0])
     return outcome
 
 

@@ -48,7 +48,7 @@ def monitor(
     from penstock.cli.monitor.serving import Server
     from penstock.cli.monitor.snapshots import Snapshots
 
-    with ending.noted() as wait, Server(Snapshots(archive or (), tables or (), every=every), port) as server:
+    with ending.defer_end() as wait, Server(Snapshots(archive or (), tables or (), every=every), port) as server:
         output.say(f"serving {server.url} until Ctrl-C")
         if opens:
             _open(server.url)

@@ -69,7 +69,7 @@ class Snapshots:
         """Calls a listener with each snapshot from now on. Returns all earlier snapshots, and the newest one."""
         with self._lock:
             self._listeners.append(listener)
-            return self._past()
+            return self._history_as_json()
 
     def leave(self, listener: Callable[[str], None]) -> None:
         """Calls it no more."""
@@ -125,7 +125,7 @@ class Snapshots:
             **self._kept,
         }
 
-    def _past(self) -> str:
+    def _history_as_json(self) -> str:
         """The samples of each channel that there is now, the newest last, and when they were taken."""
         history = {
             rate.status.channel: [

@@ -86,12 +86,14 @@ class TablesView:
         """Its tables now. writer: the process that writes them, if the system shows it."""
         row: dict[str, Any] = {"path": str(self._path), "error": None, "writer": None, "tables": []}
         try:
-            from penstock.spark import tables
+            from penstock.tables.folder import LOCK
+            from penstock.tables.places import Place
+            from penstock.tables.reading import names
 
-            place = tables.Place.of(self._path)
-            row["tables"] = [self._table(place, name) for name in tables.names(place)]
+            place = Place.of(self._path)
+            row["tables"] = [self._table(place, name) for name in names(place)]
             if place.is_local:
-                row["writer"] = holder(Path(place.file(tables.LOCK)))
+                row["writer"] = holder(Path(place.file(LOCK)))
         except (penstock.PenstockError, OSError) as error:
             row["error"] = str(error)
         return row

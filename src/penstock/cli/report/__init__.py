@@ -52,7 +52,7 @@ def report(
 ) -> None:
     """Draws a page about tables: rates, latency, silences, and each stream's own columns. One file, without links."""
     check_installed("pyarrow", "deltalake", "matplotlib", what="a report", extra="report")
-    from penstock.spark import tables as found
+    from penstock.tables import reading as found
 
     if not found.names(out) and found.names(out / "tables"):
         out = out / "tables"
@@ -67,9 +67,10 @@ def report(
 
 def about_tables(out: Path) -> About:
     """The words for tables of which only they are known."""
-    from penstock.spark.tables import NAMES, STREAMS, names
+    from penstock.tables.folder import STREAMS
+    from penstock.tables.reading import BUILT_IN, names
 
-    own = [name for name in names(out) if name not in NAMES and not name.startswith(f"{STREAMS}/")]
+    own = [name for name in names(out) if name not in BUILT_IN and not name.startswith(f"{STREAMS}/")]
     return About(
         title=out.resolve().name if out.name != "tables" else out.resolve().parent.name,
         headline="Recorded messages",
@@ -84,11 +85,12 @@ def collect(out: Path) -> list[Stream]:
     import numpy as np
     import pyarrow.compute as pc
 
-    from penstock.spark.tables import read
+    from penstock.tables.reading import read
 
-    rows = read(out, "messages", columns=["stream", "timestamp_ns", "recorded_ns", "bytes", "lost"])
+    rows = read(out, "messages", columns=["stream", "timestamp_ns", "recorded_ns", "bytes"])
+    losses = read(out, "losses", columns=["stream", "bytes"])
     found = []
-    for channel in sorted(pc.unique(rows["stream"]).to_pylist()):
+    for channel in sorted({*pc.unique(rows["stream"]).to_pylist(), *pc.unique(losses["stream"]).to_pylist()}):
         of = rows.filter(pc.equal(rows["stream"], channel))
         times = of["timestamp_ns"].to_numpy()
         took = of["recorded_ns"].fill_null(-1).to_numpy() - times
@@ -99,7 +101,7 @@ def collect(out: Path) -> list[Stream]:
                 latencies=took[took >= 0],
                 bytes=int(pc.sum(of["bytes"]).as_py() or 0),
                 messages=len(times),
-                lost=int(pc.sum(of["lost"]).as_py() or 0),
+                lost=int(pc.sum(losses.filter(pc.equal(losses["stream"], channel))["bytes"]).as_py() or 0),
                 lost_unit="bytes",
             )
         )

@@ -16,7 +16,15 @@ from penstock.cli.terminal.output import count
 
 COLORS = drawing.COLORS[:6]
 TIMES = ("time_s", "time", "t", "window_start", "timestamp")
-OURS = ("session", "position", "timestamp_ns", "recorded_ns")  # of the table of a stream
+OURS = (
+    "epoch",
+    "position",
+    "recording",
+    "session",
+    "timestamp_ns",
+    "recorded_ns",
+    "ingested_at",
+)  # of the table of a stream
 # How a column's name ends, and its unit.
 UNITS = {
     "km_h": "km/h",
@@ -38,7 +46,7 @@ APART = 100.0  # parts of a vector whose sizes differ by this factor are not dra
 
 def sections(tables: Path, channels: Sequence[str], own: Sequence[str]) -> str:
     """A section of the page for each stream that has decoded numbers, and for each of the user's tables."""
-    from penstock.spark.tables import open_table, read, streams
+    from penstock.tables.reading import open_table, read, streams
 
     known = streams(tables)
     decoded = [channel for channel in channels if channel in known]

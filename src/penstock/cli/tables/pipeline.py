@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import penstock
 from penstock.cli import arguments, ending
+from penstock.cli.tables import engines
 from penstock.cli.terminal import output
+from penstock.util.units import seconds
 
 if TYPE_CHECKING:
-    from penstock.spark.pipeline import Outcome
+    from penstock.tables import pipeline as job
+    from penstock.tables.options import Options, Outcome
 
-MASTER = re.compile(
-    r"local|local\[(\*|[0-9]{1,4})(, ?[0-9]{1,4})?\]|local-cluster\[[0-9, ]+\]|yarn|(spark|k8s|sc)://[^\s/].*", re.ASCII
-)
+ENGINES = ("spark", "local", "sail")
+SIGNAL_SECONDS = 0.5  # an error may come this much before the signal that caused it
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, for programs.")]
 
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the command to the app."""
     app.command("pipeline")(pipeline)
+    app.command("erase")(erase)
 
 
 def pipeline(
@@ -52,12 +55,50 @@ def pipeline(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Continue as messages arrive, until Ctrl-C.")] = False,
     optimize: Annotated[
-        bool, typer.Option("--optimize", help="Join small files of the tables instead, and delete those of no table.")
+        bool, typer.Option("--optimize", help="Join small files of the tables instead; needs no ARCHIVE.")
     ] = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="spark, local: this machine's cores, or sail, which speaks Spark's protocol; these two without a JVM."
+        ),
+    ] = "spark",
     master: Annotated[
         str | None, typer.Option(help="A Spark master, as local[2] or spark://HOST:PORT. Default: local[*,4].")
     ] = None,
-    window: Annotated[float | None, typer.Option(help="Seconds per row of the table stats. Default: 1.")] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A setting of Spark, as spark.driver.memory=4g. May be given several times.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Columns of a stream in Spark's DDL, as log:imu='px double, ts timestamp', or @FILE with a line for each stream.",
+            metavar="STREAM=DDL",
+        ),
+    ] = None,
+    new_keys: Annotated[
+        str,
+        typer.Option(
+            help="A key that has no column: add makes one, rescue puts its values into _rescued, fail leaves the stream out."
+        ),
+    ] = "add",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Drop older rows, as 30d or log:imu=7d. May be given several times.", metavar="AGE"),
+    ] = None,
+    rebuild: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Make this stream's table anew, from messages. May be given several times.", metavar="STREAM"
+        ),
+    ] = None,
+    restored: Annotated[
+        str | None,
+        typer.Option(help="Tables that were set back: keep leaves their lost rows out, refill reads them again."),
+    ] = None,
     compression: Annotated[
         str, typer.Option(help="Of the Parquet files: snappy, zstd, lz4, gzip, brotli, none.")
     ] = "snappy",
@@ -69,74 +110,150 @@ def pipeline(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Builds Delta tables from an archive with Spark, or brings them up to date: raw, messages, stats, one per stream, and your own."""
-    compression = compression.lower()
-    if optimize:
-        arguments.alone("--optimize", "it reads no archive", window=window, tables=tables)
-    window = 1.0 if window is None else window
-    from penstock.spark import definitions
-    from penstock.spark import pipeline as job
-
-    # These would fail only after work was done, or in a JVM.
-    job.window_ns(window, "--window")
-    job.check_compression(compression, "--compression")
-    if master is not None and not MASTER.fullmatch(master):
-        raise penstock.Invalid(f"--master is {master!r}: write local[*], local[2] or spark://HOST:PORT")
+    """Builds Delta tables from an archive with Spark, or brings them up to date: messages, losses, one per stream, and your own."""
     if sum([once, every is not None, follow, optimize]) > 1:
         raise penstock.Invalid("--once, --every, --follow and --optimize are four things to do: name one of them")
+    if optimize:
+        given = {"schema": schema, "keep": keep, "rebuild": rebuild, "restored": restored, "tables": tables}
+        arguments.refuse_others("--optimize", "it reads no archive", **given, master=master, conf=conf)
+        _optimize(out, json)
+        return
+    if engine in ("local", "sail"):
+        for name, value in (("--master", master), ("--conf", conf), ("--tables", tables)):
+            if value:
+                raise penstock.Invalid(f"{name} is Spark's: leave it out, or leave out --engine {engine}")
+    engines.check(engine, ENGINES, master, "pipeline", "deltalake")
+    from penstock.tables.options import Options
+    from penstock.tables.pipeline import Pipeline
+
+    # These would fail only after work was done, or in a JVM.
+    settings = arguments.pairs("--conf", conf or [], "KEY=VALUE, as spark.driver.memory=4g")
+    options = Options(
+        compression=compression.lower(),
+        schema=_schemas(schema or []),
+        new_keys=new_keys,
+        keep=_ages(keep or []),
+        rebuild=tuple(rebuild or ()),
+        restored=restored,
+    )
     pause = 0.0 if follow else None if every is None else arguments.interval(every, "--every")
     if archive is not None and named is not None:
         raise penstock.Invalid(f"{output.path(archive)} and --archive {output.path(named)}: name one archive")
     archive = archive if named is None else named
-    if optimize:
-        _optimize(out, master, compression, json)
-        return
     if archive is None:
         raise penstock.Invalid("ARCHIVE is missing: name the archive to read")
-    own = tables or []
-    definitions.load(own)
     penstock.Archive(archive, create=False)
-    _bring(archive, out, master, pause, json, {"window": window, "compression": compression, "own": own})
+    if engine == "local":
+        _follow(lambda report: Pipeline(archive, out, options, progress=report), out, pause, json)
+    else:
+        _by_spark(engine, archive, out, options, tables or [], (master, settings), pause, json)
 
 
-def _bring(
-    archive: Path, out: Path, master: str | None, pause: float | None, json: bool, options: dict[str, Any]
+def _schemas(given: list[str]) -> dict[str, str]:
+    """The columns of each stream that --schema names; `@FILE` is a file with such a line for each stream."""
+    lines: list[str] = []
+    for text in given:
+        if not text.startswith("@"):
+            lines.append(text)
+            continue
+        try:
+            found = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise penstock.Invalid(f"--schema {text}: {getattr(error, 'strerror', None) or error}") from error
+        lines += [line for line in found if line.strip() and not line.lstrip().startswith("#")]
+    named = arguments.pairs("--schema", lines, "STREAM=DDL, as log:imu='px double, ts timestamp'")
+    return {stream.strip(): text for stream, text in named.items()}
+
+
+def _ages(given: list[str]) -> dict[str | None, str]:
+    """How long rows are kept, by stream; None: of all others."""
+    found: dict[str | None, str] = {}
+    for text in given:
+        stream, _, age = text.rpartition("=")
+        if (stream or None) in found:
+            raise penstock.Invalid(f"--keep is given twice for {stream or 'all streams'}")
+        seconds(age, "--keep")
+        found[stream or None] = age
+    return found
+
+
+def _by_spark(
+    engine: str,
+    archive: Path,
+    out: Path,
+    options: Options,
+    own: list[Path],
+    settings: tuple[str | None, dict[str, str]],
+    pause: float | None,
+    json: bool,
+) -> None:
+    from penstock.spark import definitions, jvm
+    from penstock.spark import pipeline as job
+    from penstock.spark.failures import failure, unlogged
+
+    definitions.load(own)
+    try:
+        # Spark has its own handler for Ctrl-C until the session is there.
+        with engines.session(engine, jvm.PIPELINE, settings[0], settings[1]) as spark, unlogged():
+            _follow(
+                lambda report: job.Pipeline(spark, archive, out, options, own=own, progress=report, engine=engine),
+                out,
+                pause,
+                json,
+            )
+    except (penstock.PenstockError, ending.Signalled):
+        raise
+    except Exception as error:  # Py4J's, or a socket's, at any call: the JVM has gone
+        raise failure(error) from error
+
+
+def _follow(
+    made: Callable[[Callable[[str, int, int], None]], job.Pipeline], out: Path, pause: float | None, json: bool
 ) -> None:
     """Once, if pause is None; else until a signal."""
-    from penstock.spark import jvm, own_tables, session
-    from penstock.spark.query import follow
+    from penstock.tables import following
 
     def batch(outcome: Outcome) -> None:
         if outcome.ranges and pause is not None:
-            _say(outcome, out, json)
+            _print_outcome(outcome, out, json)
 
-    spark = session(jvm.PIPELINE, master=master)  # which has its own handler for Ctrl-C
-    try:
-        with (
-            ending.noted() if pause is not None else contextlib.nullcontext() as wait,
-            output.steps("planning", quiet=json or pause is not None) as report,
-        ):
-            until = None if wait is None else lambda seconds: wait(seconds) != 0
-            outcome = follow(spark, archive, out, every=pause, until=until, progress=report, on_step=batch, **options)
-            ended = 0 if wait is None else wait(0)
-    finally:
-        spark.stop()
+    with (
+        ending.defer_end() if pause is not None else contextlib.nullcontext() as wait,
+        output.steps("planning", quiet=json or pause is not None) as report,
+    ):
+        until = None if wait is None else lambda seconds: wait(seconds) != 0
+        try:
+            with made(report) as pipeline:
+                outcome = following.follow(pipeline, every=pause, until=until, on_step=batch)
+            pipeline.check()
+        except penstock.PenstockError:
+            # A signal to all processes of a service ends Spark's JVM as well: that is no error.
+            if wait is None or not (ended := wait(SIGNAL_SECONDS)):
+                raise
+            _end(ended)
+            return
+        ended = 0 if wait is None else wait(0)
     if pause is None:
-        _say(outcome, out, json)
-    if failed := own_tables.failures(outcome.own):
-        raise penstock.PenstockError(failed)
-    if ended not in (0, signal.SIGINT):  # Ctrl-C is how it ends
-        raise ending.Signalled(ended)
+        _print_outcome(outcome, out, json)
+    if failed := [one.error for one in outcome.own if one.error]:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise penstock.PenstockError(f"{failed[0]}{more}; all other tables are up to date")
+    _end(ended)
 
 
-def _say(outcome: Outcome, out: Path, json: bool) -> None:
+def _end(signalled: int) -> None:
+    if signalled not in (0, signal.SIGINT):  # Ctrl-C is how it ends
+        raise ending.Signalled(signalled)
+
+
+def _print_outcome(outcome: Outcome, out: Path, json: bool) -> None:
     if json:
         print(output.as_json(outcome), flush=True)
         return
     output.say(
         f"{output.many(outcome.rows, 'new message')} in {output.many(outcome.ranges, 'range')}, {outcome.total_rows:,} in all, of "
         f"{output.many(len(outcome.streams), 'stream')}, in {outcome.seconds:.1f} s. "
-        f"Tables in {output.path(out)}: raw, messages, stats, and streams/NAME"
+        f"Tables in {output.path(out)}: messages, losses, and streams/NAME"
     )
     for one in outcome.own:
         if one.error is None:
@@ -144,21 +261,40 @@ def _say(outcome: Outcome, out: Path, json: bool) -> None:
             output.say(f"{one.name}: {output.many(one.rows, 'row')}, {done}")
 
 
-def _optimize(out: Path, master: str | None, compression: str, json: bool) -> None:
-    from penstock.spark import session
-    from penstock.spark.compacting import optimize
+def _optimize(out: Path, json: bool) -> None:
+    from penstock.tables import keep
 
-    with output.steps("planning", quiet=json) as report:
-        spark = None if master is None else session("penstock-optimize", master=master)
-        try:
-            done = optimize(spark, out, compression=compression, progress=report)
-        finally:
-            if spark is not None:
-                spark.stop()
+    with output.working("joining small files"):
+        done = keep.optimize(out)
     if json:
         print(output.as_json(done))
     else:
         output.say(
-            f"{output.many(done.files_before, 'file')} became {done.files_after:,}, {done.files_removed:,} that no table has were "
-            f"deleted, in {done.seconds:.1f} s"
+            f"{output.many(done.files_before, 'file')} became {done.files_after:,}; {done.files_removed:,} that were replaced "
+            f"more than seven days ago were deleted, in {done.seconds:.1f} s"
+        )
+
+
+def erase(
+    out: Annotated[
+        Path,
+        typer.Argument(help="The folder of tables, or s3://BUCKET/FOLDER.", parser=arguments.place, metavar="TABLES"),
+    ],
+    stream: Annotated[str | None, typer.Argument(help="Only this stream.", metavar="STREAM")] = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
+    json: AsJson = False,
+) -> None:
+    """Deletes rows of a stream, or of a span of time, from all tables and from the disk, for good. The archive keeps its recordings."""
+    from penstock.record import TIME_MAX, TIME_MIN
+    from penstock.tables import keep
+
+    span = arguments.moment(since, "--since", TIME_MIN), arguments.moment(until, "--until", TIME_MAX)
+    with output.working("erasing"):
+        count = keep.erase(out, stream, since=span[0], until=span[1])
+    if json:
+        print(output.as_json({"messages": count}))
+    else:
+        output.say(
+            f"{output.many(count, 'message')} erased from the tables in {output.path(out)}; no run brings them back"
         )

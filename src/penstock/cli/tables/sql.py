@@ -1,9 +1,7 @@
-"""The command `penstock sql`: a query over the tables of a folder, printed as a table, as JSON or as CSV."""
+"""The command `penstock sql`: a query over streams as they are now, or over the tables of a folder; printed as a table, JSON or CSV."""
 
 from __future__ import annotations
 
-import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +9,13 @@ import typer
 
 import penstock
 from penstock.cli import arguments
+from penstock.cli.tables import answers, charts, engines, live
 from penstock.cli.terminal import output
-from penstock.cli.terminal.plain import text
-from penstock.util.extras import check_installed
+from penstock.util.units import seconds
 
 SHOWN = 100  # rows for people, unless they ask for more
+ENGINES = ("duckdb", "spark", "sail")  # of streams
 SPARK_LIMIT = (1 << 31) - 1  # a limit of Spark is an int of Java; more rows are all rows
-BATCH_ROWS = 10_000
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -26,116 +24,141 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def sql(
-    out: Annotated[
-        Path,
-        typer.Argument(help="The folder of tables, or s3://BUCKET/FOLDER.", parser=arguments.place, metavar="TABLES"),
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="One query, as \"select * from 'log:imu' limit 10\". With a folder of tables in front of it, it asks these alone.",
+            metavar="[TABLES] QUERY",
+        ),
     ],
-    query: Annotated[str, typer.Argument(help="One query, as select * from messages limit 10.")],
+    places: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            help="An archive or a folder of tables, or s3://BUCKET/FOLDER; one of each.",
+            parser=arguments.place,
+        ),
+    ] = None,
+    watch: Annotated[
+        str | None, typer.Option(help="Ask again so often, as 1s, and redraw the answer in place.", metavar="<time>")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail if messages are missing that memory has let go of.")
+    ] = False,
     engine: Annotated[
-        str, typer.Option(help="spark, or duckdb, which needs no JVM and answers at once, in its own SQL.")
-    ] = "spark",
+        str | None,
+        typer.Option(
+            help="duckdb, spark, or sail, which needs no JVM: the same query, in DuckDB's SQL. Of TABLES alone spark, their default, or "
+            "duckdb, each in its own SQL."
+        ),
+    ] = None,
     master: Annotated[str | None, typer.Option(help="A Spark master such as local[*].")] = None,
+    window: Annotated[float, typer.Option(help="Seconds of a row of stats.")] = 1.0,
     limit: Annotated[
-        int | None, typer.Option(help=f"Rows at most, 0 for all. Default: {SHOWN} in a table, all in JSON and CSV.")
+        int | None, typer.Option(help=f"Rows at most, 0 for all. Default: {SHOWN} in a table, else all.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="A JSON object per row.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="CSV with a line of names.")] = False,
+    arrow: Annotated[Path | None, typer.Option(help="Write an Arrow file.", metavar="FILE")] = None,
+    chart: Annotated[
+        bool, typer.Option("--chart", help="Draw the numbers over the first column, a time, in the terminal.")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw them into a .png or .svg file.", metavar="FILE")] = None,
 ) -> None:
-    """Queries the tables of a folder, as they are now: raw, messages, stats, one per stream, and your own."""
-    needed, extra = (["deltalake"], "tables") if engine == "duckdb" else (["deltalake", "pyspark"], "spark")
-    check_installed("pyarrow", *needed, what="sql", extra=extra)
-    from penstock.cli.tables.pipeline import MASTER
+    """Asks shared memory, an archive and tables as they are now, as one; or the tables of a folder alone."""
+    if len(words) > 2:
+        raise penstock.Invalid(f"there are {len(words)} arguments: write the query in quotes, as one")
+    if json + csv + (arrow is not None) + chart + (plot is not None) > 1:
+        raise penstock.Invalid("--json, --csv, --arrow, --chart and --plot: one of them can be given")
+    if plot is not None:
+        charts.check_file(plot)
+    shape = _Shape(json, csv, arrow, chart, plot)
+    shape.most = arguments.limit(SHOWN if limit is None and shape.is_table else limit) or None
+    if len(words) == 2:
+        for name, given in (("--from", places), ("--watch", watch), ("--strict", strict)):
+            if given:
+                raise penstock.Invalid(f"{name} is for a query without TABLES: name them by --from")
+        _ask_tables(arguments.place(words[0]), words[1], engine or "spark", master, window, shape)
+        return
+    _ask_streams(words[0], places or [], watch, strict, engine or "duckdb", master, shape)
+
+
+class _Shape:
+    """How an answer is printed."""
+
+    most: int | None = None  # rows
+
+    def __init__(self, json: bool, csv: bool, arrow: Path | None, chart: bool, plot: Path | None) -> None:
+        self.json, self.csv, self.arrow, self.chart, self.plot = json, csv, arrow, chart, plot
+        self.is_table = not (json or csv or arrow or chart or plot)
+
+    def asked(self) -> int | None:
+        """Rows to ask Spark for: one more than people see, which says that there are more."""
+        if self.most is None or self.most >= SPARK_LIMIT:
+            return None
+        return self.most + self.is_table
+
+    def show(self, found: Any) -> None:
+        """Prints an answer, or writes it."""
+        if self.is_table:
+            answers.print_table(found, self.most)
+            return
+        found = found if self.most is None else found.slice(0, self.most)
+        if self.csv:
+            answers.print_csv(found)
+        elif self.json:
+            answers.print_json(found)
+        elif self.arrow is not None:
+            answers.write_arrow(found, self.arrow)
+        elif self.plot is not None:
+            charts.write(found, self.plot)
+        else:
+            charts.show(found)
+
+
+def _ask_streams(
+    query: str, places: list[Path], watch: str | None, strict: bool, engine: str, master: str | None, shape: _Shape
+) -> None:
+    engines.check(engine, ENGINES, master, "sql", *(["deltalake"] if places else []))
+    every = None if watch is None else seconds(watch, "--watch")
+    if every is not None:
+        live.check_interval(every)
+    lake = live.opened(places, strict=strict)
+    if every is not None:
+        show = None if shape.is_table else shape.show
+        with live.engine(engine, master, lake, query, shape.asked()) as ask:
+            live.watch(ask, every, show, charts.draw if shape.chart else None)
+        return
+    with (
+        output.working(f"asking {engines.SHOWN[engine]}"),
+        live.engine(engine, master, lake, query, shape.asked()) as ask,
+    ):
+        found, missing = ask()
+    shape.show(found)
+    live.tell(missing)
+
+
+def _ask_tables(out: Path, query: str, engine: str, master: str | None, window: float, shape: _Shape) -> None:
+    if engine == "sail":
+        raise penstock.Invalid("--engine sail is for a query without TABLES: name them by --from")
+    engines.check(engine, ("spark", "duckdb"), master, "sql", "deltalake")
+    from penstock.tables import stats
+
+    stats.width_ns(window, "--window")
+    with output.working(f"asking {engines.SHOWN[engine]}"):
+        found = _answer(out, query, engine, master, shape.asked(), window)
+    shape.show(found)
+
+
+def _answer(out: Path, query: str, engine: str, master: str | None, limit: int | None, window: float) -> Any:
     from penstock.spark import queries
-
-    if engine not in queries.ENGINES:
-        raise penstock.Invalid(f"--engine is {engine!r}: there are {', '.join(queries.ENGINES)}")
-    if json and csv:
-        raise penstock.Invalid("--json and --csv cannot both be given")
-    if master is not None and (engine != "spark" or not MASTER.fullmatch(master)):
-        raise penstock.Invalid(
-            f"--master is {master!r}: write local[*], local[2] or spark://HOST:PORT, for --engine spark"
-        )
-    most = arguments.limit(SHOWN if limit is None and not (json or csv) else limit) or None
-    most = None if most is not None and most >= SPARK_LIMIT else most
-    with output.working(f"asking {'DuckDB' if engine == 'duckdb' else 'Spark'}"):
-        found = _answer(out, query, engine, master, most if json or csv or most is None else most + 1)
-    if csv:
-        _print_csv(found)
-    elif json:
-        for batch in found.to_batches(BATCH_ROWS):
-            for row in batch.to_pylist():
-                print(output.as_json({name: _number(value) for name, value in row.items()}))
-    else:
-        _print_table(found, most)
-
-
-def _answer(out: Path, query: str, engine: str, master: str | None, limit: int | None) -> Any:
-    from penstock.spark import queries, session, tables
+    from penstock.tables import reading
 
     if engine == "duckdb":
-        return queries.by_duckdb(str(out), query, limit)
-    if not tables.names(str(out)):  # reported before a JVM is started
+        return queries.by_duckdb(str(out), query, limit, window)
+    if not reading.names(str(out)):  # reported before a JVM is started
         raise penstock.NotFound(
             f"{output.path(out)} holds no tables: run penstock pipeline ARCHIVE --out {output.path(out)}"
         )
-    spark = session("penstock-sql", master=master)
-    try:
-        return queries.by_spark(spark, str(out), query, limit)
-    finally:
-        spark.stop()
-
-
-def _number(value: Any) -> Any:
-    """A decimal without a fraction as a whole number, such as DuckDB's sums."""
-    return int(value) if isinstance(value, Decimal) and value.as_tuple().exponent == 0 else value
-
-
-def _print_csv(found: Any) -> None:
-    import pyarrow as pa
-    import pyarrow.csv
-
-    from penstock.columns.parts import plain
-
-    names = pa.BufferOutputStream()
-    pyarrow.csv.write_csv(plain_schema(found).empty_table(), names)
-    sys.stdout.write(names.getvalue().to_pybytes().decode())
-    for batch in found.to_batches(BATCH_ROWS):
-        made = pa.BufferOutputStream()
-        options = pyarrow.csv.WriteOptions(include_header=False)
-        pyarrow.csv.write_csv(pa.Table.from_batches([plain(batch)]), made, options)
-        sys.stdout.write(made.getvalue().to_pybytes().decode())
-
-
-def plain_schema(found: Any) -> Any:
-    """A table's columns as CSV has them."""
-    import pyarrow as pa
-
-    return pa.schema([(name, pa.string()) for name in found.column_names])
-
-
-def _print_table(found: Any, most: int | None) -> None:
-    import pyarrow as pa
-
-    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    right = tuple(field.name for field in found.schema if any(is_kind(field.type) for is_kind in numbers))
-    shown = output.table(*found.column_names, right=right)
-    rows = found if most is None else found.slice(0, most)
-    for row in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-        shown.add_row(*map(_cell, row))
-    output.show(shown)
-    more = found.num_rows > rows.num_rows
-    output.note(
-        f"{'the first ' if more else ''}{output.many(rows.num_rows, 'row')}{'; --limit 0 prints all' if more else ''}",
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.10g}"
-    if isinstance(value, bytes):
-        return text(value)
-    return (
-        value if isinstance(value, str) else str(value) if not isinstance(value, list | dict) else output.as_json(value)
-    )
+    with engines.session(engine, "penstock-sql", master) as spark:
+        return queries.by_spark(spark, str(out), query, limit, window)

@@ -22,7 +22,7 @@ def is_live() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
-def joined(line: Sequence[output.Part]) -> str:
+def join_line(line: Sequence[output.Part]) -> str:
     """A line as text without styles."""
     return "".join(part if isinstance(part, str) else part[0] for part in line).rstrip()
 
@@ -50,7 +50,7 @@ class Screen:
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Screen]:
+def take_over_terminal() -> Iterator[Screen]:
     """Takes over the terminal for the block, and restores it at the end.
 
     Ctrl-Z does nothing: it would leave the shell on a screen without a cursor.

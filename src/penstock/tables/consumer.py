@@ -5,18 +5,19 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
+import os
 import re
 import time
 
 from penstock import Archive
 from penstock.errors import PenstockError, SystemFailure, Unsupported
 from penstock.record import Consumer
-from penstock.spark.offsets import Positions
+from penstock.tables.folder import Have as Positions
 
 log = logging.getLogger("penstock")
 
 
-class Reading:
+class Consuming:
     """A consumer of all streams. place: where the tables are; it gives the consumer its name.
 
     A new one has read nothing, so that nothing is purged before the first commit. An archive that may only be read has no ledgers, nor has one
@@ -50,6 +51,11 @@ class Reading:
 
 
 def name_of(place: str) -> str:
-    """A consumer's name for a folder of tables: its last part, and what tells it from others of that name."""
+    """A consumer's name for a folder of tables: its last part, and what tells it from others of that name.
+
+    A folder has one name, whichever links lead to it: a second one would keep messages from a purge for ever.
+    """
+    if place.startswith("/"):
+        place = os.path.realpath(place)
     last = re.sub(r"[^A-Za-z0-9._-]+", "-", place.rstrip("/").rpartition("/")[2]).strip("-.") or "tables"
     return f"pipeline-{last[:60]}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"

@@ -1,0 +1,140 @@
+"""Prints the rows that a query gave: as a table for people, as JSON, as CSV, or into an Arrow file. Knows no engine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import penstock
+from penstock.cli.terminal import output
+from penstock.cli.terminal.plain import text
+
+BATCH_ROWS = 10_000
+GAP = "  "
+
+
+def print_json(found: Any) -> None:
+    """An object per row."""
+    for batch in found.to_batches(BATCH_ROWS):
+        for row in batch.to_pylist():
+            print(output.as_json({name: _number(value) for name, value in row.items()}))
+
+
+def _number(value: Any) -> Any:
+    """A decimal without a fraction as a whole number, such as DuckDB's sums."""
+    return int(value) if isinstance(value, Decimal) and value.as_tuple().exponent == 0 else value
+
+
+def print_csv(found: Any) -> None:
+    """A line of names, and a line per row."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    from penstock.columns.parts import plain
+
+    names = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(_plain_schema(found).empty_table(), names)
+    sys.stdout.write(names.getvalue().to_pybytes().decode())
+    for batch in found.to_batches(BATCH_ROWS):
+        made = pa.BufferOutputStream()
+        options = pyarrow.csv.WriteOptions(include_header=False)
+        pyarrow.csv.write_csv(pa.Table.from_batches([plain(batch)]), made, options)
+        sys.stdout.write(made.getvalue().to_pybytes().decode())
+
+
+def _plain_schema(found: Any) -> Any:
+    """A table's columns as CSV has them."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.string()) for name in found.column_names])
+
+
+def write_arrow(found: Any, path: Path) -> None:
+    """An Arrow file, whole or not at all. `SystemFailure` if it cannot be written."""
+    import pyarrow as pa
+
+    with writing(path) as made, pa.OSFile(str(made), "wb") as sink, pa.ipc.new_file(sink, found.schema) as writer:
+        writer.write_table(found)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Around the writing of the file that it gives: it takes the place of `path` at the end, or of what `path` links to. A pipe or a device
+    is written to. `SystemFailure` if it cannot be written."""
+    from penstock.util.durable import fresh_path
+
+    is_file = path.is_file() or not path.exists()
+    if is_file:
+        path = Path(os.path.realpath(path))
+    with contextlib.ExitStack() as stack:
+        try:
+            if is_file:
+                made = fresh_path(path, prefix=".")
+            else:
+                made = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-"))) / path.name
+            yield made
+            if is_file:
+                os.replace(made, path)
+            else:
+                path.write_bytes(made.read_bytes())
+        except OSError as error:
+            made.unlink(missing_ok=True)
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise penstock.SystemFailure(error.errno or 0, f"{output.path(path)} cannot be written: {why}") from error
+
+
+def print_table(found: Any, most: int | None) -> None:
+    """A table for people, of so many rows at most."""
+    shown = output.table(*found.column_names, right=tuple(_numbers(found)))
+    rows = found if most is None else found.slice(0, most)
+    for row in _cells(rows):
+        shown.add_row(*row)
+    output.show(shown)
+    more = found.num_rows > rows.num_rows
+    output.note(
+        f"{'the first ' if more else ''}{output.many(rows.num_rows, 'row')}{'; --limit 0 prints all' if more else ''}",
+    )
+
+
+def lines(found: Any, most: int) -> list[str]:
+    """The same as lines, the first of which has the names."""
+    right = _numbers(found)
+    rows = [found.column_names, *([output.printable(cell) for cell in row] for row in _cells(found.slice(0, most)))]
+    widths = [max(len(row[number]) for row in rows) for number in range(len(found.column_names))]
+    return [
+        GAP.join(
+            cell.rjust(width) if name in right else cell.ljust(width)
+            for cell, width, name in zip(row, widths, found.column_names, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _numbers(found: Any) -> set[str]:
+    import pyarrow as pa
+
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return {field.name for field in found.schema if any(is_kind(field.type) for is_kind in kinds)}
+
+
+def _cells(found: Any) -> list[list[str]]:
+    columns = [column.to_pylist() for column in found.columns]
+    return [list(map(_cell, row)) for row in zip(*columns, strict=True)]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, bytes):
+        return text(value)
+    return (
+        value if isinstance(value, str) else str(value) if not isinstance(value, list | dict) else output.as_json(value)
+    )

@@ -1,0 +1,138 @@
+"""`penstock sql QUERY`: a query over shared memory, recordings and tables as they are now, once or again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.cli import ending
+from penstock.cli.tables import engines
+from penstock.cli.terminal import output, screen
+from penstock.util import storage
+
+if TYPE_CHECKING:
+    from penstock.tables.lake import Lake, Missing
+
+Ask = Callable[[], tuple[Any, "list[Missing]"]]
+FASTEST, SLOWEST = 0.05, 3600.0
+
+
+def opened(places: Sequence[Any], *, strict: bool) -> Lake:
+    """The lake of places that are each an archive or tables, and of this machine's channels."""
+    from penstock.tables import reading
+
+    found: dict[str, Any] = {}
+    for place in places:
+        if not storage.is_remote(place) and Path(place).is_file():
+            raise penstock.NotFound(f"{output.path(place)} is neither an archive nor tables")
+        what = "tables" if reading.names(str(place)) else "archive"
+        if what == "archive":
+            try:
+                penstock.Archive(place, create=False)
+            except penstock.NotFound:
+                raise penstock.NotFound(f"{output.path(place)} is neither an archive nor tables") from None
+        if what in found:
+            name = "archives" if what == "archive" else "folders of tables"
+            raise penstock.Invalid(
+                f"{output.path(found[what])} and {output.path(place)} are both {name}: --from takes one of each"
+            )
+        found[what] = place
+    return penstock.lake(found.get("tables"), found.get("archive"), strict=strict)
+
+
+def answer(lake: Lake, query: str) -> tuple[Any, list[Missing]]:
+    """The rows, and what is missing, by DuckDB."""
+    cut = lake.cut_of(query)
+    return cut.sql(query), cut.missing
+
+
+def tell(missing: Sequence[Missing]) -> None:
+    """Says what is missing, on standard error."""
+    for one in missing:
+        output.note(f"penstock: {one}")
+
+
+def check_interval(every: float) -> None:
+    """`Invalid` for an interval that is too short or too long."""
+    if not FASTEST <= every <= SLOWEST:
+        raise penstock.Invalid(f"--watch is {every:g} seconds: it must be from {FASTEST:g} to {SLOWEST:g}")
+
+
+@contextlib.contextmanager
+def engine(name: str, master: str | None, lake: Lake, query: str, limit: int | None) -> Iterator[Ask]:
+    """How a query is asked by an engine, as often as one likes. A query that is wrong is an error before anything is started.
+
+    limit: rows at most, of engines in other processes.
+    """
+    if name == "duckdb":
+        yield lambda: answer(lake, query)
+        return
+    from penstock.spark import lake as lakes
+
+    lakes.cut_of(lake, query)
+    with engines.session(name, "penstock-sql", master) as spark:
+        yield lambda: lakes.answer(spark, lake, query, limit)
+
+
+def watch(
+    ask: Ask,
+    every: float,
+    show: Callable[[Any], None] | None,
+    draw: Callable[[Any, int, int], list[list[output.Part]]] | None = None,
+) -> None:
+    """Asks again and again, until Ctrl-C, or q. show: prints an answer; None for a table. draw: gives an answer's lines, of at most this many
+    columns and lines. A table, and what has `draw`, is redrawn in place on a terminal."""
+    if (show is None or draw is not None) and screen.is_live():
+        with screen.take_over_terminal() as terminal:
+            _redraw(ask, every, terminal, draw or _table)
+        return
+    with ending.defer_end() as wait:
+        while not (ended := wait(0)):
+            begun = time.monotonic()
+            found, missing = ask()
+            tell(missing)
+            if show is None:
+                _print(found)
+            else:
+                show(found)
+            ended = wait(max(0.0, every - (time.monotonic() - begun)))
+    if ended != signal.SIGINT:
+        raise ending.Signalled(ended)
+
+
+def _print(found: Any) -> None:
+    from penstock.cli.tables import answers
+
+    for line in [*answers.lines(found, found.num_rows), ""]:
+        output.say(line)
+
+
+def _table(found: Any, width: int, height: int) -> list[list[output.Part]]:
+    from penstock.cli.tables import answers
+
+    first, *rows = answers.lines(found, height)
+    drawn: list[list[output.Part]] = [[row[:width]] for row in rows]
+    return [[(first[:width], "bold")], *drawn]
+
+
+def _redraw(
+    ask: Ask,
+    every: float,
+    terminal: screen.Screen,
+    draw: Callable[[Any, int, int], list[list[output.Part]]],
+) -> None:
+    while True:
+        begun = time.monotonic()
+        found, missing = ask()
+        width, height = terminal.size()
+        drawn = draw(found, width, height)
+        drawn += [[(str(one)[:width], "bold red")] for one in missing]
+        terminal.show(drawn[:height])
+        while (left := every - (time.monotonic() - begun)) > 0:
+            if terminal.key(left) in ("q", "\x1b", "\x03", "\x04"):
+                return

@@ -1,0 +1,79 @@
+"""The options of a pipeline, checked, and what a run tells of itself."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from penstock.columns.contract import types
+from penstock.columns.contract.decoding import MODES
+from penstock.errors import Invalid
+from penstock.util.units import seconds
+
+COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "brotli", "none")
+COMMIT_BYTES = 256 << 20
+RANGE_BYTES = 32 << 20
+ON_RESTORE = ("keep", "refill")
+Span = float | str | datetime.timedelta
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run. rows: of *messages*, new in this run; total_rows: in the table now, with those that others added or deleted;
+    engine: spark or local; own: the user's tables (`penstock.spark`), with the errors of those that failed."""
+
+    ranges: int
+    rows: int
+    total_rows: int
+    streams: tuple[str, ...]
+    seconds: float
+    engine: str
+    own: tuple[Any, ...] = ()
+
+
+class Given(TypedDict, total=False):
+    """The options of `penstock.tables.run`."""
+
+    compression: str
+    schema: Mapping[str, str]
+    new_keys: str
+    keep: Mapping[str | None, Span] | Span | None
+    range_bytes: int
+    commit_bytes: int
+    restored: str | None
+    rebuild: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How tables are made; see `run`."""
+
+    compression: str = "snappy"
+    schema: Mapping[str, str] = field(default_factory=dict)
+    new_keys: str = "add"
+    keep: Mapping[str | None, Span] | Span | None = None
+    range_bytes: int = RANGE_BYTES
+    commit_bytes: int = COMMIT_BYTES
+    restored: str | None = None
+    rebuild: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSIONS:
+            raise Invalid(f"compression is {self.compression!r}: there are {', '.join(COMPRESSIONS)}")
+        if self.new_keys not in MODES:
+            raise Invalid(f"new_keys is {self.new_keys!r}: it must be {', '.join(MODES)}")
+        if self.restored not in (None, *ON_RESTORE):
+            raise Invalid(f"restored is {self.restored!r}: it must be {' or '.join(ON_RESTORE)}")
+        for stream, text in self.schema.items():
+            try:
+                types.parse(text)
+            except Invalid as error:
+                raise Invalid(f"the schema of {stream}: {error}") from None
+        self.ages()
+
+    def ages(self) -> dict[str | None, int]:
+        """How long rows are kept, in nanoseconds, by stream; None: of all others."""
+        given = self.keep if isinstance(self.keep, Mapping) else {None: self.keep} if self.keep is not None else {}
+        return {stream: int(seconds(span, "keep") * 1e9) for stream, span in given.items()}
