@@ -22,10 +22,12 @@ SEED := 1
 OPTIONS :=
 TESTS :=
 LIVES := 2000000
+QUERIES := 1000000
+DEATHS := 1000
 DATAGRAMS := 100000000
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help setup demo test test-pythons check fix native stress crash interop network lives fuzz bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
+.PHONY: screenshots help setup demo test test-pythons check fix native stress crash interop network queries lives fuzz bench docs stubs evidence sim wheel wheel-test wheels-everywhere ci clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,7 +63,7 @@ demo: $(DEMO) ## Run the main job end to end: real telemetry, recording, Spark, 
 	$(BIN)/penstock demo
 
 test: $(STAMP) $(CLASSES) ## Run the tests, several at once: make test TESTS=tests/record
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup --max-worker-restart 0 $(TESTS)
 
 test-pythons: $(STAMP) ## Run the core's tests with each CPython from 3.11 on that is here: make test-pythons TESTS=tests/channels
 	$(BIN)/python tools/pythons.py $(TESTS)
@@ -102,6 +104,9 @@ interop: $(STAMP) ## Conversations with real Aeron drivers, which are installed 
 
 network: $(STAMP) ## The long runs over real sockets: 40 million messages over a bad link, a million forged datagrams
 	PENSTOCK_LONG=1 $(BIN)/python -m pytest tests/network $(OPTIONS)
+
+queries: $(STAMP) ## Queries over memory, recordings and tables beside an oracle: make queries QUERIES=1000000 DEATHS=1000
+	PENSTOCK_QUERIES=$(QUERIES) PENSTOCK_LIVES=$(DEATHS) $(BIN)/python -m pytest tests/tables/lake $(OPTIONS)
 
 lives: $(STAMP) ## Lives of the network log in its simulator: make lives LIVES=2000000
 	$(BIN)/python -m evidence.network lives --count $(LIVES) --seed $(EVIDENCE_SEED)
@@ -146,10 +151,10 @@ wheels-everywhere: $(WHEEL)/.ready ## As the release does: wheels for 3.11 to 3.
 
 ci: $(STAMP) ## What CI runs
 	$(MAKE) -j2 -O check docs
-	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/24"
+	$(MAKE) evidence EVIDENCE_SEED=1 EVIDENCE_OPTIONS="--no-suites --part $$(git rev-list --count HEAD)/32"
 	$(BIN)/python tools/aeron.py
 	$(BIN)/python -m bench all --quick
-	$(MAKE) test
+	PENSTOCK_HISTORIES=5000 PENSTOCK_QUERIES=10000 $(MAKE) test
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build out docs/_build

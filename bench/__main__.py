@@ -29,6 +29,7 @@ QUESTIONS = (
     "wakes",
     "imports",
     "living",
+    "lake",
 )
 
 

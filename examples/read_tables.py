@@ -5,7 +5,7 @@ import sys
 import duckdb
 import polars
 
-import penstock.spark.tables as tables
+from penstock import tables
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:

@@ -26,7 +26,7 @@ if __name__ == "__main__":
         pub.wait_for_readers(3, timeout=10)
         for number in range(COUNT):
             if number in (COUNT // 3, 2 * COUNT // 3):
-                print(f"after {number} messages: kill -9 the holder of the socket")
+                print(f"after {number} messages: kill -9 the owner of the socket")
                 os.kill(penstock.inspect(CHANNEL).details["holder"], signal.SIGKILL)
             pub.send(number, timeout=30)
     print(f"the survivor has all {COUNT} messages, in order, each once: {got.get()}")

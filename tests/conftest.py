@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import multiprocessing
 import os
 import random
 import secrets
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,8 +48,8 @@ def reset_process() -> None:
 
 def quicken_java() -> None:
     """JVMs live for seconds here: they compile quickly, and take the classes of `make setup`'s archive, which halves their CPU time. Spark's
-    launchers read these variables. A JVM that the archive does not fit ignores it."""
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+    launchers read these variables. A JVM that the archive does not fit ignores it. Huge pages halve its page faults."""
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UseTransparentHugePages -Xlog:disable"
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", options)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", f'{options} "-XX:SharedArchiveFile={Path(sys.prefix) / "spark.jsa"}"')
 
@@ -55,6 +57,17 @@ def quicken_java() -> None:
 reset_process()
 quicken_java()
 LONG = bool(os.environ.get("PENSTOCK_LONG"))
+multiprocessing.set_forkserver_preload(  # what its children import; without pandas they would at their first Arrow array
+    [
+        "asyncio",
+        "deltalake.transaction",
+        "pandas",
+        "penstock.tables",
+        "pyarrow.json",
+        "pyarrow.parquet",
+        "unittest.mock",
+    ]
+)
 
 
 # Groups of tests that one worker runs one after the other, by the beginning of their names. A later line of a longer name counts more.
@@ -66,16 +79,13 @@ GROUPS = {
         [f"tests/spark/test_{name}.py" for name in ("connect", "kill_stream", "query", "stream", "writing")], "jvm-2"
     ),
     **dict.fromkeys([f"tests/cli/test_cli.py::test_{name}" for name in ("pipeline", "the_demo_o")], "jvm-2"),
-    **dict.fromkeys(
-        [f"tests/cli/test_odd_archives.py::test_{name}" for name in ("archives_and_tables", "a_damaged_recording")],
-        "jvm-1",
-    ),
     "tests/kinds/udp/test_network_log.py": "native",
     "tests/docs/": "pages",
     "tests/storage/": "storage",
     "tests/cli/test_any_arguments.py": "arguments",
     "tests/cli/test_monitor_page.py": "browser",
     "tests/typing/": "types",
+    "tests/tidy/test_orders.py": "orders",
 }
 
 
@@ -202,12 +212,17 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def object_storage():
     """A server of an object storage in this process: its URL."""
     server = pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[s3,server]'")
+    from werkzeug.serving import make_server
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    made = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    made.start()
-    host, port = made.get_host_and_port()
-    yield f"http://{host}:{port}"
-    made.stop()
+    # S3 alone: before each request, moto's own server looks among its two hundred services for the one that is meant.
+    made = make_server("127.0.0.1", 0, server.create_backend_app("s3"), threaded=True)
+    thread = threading.Thread(target=made.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{made.server_port}"
+    made.shutdown()
+    thread.join()
+    made.server_close()
 
 
 def storage_environment(url: str) -> dict[str, str]:

@@ -1,11 +1,12 @@
-"""Draws the pictures of the docs that show programs: `penstock top` beside a small robot of real processes, the monitor beside the demo,
-and a report of its archive. Needs Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
+"""Draws the pictures of the docs that show programs: `penstock top` beside a small robot of real processes, a query that is asked again and
+again beside a sensor, the monitor beside the demo, and a report of its archive. Needs Chromium: the system's, or `playwright install chromium`, or CHROMIUM names a program.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import math
 import multiprocessing
 import os
 import pty
@@ -27,7 +28,7 @@ from rich.console import Console
 from rich.text import Text
 
 import penstock
-from penstock.spark import pipeline
+from penstock.tables import pipeline
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 COLUMNS, LINES, LOOKS = 118, 12, 8
@@ -77,25 +78,24 @@ CAST = (
 )
 
 
-def last_look(folder: str) -> list[str]:
-    """Runs `penstock top` on a terminal of its own and returns the lines of its last look."""
+def last_look(folder: str, words: list[str], height: int = LINES) -> list[str]:
+    """Runs a command on a terminal of its own and returns the lines of its last look."""
     mine, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", height, COLUMNS, 0, 0))
     environment = {
         **os.environ,
         "PENSTOCK_DIR": folder,
         "TERM": "xterm-256color",
         "COLUMNS": str(COLUMNS),
-        "LINES": str(LINES),
+        "LINES": str(height),
     }
-    command = [sys.executable, "-m", "penstock", "top", "--sort", "messages"]
-    top = subprocess.Popen(command, stdin=theirs, stdout=theirs, env=environment)
+    shown = subprocess.Popen([*PENSTOCK, *words], stdin=theirs, stdout=theirs, env=environment)
     os.close(theirs)
     seen = b""
     while seen.count(HOME) <= LOOKS:
         seen += os.read(mine, 65536)
     os.write(mine, b"q")
-    top.wait(timeout=60)
+    shown.wait(timeout=60)
     look = seen.split(HOME)[-2].decode()
     return [re.sub(r"\x1b\[[KJ]|\r", "", line) for line in look.split("\n")]  # the terminal doubles "\r"
 
@@ -109,16 +109,48 @@ def draw_top() -> None:
             process.start()
         while sum(status.writers + status.readers for status in penstock.list_channels()) < len(CAST):
             time.sleep(0.1)
-        lines = last_look(folder)
+        lines = last_look(folder, ["top", "--sort", "messages"])
         for process in cast:
             process.kill()
             process.join()
+    draw_terminal("top", lines, "penstock top")
+
+
+QUERY = "select time, gyro[1] as x, gyro[2] as y from 'log:imu' where time > now() - interval 5 seconds"
+
+
+def sense() -> None:
+    """A sensor with a smooth reading, 100 times a second."""
+    with penstock.publish("log:imu", codec="json") as pub:
+        while True:
+            now = time.time()
+            pub.send({"gyro": [math.sin(2 * now) + 0.1 * math.sin(23 * now), math.cos(3 * now)]})
+            time.sleep(0.01)
+
+
+def draw_query() -> None:
+    """The chart of a query beside a sensor, after some seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PENSTOCK_DIR"] = folder
+        sensor = multiprocessing.get_context("spawn").Process(target=sense)
+        sensor.start()
+        while not penstock.list_channels():
+            time.sleep(0.1)
+        lines = last_look(folder, ["sql", QUERY, "--chart", "--watch", "1s"], 18)
+        sensor.kill()
+        sensor.join()
+    command = ["$ penstock sql --chart --watch 1s \\", f'  "{QUERY}"', ""]
+    draw_terminal("query", [*command, *lines], "penstock sql --chart --watch 1s")
+
+
+def draw_terminal(name: str, lines: list[str], title: str) -> None:
+    """A terminal's lines as a picture."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     for line in lines:
         console.print(Text.from_ansi(line), no_wrap=True, crop=True)
     # Without the font that rich would fetch from another server.
     form = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.S)
-    (PICTURES / "top.svg").write_text(console.export_svg(title="penstock top", code_format=form, unique_id="top"))
+    (PICTURES / f"{name}.svg").write_text(console.export_svg(title=title, code_format=form, unique_id=name))
 
 
 @contextlib.contextmanager
@@ -175,7 +207,7 @@ def draw_monitor(chromium: Any, url: str) -> None:
 def draw_report(chromium: Any, archive: Path) -> None:
     """The report of an archive's tables, as wide as a laptop's window."""
     tables = archive.parent / "tables"
-    pipeline.run(None, archive, tables)
+    pipeline.run(archive, tables)
     subprocess.run([*PENSTOCK, "report", tables.name], check=True, cwd=tables.parent)  # the page names the folder
     view = chromium.new_page(viewport={"width": 1440, "height": 1000})
     view.goto((tables / "report.html").resolve().as_uri())
@@ -214,4 +246,5 @@ def draw_demo() -> None:
 
 if __name__ == "__main__":
     draw_top()
+    draw_query()
     draw_demo()

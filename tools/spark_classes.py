@@ -8,7 +8,6 @@ from pathlib import Path
 import penstock
 import penstock.spark
 from penstock.spark import pipeline, table
-from penstock.spark.query import follow
 
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"  # those of tests/conftest.py: an archive fits its collector
 
@@ -25,7 +24,7 @@ def work(folder: Path) -> None:
     rows.createOrReplaceTempView("rows")
     spark.sql("select stream, count(*), max(position) from rows group by stream order by stream").collect()
     pipeline.run(spark, archive.path, folder / "tables")
-    follow(spark, archive.path, folder / "tables")
+    pipeline.follow(spark, archive.path, folder / "tables")
     table(spark, folder / "tables", "log:a").agg({"n": "sum"}).collect()
     stream = spark.readStream.format("penstock").load(str(archive.path)).writeStream.format("parquet")
     stream = stream.option("path", str(folder / "stream")).option("checkpointLocation", str(folder / "checkpoint"))

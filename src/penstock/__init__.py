@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.kinds.udp.opener import Udp
     from penstock.kinds.zmq.opener import Zmq
     from penstock.record.archive import Archive
+    from penstock.tables.lake import lake
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,7 @@ _HOMES = {
     "array": "codecs",
     "inspect": "channels.storage.discovery",
     "join": "front.opening",
+    "lake": "tables.lake",
     "list_channels": "channels.storage.discovery",
     "objects": "codecs",
     "publish": "front.opening",
@@ -114,6 +116,7 @@ __all__ = [
     "array",
     "inspect",
     "join",
+    "lake",
     "list_channels",
     "objects",
     "publish",

@@ -59,7 +59,7 @@ class ServerError(PenstockError, RuntimeError):
 
 
 class EndOfStream(PenstockError, EOFError):
-    """Nobody is left who could send, and you have read everything. Subscriptions with `until_end=True` say so, and pairs and dealers."""
+    """No sender is left, and you have read everything. Subscriptions with `until_end=True` say so, and pairs and dealers."""
 
 
 class Busy(PenstockError, BlockingIOError):

@@ -25,7 +25,6 @@ MOST = 0.25  # seconds of computing in all such waits at once
 Call = tuple[str, Callable[[float], Any]]
 State = Callable[[Any], Iterator[Any]]
 forked = multiprocessing.get_context("forkserver")
-forked.set_forkserver_preload(["asyncio", "numpy", "penstock", "pyarrow"])
 
 
 def _wait(awaited: Callable[[], Any]) -> Any:

@@ -23,6 +23,7 @@ SAID = {
     "jobs": r"20000 jobs, \d+ workers killed, 0 missing, \d+ redelivered",
     "one_word": r"(received \(4, 3\) of \d from position \d+\n){1,5}\S+:\S+: 5 messages, \d+ bytes of stream",
     "eight_processes": r"(worker-\d (joined|left after \d+ messages)\s*)*",
+    "dashboard": r"(\{'rows': [1-9]\d*, 'mean': -?\d\.\d+, 'swing': \d\.\d+, 'speeds': [1-9]\d*\}\s?){5}",
     "udp_failover": r"after 20000 messages: kill -9 .*\nafter 40000 messages: kill -9 .*\nthe survivor has all 60000 .*: True",
 }
 ARGUMENTS = {"jobs": ["20000", "3", "1"]}

@@ -20,7 +20,7 @@ import penstock.front.opening
 PROCESS = re.compile(r"process \d+ \(.*?\)(?= is)")  # another one in each run
 NEEDS = {"channels/zmq": "zmq", "from/zeromq": "zmq", "archives/storage": "moto"}
 # Pages whose programs need a JVM: tests/spark has them.
-OF_SPARK = {"tables/spark"}
+OF_SPARK = {"tables/spark", "tables/tables"}
 RUN = [page for page in pages.PAGES if pages.blocks_of(page) and pages.name_of(page) not in OF_SPARK]
 PAIRS = [page for page in pages.PAGES if pages.pairs_of(page)]
 

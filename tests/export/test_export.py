@@ -8,14 +8,19 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from decoder import generate, oracle
+from decoder import generate
+from decoder.rows import check_cells
 
 import penstock
-from penstock import codecs, columns
+from penstock import codecs
 from penstock._native import core
 from penstock.cli import run
-from penstock.export import export, pool
+from penstock.columns import contract as contracts
+from penstock.export import export
+from penstock.record.read.rows import COMMON
+from penstock.util import pool
 
 POINT = np.dtype([("t", "f8"), ("id", "u2"), ("xyz", "f4", (3,)), ("tag", "S8"), ("at", "M8[ms]")])
 NATIVE = [(form, reader) for form in ("parquet", "delta", "arrow") for reader in ("duckdb", "polars", "pandas")]
@@ -74,30 +79,19 @@ def sent(rng, archive):
     return streams
 
 
-def zoned(cell, kind):
-    if pa.types.is_timestamp(kind) and kind.tz and cell is not None:
-        return cell.replace(tzinfo=oracle.EPOCH.tzinfo)
-    return cell
-
-
-def check(table, codec, payloads):
+def check(table, codec, payloads, contract):
     """Every row of a stream against an independent decode."""
-    spec = codec.spec
     assert table["payload"].to_pylist() == payloads
-    names = table.column_names[11:]
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*(table[n].to_pylist() for n in names), strict=True)]
-    errors = table["decode_error"].to_pylist()
-    if spec["kind"] in ("json", "msgpack"):
-        own = columns.schema(spec, columns.learn(spec, (), pa.array(payloads, pa.binary())))
-        assert sorted(own.names) == sorted(names)
-        for data, row, error in zip(payloads, rows, errors, strict=True):
-            cells = {name: zoned(cell, own.field(name).type) for name, cell in row.items()}
-            oracle.check_objects(spec["kind"], data, cells, own, error)
-    elif spec["kind"] == "struct":
-        for data, row, error in zip(payloads, rows, errors, strict=True):
-            oracle.check_record(codecs.dtypes.dtype_of(spec["dtype"]), data, list(row.values()), error)
-    else:
-        assert not names
+    assert [name for name in table.column_names if name not in COMMON.names] == [column.name for column in contract]
+    check_cells(codec.spec, contract, table, payloads)
+
+
+def contract_of(folder, form="parquet"):
+    """The columns of a stream's files."""
+    opened = pq.read_schema if form == "parquet" else lambda path: pa.ipc.open_file(path).schema
+    first, *others = [contracts.from_schema(opened(path)) for path in files(folder, form)]
+    assert others == [first] * len(others)
+    return first
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -115,7 +109,8 @@ def test_every_row_in_every_format_by_every_reader(sent, archive, tmp_path, proc
             codec, payloads = sent[one.stream]
             if codec.spec["kind"] == "msgpack" and reader == "pandas":
                 continue  # decimals of its own width; the other readers have them
-            check(by(reader, form, tmp_path / form / one.folder), codec, payloads)
+            contract = contract_of(tmp_path / "parquet" / one.folder)
+            check(by(reader, form, tmp_path / form / one.folder), codec, payloads, contract)
 
 
 @pytest.mark.parametrize("reader", ["duckdb", "polars", "pandas"])
@@ -175,12 +170,8 @@ def test_read_decodes_the_same(sent, archive, tmp_path):
     done = export(archive.path, tmp_path / "o")
     for one in done.streams:
         table = archive.read(one.stream, columns=["position", "payload"], decode=True, batch_rows=17)
-        assert table.column_names[:3] == ["position", "payload", "decode_error"]
-        codec, payloads = sent[one.stream]
-        pad = pa.table({f"pad{n}": pa.nulls(len(payloads)) for n in range(9)})
-        own = [table[name] for name in table.column_names[3:]]
-        names = [*pad.column_names, "payload", "decode_error", *table.column_names[3:]]
-        check(pa.table([*pad.columns, table["payload"], table["decode_error"], *own], names), codec, payloads)
+        assert table.column_names[:4] == ["position", "payload", "decode_error", "_rescued"]
+        check(table, *sent[one.stream], contracts.from_schema(table.schema))
 
 
 def test_read_decoded_of_nothing_and_of_columns_that_are_refused(archive):
@@ -232,7 +223,8 @@ def test_a_damaged_stream_is_an_error_and_the_others_come_out(sent, archive, tmp
     )
     for folder, form in ((tmp_path / "o", "parquet"), (tmp_path / "p", "arrow")):
         for channel in ("log:m", "log:s", "log:b"):
-            check(by("polars", form, folder / channel.replace(":", "_")), *sent[channel])
+            stream = channel.replace(":", "_")
+            check(by("polars", form, folder / stream), *sent[channel], contract_of(folder / stream, form))
     everything = sent["log:j"][1]
     for folder, form in ((tmp_path / "o", "parquet"), (tmp_path / "p", "arrow")):
         left = by("polars", form, folder / "log_j")["payload"].to_pylist()
@@ -299,7 +291,7 @@ def test_an_interrupt_while_the_pool_starts_leaves_no_process(monkeypatch):
         return started[0]
 
     monkeypatch.setattr(pool.subprocess, "Popen", interrupted)
-    with pytest.raises(KeyboardInterrupt), pool.Pool(2):
+    with pytest.raises(KeyboardInterrupt), pool.Pool("penstock.export.task:run", 2):
         pass
     assert started[0].returncode is not None
 

@@ -17,7 +17,16 @@ from mcap_files import held, topic, write
 
 from evidence import mcap as suite
 from penstock.export.mcap import import_mcap
-from penstock.export.mcap_records import ATTACHMENT, CHUNK, DATA_END, FOOTER, HEAD, MAGIC, MESSAGE, MESSAGE_INDEX
+from penstock.export.mcap_reading.records import (
+    ATTACHMENT,
+    CHUNK,
+    DATA_END,
+    FOOTER,
+    HEAD,
+    MAGIC,
+    MESSAGE,
+    MESSAGE_INDEX,
+)
 
 COUNT = 40
 

@@ -18,7 +18,7 @@ from mcap_files import held, read, topic, write
 
 from penstock.export import mcap_names
 from penstock.export.mcap import export_mcap, import_mcap
-from penstock.export.shown import shown_as
+from penstock.export.shown import display_of
 
 BEGAN = 1_769_860_800 * 10**9
 
@@ -352,7 +352,7 @@ def test_different_definitions_have_different_names(tmp_path):
     assert (
         len(
             {
-                shown_as(name, penstock.codecs.from_spec({"kind": "struct", "dtype": dtype.descr}).spec).schema[0]
+                display_of(name, penstock.codecs.from_spec({"kind": "struct", "dtype": dtype.descr}).spec).schema[0]
                 for name, dtype in kinds.items()
             }
         )

@@ -74,9 +74,9 @@ def test_frames_that_are_no_pictures_are_shown_as_arrays():
 def test_a_message_that_does_not_decode_is_shown_as_one():
     with penstock.publish("log:a", codec="bytes") as pub, Serving() as s:
         shown = next(iter(s.viewed._topics.values()))
-        from penstock.export.shown import shown_as
+        from penstock.export.shown import display_of
 
-        convert = shown_as("log:a", {"kind": "msgpack"}).convert
+        convert = display_of("log:a", {"kind": "msgpack"}).convert
         assert "is not msgpack" in json.loads(convert(b"\xc1"))["error"]
         assert shown.channel == "log:a"
         assert pub.offer(b"") is not None

@@ -94,6 +94,9 @@ ERRORS = {
 COMMANDS = {
     "export": ("record", "export", "a", "out", "--parquet"),
     "pipeline": ("spark", "pipeline", "a", "--out", "out"),
+    "pipeline without Spark": ("tables", "pipeline", "a", "--out", "out", "--engine", "local"),
+    "erase": ("tables", "erase", "out", "log:x"),
+    "optimize": ("tables", "pipeline", "--out", "out", "--optimize"),
     "sql": ("spark", "sql", "out", "select 1"),
     "metrics": ("metrics", "metrics", "--once"),
     "import": ("mcap", "import", "x.mcap", "a"),

@@ -143,7 +143,7 @@ def test_a_rival_that_dies_is_not_waited_for(parts, who):
 
 def test_so_with_one_that_dies_in_a_round_trip_or_a_conversation():
     with pytest.raises(Failed, match="the echo died: killed by SIGKILL"):
-        processes.round_trips(ENOUGH, rival(receiver=lambda *_: _echo_dies()), 64, 10)
+        processes.round_trips(ENOUGH, rival(sender=Mute, receiver=lambda *_: _echo_dies()), 64, 10)
     with pytest.raises(Failed, match=r"member \d died: killed by SIGKILL"):
         processes.mesh(ENOUGH, rival(member=Dies), 3, 64, 10)
 

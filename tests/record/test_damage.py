@@ -87,8 +87,8 @@ def test_tables_and_exports_have_all_that_is_sound(made, before, tmp_path, size)
     pytest.importorskip("deltalake")
     import pyarrow.parquet as pq
 
+    from penstock import tables
     from penstock.export import export
-    from penstock.spark import pipeline, tables
 
     folder = made._files.folder(1)
     entries, _ = folder.index(folder.segments()[2])
@@ -105,16 +105,16 @@ def test_tables_and_exports_have_all_that_is_sound(made, before, tmp_path, size)
     if rows is not None:
         assert sum(row["lost"] for row in rows) == hurt[0][1] - hurt[0][0]
     with pytest.raises(penstock.Corrupt, match="all else is in the tables"):
-        pipeline.run(None, made.path, tmp_path / "tables", range_bytes=size)
+        tables.run(made.path, tmp_path / "tables", range_bytes=size)
     found = tables.read(tmp_path / "tables", "messages")
     assert found.num_rows == done.rows
-    lost = sum(found["lost"].to_pylist())
+    lost = sum(tables.read(tmp_path / "tables", "losses")["bytes"].to_pylist())
     assert lost == hurt[0][1] - hurt[0][0]
     made.repair()
     for _ in range(2):
-        after = pipeline.run(None, made.path, tmp_path / "tables", range_bytes=size)
+        after = tables.run(made.path, tmp_path / "tables", range_bytes=size)
         assert (after.rows, after.total_rows) == (0, done.rows)
-        assert sum(tables.read(tmp_path / "tables", "messages")["lost"].to_pylist()) == lost
+        assert sum(tables.read(tmp_path / "tables", "losses")["bytes"].to_pylist()) == lost
 
 
 def test_merged_and_played_recordings_name_what_is_damaged(made, before, caplog):

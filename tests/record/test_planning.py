@@ -11,10 +11,12 @@ from conftest import LONG
 
 import penstock
 from penstock._native import core
+from penstock.errors import NotFound
 from penstock.record import Range
 from penstock.record.format import layout as layouts
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import ENTRY, Description
+from penstock.record.read import rows
 from penstock.record.read.plan import ReadPlanner, plan
 
 
@@ -26,6 +28,16 @@ def settle(folder):
 def rows_of(ranges):
     tables = [pa.Table.from_batches(list(one.scan(["position", "payload"]))) for one in ranges if one.messages]
     return pa.concat_tables(tables).sort_by("position").to_pylist() if tables else []
+
+
+def test_a_range_that_was_cut_since_is_told(archive):
+    with penstock.publish("log:cut") as pub, archive.record("log:cut"):
+        for number in range(1000):
+            pub.send(b"%d" % number)
+    (planned,) = plan(archive)
+    archive.truncate("log:cut", 0, force=True)
+    with pytest.raises(NotFound, match=r"was cut back to position \d+ while it was read"):
+        rows.read(planned, False)
 
 
 def test_a_second_look_is_the_same_as_a_first(archive, rng):

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock
+from penstock import tables
 from penstock.columns.names import RESERVED, folded, unique
 from penstock.columns.parts import table_name
 from penstock.export import export
-from penstock.spark import pipeline, tables
 
 PART = st.text("aAbB09._-x", min_size=1, max_size=12)
 CHANNEL = st.builds(
@@ -62,7 +62,7 @@ def test_keys_in_any_script_are_columns_of_that_name(archive, tmp_path):
     with penstock.publish("log:shop/orders", codec="json") as pub, archive.record("log:shop/orders"):
         for _ in range(3):
             pub.send(KEYS)
-    assert pipeline.run(None, archive.path, tmp_path / "t").rows == 3
+    assert tables.run(archive.path, tmp_path / "t").rows == 3
     exported = export(archive.path, tmp_path / "o")
     assert tables.streams(tmp_path / "t") == {"log:shop/orders": "streams/log_shop__orders"}
     assert [one.folder for one in exported.streams] == ["log_shop__orders"]

@@ -15,9 +15,6 @@ from evidence import anchors
 from evidence.explained import ELSEWHERE, EXPLAINED
 from evidence.model import KILLERS
 
-OPERATIONS = list(orders.ordered(orders.sources()))
-CORE = [operation for operation in OPERATIONS if not operation.file.startswith("bind/")]
-PAIRED = [(operation, claim) for operation in OPERATIONS for claim in operation.claims if claim.number is not None]
 ROWS = list(orders.rows())
 
 SOURCE = """
@@ -41,6 +38,26 @@ void f(Slot &s, Batch &batch, Array *array) {
     s.generation.exchange(1); // SYNC -:
 }
 """
+
+Pairs = list[tuple[orders.Ordered, orders.Claim]]
+
+
+@pytest.fixture(scope="module")
+def operations() -> list[orders.Ordered]:
+    """All ordered operations. They take seconds, which a process that only collects tests has not."""
+    return list(orders.ordered(orders.sources()))
+
+
+@pytest.fixture(scope="module")
+def core(operations: list[orders.Ordered]) -> list[orders.Ordered]:
+    """Those outside the bindings."""
+    return [operation for operation in operations if not operation.file.startswith("bind/")]
+
+
+@pytest.fixture(scope="module")
+def paired(operations: list[orders.Ordered]) -> Pairs:
+    """Those with a number, once for each."""
+    return [(operation, claim) for operation in operations for claim in operation.claims if claim.number is not None]
 
 
 def test_operations_and_their_comments_are_found() -> None:
@@ -67,8 +84,8 @@ def test_rows_of_tables_are_found(tmp_path: Path) -> None:
     assert list(orders.rows(tmp_path)) == [orders.Row("a", 7, ("A::b", "c"), ("d",), "x \\| y")]
 
 
-def test_every_ordered_operation_has_a_comment() -> None:
-    assert [f"{operation.where}: {operation.wrong}" for operation in OPERATIONS if operation.wrong] == []
+def test_every_ordered_operation_has_a_comment(operations: list[orders.Ordered]) -> None:
+    assert [f"{operation.where}: {operation.wrong}" for operation in operations if operation.wrong] == []
 
 
 def test_atomics_of_the_standard_library_are_in_one_file() -> None:
@@ -77,24 +94,24 @@ def test_atomics_of_the_standard_library_are_in_one_file() -> None:
     assert found == {"ground/atomics.hpp"}
 
 
-def test_partners_hold_an_operation_of_the_same_number() -> None:
+def test_partners_hold_an_operation_of_the_same_number(paired: Pairs) -> None:
     carriers = defaultdict(set)
-    for operation, claim in PAIRED:
+    for operation, claim in paired:
         carriers[claim.number].add(operation.symbol)
     symbols = anchors.index_of(orders.sources())
     wrong = [
         f"{operation.where}: SYNC {claim.number}: {partner} "
         + ("has no operation of that number" if partner in symbols else "is no function")
-        for operation, claim in PAIRED
+        for operation, claim in paired
         for partner in claim.partners
         if partner not in carriers[claim.number]
     ]
     assert wrong == []
 
 
-def test_each_number_has_one_row_in_a_page_of_its_structure() -> None:
+def test_each_number_has_one_row_in_a_page_of_its_structure(paired: Pairs) -> None:
     folders = defaultdict(set)
-    for operation, claim in PAIRED:
+    for operation, claim in paired:
         folders[claim.number].add(operation.file.split("/")[0])
     assert sorted(row.number for row in ROWS) == list(range(len(ROWS))), "one row for each number, without a gap"
     assert {number: files for number, files in folders.items() if number >= len(ROWS)} == {}, "numbers without a row"
@@ -103,10 +120,10 @@ def test_each_number_has_one_row_in_a_page_of_its_structure() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"SYNC {row.number}")
-def test_a_row_says_what_the_comments_say(row: orders.Row) -> None:
+def test_a_row_says_what_the_comments_say(row: orders.Row, paired: Pairs) -> None:
     release, acquire = set(row.release), set(row.acquire)
     assert all((release, acquire, row.forbids)), f"{row.where}: both sides, and what is forbidden"
-    pairs = [(operation, claim) for operation, claim in PAIRED if claim.number == row.number]
+    pairs = [(operation, claim) for operation, claim in paired if claim.number == row.number]
     symbols = {operation.symbol for operation, _ in pairs}
     assert release | acquire == symbols, f"{row.where}: the row's functions, and those whose comments have the number"
     for side, names in (("release", release), ("acquire", acquire)):
@@ -146,9 +163,9 @@ def explanations() -> dict[tuple[str, int], str]:
     return found
 
 
-def test_an_order_without_a_partner_is_explained_and_no_other_is() -> None:
+def test_an_order_without_a_partner_is_explained_and_no_other_is(core: list[orders.Ordered]) -> None:
     why = explanations()
-    for operation in CORE:
+    for operation in core:
         reason = why.get((operation.file, operation.offset))
         alone = any(claim.number is None for claim in operation.claims)
         if alone:
@@ -160,7 +177,7 @@ def test_an_order_without_a_partner_is_explained_and_no_other_is() -> None:
             )
 
 
-def test_an_order_whose_loss_is_noticed_has_a_number() -> None:
+def test_an_order_whose_loss_is_noticed_has_a_number(core: list[orders.Ordered]) -> None:
     killed = {name.rpartition(" [")[0] for name in json.loads(KILLERS.read_text())}
-    wrong = [o.where for o in CORE if f"{o.symbol}: {o.name}" in killed and all(c.number is None for c in o.claims)]
+    wrong = [o.where for o in core if f"{o.symbol}: {o.name}" in killed and all(c.number is None for c in o.claims)]
     assert wrong == []

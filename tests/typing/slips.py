@@ -69,8 +69,8 @@ def archives(archive: penstock.Archive) -> None:
 
 
 def pipelines(archive: str) -> None:
-    penstock.spark.pipeline.run(None, archive, "tables", tables=("raw", "messages"))
-    penstock.spark.pipeline.run(None, archive, "tables", table=("raw", "messages"))  # refused
+    penstock.spark.pipeline.run(None, archive, "tables", new_keys="rescue")
+    penstock.spark.pipeline.run(None, archive, new_keys="rescue")  # refused
 
 
 def values() -> None:

@@ -1,7 +1,7 @@
 """Codecs: how a channel's messages become Python objects and typed columns.
 
 A codec is described by plain JSON that is kept in the channel and in its recordings, so that readers and Spark decode
-without being told. Never pickle: an unpickling receiver runs whatever code the sender likes.
+without options. Never pickle: an unpickling receiver runs whatever code the sender likes.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Codec(Generic[Message]):
         return str(self.spec["kind"])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.spec, self.own)
+        return _unpickle, (self.spec, self.own)
 
 
-def _again(spec: dict[str, Any], own: Any) -> Codec:
+def _unpickle(spec: dict[str, Any], own: Any) -> Codec:
     """A pickled codec."""
-    return from_spec(spec) if own is None else _of_class(own, spec)
+    return from_spec(spec) if own is None else _class_codec(own, spec)
 
 
 def undecodable(codec: Codec, channel: str, position: int, message: bytes, error: Exception) -> DecodeError:
@@ -298,13 +298,13 @@ def objects(cls: type[Message], form: str = "json", *, schema: str | None = None
         )
     about: dict[str, Any] = {"kind": form}
     if form == "json":
-        about["schema"] = classes.kept_schema(cast("Hashable", cls), schema)
+        about["schema"] = classes.stored_schema(cast("Hashable", cls), schema)
     if found := declared.safely(cast("Hashable", cls)):
         about["columns"] = found
-    return _of_class(cls, about)
+    return _class_codec(cls, about)
 
 
-def _of_class(own: Any, spec: dict[str, Any]) -> Codec:
+def _class_codec(own: Any, spec: dict[str, Any]) -> Codec:
     """The codec of this program's own class, on a channel that keeps `spec`."""
     made = protobufs.coders(own) if spec["kind"] == "protobuf" else classes.coders(own, spec["kind"])
     return Codec(spec, *made, own=own)
@@ -321,7 +321,7 @@ def agreed(found: Codec, requested: Any) -> Codec | None:
     wanted = found if requested is None else resolve(requested)
     if _form(wanted.spec) != _form(found.spec):
         return None
-    return found if wanted.own is None else _of_class(wanted.own, found.spec)
+    return found if wanted.own is None else _class_codec(wanted.own, found.spec)
 
 
 def _form(spec: dict[str, Any]) -> dict[str, Any]:
@@ -353,7 +353,7 @@ def resolve(codec: Any) -> Codec:
     if classes.is_class(codec):
         return objects(codec)
     if protobufs.is_class(codec):
-        return _of_class(codec, protobufs.spec(codec))
+        return _class_codec(codec, protobufs.spec(codec))
     import numpy as np
 
     try:

@@ -98,7 +98,7 @@ def json_schema(cls: Any) -> dict[str, Any] | None:
 
 
 @functools.lru_cache(256)
-def kept_schema(cls: Hashable, name: str | None) -> dict[str, str]:
+def stored_schema(cls: Hashable, name: str | None) -> dict[str, str]:
     """The schema of a class as its channel keeps it: a name, and the JSON Schema where it has one."""
     found = json_schema(cls)
     packed = {} if found is None else {"json": packing.pack(json.dumps(found, separators=(",", ":")).encode())}

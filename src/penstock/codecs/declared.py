@@ -80,17 +80,17 @@ def _type(one: Any, depth: int) -> str:
         sorts = {type(value) for value in values}
         return {frozenset({str}): "string", frozenset({int}): "bigint"}.get(frozenset(sorts), "")
     if isinstance(one, LISTS):
-        return _wrapped("array", _type(one.item_type, depth + 1))
+        return _wrap("array", _type(one.item_type, depth + 1))
     if isinstance(one, inspect.TupleType):
         kinds = {_type(item, depth + 1) for item in one.item_types}
-        return _wrapped("array", kinds.pop()) if len(kinds) == 1 else ""
+        return _wrap("array", kinds.pop()) if len(kinds) == 1 else ""
     if isinstance(one, inspect.DictType):
         key = _type(one.key_type, depth + 1)
-        return _wrapped("map", key if key == "string" else "", _type(one.value_type, depth + 1))
+        return _wrap("map", key if key == "string" else "", _type(one.value_type, depth + 1))
     return SIMPLE.get(type(one)) or _struct(one, depth)
 
 
-def _wrapped(kind: str, *inside: str) -> str:
+def _wrap(kind: str, *inside: str) -> str:
     return f"{kind}<{', '.join(inside)}>" if all(inside) else ""
 
 

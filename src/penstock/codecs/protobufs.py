@@ -16,6 +16,8 @@ from penstock.util.extras import explain_missing
 
 DESCRIPTION_MAX = 1 << 22  # bytes of a description that another user may have written
 KNOWN = "google/protobuf/"  # files whose messages have a special JSON form: times, durations, wrappers
+ANY = "google.protobuf.Any"
+GROUP = 3  # protobuf's wire type of a group
 
 
 def is_class(cls: Any) -> bool:
@@ -98,11 +100,11 @@ def reader(about: Mapping[str, Any]) -> Callable[[bytes], Any]:
 
 def message_class(about: Mapping[str, Any]) -> Any:
     """The class of a description's messages. `Unsupported` without the package protobuf."""
-    return _made(about["message"], about["files"])
+    return _message_class(about["message"], about["files"])
 
 
 @functools.lru_cache(64)
-def _made(name: str, files: str) -> Any:
+def _message_class(name: str, files: str) -> Any:
     with explain_missing(f"reading messages of protobuf's {name}"):
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     from google.protobuf.message import DecodeError
@@ -139,10 +141,54 @@ def plain(message: Any) -> Any:
     Enumerations are their names, or the number where it has none; bytes stay bytes. Times and durations are text, as in protobuf's JSON.
     """
     if message.DESCRIPTOR.file.name.startswith(KNOWN):
-        from google.protobuf import json_format
-
-        return json_format.MessageToDict(message)
+        return json_form(message)
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def json_form(message: Any) -> Any:
+    """A message as protobuf's JSON, by its own description alone: classes that this process has loaded change nothing.
+
+    A message without a JSON form is `@type` and `value`, its bytes in base64: an Any of a type that the description lacks, a nan in a Value.
+    """
+    from google.protobuf import json_format
+
+    try:
+        return json_format.MessageToDict(message, descriptor_pool=message.DESCRIPTOR.file.pool)
+    except Exception:  # TypeError, ValueError, or an error class of the implementation
+        name, data = message.DESCRIPTOR.full_name, message.SerializePartialToString()
+        if name == ANY:
+            name, data = message.type_url, message.value
+        return {"@type": name, "value": base64.b64encode(data).decode()}
+
+
+def unknown_fields(message: Any) -> dict[str, list[Any]]:
+    """What a message has and its description lacks: place → values, as `a.7` for number 7 inside the field `a`.
+
+    Groups are lists of (number, value). Enumerators that a closed enumeration lacks are among them.
+    """
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    found: dict[str, list[Any]] = {}
+
+    def values(fields: Any) -> list[tuple[int, Any]]:
+        return [(one.field_number, values(one.data) if one.wire_type == GROUP else one.data) for one in fields]
+
+    def walk(inner: Any, place: str) -> None:
+        for number, value in values(UnknownFieldSet(inner)):
+            found.setdefault(f"{place}{number}", []).append(value)
+        for field, value in inner.ListFields():
+            if field.message_type is None:
+                continue
+            if field.message_type.GetOptions().map_entry:
+                has_messages = field.message_type.fields_by_name["value"].message_type is not None
+                children = value.values() if has_messages else ()
+            else:
+                children = value if field.is_repeated else (value,)
+            for child in children:
+                walk(child, f"{place}{field.name}.")
+
+    walk(message, "")
+    return found
 
 
 def _field(message: Any, field: Any) -> Any:

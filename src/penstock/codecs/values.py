@@ -157,7 +157,7 @@ def fitted(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
         with np.errstate(all="ignore"):  # a conversion that NumPy would warn of is refused
             made = np.array(value, dtype=dtype, order="C")
-            if _has_times(dtype) or not _plainly_same(value, made.tolist()):
+            if _has_times(dtype) or not _is_plainly_same(value, made.tolist()):
                 _compare(value, made, "")
     except Invalid:
         raise
@@ -182,7 +182,7 @@ def _has_times(dtype: np.dtype[Any]) -> bool:
     return base.kind in "Mm" or any(_has_times(base[name]) for name in base.names or ())
 
 
-def _plainly_same(given: Any, read: Any) -> bool:
+def _is_plainly_same(given: Any, read: Any) -> bool:
     """A quick look at plain Python values: what is read back is what was given. False where that needs a closer look."""
     kind = type(given)
     if kind is tuple or kind is list:
@@ -190,7 +190,7 @@ def _plainly_same(given: Any, read: Any) -> bool:
             if not hasattr(read, "tolist"):
                 return False
             read = read.tolist()  # a field that is an array
-        return len(given) == len(read) and all(map(_plainly_same, given, read))
+        return len(given) == len(read) and all(map(_is_plainly_same, given, read))
     if kind is float:
         other = type(read)
         return (other is float and (read - read == 0 or given - given != 0)) or (other is int and given == read)
@@ -236,7 +236,7 @@ def _compare_plain(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
     if isinstance(given, list | tuple) and kind in "fc" and found.dtype.kind in "fc":
         found = np.asarray(given, object)  # whole numbers among floats have been rounded by now
     if kind in "Mm":
-        fits = _same_times(found, made)
+        fits = _are_same_times(found, made)
     elif kind in "SU":
         if _ends_in_nul(given):
             raise Invalid(
@@ -248,11 +248,11 @@ def _compare_plain(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
         fits = False
     elif found.dtype.kind == "O":
         pairs = list(zip(found.reshape(-1).tolist(), made.reshape(-1).tolist(), strict=True))
-        fits = all(_plainly_same(one, other) or _rounded(one, other) for one, other in pairs)
+        fits = all(_is_plainly_same(one, other) or _rounded(one, other) for one, other in pairs)
     elif kind in "biu":
-        fits = _same_whole(found, made)
+        fits = _is_same_integer(found, made)
     else:
-        fits = _same_floats(found, made)
+        fits = _are_same_floats(found, made)
     if not fits:
         raise Invalid(f"{_short(given)} does not fit {_describe_dtype(made.dtype)}{_at(field)}{_advice(made.dtype)}")
 
@@ -280,7 +280,7 @@ def _ends_in_nul(given: Any) -> bool:
     )
 
 
-def _same_times(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool:
+def _are_same_times(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool:
     """Times of the same kind, texts that state them, datetimes, and whole numbers of the unit: nothing else is a time."""
     import numpy as np
 
@@ -288,10 +288,10 @@ def _same_times(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool
         return False
     kind = made.dtype.kind
     if found.dtype.kind == "O":  # datetimes, None, times of several units
-        return all(_same_time(one, there) for one, there in zip(found.reshape(-1), made.reshape(-1), strict=True))
+        return all(_is_same_time(one, there) for one, there in zip(found.reshape(-1), made.reshape(-1), strict=True))
     if found.dtype.kind in "iu":
         whole = made.astype(np.int64)
-        return not np.isnat(made).any() and _same_whole(found, whole) and bool((whole == found).all())
+        return not np.isnat(made).any() and _is_same_integer(found, whole) and bool((whole == found).all())
     if found.dtype.kind in "SU":
         found = found.astype(f"{kind}8")
     if found.dtype.kind != kind:
@@ -300,7 +300,7 @@ def _same_times(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool
     return bool(((back == found) | (np.isnat(back) & np.isnat(found))).all())
 
 
-def _same_time(one: Any, there: Any) -> bool:
+def _is_same_time(one: Any, there: Any) -> bool:
     import datetime
 
     import numpy as np
@@ -308,15 +308,15 @@ def _same_time(one: Any, there: Any) -> bool:
     if one is None or isinstance(one, datetime.date | datetime.timedelta):
         one = np.asarray(one, dtype=f"{there.dtype.kind}8")
     one = np.asarray(one)
-    return one.dtype.kind != "O" and _same_times(one, np.asarray(there))
+    return one.dtype.kind != "O" and _are_same_times(one, np.asarray(there))
 
 
-def _same_whole(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool:
+def _is_same_integer(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool:
     """Whole numbers and truth values: each is equal to what was given."""
     import numpy as np
 
     if found.dtype.kind == "c":
-        return bool((found.imag == 0).all()) and _same_whole(found.real, made)
+        return bool((found.imag == 0).all()) and _is_same_integer(found.real, made)
     low, high = (0, 1) if made.dtype.kind == "b" else (np.iinfo(made.dtype).min, np.iinfo(made.dtype).max)
     if found.dtype.kind == "f":  # both bounds are powers of two, which floats hold
         inside = (found >= float(low)) & (found < float(high + 1)) & (found == np.floor(found))
@@ -335,7 +335,7 @@ def _rounded(one: Any, other: Any) -> bool:
     return bool(one == other) and not isinstance(one, str | bytes)
 
 
-def _same_floats(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool:
+def _are_same_floats(found: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> bool:
     """Floats may be rounded, but stay finite; whole numbers are exact; a real number has no imaginary part to lose."""
     import numpy as np
 

@@ -74,7 +74,7 @@ class PySyncQ:
         if create:
             _make(self.name, self._options())
         else:
-            _look_for(self.name)
+            _require_queue(self.name)
 
     def _options(self) -> dict[str, Any]:
         return {"capacity": max(SMALLEST, 1 << (max(self.size, 1) - 1).bit_length())}
@@ -82,7 +82,7 @@ class PySyncQ:
     def open(self, sender: str | None = None, filtself: bool = True) -> None:
         """Registers this process; `sender` is the name in its messages, the process id unless given."""
         if not self.create:
-            _look_for(self.name)
+            _require_queue(self.name)
         channel = f"sync:{self.name}"
         name: Any = shared_name((sender or str(os.getpid())).encode("utf-8", "surrogateescape"))
         try:
@@ -94,7 +94,7 @@ class PySyncQ:
         if filtself:
             self.scrnsend.add(self.sender)
 
-    def _opened(self) -> SyncMember:
+    def _open_queue(self) -> SyncMember:
         if self._queue is None:
             raise RuntimeError("this process is not registered: call open first")
         return self._queue
@@ -110,7 +110,7 @@ class PySyncQ:
 
     def append(self, msgtype: Any = "", msg: Any = "", block: bool = False, timer: float | None = 0.5) -> None:
         """Adds a message. MemoryError if there is no room; with `block` only after `timer` seconds (None: never)."""
-        queue = self._opened()
+        queue = self._open_queue()
         try:
             queue.send(_bytes(msg), timer if block else 0, type=_bytes(msgtype))
         except (penstock.TooLarge, penstock.Busy, TimeoutError) as error:
@@ -120,7 +120,7 @@ class PySyncQ:
         self, block: bool = False, timer: float | None = 0.5, decode: bool = True
     ) -> tuple[str, str, str] | tuple[bytes, bytes, bytes] | None:
         """(sender, type, message) of the next message that is not screened, or None; with `block` only after `timer` seconds."""
-        queue = self._opened()
+        queue = self._open_queue()
         wanted = frozenset(self.scrnsend), frozenset(self.scrntype)
         if wanted != self._screened:
             queue.screen(senders=wanted[0], types=wanted[1])
@@ -158,7 +158,7 @@ def _make(name: str, options: dict[str, int]) -> None:
         _made[name] = penstock.inspect(f"sync:{name}").created_ns
 
 
-def _look_for(name: str) -> None:
+def _require_queue(name: str) -> None:
     """`NotFound` without such a queue."""
     try:
         penstock.inspect(f"sync:{name}")

@@ -5,6 +5,7 @@ Read by type checkers and editors alone. A test compares them with what the kind
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
@@ -55,6 +56,7 @@ class PublishOptions(ChannelOptions, ZmqSocketOptions, total=False):
     receive_buffer: int | None
     flow_control: FlowControl
     control: str | None
+    key_file: str | os.PathLike[str] | None
     destinations: Sequence[str] | None
 
 
@@ -84,6 +86,7 @@ class SubscribeOptions(ChannelOptions, ZmqSocketOptions, total=False):
     receive_buffer: int | None
     group_tag: int | None
     control: str | None
+    key_file: str | os.PathLike[str] | None
 
 
 class SocketOptions(ChannelOptions, ZmqSocketOptions, total=False):

@@ -19,7 +19,7 @@ from penstock.channels.uri.value import AnyChannel, AnyChannels
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
 from penstock.record.format.archive_folder import IDENTITY
-from penstock.record.format.remote import RemoteArchive, verify_there
+from penstock.record.format.remote import RemoteArchive, verify_remote
 from penstock.record.format.types import Recorder
 from penstock.record.keep import consumers as consumer_files
 from penstock.record.keep import purge_guard, truncate
@@ -218,7 +218,7 @@ class Archive(ArchiveReader):
         """
         if isinstance(self._files, RemoteArchive):
             folders = self.folders() if recording is None else [self._lister.locate(recording)]
-            return [verification.Damage(*found) for folder in folders for found in verify_there(folder)]
+            return [verification.Damage(*found) for folder in folders for found in verify_remote(folder)]
         return verification.verify(self._files, self._lister.number(recording))
 
     @own_errors

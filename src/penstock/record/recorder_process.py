@@ -56,7 +56,7 @@ class _Watch:
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         self.signalled = ""
-        self._heard = b""
+        self._received = b""
         self._poller = select.poll()
         self._poller.register(0, select.POLLIN)
         self._poller.register(self._wake_read, select.POLLIN)
@@ -80,17 +80,17 @@ class _Watch:
 
     def word(self) -> str:
         """The parent's next line; empty after `CHECK_SECONDS`, or if something else happened."""
-        if b"\n" not in self._heard:
+        if b"\n" not in self._received:
             for fd, _ in self._poller.poll(CHECK_SECONDS * 1000):
                 if fd == 0:
                     more = os.read(0, 1 << 12)
                     if not more:
                         return "stop"  # every holder of the other end has ended, including the parent
-                    self._heard += more
-        line, found, rest = self._heard.partition(b"\n")
+                    self._received += more
+        line, found, rest = self._received.partition(b"\n")
         if not found:
             return ""
-        self._heard = rest
+        self._received = rest
         return line.decode()
 
 

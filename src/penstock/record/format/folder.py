@@ -26,11 +26,11 @@ from penstock.record.format.numbers import is_number, number_of
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
 from penstock.util.durable import (
-    concerning,
     free_name,
     fresh_path,
     fsync_folder,
     make_folder,
+    naming_path,
     open_private,
     write_atomically,
 )
@@ -116,16 +116,16 @@ def description_of(raw: bytes, path: Path) -> Description:
         raise Corrupt(f"{path} is damaged: {error}") from error
 
 
-_held: set[int] = set()
+_locked_fds: set[int] = set()
 LOCK_TRIES, LOCK_NAP_SECONDS = 20, 0.005
 
 
 def _close_locks_in_child() -> None:
     """A forked child must not keep a dead parent's locks."""
-    for fd in _held:
+    for fd in _locked_fds:
         with contextlib.suppress(OSError):
             os.close(fd)
-    _held.clear()
+    _locked_fds.clear()
 
 
 os.register_at_fork(after_in_child=_close_locks_in_child)
@@ -311,7 +311,7 @@ class RecordingFolder:
 
     def write_mark(self, mark: SyncMarker, number: int = 0) -> None:
         """Writes the mark again, durably. number: of the recording, before its folder has its name."""
-        with concerning(self.path / sync_marker.NAME):
+        with naming_path(self.path / sync_marker.NAME):
             fd = self.open_mark()
             try:
                 sync_marker.write(fd, mark, number or self.number)
@@ -348,14 +348,14 @@ class RecordingFolder:
         except BaseException:
             _unlock_and_close(fd)
             raise
-        _held.add(fd)
+        _locked_fds.add(fd)
         return fd
 
     @staticmethod
     def unlock(fd: int) -> None:
         """Gives a lock back, by the descriptor that `lock` returned."""
-        if fd in _held:
-            _held.remove(fd)
+        if fd in _locked_fds:
+            _locked_fds.remove(fd)
             _unlock_and_close(fd)
 
     @property

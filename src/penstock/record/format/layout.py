@@ -30,7 +30,7 @@ class Layout:
 
     bases: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)  # bytes of each segment's frames
-    stretches: list[tuple[int, int, Array]] = field(default_factory=list)
+    extents: list[tuple[int, int, Array]] = field(default_factory=list)
     gaps: list[tuple[int, int, int]] = field(default_factory=list)
     _open: list[Array] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Layout:
         self._open = []
         if len(joined):
             last = joined[-1]
-            self.stretches.append((int(joined["position"][0]), int(last["position"] + last["length"]), joined))
+            self.extents.append((int(joined["position"][0]), int(last["position"] + last["length"]), joined))
 
     def joined(self) -> Array:
         """The grains since the last gap, in one piece from now on."""
@@ -72,11 +72,11 @@ class Layout:
 
     def intervals(self) -> list[tuple[int, int]]:
         """The positions that the recording has, between its gaps."""
-        return [(start, end) for start, end, _ in self.stretches]
+        return [(start, end) for start, end, _ in self.extents]
 
     def copy(self) -> Layout:
         """Another one that begins with the same."""
-        return Layout([*self.bases], [*self.lengths], [*self.stretches], [*self.gaps], [*self._open])
+        return Layout([*self.bases], [*self.lengths], [*self.extents], [*self.gaps], [*self._open])
 
     def first_needed(self, start: int) -> int:
         """Number of the first segment that a reader from `start` on needs; see `reading.first_needed`."""
@@ -88,8 +88,8 @@ class Layout:
         return number
 
     def touched(self, number: int, low: int, high: int) -> Array:
-        """The grains of a stretch that have positions of [low, high)."""
-        grains = self.stretches[number][2]
+        """The grains of a extent that have positions of [low, high)."""
+        grains = self.extents[number][2]
         first = int(np.searchsorted(grains["position"], low, "right")) - 1
         if first < 0 or int(grains["position"][first] + grains["length"][first]) <= low:
             first += 1

@@ -298,7 +298,7 @@ def folder_at(path: str) -> RecordingFolder:
     return RemoteFolder(RemotePath(where(path))) if is_remote(path) else RecordingFolder(Path(path))
 
 
-def verify_there(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]]:
+def verify_remote(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]]:
     """(path, offset, length, error) of each damage of a recording there: every byte of it is read."""
     try:
         damage = coverage_of(folder, folder.describe().start_position).damage

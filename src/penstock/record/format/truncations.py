@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock._native import core as _native
 from penstock.errors import Corrupt
 from penstock.record.format.numbers import number_of, seal
-from penstock.util.durable import concerning, fsync_folder, open_private
+from penstock.util.durable import fsync_folder, naming_path, open_private
 
 NAME = "cuts"
 _FIELDS = struct.Struct("<qQ")
@@ -84,7 +84,7 @@ def renew(folder: Path) -> None:
     """Writes a damaged file again, as `known` gives it."""
     raw = (folder / NAME).read_bytes()
     fresh = folder / f"{NAME}.new"
-    with concerning(fresh):
+    with naming_path(fresh):
         fd = open_private(fresh, os.O_WRONLY | os.O_TRUNC)
         try:
             for at in range(0, len(raw) - LENGTH + 1, LENGTH):
@@ -98,7 +98,7 @@ def renew(folder: Path) -> None:
 
 def _append(folder: Path, position: int) -> None:
     path, fields = folder / NAME, _FIELDS.pack(position, secrets.randbits(63))
-    with concerning(path):
+    with naming_path(path):
         fd = open_private(path, os.O_RDWR)
         try:
             whole = os.fstat(fd).st_size // LENGTH * LENGTH  # a killed writer may have left a part of one

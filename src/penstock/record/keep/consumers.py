@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
+from penstock.channels.uri.wildcards import matches_any
 from penstock.errors import Corrupt, Invalid, NotFound
 from penstock.record.format.intervals import Interval, union
 from penstock.util.durable import make_folder, write_atomically
@@ -21,7 +22,7 @@ Positions = dict[Stream, list[Interval]]
 
 @dataclass(frozen=True)
 class Consumer:
-    """A query's progress. channels: None if it reads all. updated_ns: the time of this note, in nanoseconds since the epoch."""
+    """A query's progress. channels: URIs and patterns; None if it reads all. updated_ns: the time of this note, in nanoseconds since the epoch."""
 
     name: str
     channels: tuple[str, ...] | None
@@ -30,7 +31,7 @@ class Consumer:
 
     def wants(self, channel: str) -> bool:
         """Whether it reads a channel."""
-        return self.channels is None or channel in self.channels
+        return self.channels is None or channel in self.channels or matches_any(self.channels, channel)
 
 
 def check_name(name: str) -> str:

@@ -181,9 +181,9 @@ class _Push:
         if problems:
             path, offset, _, what = problems[0]
             raise Corrupt(f"{path}: byte {offset}: {what}. Run verify, then repair")
-        if names.get(data.name) != sizes[0] or self._differs(segment):
+        if names.get(data.name) != sizes[0] or self._find_difference(segment):
             self._copy(data)
-            if wrong := self._differs(segment):
+            if wrong := self._find_difference(segment):
                 raise SystemFailure(0, f"{self.there / data.name} differs from the bytes written: {wrong}. Push again")
         raw = index.read_bytes()
         self._upload(index.name, raw)
@@ -201,7 +201,7 @@ class _Push:
         there = np.frombuffer(about["entries"], dtype=ENTRY)
         return not about["problems"] and int((there["kind"] == BLOCK).sum()) > int((entries["kind"] == BLOCK).sum())
 
-    def _differs(self, segment: Segment) -> str:
+    def _find_difference(self, segment: Segment) -> str:
         """The first difference between the remote data and their local checksums; empty if there is none. Reads all data."""
         raw = segment.index.read_bytes()
 

@@ -35,7 +35,7 @@ from penstock.record.keep import catalog_repair, restore, segment_repair
 from penstock.record.keep.change import Repair
 from penstock.record.keep.segment_repair import SegmentRepair, as_holes, index_length
 from penstock.record.read.scan import FOR_EVER
-from penstock.util.durable import concerning, free_name, fsync_folder, open_private, write_atomically
+from penstock.util.durable import free_name, fsync_folder, naming_path, open_private, write_atomically
 
 
 def repair(archive: ArchiveFolder, recording: int | None) -> list[Repair]:
@@ -308,7 +308,7 @@ def _cut(folder: RecordingFolder, segment: Segment, data_end: int, index_end: in
         if path.stat().st_size <= end:
             continue
         aside = folder.aside()
-        with concerning(path), open(path, "r+b") as file:
+        with naming_path(path), open(path, "r+b") as file:
             file.seek(end)
             segment_repair.write_durably(aside / free_name(aside, f"{path.name}.from-{end}"), file.read())
             file.truncate(end)

@@ -15,7 +15,7 @@ from penstock._native import core as _native
 from penstock.record.format import segment_totals
 from penstock.record.format.folder import SEAL, RecordingFolder, Segment
 from penstock.record.keep import segment_repair
-from penstock.util.durable import concerning, fsync_folder
+from penstock.util.durable import fsync_folder, naming_path
 
 PIECE = re.compile(r"(?P<stem>\d{20})\.(?P<kind>idx|seg)(\.from-(?P<at>\d+))?(\.\d+)?", re.ASCII)
 
@@ -90,7 +90,7 @@ def _join_end(folder: RecordingFolder, found: re.Match[str], path: Path, pieces:
         end = target.base + int(about["data_length"])
         if end <= target.base + length or any(low < end and target.base < low for low, _ in _spans(folder)):
             return None
-        with concerning(target.data), open(target.data, "r+b") as file, open(data[0], "rb") as piece:
+        with naming_path(target.data), open(target.data, "r+b") as file, open(data[0], "rb") as piece:
             file.seek(length)
             shutil.copyfileobj(piece, file)
             file.flush()

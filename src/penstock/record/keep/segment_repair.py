@@ -16,7 +16,7 @@ import numpy as np
 from penstock._native import core as _native
 from penstock.record.format.folder import BLOCK, ENTRY, HOLE, SEAL, Description, RecordingFolder, Segment
 from penstock.util.clock import SystemClock
-from penstock.util.durable import concerning, free_name, fsync_folder, open_private
+from penstock.util.durable import free_name, fsync_folder, naming_path, open_private
 
 MAGIC, VERSION = int.from_bytes(b"PNSTIDX1", "little"), 1
 _HEADER = struct.Struct("<QIIqiiQQ12x")  # of an index: docs/design/recording.md
@@ -47,8 +47,7 @@ class SegmentRepair:
 
 
 def as_holes(entries: np.ndarray[Any, Any], bad: list[int]) -> np.ndarray[Any, Any]:
-    """Index entries without the seal, and with holes in place of some blocks. A hole has the block's length; its bytes are believed by
-    nobody."""
+    """Index entries without the seal, and with holes in place of some blocks. A hole has the block's length; its bytes are not trusted."""
     made = entries.copy()
     made["spare"] = 0
     for number in bad:
@@ -93,7 +92,7 @@ def write_index(folder: RecordingFolder, about: Description, one: SegmentRepair)
 
 def write_durably(path: Path, raw: bytes) -> None:
     try:
-        with concerning(path), open(path, "wb", opener=open_private) as file:
+        with naming_path(path), open(path, "wb", opener=open_private) as file:
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())

@@ -32,7 +32,7 @@ def truncate(archive: ArchiveFolder, folder: RecordingFolder, position: int) -> 
     lock = folder.lock()
     try:
         start = end = folder.describe().start_position
-        _promise_less(archive, folder)
+        _lower_catalog_row(archive, folder)
         folder.lower_mark(max(start, position))
         segments = folder.segments()
         kept = [s for s in segments if s.base < position or s.base == start]
@@ -54,7 +54,7 @@ def truncate(archive: ArchiveFolder, folder: RecordingFolder, position: int) -> 
     return end
 
 
-def _promise_less(archive: ArchiveFolder, folder: RecordingFolder) -> None:
+def _lower_catalog_row(archive: ArchiveFolder, folder: RecordingFolder) -> None:
     """Lowers the catalog's row before a cut. If this process is killed, the row may lag the recording, but never leads it."""
     about = folder.describe()
     with contextlib.suppress(Corrupt):  # the cut is followed by a mark that is right

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.channels.uri.wildcards import matches_any
 from penstock.record.format import intervals, removed
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.intervals import Interval
@@ -46,14 +47,14 @@ class ArchiveWatch(Strict):
 
     A recording with its own positions, as of a pipe, is a separate stream, and a new one after each truncation.
 
-    channels: only these. Damage in a recording is a gap of it, with a warning.
+    channels: only these; patterns as `robot/*` take later channels too. Damage in a recording is a gap of it, with a warning.
     """
 
     def __init__(
         self, files: ArchiveFolder, lister: Lister, clock: Clock, channels: Collection[str] | None = None
     ) -> None:
         self._files, self._lister, self._clock = files, lister, clock
-        self._channels = None if channels is None else set(channels)
+        self._channels = None if channels is None else tuple(channels)
         self._indexes: dict[str, IncrementalIndex] = {}
         self._streams: dict[Stream, list[IncrementalIndex]] = {}
         self._held: Positions = {}
@@ -80,8 +81,8 @@ class ArchiveWatch(Strict):
                 regroup |= self._indexes.pop(name, None) is not None
                 continue
             self._indexes[name] = one
-            if one.damage and one.damage != warned and self._is_selected(one):
-                log.warning("%s", damage_of(_info(one), one.damage, bool(one.stretches)))
+            if one.damage and one.damage != warned and self._is_wanted(_info(one).channel):
+                log.warning("%s", damage_of(_info(one), one.damage, bool(one.extents)))
             if found:
                 changed.add(_stream(one))
                 regroup |= not known or bool(one.damage)
@@ -92,15 +93,14 @@ class ArchiveWatch(Strict):
                 self._held[stream] = intervals.union(*(one.intervals() for one in self._streams[stream]))
         return regroup or bool(changed)
 
-    def _is_selected(self, one: IncrementalIndex) -> bool:
-        channel = _info(one).channel
-        return self._channels is None or not channel or channel in self._channels
+    def _is_wanted(self, channel: str) -> bool:
+        return self._channels is None or not channel or matches_any(self._channels, channel)
 
     def _group_by_stream(self) -> None:
         self._streams, self._held = {}, {}
         for name in sorted(self._indexes):
             one = self._indexes[name]
-            if _info(one).channel and (one.stretches or not one.damage) and self._is_selected(one):
+            if _info(one).channel and (one.extents or not one.damage) and self._is_wanted(_info(one).channel):
                 self._streams.setdefault(_stream(one), []).append(one)
 
     # ---- the streams ----
@@ -127,7 +127,7 @@ class ArchiveWatch(Strict):
             self._removed, self._removed_at = removed.read(self._files.path), signature
         found = {}
         for stream, parts in self._removed.items():
-            if self._channels is None or stream[0] in self._channels:
+            if self._is_wanted(stream[0]):
                 found[stream] = intervals.without(parts, self._held.get(stream, []))
         return {stream: parts for stream, parts in found.items() if parts}
 
@@ -269,7 +269,7 @@ class ArchiveWatch(Strict):
     def _sources(
         self, stream: Stream, wanted: list[Interval], *, in_order: bool = False
     ) -> list[tuple[IncrementalIndex, int, Interval]]:
-        """(recording, number of its stretch, part): which recording has which of these positions; each position once."""
+        """(recording, number of its extent, part): which recording has which of these positions; each position once."""
         found: list[tuple[IncrementalIndex, int, Interval]] = []
         left = wanted
         for one in self._streams.get(stream, []):
@@ -278,7 +278,7 @@ class ArchiveWatch(Strict):
             parts = intervals.common(one.intervals(), left)
             number = 0
             for low, high in parts:
-                while one.stretches[number][1].end <= low:
+                while one.extents[number][1].end <= low:
                     number += 1
                 found.append((one, number, (low, high)))
             left = intervals.without(left, parts)
@@ -306,13 +306,13 @@ class ArchiveWatch(Strict):
     def _narrow(self, one: IncrementalIndex, wanted: list[Interval]) -> PlannedRecording:
         """A recording with the blocks only that hold these positions."""
         low, high = (wanted[0][0], wanted[-1][1]) if wanted else (0, 0)
-        stretches = [(start, blocks.end, grains_of(blocks.touching(low, high))) for start, blocks in one.stretches]
-        return PlannedRecording(_info(one), Layout(one.bases, one.lengths, stretches, one.gaps))
+        extents = [(start, blocks.end, grains_of(blocks.touching(low, high))) for start, blocks in one.extents]
+        return PlannedRecording(_info(one), Layout(one.bases, one.lengths, extents, one.gaps))
 
     def first_since(self, stream: Stream, moment: int) -> int:
         """The position of a stream's first message that was sent at or after a moment; the stream's end if there is no such message."""
         for one, number, (low, high) in self._sources(stream, self._held[stream], in_order=True):
-            blocks = one.stretches[number][1].touching(low, high)
+            blocks = one.extents[number][1].touching(low, high)
             for block in blocks[(blocks["time_max"] >= moment) & (blocks["begins"] > 0)]:
                 at = int(block["position"])
                 batches = _scanner(one, max(at, low), min(at + int(block["length"]), high), ["position"], since=moment)
@@ -333,9 +333,9 @@ def _stream(one: IncrementalIndex) -> Stream:
 
 
 def _touching(one: IncrementalIndex, low: int, high: int) -> np.ndarray[Any, Any]:
-    """Index entries of the blocks with these positions, which are in one stretch."""
-    number = bisect.bisect_right(one.stretches, low, key=lambda stretch: stretch[0]) - 1
-    return one.stretches[number][1].touching(low, high)
+    """Index entries of the blocks with these positions, which are in one extent."""
+    number = bisect.bisect_right(one.extents, low, key=lambda extent: extent[0]) - 1
+    return one.extents[number][1].touching(low, high)
 
 
 def _scanner(one: IncrementalIndex, start: int, end: int, columns: list[str], **options: Any) -> Scanner:

@@ -68,7 +68,7 @@ class Blocks:
 
 
 class IncrementalIndex:
-    """One recording, as of the last refresh. stretches: runs of positions without a gap, as (start, blocks); gaps: (start, end, when
+    """One recording, as of the last refresh. extents: runs of positions without a gap, as (start, blocks); gaps: (start, end, when
     it was noted)."""
 
     def __init__(self, folder: RecordingFolder, read: Callable[[RecordingFolder], Looked | None], clock: Clock) -> None:
@@ -77,12 +77,12 @@ class IncrementalIndex:
         self.damage = ""
         self.logged: set[str] = set()  # damage that was logged
         self.cuts: list[Truncation] = []
-        self.stretches: list[tuple[int, Blocks]] = []
+        self.extents: list[tuple[int, Blocks]] = []
         self.gaps: list[tuple[int, int, int]] = []
         self.segments: list[Segment] = []
         self.bases: list[int] = []
         self.lengths: list[int] = []  # bytes of each segment's frames
-        self._sealed = self._stretch_open = False  # open: the last stretch may continue
+        self._sealed = self._extent_open = False  # open: the last extent may continue
         self._seen: State = (-1, -1, NO_INDEX)
         self._refreshes = 1
         self._entries = 0  # of the last segment, read so far
@@ -107,7 +107,7 @@ class IncrementalIndex:
 
     def intervals(self) -> list[Interval]:
         """The positions that it has."""
-        return [(start, blocks.end) for start, blocks in self.stretches]
+        return [(start, blocks.end) for start, blocks in self.extents]
 
     def _state(self) -> State:
         """(when the folder's names changed, bytes of its cuts, the last index: its number, when it changed, its bytes)."""
@@ -134,7 +134,7 @@ class IncrementalIndex:
             return None
         self.info, indexes = looked
         self.cuts, self.damage = found, damage or self.info.damage
-        self.stretches, self.gaps, self._stretch_open = [], [], False
+        self.extents, self.gaps, self._extent_open = [], [], False
         self.segments, self.bases, self.lengths = [], [], []
         self._sealed, self._end, self._entries = False, self.info.start_position, 0
         for segment, entries in indexes:
@@ -220,16 +220,16 @@ class IncrementalIndex:
     def _add_blocks(self, entries: np.ndarray[Any, Any]) -> None:
         blocks = entries[entries["kind"] == BLOCK]
         if len(blocks):
-            if not self._stretch_open:
-                self.stretches.append((int(blocks["position"][0]), Blocks()))
-                self._stretch_open = True
-            self.stretches[-1][1].add(blocks)
-            self._end = self.stretches[-1][1].end
+            if not self._extent_open:
+                self.extents.append((int(blocks["position"][0]), Blocks()))
+                self._extent_open = True
+            self.extents[-1][1].add(blocks)
+            self._end = self.extents[-1][1].end
             self.lengths[-1] += int(blocks["length"].sum())
 
     def _add_gap(self, end: int, noted_ns: int) -> None:
         self.gaps.append((self._end, end, noted_ns))
-        self._end, self._stretch_open = end, False
+        self._end, self._extent_open = end, False
 
 
 def _stat(path: str) -> tuple[int, int, int]:

@@ -104,7 +104,7 @@ class ReadPlanner:
             found, wrong = noted.get(info.path, ([], ""))
             damage = info.damage or wrong
             if damage and info.path.is_dir():  # and was not purged in the meantime
-                self.on_skip(damage_of(info, damage, bool(layout.stretches)))
+                self.on_skip(damage_of(info, damage, bool(layout.extents)))
             if not info.channel:  # unknown: its description is damaged
                 continue
             self.cuts += [(info, cut) for cut in found]
@@ -187,20 +187,20 @@ class ReadPlanner:
         taken = {key: intervals.union(value) for key, value in (done or {}).items()}
         ranges: list[Range] = []
         for one in self.recordings:
-            key, stretches, number = (one.info.channel, one.info.epoch), one.layout.stretches, 0
+            key, extents, number = (one.info.channel, one.info.epoch), one.layout.extents, 0
             covered = taken.get(key, [])
             fresh = intervals.without(intervals.common(one.layout.intervals(), [(start, end)]), covered)
             for part in fresh:
-                while stretches[number][1] <= part[0]:
+                while extents[number][1] <= part[0]:
                     number += 1
                 ranges += self._cut(one, number, part, range_bytes)
             taken[key] = intervals.union(covered, fresh)
         return ranges
 
     def _cut(self, one: PlannedRecording, number: int, part: Interval, range_bytes: int) -> list[Range]:
-        """Cuts an interval of a stretch into ranges at block boundaries, of about equal size: a small rest would cost a separate task."""
+        """Cuts an interval of a extent into ranges at block boundaries, of about equal size: a small rest would cost a separate task."""
         (low, high), info, layout = part, one.info, one.layout
-        begins = layout.stretches[number][0]
+        begins = layout.extents[number][0]
         touched = layout.touched(number, low, high)
         if len(touched) == 0:
             return []
@@ -243,14 +243,14 @@ class ReadPlanner:
         return ranges
 
     def _before(self, one: PlannedRecording, begins: int, start: int) -> tuple[str, int] | None:
-        """Where the message before a range is: in the same stretch, or in one of another recording that reaches as far."""
+        """Where the message before a range is: in the same extent, or in one of another recording that reaches as far."""
         if begins < start:
             return str(one.info.path), begins
         for other in self._of_stream(one.info):
-            stretches = other.layout.stretches
-            at = bisect.bisect_left(stretches, start, key=lambda stretch: stretch[1])
-            if at < len(stretches) and stretches[at][0] < start:
-                return str(other.info.path), stretches[at][0]
+            extents = other.layout.extents
+            at = bisect.bisect_left(extents, start, key=lambda extent: extent[1])
+            if at < len(extents) and extents[at][0] < start:
+                return str(other.info.path), extents[at][0]
         return None
 
     def _of_stream(self, info: RecordingInfo) -> list[PlannedRecording]:

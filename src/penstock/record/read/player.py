@@ -33,7 +33,7 @@ class Played:
 
 
 @dataclass
-class _Way:
+class _Target:
     """The channel for the messages of one recording, and their encoding there."""
 
     publication: Any
@@ -87,7 +87,7 @@ class Player:
         self._connector, self._clock, self._timeout = connector, clock, timeout
         self._open = contextlib.ExitStack()
         self._publications: dict[str, Any] = {}
-        self._ways: dict[int, _Way | None] = {}
+        self._targets: dict[int, _Target | None] = {}
         self._carries: dict[str, dict[str, Any]] = {}
         self._left_out: list[str] = []
 
@@ -104,10 +104,10 @@ class Player:
         with self._open:
             for one in ranges:
                 self._find(one, onto)
-            playable = [one for one in ranges if self._ways[one.recording] is not None]
+            playable = [one for one in ranges if self._targets[one.recording] is not None]
             total = sum(one.messages for one in playable)
             for done, message in enumerate(self._in_rhythm(merged(playable, *span, self._left_out.append), speed), 1):
-                way = self._ways[message.source.recording]
+                way = self._targets[message.source.recording]
                 assert way is not None
                 data = message.payload if way.decode is None else way.decode(message.payload)
                 replay.send(way.publication, data, way.source, way.frames, self._timeout)
@@ -117,7 +117,7 @@ class Player:
 
     def _find(self, one: Range, onto: str | Mapping[str, str] | None) -> None:
         """Opens the channel that a recording is played onto."""
-        if one.recording in self._ways:
+        if one.recording in self._targets:
             return
         target = renamed(one.channel, onto)
         source, frames = replay.Source(one.recording, one.channel, one.codec), replay.holds_frames(target)
@@ -138,11 +138,11 @@ class Player:
             self._leave_out(one, "has another codec than those before it: play it separately, onto another channel")
             return
         decode = codecs.from_spec(one.codec).parse if frames else None
-        self._ways[one.recording] = _Way(self._publications[target], source, frames, decode)
+        self._targets[one.recording] = _Target(self._publications[target], source, frames, decode)
 
     def _leave_out(self, one: Range, why: str) -> None:
         self._left_out.append(f"{one.channel}: recording {one.recording} {why}")
-        self._ways[one.recording] = None
+        self._targets[one.recording] = None
 
     def _in_rhythm(self, found: Iterator[Any], speed: float | None) -> Iterator[Any]:
         if speed is None:

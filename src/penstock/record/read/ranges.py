@@ -92,7 +92,7 @@ class Range:
         for batch in scanner:
             fresh, seen = scanner.left_out[seen:], len(scanner.left_out)
             todo = sorted([*todo, *((one.end, one.end - one.start) for one in fresh if not one.in_index)])
-            yield _with_lost(batch, todo, columns)
+            yield with_lost(batch, todo, columns)
 
     @own_errors
     def time_before(self) -> int | None:
@@ -131,8 +131,8 @@ def _last(batch: pa.RecordBatch) -> tuple[int, int]:
     return int(positions[at]), int(batch.column("timestamp_ns")[at].as_py())
 
 
-def _with_lost(batch: pa.RecordBatch, todo: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
-    """A batch with the column `lost` made from `todo`, from which reported ones are removed."""
+def with_lost(batch: pa.RecordBatch, todo: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
+    """A batch with the column `lost` made from `todo`, (first position behind a loss, bytes) in order, from which reported ones are removed."""
     import numpy as np
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""The rows of *messages*: a range of a recording as typed Arrow batches, with the time since the message before, the bytes lost in
+"""The rows of an export, and of tables: a range of a recording as typed Arrow batches, with the time since the message before, the bytes lost in
 front of each, and the columns that the channel's codec decodes.
 
 For the pipeline and for export. Knows recordings and columns; writes nothing and knows no Spark.
@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock import columns
+from penstock.columns.contract import Contract, to_schema
+from penstock.columns.contract.decoding import decode
+from penstock.errors import NotFound
 from penstock.record.read.ranges import Range
 from penstock.record.read.scan import LeftOut, Scanner, described
 
@@ -30,6 +32,7 @@ COMMON = pa.schema(
         ("bytes", pa.int32()),
         ("payload", pa.binary()),
         ("decode_error", pa.string()),
+        ("_rescued", pa.string()),
     ]
 )
 MESSAGE_COLUMNS = ("stream", "session", "position", "time", "timestamp_ns", "recorded_ns", "payload")
@@ -71,9 +74,14 @@ def _unplanned(scanner: Scanner) -> list[LeftOut]:
 
 
 def holes(scanner: Scanner, planned: Range) -> list[int]:
-    """Starts of messages that are not complete yet: later runs read them again, even if the recording ends."""
+    """Starts of messages that are not complete yet: later runs read them again, even if the recording ends. `NotFound` if the recording
+    was cut back since the range was planned."""
     found: list[int] = []
     while scanner.resume < planned.end:
+        if found and scanner.resume <= found[-1]:  # it ends before: no scan gets further
+            raise NotFound(
+                f"recording {planned.recording} of {planned.channel} was cut back to position {scanner.resume} while it was read"
+            )
         found.append(scanner.resume)
         scanner = planned.scan(["position"], start=found[-1] + FRAME_STEP)
         for _ in scanner:
@@ -116,30 +124,22 @@ class Ordered:
         return {"time_min": int(self._times.min()), "time_max": int(self._times.max())}
 
     def enrich(
-        self, batch: pa.RecordBatch, at: int, codec: dict[str, Any], keys: columns.Keys
-    ) -> tuple[pa.RecordBatch, columns.Keys]:
-        """The batch that begins with row `at`, with all columns of *messages*; the keys that those need."""
+        self, batch: pa.RecordBatch, at: int, codec: dict[str, Any], contract: Contract
+    ) -> tuple[pa.RecordBatch, Contract]:
+        """The batch that begins with row `at`, with all columns of an export; the contract, with columns for keys that it lacked."""
         rows = slice(at, at + batch.num_rows)
         made = {
             "interval_ns": pa.array(self._intervals[rows], pa.int64(), mask=self._alone[rows]),
             "lost": pa.array(self._lost[rows], pa.int64()),
             "bytes": pc.binary_length(batch.column("payload")),
         }
-        return with_columns(batch, made, codec, keys)
-
-
-def with_columns(
-    batch: pa.RecordBatch, made: dict[str, pa.Array], codec: dict[str, Any], keys: columns.Keys
-) -> tuple[pa.RecordBatch, columns.Keys]:
-    found = columns.decode(codec, keys, batch.column("payload"))
-    made = {**made, "decode_error": found.errors}
-    if codec.get("pixels"):  # they have their own column
-        made["payload"] = pc.if_else(pc.is_null(found.errors), pa.scalar(None, pa.binary()), batch.column("payload"))
-    names = [*MESSAGE_COLUMNS[:6], "interval_ns", "lost", "bytes", "payload", "decode_error"]
-    arrays = [made[name] if name in made else batch.column(name) for name in names]
-    fields = [pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)]
-    for field, array in zip(found.schema, found.arrays, strict=True):
-        if not pa.types.is_null(field.type):  # Parquet has no such column; the table's readers add it
-            fields.append(field)
-            arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), found.keys
+        found = decode(codec, contract, batch.column("payload"))
+        made |= {"decode_error": found.errors, "_rescued": found.rescued}
+        if codec.get("pixels"):  # they have their own column
+            made["payload"] = pc.if_else(
+                pc.is_null(found.errors), pa.scalar(None, pa.binary()), batch.column("payload")
+            )
+        made |= dict(zip((column.name for column in found.contract), found.arrays, strict=True))
+        wanted = pa.schema([*COMMON, *to_schema(found.contract)])
+        arrays = [made[field.name] if field.name in made else batch.column(field.name) for field in wanted]
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted), found.contract

@@ -85,7 +85,7 @@ class Scanner:
         self._expects, self._meanwhile = expects, meanwhile
         self._before, self._logged = damage, set[str]() if logged is None else logged
         self._error: PenstockError | None = None
-        self._taken, self._ended = 0, False
+        self._reported, self._ended = 0, False
         self._columns = sum(COLUMNS[name] for name in set(columns))
         self._scan = _native.Scan(
             segments,
@@ -128,7 +128,7 @@ class Scanner:
     def _advance(self) -> tuple[Any, Any] | None:
         if self._error is None and not self._ended:
             capsules = self._scan.next_batch()
-            self._look(capsules is None)
+            self._record_left_out(capsules is None)
             if capsules is not None:
                 return capsules
         self._ended = True
@@ -137,10 +137,10 @@ class Scanner:
             raise error
         return None
 
-    def _look(self, ended: bool) -> None:
+    def _record_left_out(self, ended: bool) -> None:
         """Records the parts that the scan left out. If they were removed in the meantime, that is an error, after the messages that were read."""
-        found = [LeftOut(*one) for one in self._scan.left_out(self._taken)]
-        self._taken += len(found)
+        found = [LeftOut(*one) for one in self._scan.left_out(self._reported)]
+        self._reported += len(found)
         gone = self._scan.gone
         if ended:
             found += self._before

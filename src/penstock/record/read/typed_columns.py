@@ -7,7 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock import columns
+from penstock.columns.contract import to_schema
+from penstock.columns.contract.declared import begun
+from penstock.columns.contract.decoding import Decoded, decode
 from penstock.errors import Invalid
 
 NOT_DECODED = ("flags",)
@@ -22,30 +24,24 @@ def check(names: Sequence[str], frames: bool) -> None:
 
 
 def table(batches: Iterable[pa.RecordBatch], names: Sequence[str], codec: dict[str, Any]) -> pa.Table:
-    """Batches with `names` and the payload, as one table: those columns, `decode_error`, and the codec's.
+    """Batches with `names` and the payload, as one table: those columns, `decode_error`, `_rescued`, and the codec's.
 
-    Keys of json and msgpack are columns; one that was only ever null is a column of text.
+    Keys of json and msgpack are columns, whose types follow from the first messages that have them.
     """
-    keys: columns.Keys = ()
-    made: list[tuple[pa.RecordBatch, columns.Decoded]] = []
+    contract = begun(codec)
+    made: list[tuple[pa.RecordBatch, Decoded]] = []
     for batch in batches:
-        found = columns.decode(codec, keys, batch.column("payload"))
-        keys = found.keys or keys
-        made.append((batch, found))
-    wanted = columns.schema(codec, keys)
-    own = [field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in wanted]
+        made.append((batch, decode(codec, contract, batch.column("payload"))))
+        contract = made[-1][1].contract
+    own = to_schema(contract)
     schema: pa.Schema | None = None
     whole = []
-    for batch, first in made:
-        # Later messages brought more keys, or wider values: then these are decoded again.
-        found = first if first.schema == wanted else columns.decode(codec, keys, batch.column("payload"))
-        arrays = [
-            pa.nulls(batch.num_rows, field.type) if pa.types.is_null(array.type) else array
-            for array, field in zip(found.arrays, own, strict=True)
-        ]
+    for batch, found in made:
         fields = [batch.schema.field(name) for name in batch.schema.names if name in names]
-        schema = pa.schema([*fields, pa.field("decode_error", pa.string()), *own])
+        schema = pa.schema([*fields, ("decode_error", pa.string()), ("_rescued", pa.string()), *own])
         left = [batch.column(field.name) for field in fields]
-        whole.append(pa.RecordBatch.from_arrays([*left, found.errors, *arrays], schema=schema))
+        more = [pa.nulls(batch.num_rows, field.type) for field in list(own)[len(found.arrays) :]]
+        arrays = [*left, found.errors, found.rescued, *found.arrays, *more]
+        whole.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
     assert schema is not None  # there is at least the empty batch
     return pa.Table.from_batches(whole, schema=schema)

@@ -31,7 +31,7 @@ from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.format.types import Connector
 from penstock.record.write.spool import Spool
 from penstock.util.clock import Clock, ManualClock
-from penstock.util.durable import concerning, fsync_folder, open_private
+from penstock.util.durable import fsync_folder, naming_path, open_private
 
 log = logging.getLogger("penstock")
 
@@ -200,7 +200,7 @@ class _Appender:
 
     def _free_position(self, last: _Target) -> int | None:
         """Where the next message of the stream goes: behind what recordings hold, and behind what was purged. A position is never given
-        twice: others have read another message there. None if nobody knows what was purged."""
+        twice: others have read another message there. None if it is unknown what was purged."""
         try:
             gone = removed.read(self._files.path).get((last.about.channel, last.about.epoch), [])
         except Corrupt:
@@ -280,7 +280,7 @@ class _Appender:
         except BaseException:
             os.close(data)
             raise
-        with concerning(paths.data):
+        with naming_path(paths.data):
             segment = _native.RecordingSegment(
                 data_fd=data,
                 data_path=str(paths.data),

@@ -127,7 +127,7 @@ class WriterOpener:
         try:
             holds = repair.close_crashed(folder)
             subscription = self._rejoin(info.channel, holds.end_position, drop_after, pixels, when_slow)
-            if self._is_of(subscription, described, pixels):
+            if self._has_channel(subscription, described, pixels):
                 return RecordingWriter(
                     folder, described, subscription, segment_length, holds.end_position, holds.messages, lock
                 )
@@ -140,7 +140,7 @@ class WriterOpener:
         folder.unlock(lock)
         return None
 
-    def _is_of(self, subscription: Any, described: Description, pixels: bool) -> bool:
+    def _has_channel(self, subscription: Any, described: Description, pixels: bool) -> bool:
         """Whether a subscription has the channel open that a recording describes."""
         try:
             return bool(self._connector.describe_opened(subscription, pixels=pixels)["epoch"] == described.epoch)

@@ -55,8 +55,8 @@ def expire(
     found = [info for info in lister.all() if info.channel and wanted(info.channel)]
     total = sum(info.bytes for info in found)
     purged, kept = [], []
-    for info in sorted(found, key=lambda info: (_newest(info), info.id)):
-        too_old = limits.age_ns is not None and _newest(info) < now_ns - limits.age_ns
+    for info in sorted(found, key=lambda info: (_newest_ns(info), info.id)):
+        too_old = limits.age_ns is not None and _newest_ns(info) < now_ns - limits.age_ns
         too_many = limits.bytes is not None and total > limits.bytes
         if info.state in ("live", "damaged") or not (too_old or too_many):
             continue
@@ -87,7 +87,7 @@ def purge(files: ArchiveFolder, number: int, *, force: bool) -> None:
         folder.unlock(lock)
 
 
-def _newest(info: RecordingInfo) -> int:
+def _newest_ns(info: RecordingInfo) -> int:
     """When a recording's newest message was sent, or when it was made."""
     return info.time_max if info.messages else info.created_ns
 

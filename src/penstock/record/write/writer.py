@@ -18,7 +18,7 @@ from penstock.record.format.catalog import Row
 from penstock.record.format.folder import Description, RecordingFolder
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.record.format.types import Progress, lost_messages
-from penstock.util.durable import concerning, fsync_folder, open_private
+from penstock.util.durable import fsync_folder, naming_path, open_private
 
 log = logging.getLogger("penstock")
 
@@ -141,7 +141,7 @@ class RecordingWriter:
             self._write_mark(SyncMarker(self.synced))
 
     def _write_mark(self, mark: SyncMarker) -> None:
-        with concerning(self.folder.path / sync_marker.NAME):
+        with naming_path(self.folder.path / sync_marker.NAME):
             sync_marker.write(self._mark, mark, self.description.id)
 
     def finish(self) -> None:
