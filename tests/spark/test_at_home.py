@@ -84,7 +84,13 @@ def once(batches):
         os.kill(os.getpid(), 9)
 positions = penstock.spark.load(spark, archive, columns=["position"], stream="log:s")
 print("COUNT", positions.mapInArrow(once, "position bigint").count())
-spark.stop()
+from pyspark import SparkContext
+from penstock.spark import jvm
+group = SparkContext._gateway.proc.pid
+os.killpg(group, 19)
+__import__("threading").Timer(1, os.killpg, (group, 9)).start()
+print("LAST", file=sys.stderr, flush=True)
+jvm.stop(spark)
 """
 
 
@@ -115,7 +121,8 @@ def test_a_plain_session_finds_the_source(recorded, tmp_path):
 
 
 def test_errors_are_a_line_and_nothing_else_is_on_the_terminal(recorded, tmp_path):
-    """Then a worker is killed, and its work is done again: also where no master was named. `local[*]` would fail the job."""
+    """Then a worker is killed, and its work is done again: also where no master was named. `local[*]` would fail the job. At last the JVM
+    is killed while its session is stopped."""
     archive = recorded.path
     done = run(WRONG, str(archive), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -146,6 +153,7 @@ def test_errors_are_a_line_and_nothing_else_is_on_the_terminal(recorded, tmp_pat
     assert "failOnDataLoss is 'x'" in said[0]
     assert "COUNT 1000" in done.stdout.splitlines(), done.stderr[-3000:]
     assert (tmp_path / "mark").exists()
+    assert without_javas(done.stderr.partition("LAST\n")[2]) == ""
 
 
 def test_a_dead_consumer_is_forgotten_by_a_command(archive):

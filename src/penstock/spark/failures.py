@@ -41,11 +41,26 @@ def unlogged() -> Iterator[None]:
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
+    # Py4J says that a JVM has gone to the root logger, by a function that gives a root without handlers one.
+    root = logging.getLogger()
+    last = logging.lastResort if not root.handlers else None
+    if last is not None:
+        root.addHandler(last)
+    quiet = _NotOfPy4J()
+    root.addFilter(quiet)
     try:
         yield
     finally:
+        root.removeFilter(quiet)
+        if last is not None:
+            root.removeHandler(last)
         for logger, disabled in zip(loggers, before, strict=True):
             logger.disabled = disabled
+
+
+class _NotOfPy4J(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.module != "java_gateway"
 
 
 def failure(error: BaseException, master: str | None = None) -> PenstockError:
