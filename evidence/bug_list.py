@@ -280,8 +280,6 @@ BUGS = [
           "pool_->stamp(buffer).relaxed(frame_stamp(ring_.sequence() - 1)); $0"),)),
     Bug("a buffer is reused before its frame was received", "FrameWriter::find",
         "if (full && $a) break;", "", (FRAME_MODEL, FRAME_KILL, FRAME_STRESS)),
-    Bug("frames that come after the last look at readers are taken for received", "FramePool::received",
-        "uint64_t least = ring_->write_position();", "uint64_t least = UINT64_MAX;", (FRAME_MODEL,)),
     Bug("readers are looked for before the end of the stream", "FramePool::received",
         "full_fence();", ";", (FRAME_MODEL,)),
     Bug("a newcomer looks for the end before it is seen", "FrameReader::register_waiting",
