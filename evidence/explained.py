@@ -49,6 +49,7 @@ EXPLAINED: list[tuple[str, str, str, str]] = [
     ("LogMembers::reap", "state.acquire", "*", LOCKED),
     ("LogRoom::drop_slow", "position.acquire", "*", "whom to let go is only guessed from it; position_limit() reads it again"),
     ("LogRoom::drop_slow", "state.release", "*", "a full fence follows before anything is cleaned (SYNC 8)"),
+    ("LogRoom::drop_slow", "full_fence", "fence", "the release fence in make_room() follows before anything is cleaned (SYNC 43)"),
     ("LogMembers::attach", "sessions.value.add", "*", "under the lock; only its value counts"),
     ("LogMembers::crash_for_test", "departed.release", "*", SEEN),
     ("LogMembers::clear_slot", "departed.acquire", "*", SEEN),

@@ -165,6 +165,31 @@ void recorder_runs() {
     });
 }
 
+void recorder_runs_padding() { // headers of padding are copied as well: of an abort, and of two ends of a term
+    Stage stage;
+    Stage::advance(256 - 96);
+    LogReader &reader = Stage::reader(1);
+    LogWriter &writer = Stage::writer(0);
+    World::thread([&] {
+        ClaimedRange range;
+        while (!writer.claim(sizeof(Word), 0, range)) spin_pause();
+        writer.abort(range);
+        offer_surely(writer, 1, 0);
+        while (!writer.pad_rest()) spin_pause();
+    });
+    World::thread([&] {
+        while (reader.position() < 512) {
+            const FrameBlock run = reader.run(1 << 20);
+            if (run.length == 0) {
+                spin_pause();
+                continue;
+            }
+            penstock::read(run.data, run.length);
+            reader.take_run(run);
+        }
+    });
+}
+
 // ---- terms, room, cleaning ----
 
 void trip() { // the last 32 bytes of a term become padding
@@ -337,6 +362,7 @@ const std::vector<Scenario> &log_scenarios() {
         {"batch_of_empty", "empty frames of one run", batch_of_empty},
         {"fragments", "a large message beside a small one", fragments, true},
         {"recorder_runs", "whole runs, as the recorder takes them", recorder_runs},
+        {"recorder_runs_padding", "and the padding between them", recorder_runs_padding},
         {"trip", "a term's end becomes padding", trip},
         {"trip_without_room", "room is made for the padding itself", trip_without_room},
         {"two_trip", "two publications at a term's end", two_trip, true},

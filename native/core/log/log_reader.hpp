@@ -151,7 +151,8 @@ class LogReader {
         while (at < end) {
             const FrameHeader *frame = log_->frame(at);
             // SYNC 1: pairs with LogWriter::commit, LogWriter::abort, LogWriter::fill_run, LogWriter::pad_term,
-            // LogRepair::pad_hole; forbids reading header and payload before the length that says that they are there
+            // LogWriter::pad_rest, LogRepair::pad_hole; forbids reading header and payload before the length that says that they
+            // are there
             const uint64_t word0 = frame->word0.acquire();
             if (frame_length(word0) <= 0) break;
             const uint64_t step = check_frame_at(word0, at);
