@@ -79,6 +79,8 @@ class Subscription : public StreamHandle {
     void throw_if_ended(ReaderEnd &reader) {
         if (!until_end_ || !deferred_.empty() || !reader.ended()) return;
         moved(); // threads that wait on the descriptor notice, too
+        if (const std::string lost = reader.why_lost(); !lost.empty())
+            throw Error(Code::disconnected, reader.where() + ": " + lost);
         throw Error(Code::end_of_stream, reader.where() + ": " + reader.why_ended());
     }
     // Sets the error of a call that waited in vain.

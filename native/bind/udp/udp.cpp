@@ -100,7 +100,7 @@ nb::dict dict_of(const UdpSession &session) {
     found["lag"] = session.lag;
     found["term_length"] = session.term_length;
     found["mtu"] = session.mtu;
-    found["ended"] = session.ended;
+    found["state"] = session.state;
     return found;
 }
 
@@ -152,7 +152,6 @@ nb::list images_of(const EndpointFile &file) {
         const ImageEntry &entry = file.entry(i);
         const uint64_t number = entry.number.acquire(); // SYNC -: for people; the image may go at any moment
         if (number == 0) continue;
-        const uint64_t end = entry.end.relaxed();
         const SourceWords &source = entry.source[entry.which.relaxed() & 1];
         const uint64_t host[2] = {source.host[0].relaxed(), source.host[1].relaxed()};
         const uint32_t length = std::min(entry.description_length.acquire(), description_max); // SYNC -: the same
@@ -166,7 +165,6 @@ nb::list images_of(const EndpointFile &file) {
         image["session"] = static_cast<int32_t>(entry.session.relaxed());
         image["source"] = std::pair(nb::bytes(reinterpret_cast<const char *>(host), sizeof host), source.port.relaxed());
         image["high"] = entry.high.relaxed();
-        image["ended"] = end != no_end;
         image["bytes_lost"] = entry.bytes_lost.relaxed();
         image["description"] = nb::bytes(description.data(), description.size());
         images.append(image);
@@ -299,7 +297,7 @@ void bind_ends(nb::module_ &m) {
         nb::arg("metadata"));
 }
 
-// A recorder's view of a session. `time_ns`: of its next frame, if there is one.
+// A recorder's view of a session. `time_ns`: of its next frame, if there is one that is no padding: padding has no time.
 nb::dict stream_dict(const UdpReader::Stream &stream) {
     const LogGeometry &geometry = stream.reader->log().geometry();
     nb::dict about;
@@ -310,7 +308,10 @@ nb::dict stream_dict(const UdpReader::Stream &stream) {
     about["description"] = nb::bytes(stream.description.data(), stream.description.size());
     about["skipped"] = stream.skipped;
     about["time_ns"] = nb::none();
-    if (stream.reader->readable()) about["time_ns"] = stream.reader->log().frame(stream.reader->position())->reserved;
+    if (stream.reader->readable()) {
+        const FrameHeader *frame = stream.reader->log().frame(stream.reader->position());
+        if (frame_type(frame->word0.relaxed()) == static_cast<uint16_t>(FrameType::data)) about["time_ns"] = frame->reserved;
+    }
     return about;
 }
 
@@ -338,6 +339,13 @@ void bind_taps(nb::module_ &m) {
             return std::make_shared<UdpStreamEnd>(dynamic_cast<UdpTapEnd &>(tap.ready()).shared(), number);
         },
         nb::arg("tap"), nb::arg("number"), "The end of one session of a recorder's tap.");
+    m.def(
+        "udp_stream_lost",
+        [](StreamHandle &stream) {
+            const auto *end = dynamic_cast<UdpStreamEnd *>(&stream.ready());
+            return end != nullptr && end->is_lost();
+        },
+        nb::arg("stream"), "Whether its session fell silent before it closed, and all of it was read.");
 }
 
 } // namespace

@@ -78,6 +78,13 @@ class UdpReaderEnd final : public InPlaceReader {
     }
     void add_watches(WatchSet &at) override { at.add(reader_->activity(), reader_->seen()); }
     bool ended() override { return reader_->ended(); }
+    std::string why_lost() const override {
+        std::string lost = reader_->lost_session();
+        if (!lost.empty())
+            lost += " fell silent before it closed: messages may be missing. If its sender comes back, this subscription goes on "
+                    "with what the sender still keeps";
+        return lost;
+    }
 
     const Message *peek() override {
         if (!decided()) return nullptr;
@@ -232,6 +239,7 @@ class UdpStreamEnd final : public UdpTapEnd, public RunSource {
         return log == nullptr ? 0 : log->lost();
     }
     int64_t lost_messages() const override { return lost() == 0 ? 0 : -1; }
+    bool is_lost() const { return reader_->end_reached(number_) == SessionEnd::How::lost; }
 
   private:
     const uint64_t number_;

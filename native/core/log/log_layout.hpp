@@ -39,10 +39,20 @@ struct Control {
         Atomic<uint64_t> messages_sent, bytes_sent, messages_received, bytes_received, back_pressure, bytes_lost, repaired,
             dropped;
     } totals;
-    uint8_t spare[4096 - 896];
+    Paired<Atomic<uint64_t>> session_end; // 896: of an image: where its session ends, and how; the owner of its socket
+    uint8_t spare[4096 - 1024];
 };
 static_assert(sizeof(Control) == 4096 && offsetof(Control, limit) == 128 && offsetof(Control, space) == 512);
-static_assert(offsetof(Control, totals) == 768);
+static_assert(offsetof(Control, totals) == 768 && offsetof(Control, session_end) == 896);
+// The end of a session on the network: a position, and how it ended in the bits that a position does not use.
+struct SessionEnd {
+    enum class How : uint64_t { open = 0, closed = 1, lost = 2 }; // closed: its sender said so. lost: it fell silent before
+    How how = How::open;
+    uint64_t position = 0; // of no meaning while it is open
+
+    uint64_t word() const { return how == How::open ? 0 : position | static_cast<uint64_t>(how); }
+    static SessionEnd of(uint64_t word) { return {static_cast<How>(word & 3), word & ~uint64_t{frame_alignment - 1}}; }
+};
 inline constexpr uint64_t refuses_to_wait = UINT64_MAX; // a subscription's drop_after_ns: writers fail instead of waiting for it
 
 // ---- one participant: the holder of the kernel lock on this slot's byte owns the slot ----

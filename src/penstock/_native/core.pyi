@@ -935,6 +935,11 @@ def udp_streams(tap: StreamHandle) -> list[Any]:
 def udp_stream(tap: StreamHandle, number: int) -> StreamEnd:
     """The end of one session of a recorder's tap."""
 
+def udp_stream_lost(stream: StreamHandle) -> bool:
+    """
+    Whether its session fell silent before it closed, and all of it was read.
+    """
+
 def udp_sessions(subscription: Subscription) -> list[Any]:
     """The sessions that a subscription reads."""
 

@@ -82,7 +82,7 @@ struct UdpSession {
     uint64_t join = 0, position = 0, high = 0; // where it was joined; this subscription's position; the end of what has arrived
     uint64_t lag = 0;
     uint32_t term_length = 0, mtu = 0;
-    bool ended = false; // the stream has ended, and this subscription has read all of it
+    std::string state; // open; closed: its sender said so; lost: it fell silent before. The last two once all of it was read
 };
 
 } // namespace penstock

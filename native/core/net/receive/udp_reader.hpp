@@ -62,8 +62,22 @@ class UdpReader {
     }
     bool droppable() const { return drop_after_ns_ != 0; }
     bool readable() const { return sessions_.readable(); }
-    // After a look that found nothing: this subscription has seen a session, and all that it has seen have ended.
-    bool ended() const { return sessions_.ended(); }
+    // After a look that found nothing: this subscription has seen a session, and all that it has seen have ended. One that was
+    // lost has had the time to come back: a receiver that fell behind is with its sender again after a second.
+    bool ended() {
+        const int64_t before = ended_since_;
+        ended_since_ = 0;
+        if (!sessions_.ended()) return false;
+        if (sessions_.lost_session() == nullptr) return true;
+        const int64_t now = monotonic_ns();
+        ended_since_ = before == 0 ? now : before;
+        return now - ended_since_ >= return_ns;
+    }
+    // Of the sessions that have ended, one that fell silent before its end and has not come back. Empty: none.
+    std::string lost_session() const {
+        const SessionReaders::Publication *lost = sessions_.lost_session();
+        return lost == nullptr ? "" : "session " + std::to_string(lost->session) + " of " + text_of(lost->source);
+    }
     void show_position() { sessions_.show_positions(); }
 
     // Of the only session, or of the one that was read last.
@@ -78,6 +92,7 @@ class UdpReader {
     std::vector<UdpSession> sessions() const {
         std::vector<UdpSession> all;
         for (const auto &one : sessions_.all()) {
+            if (one->continued && sessions_.is_finished(*one)) continue; // it is the same session
             const ImageEntry &entry = file().entry(one->index);
             UdpSession s;
             s.session = one->session;
@@ -89,7 +104,8 @@ class UdpReader {
             s.lag = one->reader->lag();
             s.term_length = one->reader->log().geometry().term_length;
             s.mtu = entry.mtu.relaxed();
-            s.ended = sessions_.is_finished(*one);
+            const SessionEnd::How end = sessions_.end_reached(*one);
+            s.state = end == SessionEnd::How::open ? "open" : end == SessionEnd::How::closed ? "closed" : "lost";
             all.push_back(std::move(s));
         }
         return all;
@@ -131,6 +147,8 @@ class UdpReader {
         const SessionReaders::Session *one = sessions_.find(number);
         return one == nullptr ? nullptr : one->reader.get();
     }
+    // How a session has ended, once all of it was read; also after it was left.
+    SessionEnd::How end_reached(uint64_t number) const { return sessions_.end_reached(number); }
     uint64_t skip_lost(LogReader &reader) { return sessions_.skip_lost(reader); }
     void count(uint64_t messages, uint64_t bytes) {
         sessions_.count(messages, bytes);
@@ -237,6 +255,7 @@ class UdpReader {
     }
 
     static constexpr int64_t fresh_ns = 20'000;
+    static constexpr int64_t return_ns = 2'000'000'000;
     const std::string path_;
     const Start start_;
     const uint64_t drop_after_ns_;
@@ -246,6 +265,7 @@ class UdpReader {
     std::shared_ptr<Endpoint> endpoint_;
     SessionReaders sessions_;
     uint64_t show_step_ = 0, consumed_ = 0;
+    int64_t ended_since_ = 0; // with a session that was lost; 0: it has not ended
     Atomic<int64_t> fresh_until_;
     uint64_t reported_refusals_ = 0;
     bool reported_join_error_ = false;

@@ -53,6 +53,7 @@ class Subscription(ABC, Generic[Message]):
 
     With `until_end=True` the stream may end: there has been a publication, all of them have closed or died, and everything was
     read. Then iteration ends, and `recv`, `try_recv`, `poll`, `poll_arrow`, `borrow` and their async twins raise `EndOfStream`.
+    On `udp:` they raise `Disconnected` if a sender fell silent before it closed; the handle goes on when the sender comes back.
     """
 
     __slots__ = ()

@@ -48,7 +48,8 @@ class Session:
 
     session: its number, as in `sub.last.session`. source: where it sends from. codec: of its messages; None: not announced yet, or the peer is not
     a Penstock peer. joined, position, end: bytes of its stream: where this subscription began, where it is, and what has arrived without
-    a gap. lag: bytes in between. ended: the stream has ended, and all of it was read.
+    a gap. lag: bytes in between. state: "open"; once all of it was read "closed", if its sender said that it has ended, or "lost", if the sender fell
+    silent before: it is open again when the sender comes back.
     """
 
     session: int
@@ -60,7 +61,7 @@ class Session:
     lag: int
     term_length: int
     mtu: int
-    ended: bool
+    state: str
 
 
 def _session(found: dict[str, Any], channel: str) -> Session:
@@ -77,7 +78,7 @@ def _session(found: dict[str, Any], channel: str) -> Session:
         lag=found["lag"],
         term_length=found["term_length"],
         mtu=found["mtu"],
-        ended=found["ended"],
+        state=found["state"],
     )
 
 

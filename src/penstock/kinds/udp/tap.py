@@ -34,6 +34,11 @@ class SessionTap(_native.Tap):
         super().__init__(end)
         self.channel, self.lossy = channel, lossy
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the session fell silent before it closed, and all that was received has been read."""
+        return _native.udp_stream_lost(self)
+
 
 class UdpTap(SessionTap):
     """A recorder's place at an endpoint."""

@@ -365,7 +365,7 @@ class RecordingFolder:
 
     def ended(self, sealed: bool) -> str:
         """The state of a recording that no recorder writes. sealed: its last segment is."""
-        return "closed" if sealed else "crashed"
+        return "crashed" if not sealed else "lost" if sync_marker.is_lost(self.path, self.number) else "closed"
 
     def is_live(self) -> bool:
         """Whether a recorder writes this recording at this moment."""

@@ -231,9 +231,9 @@ class RemoteFolder(RecordingFolder):
         return False
 
     def ended(self, sealed: bool) -> str:
-        """closed if all of the recording was pushed, else partial."""
+        """closed or lost if all of the recording was pushed, else partial."""
         mark = self.mark()
-        return "closed" if mark is not None and mark.closed else "partial"
+        return "partial" if mark is None or not mark.closed else "lost" if mark.lost else "closed"
 
     def lock(self) -> int:
         """`Unsupported`."""

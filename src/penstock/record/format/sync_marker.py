@@ -5,6 +5,7 @@ Only the recorder knows this. Everything else about a recording follows from its
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from penstock.errors import Corrupt
 from penstock.record.format.numbers import seal
 
 NAME = "synced"
-CLOSED, LISTED, APPENDED = 1, 2, 4
+CLOSED, LISTED, APPENDED, LOST = 1, 2, 4, 8
 _FIELDS = struct.Struct("<qI")
 _CRC = struct.Struct("<I")
 LENGTH = _FIELDS.size + _CRC.size
@@ -24,16 +25,17 @@ LENGTH = _FIELDS.size + _CRC.size
 @dataclass(frozen=True)
 class SyncMarker:
     """position: everything below it is durable. closed: the recorder sealed the recording. listed: the catalog has the recording's row.
-    appended: programs append to it, so that it has a file `batches`."""
+    appended: programs append to it, so that it has a file `batches`. lost: its session on the network fell silent before it closed."""
 
     position: int
     closed: bool = False
     listed: bool = False
     appended: bool = False
+    lost: bool = False
 
     def encode(self, recording: int) -> bytes:
         """The mark's 16 bytes, for this recording."""
-        flags = CLOSED * self.closed | LISTED * self.listed | APPENDED * self.appended
+        flags = CLOSED * self.closed | LISTED * self.listed | APPENDED * self.appended | LOST * self.lost
         fields = _FIELDS.pack(self.position, flags)
         return fields + _CRC.pack(_native.crc32c(seal(fields, recording)))
 
@@ -57,6 +59,14 @@ def read(folder: Path, recording: int) -> SyncMarker | None:
     raise _wrong(path)
 
 
+def is_lost(folder: Path, recording: int) -> bool:
+    """Whether the recording's session was lost. False if the mark cannot be read: verify reports that."""
+    with contextlib.suppress(Corrupt):
+        mark = read(folder, recording)
+        return mark is not None and mark.lost
+    return False
+
+
 def decode(raw: bytes, path: object, recording: int) -> SyncMarker:
     """A recording's mark in these bytes. `Corrupt` if their checksum is wrong. path: for the error."""
     found = _decoded(raw, recording)
@@ -69,9 +79,9 @@ def _decoded(raw: bytes, recording: int) -> SyncMarker | None:
     if len(raw) != LENGTH or _CRC.pack(_native.crc32c(seal(raw[: _FIELDS.size], recording))) != raw[_FIELDS.size :]:
         return None
     position, flags = _FIELDS.unpack_from(raw)
-    if flags > CLOSED | LISTED | APPENDED:
+    if flags > CLOSED | LISTED | APPENDED | LOST:
         return None
-    return SyncMarker(position, bool(flags & CLOSED), bool(flags & LISTED), bool(flags & APPENDED))
+    return SyncMarker(position, *(bool(flags & flag) for flag in (CLOSED, LISTED, APPENDED, LOST)))
 
 
 def _wrong(path: object) -> Corrupt:

@@ -109,7 +109,8 @@ class Recorder(Strict, ABC):
 class RecordingInfo:
     """A recording at one moment. Positions and lengths in bytes, times in nanoseconds since the epoch.
 
-    state: live (being recorded), closed, crashed (its recorder died: readable up to `end_position`), or damaged: `damage` describes
+    state: live (being recorded), closed, lost (the same, and its session on the network fell silent before it closed: messages may be missing
+    at its end), crashed (its recorder died: readable up to `end_position`), partial (a part of it was pushed), or damaged: `damage` describes
     the damage and its location. For a damaged recording the other values are those that are still readable; an unreadable channel is "".
     """
 

@@ -101,7 +101,7 @@ class _Push:
         for segment in state.segments:
             self._segment(segment, names)
         if state.segments or state.complete:
-            self._mark(SyncMarker(state.end, closed=state.complete))
+            self._mark(SyncMarker(state.end, closed=state.complete, lost=state.complete and self._has_lost_session()))
             self._upload(DESCRIPTION, (self.folder.path / DESCRIPTION).read_bytes())
         self.done = dataclasses.replace(self.done, waiting=state.waiting)
 
@@ -212,6 +212,9 @@ class _Push:
             return "it has another length"
         problems, _ = _native.verify_segment(str(self.there / segment.data.name), str(segment.index), opened)
         return str(problems[0][3]) if problems else ""
+
+    def _has_lost_session(self) -> bool:
+        return sync_marker.is_lost(self.folder.path, self.folder.number)
 
     def _mark(self, mark: SyncMarker) -> None:
         raw = mark.encode(self.folder.number)

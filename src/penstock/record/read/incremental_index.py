@@ -170,10 +170,7 @@ class IncrementalIndex:
                     messages += self._add_entries(segment, entries)
         except (PenstockError, OSError):
             return False
-        if self.folder.opener is not None:
-            state_now = self.folder.ended(self._sealed)
-        else:
-            state_now = "live" if live else "closed" if self._sealed else "crashed"
+        state_now = "live" if live else self.folder.ended(self._sealed)
         if before != self._end or state_now != self.info.state:
             self.info = replace(
                 self.info, end_position=self._end, state=state_now, messages=self.info.messages + messages

@@ -51,6 +51,7 @@ class RecordingWriter:
         self.unsynced = False
         self._lock, self._mark, self._is_handed_over = lock, -1, False
         self._ended: Progress | None = None
+        self._is_lost = False
         try:
             self._mark = folder.open_mark()
             self._write_mark(SyncMarker(base))  # it was closed at most up to here; now it is open again
@@ -151,6 +152,7 @@ class RecordingWriter:
 
     def stop_reading(self) -> None:
         """Closes the subscription and makes everything durable."""
+        self._is_lost = getattr(self.subscription, "is_lost", False)
         self.subscription.close()
         self.sync()
 
@@ -166,7 +168,7 @@ class RecordingWriter:
         self.segment.sync()
         self.synced = self.segment.position
         segment_totals.update(self.folder, self.description.start_position)
-        self._write_mark(SyncMarker(self.synced, closed=True, listed=listed))
+        self._write_mark(SyncMarker(self.synced, closed=True, listed=listed, lost=self._is_lost))
         os.fsync(self._mark)
         self.release()
 

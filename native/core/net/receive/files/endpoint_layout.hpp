@@ -19,7 +19,6 @@ namespace penstock {
 
 inline constexpr uint32_t images_max = 64;
 inline constexpr uint32_t description_max = 1024;
-inline constexpr uint64_t no_end = UINT64_MAX;
 
 // ---- the header's own words; the maker ----
 struct EndpointWords {
@@ -105,7 +104,7 @@ struct SourceWords {
 };
 struct ImageEntry {
     Atomic<uint64_t> number;                           // 0: names its file; 0: none; the holder of `lock`
-    Atomic<uint64_t> end;                              // 8: the stream ends here, or no_end; the owner
+    uint64_t spare0;                                   // 8
     Atomic<uint64_t> status;                           // 16: position of the last status message; the owner
     Atomic<uint64_t> clean;                            // 24: memory behind the rebuilt frames is zero up to here; the owner
     Atomic<uint64_t> high;                             // 32: the highest position seen; the owner

@@ -150,7 +150,9 @@ class ImageOwner {
         state.replied = entry_.replied.relaxed();
         state.source_verified = entry_.source_verified.relaxed() != 0;
         lost_before_ = entry_.bytes_lost.relaxed();
-        if (const uint64_t end = entry_.end.relaxed(); end != no_end) state.end = end;
+        const SessionEnd end = SessionEnd::of(log_->control().session_end.value.relaxed());
+        state.lost = end.how == SessionEnd::How::lost;
+        if (end.how == SessionEnd::How::closed) state.end = end.position;
         uint64_t at = log_->control().tail.value.relaxed();
         const bool sound = at % frame_alignment == 0 && at >= join && state.status % frame_alignment == 0 &&
                            state.status >= join && state.status <= at && state.clean >= at &&
@@ -193,13 +195,19 @@ class ImageOwner {
             entry_.bytes_lost.relaxed(lost);
         if (!(source_ == image.source())) write_source(entry_, source_ = image.source());
         changed |= write_description(entry_, image.description()); // a subscription may wait for it with all messages there
-        const bool stopped = image.state() == Image::State::draining;
-        const uint64_t end = stopped ? image.rebuilt() : image.end().value_or(no_end);
-        if (end != entry_.end.relaxed()) {
-            entry_.end.relaxed(end); // only its value counts: the subscription has read up to there itself
-            changed = true;
-        }
-        return changed;
+        return publish_end(image) || changed;
+    }
+    // Publishes where the session ends, and how, once that is known. Subscriptions that have read everything look at it also
+    // when the image is listed no more.
+    bool publish_end(const Image &image) {
+        SessionEnd end;
+        if (image.lost()) end = {SessionEnd::How::lost, image.rebuilt()};
+        else if (image.stopped()) end = {SessionEnd::How::closed, image.rebuilt()};
+        else if (image.end()) end = {SessionEnd::How::closed, *image.end()};
+        Atomic<uint64_t> &word = log_->control().session_end.value;
+        if (word.relaxed() == end.word()) return false;
+        word.relaxed(end.word()); // only its value counts: the subscription has read up to there itself
+        return true;
     }
 
     // How far every subscription has read, `rebuilt` at most. It never waits: a slot that is locked counts as unread.

@@ -35,7 +35,10 @@ class ImageStore {
         const auto found =
             std::find_if(owners.begin(), owners.end(), [&](const auto &one) { return one->session() == image.session(); });
         if (found == owners.end()) return;
-        if (!handing_over) unlist(**found);
+        if (!handing_over) {
+            (*found)->publish_end(image);
+            unlist(**found);
+        }
         (*found)->log().detach();
         owners.erase(found);
     }
@@ -71,7 +74,6 @@ class ImageStore {
         ImageEntry &entry = file_.entry(index);
         write_setup(entry, setup);
         write_source(entry, source);
-        entry.end.relaxed(no_end);
         entry.status.relaxed(join_position_of(setup));
         entry.clean.relaxed(g.start_position + uint64_t{terms} * g.term_length);
         entry.high.relaxed(join_position_of(setup));

@@ -54,7 +54,8 @@ class SessionReaders {
         uint32_t index;
         int32_t session;
         Publication from;
-        uint64_t skipped = 0; // bytes between the image before and this one: its sender had dropped them
+        uint64_t skipped = 0;   // bytes between the image before and this one: its sender had dropped them
+        bool continued = false; // it fell silent, and another image goes on with it
         std::unique_ptr<LogReader> reader;
         const Message *reader_message = nullptr;
         uint32_t held = 0; // messages that are lent
@@ -175,7 +176,8 @@ class SessionReaders {
     bool readable() const {
         return std::any_of(open_.begin(), open_.end(), [](const auto &one) { return one->reader->readable(); });
     }
-    // After a look that found nothing: this subscription has seen a session, and all that it has seen have ended.
+    // After a look that found nothing: this subscription has seen a session, and all that it has seen have ended. Those that fell
+    // silent may come back: lost_session().
     bool ended() const {
         // SYNC 31: pairs with ImageStore::make; forbids looking at the list's changes before the count of sessions: a new session
         // would be taken for one that has come and gone
@@ -183,6 +185,15 @@ class SessionReaders {
         if (control().changes.value.relaxed() != changes_) return false;
         return (seen_any_ || others) &&
                std::all_of(open_.begin(), open_.end(), [&](const auto &one) { return is_finished(*one); });
+    }
+
+    // The newest of the sessions that fell silent before their end and have not come back since; null: none.
+    const Publication *lost_session() const {
+        for (auto one = open_.rbegin(); one != open_.rend(); ++one)
+            if (end_of_session(**one).how == SessionEnd::How::lost && !(*one)->continued) return &(*one)->from;
+        for (auto old = closed_.rbegin(); old != closed_.rend(); ++old)
+            if (old->how == SessionEnd::How::lost && !old->continued) return &old->from;
+        return nullptr;
     }
 
     // Why a session could not be joined; it is tried again when there is nothing to read.
@@ -226,22 +237,38 @@ class SessionReaders {
         for (const auto &one : open_) sum += one->reader->incomplete();
         return sum;
     }
-    // Whether the stream has ended and everything was read.
+    // Whether the session has ended and everything was read.
     bool is_finished(const Session &one) const {
-        const ImageEntry &entry = file_->entry(one.index);
-        // Only the values count, in any order: an entry is given to another image when all that read this one have read it whole.
-        const uint64_t end = entry.end.relaxed();
-        if (entry.number.relaxed() != one.number) return !one.reader->readable();
-        return one.reader->position() >= end;
+        const SessionEnd end = end_of_session(one);
+        if (end.how == SessionEnd::How::open) return is_gone(one) && !one.reader->readable(); // its image was damaged
+        return one.reader->position() >= end.position;
+    }
+    // How a session has ended for this subscription. An image that another one continues is closed.
+    SessionEnd::How end_reached(const Session &one) const {
+        return !is_finished(one) ? SessionEnd::How::open : one.continued ? SessionEnd::How::closed : end_of_session(one).how;
+    }
+    SessionEnd::How end_reached(uint64_t number) const {
+        if (const Session *one = find(number)) return end_reached(*one);
+        const auto old = std::find_if(closed_.begin(), closed_.end(), [&](const auto &each) { return each.number == number; });
+        if (old == closed_.end()) return SessionEnd::How::open;
+        return old->continued ? SessionEnd::How::closed : old->how;
     }
 
   private:
     struct ClosedSession {
         Publication from;
-        uint64_t end; // where it was read last
+        uint64_t end;    // where it was read last
+        uint64_t number; // of its image
+        SessionEnd::How how;
+        bool continued; // it fell silent, and another image went on with it
     };
 
     EndpointControl &control() const { return file_->control(); }
+    static SessionEnd end_of_session(const Session &one) {
+        return SessionEnd::of(one.reader->log().control().session_end.value.relaxed()); // only its value counts
+    }
+    // An entry is given to another image when all that read this one have read it whole.
+    bool is_gone(const Session &one) const { return file_->entry(one.index).number.relaxed() != one.number; }
     const Message *peek_session(size_t at) {
         Session &one = *open_[at];
         const uint64_t before = one.reader->lost();
@@ -271,6 +298,8 @@ class SessionReaders {
         if (wire::SetupFrame setup; read_setup(entry, setup)) one->skipped = skipped_before(one->from, join_position_of(setup));
         lost_ += one->skipped;
         if (one->skipped != 0) members_->me().subscriber.bytes_lost.increment(one->skipped);
+        for (ClosedSession &old : closed_) old.continued |= old.from == one->from;
+        for (const auto &old : open_) old->continued |= old->from == one->from;
         open_.push_back(std::move(one));
         seen_any_ = true;
     }
@@ -285,25 +314,22 @@ class SessionReaders {
         return join > end ? join - end : 0;
     }
     // How far the messages of an image go that gets no more of them.
-    uint64_t end_of(const Session &one) const {
-        const ImageEntry &entry = file_->entry(one.index);
-        // Only the values count, as in is_finished(): an image that is listed no more was read whole.
-        const uint64_t end = entry.end.relaxed();
-        return entry.number.relaxed() == one.number && end != no_end ? end : one.reader->position();
+    static uint64_t end_of(const Session &one) {
+        const SessionEnd end = end_of_session(one);
+        return end.how == SessionEnd::How::open ? one.reader->position() : end.position;
     }
     // A session that has ended is not looked at any more, once nothing of it is lent.
     void close_ended() {
         for (size_t i = 0; i < open_.size();) {
             Session &one = *open_[i];
-            const bool gone = file_->entry(one.index).number.relaxed() != one.number;
-            if (!gone || one.held != 0 || one.reader->readable()) {
+            if (!is_gone(one) || one.held != 0 || one.reader->readable()) {
                 ++i;
                 continue;
             }
             lost_ += one.reader->lost();
             incomplete_ += one.reader->incomplete();
             if (closed_.size() == closed_max) closed_.erase(closed_.begin());
-            closed_.push_back({one.from, one.reader->position()});
+            closed_.push_back({one.from, one.reader->position(), one.number, end_of_session(one).how, one.continued});
             one.reader->log().detach();
             open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
             current_ = 0;

@@ -65,13 +65,15 @@ class Image {
         received_from_source_ = state.received;
         sent_to_source_ = state.replied;
         source_verified_ = state.source_verified;
+        if (state.lost) state_ = State::draining;
+        lost_ = stopped_ = state.lost;
         ahead_ = true;         // how far is the sender?
         reported_readers_ = 0; // unknown: the last owner may have sent a count, and it may not have arrived
         multiple_readers_ = true;
     }
 
     ImageState image_state() const {
-        return {rebuilt(), status_, clean_, received_from_source_, sent_to_source_, source_verified_, end_};
+        return {rebuilt(), status_, clean_, received_from_source_, sent_to_source_, source_verified_, end_, lost_};
     }
     // Tells it whenever memory may have been written beyond the last edge, before it is.
     void set_clean_word(Atomic<uint64_t> &word) { clean_word_ = &word; }
@@ -91,6 +93,10 @@ class Image {
     uint32_t window() const { return window_; }
     const std::optional<uint64_t> &end() const { return end_; } // of the stream
     State state() const { return state_; }
+    // It ended, but its sender has not said so, or not all was there then. A source that never proved itself, and of which
+    // nothing was received, may be forged: it is no loss.
+    bool lost() const { return lost_; }
+    bool stopped() const { return stopped_; } // without a word of its sender: nothing more is taken
     bool overrun() const { return overrun_; } // overrun, or the sender was replaced: it may be joined again at once
     bool source_verified() const { return source_verified_; } // the source receives at the address that it sends from
     int64_t round_trip_ns() const { return round_trips_.median_ns(); }
@@ -242,6 +248,9 @@ class Image {
     // of this session begins there, and a sender sends nothing again from within a frame.
     void drain() {
         state_ = State::draining;
+        stopped_ = true;
+        const bool complete = end_ && rebuilt() >= *end_;
+        lost_ = !complete && (source_verified_ || verified_source_ || rebuilt() > join_);
         make_clean(bound_);
         fill_gaps(bound_);
     }
@@ -466,6 +475,7 @@ class Image {
     State state_ = State::active;
     bool status_requested_ = true, source_verified_ = false, round_trip_due_ = false;
     bool ahead_ = false, overrun_ = false; // the sender is beyond the window; it no longer has the missing bytes
+    bool stopped_ = false, lost_ = false;
     Atomic<uint64_t> *clean_word_ = nullptr;
     std::string description_;
     ImageCounts counts_;

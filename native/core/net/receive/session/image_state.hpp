@@ -40,6 +40,7 @@ struct ImageState {
     uint64_t received = 0, replied = 0;
     bool source_verified = false;
     std::optional<uint64_t> end;
+    bool lost = false; // it fell silent before its end: nothing more is taken
 };
 
 // All of them grow only.
