@@ -147,7 +147,10 @@ class Port {
         if (is_multicast(o.at)) {
             socket->join(o.at, o.interface);
             socket->multicast(o.interface, replies_ttl);
-        } else socket->bind(o.at);
+        } else {
+            socket->bind(o.at);
+            if (is_any(o.at)) socket->show_local();
+        }
         socket->coalesce();
         open_ = std::make_unique<Open>(std::move(socket), calls_, seal_.get());
         if (is_multicast(o.at)) open_->group = control_group(o.at);

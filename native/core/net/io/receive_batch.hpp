@@ -83,13 +83,14 @@ class ReceiveBatch {
             return length;
         }
         size_t segment = length;
+        Address from = address_of(from_[i]);
         for (cmsghdr *control = CMSG_FIRSTHDR(&header); control != nullptr; control = CMSG_NXTHDR(&header, control)) {
+            read_local(*control, from);
             if (control->cmsg_level != IPPROTO_UDP || control->cmsg_type != UDP_GRO) continue;
             int segment_size;
             std::memcpy(&segment_size, CMSG_DATA(control), sizeof segment_size);
             if (segment_size > 0) segment = static_cast<size_t>(segment_size);
         }
-        const Address from = address_of(from_[i]);
         const uint8_t *bytes = bytes_[i].bytes;
         size_t at = 0;
         do {
@@ -107,15 +108,12 @@ class ReceiveBatch {
     struct alignas(4096) Buffer { // the system copies into it, and copy_bytes says what may be slow
         uint8_t bytes[buffer_bytes];
     };
-    struct alignas(cmsghdr) Control {
-        uint8_t bytes[CMSG_SPACE(sizeof(int))];
-    };
     const UdpSocket &socket_;
     NetCalls &calls_;
     const std::unique_ptr<Buffer[]> bytes_;
     std::array<mmsghdr, buffers> messages_{};
     std::array<iovec, buffers> pieces_{};
-    std::array<Control, buffers> controls_{};
+    std::array<Ancillary, buffers> controls_{};
     std::array<sockaddr_storage, buffers> from_{};
     unsigned written_ = buffers;
     bool runs_ = false, arrives_singly_ = false,

@@ -35,7 +35,9 @@ class SendBatch {
               const Address *to = nullptr, DatagramSeal *seal = nullptr)
         : socket_(socket), calls_(calls), stable_(stable), stable_size_(stable_size), seal_(seal),
           own_size_(seal == nullptr ? own_max : sealed_max), own_(new uint8_t[own_size_]) {
-        if (to != nullptr) to_length_ = fill(to_, *to, socket.family());
+        if (to == nullptr) return;
+        to_length_ = fill(to_, *to, socket.family());
+        local_ = to->local;
     }
 
     bool empty() const { return first_ == count_; }
@@ -79,6 +81,7 @@ class SendBatch {
         bool has_address;
         sockaddr_storage to;
         socklen_t to_length;
+        std::array<uint8_t, 16> local;
     };
 
     // Room for a sealed datagram. A neighbour of equal size belongs to its run. Null: no room.
@@ -109,7 +112,9 @@ class SendBatch {
         run.length = run.segment = length;
         run.segments = 1;
         run.has_address = to != nullptr;
-        if (to != nullptr) run.to_length = fill(run.to, *to, socket_.family());
+        if (to == nullptr) return;
+        run.to_length = fill(run.to, *to, socket_.family());
+        run.local = to->local;
     }
 
     bool add(const uint8_t *bytes, uint32_t length, const Address *to) {
@@ -152,15 +157,23 @@ class SendBatch {
                 header.msg_name = &to_;
                 header.msg_namelen = to_length_;
             }
+            uint8_t *place = controls_[built].bytes;
+            size_t used = 0;
+            const std::array<uint8_t, 16> &local = from.has_address ? from.local : local_;
+            if ((from.has_address || to_length_ != 0) && local != std::array<uint8_t, 16>{})
+                used = write_local(place, local, socket_.family());
             if (whole) {
-                header.msg_control = controls_[built].bytes;
-                header.msg_controllen = sizeof controls_[built].bytes;
-                cmsghdr *control = CMSG_FIRSTHDR(&header);
+                auto *control = reinterpret_cast<cmsghdr *>(place + used);
                 control->cmsg_level = IPPROTO_UDP;
                 control->cmsg_type = UDP_SEGMENT;
                 control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
                 const auto segment = static_cast<uint16_t>(from.segment);
                 std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
+                used += CMSG_SPACE(sizeof segment);
+            }
+            if (used != 0) {
+                header.msg_control = place;
+                header.msg_controllen = used;
             }
             ++built;
             at += length;
@@ -211,15 +224,13 @@ class SendBatch {
         return true;
     }
 
-    struct alignas(cmsghdr) Control {
-        uint8_t bytes[CMSG_SPACE(sizeof(uint16_t))];
-    };
     const UdpSocket &socket_;
     NetCalls &calls_;
     const uint8_t *const stable_;
     const uint64_t stable_size_;
     sockaddr_storage to_{};
     socklen_t to_length_ = 0; // 0: where the socket is connected
+    std::array<uint8_t, 16> local_{}; // of `to_`
     DatagramSeal *const seal_;
     const size_t own_size_;
     std::unique_ptr<uint8_t[]> own_;
@@ -230,7 +241,7 @@ class SendBatch {
     bool segments_ = true, refused_once_ = false;
     std::array<mmsghdr, 64> messages_;
     std::array<iovec, 64> pieces_;
-    std::array<Control, 64> controls_{};
+    std::array<Ancillary, 64> controls_{};
     SendCounts counts_;
 };
 

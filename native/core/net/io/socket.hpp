@@ -39,6 +39,10 @@ inline bool is_loopback(const Address &address) {
 inline bool is_unset(const Address &address) {
     return std::all_of(address.host.begin(), address.host.end(), [](uint8_t byte) { return byte == 0; });
 }
+// Of no one address: a socket bound there hears all of the machine's.
+inline bool is_any(const Address &address) {
+    return std::all_of(address.host.begin() + (is_v4(address) ? 12 : 0), address.host.end(), [](uint8_t byte) { return byte == 0; });
+}
 inline Address address_of(const sockaddr_storage &from) {
     Address made;
     if (from.ss_family == AF_INET) {
@@ -53,6 +57,42 @@ inline Address address_of(const sockaddr_storage &from) {
         if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr) || IN6_IS_ADDR_MC_LINKLOCAL(&v6.sin6_addr)) made.scope = v6.sin6_scope_id;
     }
     return made;
+}
+// What the kernel tells of a datagram's way, and takes for another one.
+struct alignas(cmsghdr) Ancillary {
+    uint8_t bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(in6_pktinfo))];
+};
+inline void read_local(const cmsghdr &control, Address &to) {
+    if (control.cmsg_level == IPPROTO_IP && control.cmsg_type == IP_PKTINFO) {
+        in_pktinfo about;
+        std::memcpy(&about, CMSG_DATA(&control), sizeof about);
+        to.local[10] = to.local[11] = 0xff;
+        std::memcpy(to.local.data() + 12, &about.ipi_spec_dst, 4);
+    } else if (control.cmsg_level == IPPROTO_IPV6 && control.cmsg_type == IPV6_PKTINFO) {
+        in6_pktinfo about;
+        std::memcpy(&about, CMSG_DATA(&control), sizeof about);
+        std::memcpy(to.local.data(), &about.ipi6_addr, 16);
+    }
+}
+// Writes the local address that a datagram leaves from; the bytes that it takes.
+inline size_t write_local(uint8_t *place, const std::array<uint8_t, 16> &local, int family) {
+    auto *control = reinterpret_cast<cmsghdr *>(place);
+    if (family == AF_INET) {
+        in_pktinfo about{};
+        std::memcpy(&about.ipi_spec_dst, local.data() + 12, 4);
+        control->cmsg_level = IPPROTO_IP;
+        control->cmsg_type = IP_PKTINFO;
+        control->cmsg_len = CMSG_LEN(sizeof about);
+        std::memcpy(CMSG_DATA(control), &about, sizeof about);
+        return CMSG_SPACE(sizeof about);
+    }
+    in6_pktinfo about{};
+    std::memcpy(&about.ipi6_addr, local.data(), 16);
+    control->cmsg_level = IPPROTO_IPV6;
+    control->cmsg_type = IPV6_PKTINFO;
+    control->cmsg_len = CMSG_LEN(sizeof about);
+    std::memcpy(CMSG_DATA(control), &about, sizeof about);
+    return CMSG_SPACE(sizeof about);
 }
 // For a socket of that family.
 inline socklen_t fill(sockaddr_storage &to, const Address &address, int family) {
@@ -121,6 +161,11 @@ class UdpSocket {
         if (::bind(fd(), reinterpret_cast<const sockaddr *>(&storage_), length_) == 0) return;
         const int number = errno;
         throw Error(Code::system, where_ + ": cannot listen at " + text_of(at) + ": " + std::strerror(number), number);
+    }
+    // Datagrams tell which of this machine's addresses they were sent to.
+    void show_local() {
+        if (family_ == AF_INET) set(IPPROTO_IP, IP_PKTINFO, 1);
+        else set(IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
     }
     void connect(const Address &to) {
         put(to);

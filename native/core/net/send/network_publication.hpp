@@ -244,6 +244,7 @@ class NetworkPublication final : public Agent {
         if (options_.control) {
             try {
                 socket_.bind(*options_.control);
+                if (is_any(*options_.control)) socket_.show_local();
             } catch (const Error &error) {
                 throw name_port_owner(error, *options_.control);
             }
@@ -290,6 +291,11 @@ class NetworkPublication final : public Agent {
             message.msg_hdr.msg_iovlen = 1;
             message.msg_hdr.msg_name = &at;
             message.msg_hdr.msg_namelen = fill(at, is_multicast(options_.to) ? options_.to : to, socket_.family());
+            Ancillary from{};
+            if (to.local != std::array<uint8_t, 16>{}) {
+                message.msg_hdr.msg_controllen = write_local(from.bytes, to.local, socket_.family());
+                message.msg_hdr.msg_control = from.bytes;
+            }
             calls_.send(socket_.fd(), &message, 1);
         });
         if (any) sender_.introduce(now);

@@ -1,4 +1,5 @@
-// The source of a datagram. The state machines compare addresses and return them; they never look inside.
+// The source of a datagram. The state machines compare addresses and return them; they never look inside. So an answer leaves
+// from the address of this machine that was asked: `local`, which is no part of what a source is.
 #pragma once
 
 #include <array>
@@ -10,7 +11,10 @@ struct Address {
     std::array<uint8_t, 16> host{}; // IPv6, or IPv4 mapped into it
     uint32_t scope = 0;             // the interface of a link-local address
     uint16_t port = 0;
-    bool operator==(const Address &) const = default;
+    std::array<uint8_t, 16> local{}; // where the datagram was sent to; 0: not known, or the socket has only one address
+    bool operator==(const Address &other) const {
+        return host == other.host && scope == other.scope && port == other.port;
+    }
 };
 
 } // namespace penstock

@@ -213,7 +213,10 @@ class Image {
     // Others may forge a session's datagrams, so they are taken from one source. It may move once it has been silent.
     // Until the new source has proved itself, a word from the one that had takes the session back.
     bool is_source(int64_t now, const Address &from, bool may_move) {
-        if (from == source_) return true;
+        if (from == source_) {
+            source_.local = from.local; // it may ask at another of this machine's addresses
+            return true;
+        }
         const bool back = !source_verified_ && verified_source_ && *verified_source_ == from;
         if (!back && (!may_move || now - last_datagram_ns_ < options_.moved_ns)) return false;
         if (source_verified_) verified_source_ = source_;
