@@ -6,11 +6,14 @@
 namespace penstock::test {
 
 // A publication was stopped for more than 10 s: its session goes on where it was received, and the receiver asks for all that was
-// sent meanwhile. Bytes that the sender has dropped are counted. Another publication with its number begins where that one is.
+// sent meanwhile, also from another address. Bytes that the sender has dropped are counted. Another publication with its number
+// begins where that one is.
 inline void a_session_that_was_silent_goes_on_where_it_was() {
     Random random(14);
     const auto status_of = [](Receiver<Place> &receiver) { return receiver.image(session)->rebuilt(); };
-    for (const int what : {0, 1, 2}) {
+    for (const int what : {0, 1, 2, 3}) {
+        const uint16_t port = what >= 2 ? 2 : 1; // where it speaks again
+        const bool goes_on = what == 0 || what == 3;
         Place place;
         Receiver<Place> receiver(receiver_options(), place, 0);
         Box box;
@@ -28,17 +31,17 @@ inline void a_session_that_was_silent_goes_on_where_it_was() {
         std::memcpy(setup.data() + 8, &at, sizeof at);
         hand(receiver, 10'500 * ms, setup_bytes); // it was long on its way: what it announces was received
         CHECK(receiver.images().empty() && receiver.counts().cooled == 1);
-        hand(receiver, 20'000 * ms, setup, what == 2 ? 2 : 1);
-        CHECK(status_of(receiver) == (what == 0 ? 1056 : at), "%lu", static_cast<unsigned long>(status_of(receiver)));
+        hand(receiver, 20'000 * ms, setup, port);
+        CHECK(status_of(receiver) == (goes_on ? 1056 : at), "%lu", static_cast<unsigned long>(status_of(receiver)));
         CHECK(receiver.counts().bytes_skipped == (what == 1 ? at - 1056 : 0) && receiver.counts().skips == (what == 1));
         box.sent.clear();
         receiver.tick(20'001 * ms, box, random);
-        hand(receiver, 20'002 * ms, heartbeat_bytes); // a gap is asked for once the source has sent enough for that
+        hand(receiver, 20'002 * ms, heartbeat_bytes, port); // a gap is asked for once the source has sent enough for that
         receiver.tick(20'002 * ms, box, random);
-        CHECK((receiver.image(session)->counts().naks != 0) == (what == 0));
-        if (what != 0) continue;
-        hand(receiver, 20'003 * ms, Bytes(log.written(1056), log.written(1056) + 1056));
-        hand(receiver, 20'003 * ms, Bytes(log.written(2112), log.written(2112) + 1056));
+        CHECK((receiver.image(session)->counts().naks != 0) == goes_on);
+        if (!goes_on) continue;
+        hand(receiver, 20'003 * ms, Bytes(log.written(1056), log.written(1056) + 1056), port);
+        hand(receiver, 20'003 * ms, Bytes(log.written(2112), log.written(2112) + 1056), port);
         CHECK(status_of(receiver) == log.tail);
         Reader reader(log, *receiver.image(session));
         reader.read(*receiver.image(session), 10);

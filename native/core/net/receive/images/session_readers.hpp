@@ -41,12 +41,15 @@ class SessionReaders {
     static constexpr uint64_t fair_bytes = 64 * 1024; // of one session, while others wait
     static constexpr size_t closed_max = 1024;
 
-    // A session that was silent and continues in another image keeps it. Nothing else does.
+    // A session that was silent and continues in another image keeps it, but for its address. Nothing else does.
     struct Publication {
         int32_t session = 0, initial_term_id = 0;
         uint32_t term_length = 0, mtu = 0;
         Address source;
-        bool operator==(const Publication &) const = default;
+        bool operator==(const Publication &other) const {
+            return session == other.session && initial_term_id == other.initial_term_id && term_length == other.term_length &&
+                   mtu == other.mtu;
+        }
     };
     // A session that this subscription reads.
     struct Session {

@@ -100,7 +100,6 @@ template <class Store> class Receiver {
     // A session that fell silent before its end, and how far it was received: it may speak again.
     struct Silent {
         wire::SetupFrame at;
-        Address from;
         int64_t until; // a SETUP from before that arrives earlier has been on its way, or in the socket, for long
     };
 
@@ -143,19 +142,19 @@ template <class Store> class Receiver {
         if (!wire::parse(bytes, length, setup)) ++counts_.malformed;
         else if (setup.stream != options_.stream) ++counts_.rejected;
         else if (Image *known = image(setup.session)) known->on_setup(now_, from, setup);
-        else if (is_cooling(setup.session) || is_late(from, setup)) ++counts_.cooled;
+        else if (is_cooling(setup.session) || is_late(setup)) ++counts_.cooled;
         else make_image(from, setup);
     }
     // An image that began where this SETUP says would have messages a second time.
-    bool is_late(const Address &from, const wire::SetupFrame &setup) const {
+    bool is_late(const wire::SetupFrame &setup) const {
         return std::any_of(silent_.begin(), silent_.end(), [&](const Silent &one) {
-            return now_ < one.until && distance_ahead(one, from, setup).value_or(0) < 0;
+            return now_ < one.until && distance_ahead(one, setup).value_or(0) < 0;
         });
     }
     void make_image(const Address &from, const wire::SetupFrame &setup) {
         const uint64_t size = uint64_t{3} * static_cast<uint32_t>(setup.term_length);
         const bool fits = images_.size() < options_.sessions_max && size <= options_.memory_max - memory_;
-        const wire::SetupFrame begin = resume_setup(from, setup);
+        const wire::SetupFrame begin = resume_setup(setup);
         const std::optional<Terms> terms = fits ? store_.open(begin, from) : std::nullopt;
         if (!terms) {
             ++counts_.sessions_refused;
@@ -166,33 +165,34 @@ template <class Store> class Receiver {
         memory_ += size;
         ++counts_.images;
         std::erase_if(pending_, [&](const Pending &one) { return one.session == setup.session; });
-        drop_silent(from, setup);
+        drop_silent(setup);
     }
     // Where a new image begins: at the SETUP's position, or where the session was when it fell silent, if its sender still keeps
     // all that it has sent since.
-    wire::SetupFrame resume_setup(const Address &from, const wire::SetupFrame &setup) const {
+    wire::SetupFrame resume_setup(const wire::SetupFrame &setup) const {
         wire::SetupFrame begin = setup;
         for (const Silent &one : silent_) {
-            const int64_t ahead = distance_ahead(one, from, setup).value_or(-1);
+            const int64_t ahead = distance_ahead(one, setup).value_or(-1);
             if (ahead < 0 || static_cast<uint64_t>(ahead) > Image::retained_bytes(setup)) continue;
             begin.active_term_id = one.at.active_term_id;
             begin.term_offset = one.at.term_offset;
         }
         return begin;
     }
-    // How far SETUP is beyond what has been received of the same publication; none if it is another one's.
-    static std::optional<int64_t> distance_ahead(const Silent &one, const Address &from, const wire::SetupFrame &setup) {
-        if (one.at.session != setup.session || !(one.from == from) || one.at.term_length != setup.term_length ||
+    // How far SETUP is beyond what has been received of the same publication; none if it is another one's. Its address may
+    // have changed while it was silent; each publication begins at a random term.
+    static std::optional<int64_t> distance_ahead(const Silent &one, const wire::SetupFrame &setup) {
+        if (one.at.session != setup.session || one.at.term_length != setup.term_length ||
             one.at.initial_term_id != setup.initial_term_id || one.at.mtu != setup.mtu)
             return std::nullopt;
         const auto terms =
             static_cast<int32_t>(static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(one.at.active_term_id));
         return int64_t{terms} * setup.term_length + setup.term_offset - one.at.term_offset;
     }
-    void drop_silent(const Address &from, const wire::SetupFrame &setup) {
+    void drop_silent(const wire::SetupFrame &setup) {
         std::erase_if(silent_, [&](const Silent &one) {
             if (one.at.session != setup.session) return false;
-            const int64_t ahead = distance_ahead(one, from, setup).value_or(-1);
+            const int64_t ahead = distance_ahead(one, setup).value_or(-1);
             if (ahead > 0 && static_cast<uint64_t>(ahead) > Image::retained_bytes(setup)) {
                 ++counts_.skips;
                 counts_.bytes_skipped += static_cast<uint64_t>(ahead);
@@ -212,7 +212,7 @@ template <class Store> class Receiver {
         at.active_term_id = image.terms().term_id(image.rebuilt());
         at.term_offset = static_cast<int32_t>(image.terms().offset(image.rebuilt()));
         if (silent_.size() == cooling_max) silent_.erase(silent_.begin());
-        silent_.push_back({at, image.source(), now_ + options_.moved_ns});
+        silent_.push_back({at, now_ + options_.moved_ns});
     }
     void remove_done_images() {
         for (const auto &image : images_) {
