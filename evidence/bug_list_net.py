@@ -7,13 +7,14 @@ from evidence.bug import NET_CHECK, NET_SIM, SEAL_CHECK, UDP_CHECK, UDP_KILL, UD
 # fmt: off
 NET_BUGS = [
     # ---- the state machines ----
-    Bug("a late SETUP makes an image of what was received", "Receiver::on_setup", "|| is_late(from, setup)", "",
+    Bug("a late SETUP makes an image of what was received", "Receiver::on_setup", "|| is_late(setup)", "",
         (NET_CHECK,)),
     Bug("a sender that runs over the limit", "Sender::send_data",
         "std::min<uint64_t>(options_.mtu, limit_ - position_)", "options_.mtu", (NET_CHECK,)),
     Bug("what the way had no room for is gone", "Sender::send_data",
         "!put(out, bytes_at(position_), found.wire)", "(put(out, bytes_at(position_), found.wire), false)",
         (NET_CHECK, NET_SIM)),
+    Bug("silence is taken for an end", "Image::drain", "lost_ = !complete && $a;", "lost_ = false;", (NET_CHECK,)),
     Bug("a pad's room is sent with it", "Sender::gather", "pad ? header_length : room", "room", (NET_CHECK,)),
     Bug("a frame behind a pad", "Sender::gather", "if (pad) break;", ";", (NET_CHECK, NET_SIM)),
     Bug("status messages from far away count", "Sender::accept_status",

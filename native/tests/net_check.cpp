@@ -400,10 +400,11 @@ int main() {
     an_image_that_fell_behind_begins_again_at_a_frame();
     late_datagrams_of_a_session_that_has_ended_make_no_image();
     a_session_that_was_silent_goes_on_where_it_was();
+    silence_is_no_end();
     a_number_is_used_again_with_other_options();
     an_unreliable_image_counts_what_it_skips();
     flow_control_follows_the_slowest();
     readers_are_told();
     ranges_join_and_are_bounded();
-    std::printf("net_check: 21 promises\n");
+    std::printf("net_check: 22 promises\n");
 }

@@ -87,9 +87,12 @@ struct Place {
             std::make_unique<Memory>(static_cast<uint32_t>(setup.term_length), 1408, setup.initial_term_id, stream));
         return memories.back()->terms;
     }
-    void close(const Image &) { ++closed; }
+    void close(const Image &image) {
+        ++closed;
+        closed_lost += image.lost();
+    }
     std::vector<std::unique_ptr<Memory>> memories;
-    size_t closed = 0;
+    size_t closed = 0, closed_lost = 0;
 };
 inline void hand(Receiver<Place> &receiver, int64_t now, const Bytes &bytes, uint16_t from = 1) {
     receiver.datagram(now, address(from), bytes.data(), bytes.size());

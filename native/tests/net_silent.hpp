@@ -49,6 +49,34 @@ inline void a_session_that_was_silent_goes_on_where_it_was() {
     }
 }
 
+// Closed is a session whose sender said so and of which everything is there. One that falls silent before is lost; if its source
+// never proved itself and sent nothing, it may be forged, and is neither.
+inline void silence_is_no_end() {
+    Random random(19);
+    enum class Case { closed, open, incomplete, forged };
+    for (const Case what : {Case::closed, Case::open, Case::incomplete, Case::forged}) {
+        Place place;
+        Receiver<Place> receiver(receiver_options(), place, 0);
+        Box box;
+        Log log(65536, 7, 0, session, stream, 1408);
+        for (int i = 0; i < 2; ++i) log.write(random, 1000, flags_whole);
+        hand(receiver, 0, setup_bytes);
+        if (what != Case::forged) hand(receiver, 1, Bytes(log.written(0), log.written(0) + 1056));
+        Bytes end = heartbeat_bytes;
+        end[5] |= wire::flag_end_of_stream;
+        const uint32_t at = what == Case::closed ? 1056 : 2112;
+        std::memcpy(end.data() + 8, &at, sizeof at);
+        if (what == Case::closed || what == Case::incomplete) hand(receiver, 2, end);
+        receiver.tick(3, box, random);
+        CHECK(!receiver.image(session)->lost() && !receiver.image(session)->stopped());
+        receiver.tick(10'010 * ms, box, random);
+        const Image *image = receiver.image(session); // gone if nothing of it is left to read
+        CHECK((image == nullptr) == (what == Case::forged), "%d", static_cast<int>(what));
+        CHECK((image == nullptr ? place.closed_lost != 0 : image->lost()) == (what == Case::open || what == Case::incomplete));
+        CHECK(image == nullptr || image->rebuilt() == (what == Case::incomplete ? 2112 : 1056));
+    }
+}
+
 // The next publication with a number that was used may have other datagrams and terms.
 inline void a_number_is_used_again_with_other_options() {
     Random random(15);

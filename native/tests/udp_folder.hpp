@@ -39,7 +39,7 @@ class Place {
     Place &operator=(const Place &) = delete;
     std::unique_ptr<UdpReader> reader(Start start = {}, NetCalls &calls = NetCalls::system()) const {
         const OpenFile file = open_file(path);
-        return std::make_unique<UdpReader>(file.fd(), path, start, 0, Keys{}, calls);
+        return std::make_unique<UdpReader>(file.fd(), path, start, 0, Keys{}, "", calls);
     }
     std::unique_ptr<UdpWriter> writer(UdpWriterOptions o = {}, NetCalls &calls = NetCalls::system()) const {
         if (o.to.port == 0) o.to = options.at;

@@ -247,7 +247,7 @@ void bind_ends(nb::module_ &m) {
            uint32_t term_length, uint32_t capacity, int32_t initial_term_id, uint64_t start_position,
            const std::string &flow_control, int64_t group_tag, double linger, uint32_t slots, nb::bytes metadata,
            nb::tuple interface, uint8_t ttl, uint32_t send_buffer, uint32_t receive_buffer, std::optional<nb::tuple> control,
-           std::optional<std::vector<nb::tuple>> destinations, const std::vector<nb::bytes> &keys,
+           std::optional<std::vector<nb::tuple>> destinations, std::vector<std::string> names, const std::vector<nb::bytes> &keys,
            std::shared_ptr<ManualClock> clock) -> std::shared_ptr<WriterEnd> {
             UdpWriterOptions options;
             options.to = address_of(to);
@@ -271,6 +271,7 @@ void bind_ends(nb::module_ &m) {
             options.multi_destination = destinations.has_value();
             if (destinations)
                 for (const nb::tuple &one : *destinations) options.destinations.push_back(address_of(one));
+            options.names = std::move(names);
             options.keys = keys_of(keys);
             return std::make_shared<UdpWriterEnd>(std::move(uri), std::move(prefix), std::move(options), std::move(clock));
         },
@@ -278,23 +279,22 @@ void bind_ends(nb::module_ &m) {
         nb::arg("mtu"), nb::arg("term_length"), nb::arg("capacity"), nb::arg("initial_term_id"), nb::arg("start_position"),
         nb::arg("flow_control"), nb::arg("group_tag"), nb::arg("linger"), nb::arg("slots"), nb::arg("metadata"),
         nb::arg("interface"), nb::arg("ttl"), nb::arg("send_buffer"), nb::arg("receive_buffer"), nb::arg("control").none(),
-        nb::arg("destinations").none(), nb::arg("keys"), nb::arg("clock").none(),
+        nb::arg("destinations").none(), nb::arg("names"), nb::arg("keys"), nb::arg("clock").none(),
         nb::sig(
             "def udp_writer(*, uri: str, prefix: str, to: tuple[bytes, int, int], stream: int, session: int | None, mtu: int, "
             "term_length: int, capacity: int, initial_term_id: int, start_position: int, flow_control: str, group_tag: int, "
             "linger: float, slots: int, metadata: bytes, interface: tuple[bytes, int, int], ttl: int, send_buffer: int, "
             "receive_buffer: int, control: tuple[bytes, int, int] | None, destinations: list[tuple[bytes, int, int]] | None, "
-            "keys: list[bytes], clock: "
-            "ManualClock | None) -> WriterEnd"));
+            "names: list[str], keys: list[bytes], clock: ManualClock | None) -> WriterEnd"));
     m.def(
         "udp_reader",
         [](int fd, std::string path, const std::string &start, uint64_t position, double drop_after,
-           const std::vector<nb::bytes> &keys, nb::bytes metadata) -> std::shared_ptr<ReaderEnd> {
+           const std::vector<nb::bytes> &keys, std::string control_host, nb::bytes metadata) -> std::shared_ptr<ReaderEnd> {
             return std::make_shared<UdpReaderEnd>(fd, std::move(path), parse_start(start, position), drop_ns(drop_after),
-                                                  keys_of(keys), text_of(metadata));
+                                                  keys_of(keys), std::move(control_host), text_of(metadata));
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"), nb::arg("keys"),
-        nb::arg("metadata"));
+        nb::arg("control_host"), nb::arg("metadata"));
 }
 
 // A recorder's view of a session. `time_ns`: of its next frame, if there is one that is no padding: padding has no time.
@@ -379,12 +379,12 @@ void bind_udp(nb::module_ &m) {
         nb::arg("file"), "A publication's counters, from the file that it shows them in.");
     m.def(
         "udp_destination",
-        [](Publication &publication, const nb::tuple &to, bool add) {
+        [](Publication &publication, const nb::tuple &to, const std::string &name, bool add) {
             UdpWriter &writer = writer_of(publication);
-            return add ? writer.add_destination(address_of(to)) : writer.remove_destination(address_of(to));
+            return add ? writer.add_destination(address_of(to), name) : writer.remove_destination(address_of(to), name);
         },
-        nb::arg("publication"), nb::arg("to"), nb::arg("add"),
-        nb::sig("def udp_destination(publication: Publication, to: tuple[bytes, int, int], add: bool) -> bool"),
+        nb::arg("publication"), nb::arg("to"), nb::arg("name"), nb::arg("add"),
+        nb::sig("def udp_destination(publication: Publication, to: tuple[bytes, int, int], name: str, add: bool) -> bool"),
         "Adds a destination, or removes it. False: it is there already; it is not there.");
     m.def(
         "udp_told",

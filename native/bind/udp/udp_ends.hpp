@@ -38,9 +38,10 @@ inline nb::bytes bytes_of(const std::string &text) { return nb::bytes(text.data(
 class UdpReaderEnd final : public InPlaceReader {
   public:
     // `metadata`: of the codec that the owner named, or empty.
-    UdpReaderEnd(int fd, std::string path, Start start, uint64_t drop_after_ns, Keys keys, std::string metadata)
-        : metadata_(std::move(metadata)),
-          reader_(std::make_unique<UdpReader>(fd, std::move(path), start, drop_after_ns, std::move(keys))),
+    UdpReaderEnd(int fd, std::string path, Start start, uint64_t drop_after_ns, Keys keys, std::string control_host,
+                 std::string metadata)
+        : metadata_(std::move(metadata)), reader_(std::make_unique<UdpReader>(fd, std::move(path), start, drop_after_ns,
+                                                                              std::move(keys), std::move(control_host))),
           where_(reader_->where()) {}
 
     UdpReader &reader() { return *reader_; }

@@ -923,9 +923,9 @@ def endpoint_file_size(slots: int) -> int:
 
 def format_endpoint(*, fd: int, at: tuple[bytes, int, int], stream: int, window: int, reliable: bool, group_tag: int | None, receive_buffer: int, slots: int, interface: tuple[bytes, int, int], control: tuple[bytes, int, int] | None, sealed: bool, metadata: bytes, boot_id: bytes) -> None: ...
 
-def udp_writer(*, uri: str, prefix: str, to: tuple[bytes, int, int], stream: int, session: int | None, mtu: int, term_length: int, capacity: int, initial_term_id: int, start_position: int, flow_control: str, group_tag: int, linger: float, slots: int, metadata: bytes, interface: tuple[bytes, int, int], ttl: int, send_buffer: int, receive_buffer: int, control: tuple[bytes, int, int] | None, destinations: list[tuple[bytes, int, int]] | None, keys: list[bytes], clock: ManualClock | None) -> WriterEnd: ...
+def udp_writer(*, uri: str, prefix: str, to: tuple[bytes, int, int], stream: int, session: int | None, mtu: int, term_length: int, capacity: int, initial_term_id: int, start_position: int, flow_control: str, group_tag: int, linger: float, slots: int, metadata: bytes, interface: tuple[bytes, int, int], ttl: int, send_buffer: int, receive_buffer: int, control: tuple[bytes, int, int] | None, destinations: list[tuple[bytes, int, int]] | None, names: list[str], keys: list[bytes], clock: ManualClock | None) -> WriterEnd: ...
 
-def udp_reader(fd: int, path: str, start: str, position: int, drop_after: float, keys: Sequence[bytes], metadata: bytes) -> ReaderEnd: ...
+def udp_reader(fd: int, path: str, start: str, position: int, drop_after: float, keys: Sequence[bytes], control_host: str, metadata: bytes) -> ReaderEnd: ...
 
 def udp_tap(fd: int, path: str, start: str, position: int, drop_after: float, keys: Sequence[bytes]) -> StreamEnd: ...
 
@@ -952,7 +952,7 @@ def udp_sending(publication: Publication) -> dict[str, Any]:
 def udp_counts(file: bytes) -> dict[str, Any]:
     """A publication's counters, from the file that it shows them in."""
 
-def udp_destination(publication: Publication, to: tuple[bytes, int, int], add: bool) -> bool:
+def udp_destination(publication: Publication, to: tuple[bytes, int, int], name: str, add: bool) -> bool:
     """
     Adds a destination, or removes it. False: it is there already; it is not there.
     """

@@ -1,10 +1,15 @@
-// The system calls that move datagrams, behind a seam: tests put a world with faults in their place.
+// The system calls that move datagrams, and the resolver, behind a seam: tests put a world with faults in their place.
 #pragma once
+
+#include "net/wire/address.hpp"
 
 #include <cstdint>
 #include <ctime>
+#include <netdb.h>
 #include <poll.h>
+#include <string>
 #include <sys/socket.h>
+#include <vector>
 
 namespace penstock {
 
@@ -24,6 +29,8 @@ class NetCalls {
         const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
         return ppoll(descriptors, count, &time, nullptr);
     }
+    // The addresses that a host's name has now; none if it has none, or the resolver does not answer. It may wait for long.
+    virtual std::vector<Address> resolve(const std::string &host, uint16_t port);
     static NetCalls &system() {
         static NetCalls calls;
         return calls;

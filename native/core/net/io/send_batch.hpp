@@ -229,7 +229,7 @@ class SendBatch {
     const uint8_t *const stable_;
     const uint64_t stable_size_;
     sockaddr_storage to_{};
-    socklen_t to_length_ = 0; // 0: where the socket is connected
+    socklen_t to_length_ = 0;         // 0: where the socket is connected
     std::array<uint8_t, 16> local_{}; // of `to_`
     DatagramSeal *const seal_;
     const size_t own_size_;

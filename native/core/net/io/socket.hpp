@@ -2,6 +2,7 @@
 #pragma once
 
 #include "net/io/descriptor.hpp"
+#include "net/io/net_calls.hpp"
 #include "net/io/port_owner.hpp"
 #include "net/wire/address.hpp"
 
@@ -41,7 +42,8 @@ inline bool is_unset(const Address &address) {
 }
 // Of no one address: a socket bound there hears all of the machine's.
 inline bool is_any(const Address &address) {
-    return std::all_of(address.host.begin() + (is_v4(address) ? 12 : 0), address.host.end(), [](uint8_t byte) { return byte == 0; });
+    return std::all_of(address.host.begin() + (is_v4(address) ? 12 : 0), address.host.end(),
+                       [](uint8_t byte) { return byte == 0; });
 }
 inline Address address_of(const sockaddr_storage &from) {
     Address made;
@@ -93,6 +95,20 @@ inline size_t write_local(uint8_t *place, const std::array<uint8_t, 16> &local, 
     control->cmsg_len = CMSG_LEN(sizeof about);
     std::memcpy(CMSG_DATA(control), &about, sizeof about);
     return CMSG_SPACE(sizeof about);
+}
+inline std::vector<Address> NetCalls::resolve(const std::string &host, uint16_t port) {
+    addrinfo hints{}, *first = nullptr;
+    hints.ai_socktype = SOCK_DGRAM;
+    std::vector<Address> all;
+    if (getaddrinfo(host.c_str(), nullptr, &hints, &first) != 0) return all;
+    for (const addrinfo *one = first; one != nullptr; one = one->ai_next) {
+        sockaddr_storage at{};
+        std::memcpy(&at, one->ai_addr, std::min<size_t>(one->ai_addrlen, sizeof at));
+        all.push_back(address_of(at));
+        all.back().port = port;
+    }
+    freeaddrinfo(first);
+    return all;
 }
 // For a socket of that family.
 inline socklen_t fill(sockaddr_storage &to, const Address &address, int family) {
@@ -171,6 +187,26 @@ class UdpSocket {
         put(to);
         if (::connect(fd(), reinterpret_cast<const sockaddr *>(&storage_), length_) != 0)
             fail_system(where_ + ": cannot send to " + text_of(to));
+    }
+    // The same again, to another address or from another one of this machine: the last one is forgotten. False: there is no way
+    // there now.
+    bool connect_again(const Address &to) {
+        sockaddr_storage none{};
+        none.ss_family = AF_UNSPEC;
+        ::connect(fd(), reinterpret_cast<const sockaddr *>(&none), sizeof none);
+        put(to);
+        return ::connect(fd(), reinterpret_cast<const sockaddr *>(&storage_), length_) == 0;
+    }
+    // The address of this machine that datagrams to another one leave from; all zero if there is no way there.
+    static std::array<uint8_t, 16> source_to(const Address &to) {
+        const int family = is_v4(to) ? AF_INET : AF_INET6;
+        const Descriptor probe(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        sockaddr_storage at{};
+        socklen_t length = fill(at, to, family);
+        if (probe.get() < 0 || ::connect(probe.get(), reinterpret_cast<const sockaddr *>(&at), length) != 0) return {};
+        length = sizeof at;
+        if (getsockname(probe.get(), reinterpret_cast<sockaddr *>(&at), &length) != 0) return {};
+        return address_of(at).host;
     }
     Address bound() const {
         sockaddr_storage at{};

@@ -34,6 +34,7 @@ struct UdpWriterOptions {
     std::optional<Address> control;               // where receivers ask for the stream: it goes to all that ask, and not to `to`
     std::vector<Address> destinations;            // of a publication that has several, beside `to`
     bool multi_destination = false;               // destinations may be added and removed
+    std::vector<std::string> names;               // of `to` and `destinations`, in this order; empty: it is an address
     Keys keys;                                    // null: datagrams are clear
 };
 

@@ -51,6 +51,14 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
             release_foreign([](Endpoint &) { return true; }); // the port is for another process
     }
 
+    // The host of the control address, if it is a name. The first one that is given counts.
+    void watch_control(const std::string &host) {
+        const std::lock_guard hold(shared_->duty_cycle_mutex);
+        if (!control_host_.empty() || host.empty()) return;
+        control_host_ = host;
+        if (receiver_) receiver_->watch_control(host, calls_);
+    }
+
     const EndpointFile &file() const { return file_; }
     SocketWaiter &waiter() { return shared_->waiter; }
     bool owns_socket() const { return owns_socket_.relaxed(); }
@@ -320,6 +328,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         if (!o.reliable) options.loss.delay_ns = 100'000; // a datagram that was overtaken may still arrive
         const uint64_t takeovers = control.rare.owner_pid.relaxed() != 0;
         receiver_ = std::make_unique<StreamReceiver>(file_, members_, options, shared_->port, now, takeovers);
+        receiver_->watch_control(control_host_, calls_);
         shared_->port.attach(o.stream, asked, *receiver_);
         shared_->owned.push_back(this);
         control.rare.takeovers.increment(takeovers);
@@ -353,7 +362,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
     Atomic<bool> has_agent_{};
     Atomic<uint64_t> refusals_{};
     std::optional<Error> failed_;
-    std::string warning_;
+    std::string warning_, control_host_;
     uint64_t receiver_id_ = 0;
     int64_t next_foreign_check_ns_ = 0, reap_at_ = 0;
     int64_t next_attempt_ns_ = 0;

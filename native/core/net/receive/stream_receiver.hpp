@@ -2,6 +2,7 @@
 // ownership, no thread and no other stream. docs/design/network_log.md.
 #pragma once
 
+#include "net/io/name_watch.hpp"
 #include "net/io/port.hpp"
 #include "net/receive/images/image_set.hpp"
 
@@ -23,6 +24,10 @@ class StreamReceiver final : public Port::Sink {
     }
 
     ImageSet &images() { return images_; }
+    // The host of the control address is a name: it is looked up again while no session is received.
+    void watch_control(const std::string &host, NetCalls &calls) {
+        if (const auto &at = images_.receiver().options().control; at && !host.empty()) control_name_.emplace(host, *at, calls);
+    }
     int64_t first_ns() const { return first_ns_; } // when the first datagram arrived; 0: none yet
 
     // The bytes of a socket's buffer that a stream asks for.
@@ -53,6 +58,9 @@ class StreamReceiver final : public Port::Sink {
     }
     bool work(int64_t now, Port &replies) override {
         images_.consume(now);
+        if (control_name_)
+            if (const auto at = control_name_->poll(now, images_.receiver().images().empty()))
+                images_.receiver().move_control(*at);
         Out out{replies, own_, seal_length_};
         images_.receiver().tick(now, out, random_);
         return images_.publish([&](bool changed) {
@@ -116,6 +124,7 @@ class StreamReceiver final : public Port::Sink {
     const EndpointFile &file_;
     ImageSet images_;
     NetRandom random_;
+    std::optional<NameWatch> control_name_;
     std::array<uint64_t, counts_words> counted_before_{}; // by the owners before
     UdpCounts own_;                                       // datagrams and bytes of this stream
     const Port::Counts base_;                             // of the port, when this stream was attached

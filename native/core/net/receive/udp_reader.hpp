@@ -11,10 +11,11 @@ namespace penstock {
 class UdpReader {
   public:
     // `fd`: of the endpoint's file. `start`: where in sessions that are there already; others are read from where they are
-    // joined. `keys`: null: datagrams are clear.
-    UdpReader(int fd, std::string path, Start start, uint64_t drop_after_ns, Keys keys = {}, NetCalls &calls = NetCalls::system())
-        : path_(std::move(path)), start_(start), drop_after_ns_(drop_after_ns), keys_(std::move(keys)), calls_(calls),
-          sessions_(start, drop_after_ns) {
+    // joined. `keys`: null: datagrams are clear. `control_host`: of the control address, if it is a name.
+    UdpReader(int fd, std::string path, Start start, uint64_t drop_after_ns, Keys keys = {}, std::string control_host = {},
+              NetCalls &calls = NetCalls::system())
+        : path_(std::move(path)), start_(start), drop_after_ns_(drop_after_ns), keys_(std::move(keys)),
+          control_host_(std::move(control_host)), calls_(calls), sessions_(start, drop_after_ns) {
         fresh_until_.relaxed(0);
         open(fd);
     }
@@ -229,6 +230,7 @@ class UdpReader {
     void mark_fresh() { fresh_until_.relaxed(monotonic_ns() + fresh_ns); }
     void open(int fd) {
         endpoint_ = Endpoint::for_file(fd, path_, keys_, calls_);
+        endpoint_->watch_control(control_host_);
         try {
             join(fd);
         } catch (...) { // the subscription was not made
@@ -260,6 +262,7 @@ class UdpReader {
     const Start start_;
     const uint64_t drop_after_ns_;
     const Keys keys_;
+    const std::string control_host_;
     NetCalls &calls_;
     NetRandom random_;
     std::shared_ptr<Endpoint> endpoint_;

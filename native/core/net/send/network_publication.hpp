@@ -4,6 +4,7 @@
 #pragma once
 
 #include "log/log_writer.hpp"
+#include "net/io/name_watch.hpp"
 #include "net/io/new_file.hpp"
 #include "net/io/receive_batch.hpp"
 #include "net/io/send_batch.hpp"
@@ -23,7 +24,7 @@ class NetworkPublication final : public Agent {
     static constexpr int64_t pause_ns = 50'000;      // after this pause of the writer the conductor serves the socket
     static constexpr uint64_t burst_max = 60 * 1024; // bytes that are sent at once, even right after a send
     static constexpr int64_t retry_ns = 1'000'000;   // when the system had no room
-    static constexpr int64_t check_ns = 100'000'000; // between two checks for a receiver on another machine
+    static constexpr int64_t check_ns = 100'000'000; // between two checks for a receiver on another machine, or of addresses
     static constexpr int ticks_max = 16;
     static constexpr int64_t publish_counts_ns = 1'000'000; // between two looks that others get at the counts
 
@@ -81,12 +82,23 @@ class NetworkPublication final : public Agent {
         if (!removed_) run_duty_cycle_locked(now, receive);
         return true;
     }
-    // Of a publication with several destinations. False: it is there already; it is not there.
-    bool add_destination(const Address &to) {
-        return with_destinations([&](Destinations &d) { return d.add(to); });
+    // Of a publication with several destinations. False: it is there already; it is not there. `host`: its name, if it has one.
+    bool add_destination(const Address &to, const std::string &host = {}) {
+        return with_destinations([&](Destinations &d) {
+            if (host.empty()) return d.add(to);
+            if (find_name(host, to.port) != names_.end() || !d.add(to)) return false;
+            names_.emplace_back(host, to, calls_);
+            return true;
+        });
     }
-    bool remove_destination(const Address &to) {
-        return with_destinations([&](Destinations &d) { return d.remove(to); });
+    bool remove_destination(const Address &to, const std::string &host = {}) {
+        return with_destinations([&](Destinations &d) {
+            const auto found = host.empty() ? names_.end() : find_name(host, to.port);
+            if (found == names_.end()) return d.remove(to);
+            const bool removed = d.remove(found->address()); // where it is now
+            names_.erase(found);
+            return removed;
+        });
     }
 
     // The writer has closed. The conductor sends the rest of the log, then the end of the stream.
@@ -140,6 +152,39 @@ class NetworkPublication final : public Agent {
     bool is_closing() const override { return closing_.relaxed(); }
 
   private:
+    std::vector<NameWatch>::iterator find_name(const std::string &host, uint16_t port) {
+        return std::find_if(names_.begin(), names_.end(), [&](const NameWatch &one) { return one.is_of(host, port); });
+    }
+    void watch_names() {
+        for (size_t i = 0; i < options_.names.size(); ++i)
+            if (!options_.names[i].empty())
+                names_.emplace_back(options_.names[i], i == 0 ? options_.to : options_.destinations[i - 1], calls_);
+    }
+    // A receiver that is not heard may have another address now, or this machine has.
+    void follow_addresses(int64_t now) {
+        addresses_checked_ns_ = now;
+        for (NameWatch &name : names_) {
+            const Address before = name.address();
+            const auto at = name.poll(now, destinations_ ? !sender_.hears(before) : sender_.readers() == 0);
+            if (!at) continue;
+            if (destinations_) {
+                destinations_->remove(before);
+                destinations_->add(*at);
+            } else connect_again(*at);
+        }
+        if (!connected_ || sender_.readers() != 0) {
+            silent_since_ns_ = now;
+            return;
+        }
+        if (now - silent_since_ns_ < NameWatch::interval_ns) return;
+        silent_since_ns_ = now;
+        if (UdpSocket::source_to(to_) != socket_.bound().host) connect_again(to_);
+    }
+    void connect_again(const Address &to) {
+        to_ = to;
+        socket_.connect_again(to); // if there is no way there now, datagrams fail, and the next check tries again
+        is_loopback_ = is_loopback(to) || socket_.bound().host == to.host;
+    }
     template <class Do> bool with_destinations(Do &&change) {
         const std::lock_guard hold(duty_cycle_mutex_);
         if (!destinations_ || options_.control)
@@ -211,6 +256,7 @@ class NetworkPublication final : public Agent {
             connected_ = true;
             is_loopback_ = is_loopback(options_.to) || socket_.bound().host == options_.to.host;
         }
+        if (!options_.control && !is_multicast(options_.to)) watch_names();
         const UdpSocket &source = control_ ? *control_ : socket_;
         in_ = std::make_unique<ReceiveBatch>(source, calls);
     }
@@ -310,6 +356,7 @@ class NetworkPublication final : public Agent {
                 [&](const Address &from, const uint8_t *bytes, size_t length) { on_datagram(now, from, bytes, length); }, all);
             if (seal_) answer_challenges(now);
         }
+        if (now - addresses_checked_ns_ >= check_ns) follow_addresses(now);
         if (destinations_) destinations_->forget(now);
         has_more_ = true;
         if (destinations_) send_due(now, *destinations_);
@@ -414,6 +461,9 @@ class NetworkPublication final : public Agent {
     std::mutex duty_cycle_mutex_;
     bool has_more_ = false;
     bool connected_ = false, is_loopback_ = false; // the socket has one destination; it is this machine
+    Address to_ = options_.to;                     // which is here
+    std::vector<NameWatch> names_;                 // of it, or of destinations
+    int64_t addresses_checked_ns_ = 0, silent_since_ns_ = 0;
     int64_t last_receive_ns_ = 0, counts_published_ns_ = 0, checked_ns_ = 0;
     uint64_t unreachable_ = 0;
     uint64_t sealed_ = 0; // datagrams, where there is no key

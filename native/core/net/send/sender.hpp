@@ -76,7 +76,8 @@ class Sender {
     State state() const { return state_; }
     bool connected() const { return receivers_.size() != 0; }
     size_t receivers() const { return receivers_.size(); }
-    uint32_t readers() const { return receivers_.readers(); } // subscriptions, as far as receivers report
+    bool hears(const Address &from) const { return receivers_.knows(from); } // a receiver there, lately
+    uint32_t readers() const { return receivers_.readers(); }                // subscriptions, as far as receivers report
     const SenderCounts &counts() const { return counts_; }
     const std::string &last_error() const { return last_error_; }
 

@@ -91,8 +91,8 @@ class UdpWriter {
     const std::string &warning() const { return out_->warning(); }
     std::string last_error() { return out_->last_error(); }
     std::string refusal() { return out_->refusal(monotonic_ns()); }
-    bool add_destination(const Address &to) { return out_->add_destination(to); }
-    bool remove_destination(const Address &to) { return out_->remove_destination(to); }
+    bool add_destination(const Address &to, const std::string &host) { return out_->add_destination(to, host); }
+    bool remove_destination(const Address &to, const std::string &host) { return out_->remove_destination(to, host); }
 
     // ---- waiting for room, or for receivers ----
 

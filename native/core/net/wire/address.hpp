@@ -12,9 +12,7 @@ struct Address {
     uint32_t scope = 0;             // the interface of a link-local address
     uint16_t port = 0;
     std::array<uint8_t, 16> local{}; // where the datagram was sent to; 0: not known, or the socket has only one address
-    bool operator==(const Address &other) const {
-        return host == other.host && scope == other.scope && port == other.port;
-    }
+    bool operator==(const Address &other) const { return host == other.host && scope == other.scope && port == other.port; }
 };
 
 } // namespace penstock

@@ -90,8 +90,9 @@ def _open_again(opener: Callable[..., Any], channel: Channel, arguments: dict[st
     return reopening.reopen(opener, channel, arguments)
 
 
-def _destination(address: str) -> udp_hosts.Packed:
-    return udp_hosts.resolved(udp_options.destination(address, "a destination"))
+def _destination(address: str) -> tuple[udp_hosts.Packed, str]:
+    at = udp_options.destination(address, "a destination")
+    return udp_hosts.resolved(at), udp_hosts.name_of(at)
 
 
 class UdpSubscription(NativeSubscription[Message]):
@@ -118,11 +119,11 @@ class UdpPublication(_Publication[Message]):
 
     def add_destination(self, address: str) -> bool:
         """Sends to HOST:PORT, too, from now on. False: it is a destination already. `Unsupported` unless opened with `destinations=`."""
-        return _native.udp_destination(self, _destination(address), True)
+        return _native.udp_destination(self, *_destination(address), True)
 
     def remove_destination(self, address: str) -> bool:
         """Sends nothing more to HOST:PORT. False: it is not a destination."""
-        return _native.udp_destination(self, _destination(address), False)
+        return _native.udp_destination(self, *_destination(address), False)
 
 
 class UdpBytesPublication(UdpPublication, NativePublication):

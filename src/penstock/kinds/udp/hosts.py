@@ -36,6 +36,21 @@ def resolved(at: Endpoint) -> Packed:
     return packed(ipaddress.ip_address(str(where[0]).partition("%")[0])), scope, at.port
 
 
+def name_of(at: Endpoint) -> str:
+    """A host's name, which is looked up again while nobody answers; empty for an address."""
+    return at.host if at.address is None else ""
+
+
+def control_name(given: str | None) -> str:
+    """The name of a control address' host; empty for none, or for an address."""
+    return "" if given is None else name_of(udp_options.destination(given, "control"))
+
+
+def names(at: Endpoint, given: Sequence[str] | None) -> list[str]:
+    """The names of a publication's address and of its destinations; empty for those that are addresses."""
+    return [name_of(at), *(name_of(udp_options.destination(one, "a destination")) for one in given or ())]
+
+
 def control(given: str | None) -> Packed | None:
     """The address where receivers request a publication's stream."""
     return None if given is None else resolved(udp_options.destination(given, "control"))

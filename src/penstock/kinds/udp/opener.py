@@ -75,6 +75,7 @@ def open_publication(
         "interface": through,
         "control": udp_hosts.control(options.control),
         "destinations": udp_hosts.destinations(options.destinations),
+        "names": udp_hosts.names(at, options.destinations),
     }
     udp_status.sweep(channel)
     with files.opened_folder(create=True):
@@ -148,9 +149,9 @@ def open_subscription(
     looking, ends, touched = seconds(spin, "spin"), flag(until_end, "until_end"), flag(prefault, "prefault")
     chosen = None if codec is None else codecs.resolve(codec)
     metadata = b"" if chosen is None else codecs.metadata(chosen, most=_native.DESCRIPTION_MAX)
-    place = opening.place_of(channel)
+    place, named = opening.place_of(channel), udp_hosts.control_name(options.control)
     reader = udp_endpoint.join_endpoint(
-        channel, options, lambda fd, keys: _native.udp_reader(fd, place, name, position, slow, keys, metadata)
+        channel, options, lambda fd, keys: _native.udp_reader(fd, place, name, position, slow, keys, named, metadata)
     )
     if touched:
         reader.prefault()

@@ -27,7 +27,8 @@ template <class Store> class Receiver {
   public:
     static constexpr size_t pending_max = 64, cooling_max = 1024;
 
-    Receiver(ReceiverOptions options, Store &store, int64_t now) : options_(options), store_(store), now_(now) {}
+    Receiver(ReceiverOptions options, Store &store, int64_t now)
+        : options_(options), store_(store), control_(options.control), now_(now) {}
     ~Receiver() {
         for (const auto &image : images_) store_.close(*image);
     }
@@ -35,6 +36,11 @@ template <class Store> class Receiver {
     Receiver &operator=(const Receiver &) = delete;
 
     const ReceiverOptions &options() const { return options_; }
+    // The publication that is asked for its stream has another address now.
+    void move_control(const Address &to) {
+        control_ = to;
+        control_request_at_ = now_;
+    }
     const std::vector<std::unique_ptr<Image>> &images() const { return images_; }
     const ReceiverCounts &counts() const { return counts_; }
     const ImageCounts &closed_counts() const { return closed_counts_; } // of images that are gone
@@ -67,7 +73,7 @@ template <class Store> class Receiver {
             if (one.sent) ++counts_.setup_requests;
         }
         std::erase_if(pending_, [&](const Pending &one) { return now_ >= one.until; });
-        if (options_.control && now_ >= control_request_at_) send_control_request(out);
+        if (control_ && now_ >= control_request_at_) send_control_request(out);
     }
 
     // An image that another process began. `terms`: cleaned behind `state.rebuilt`.
@@ -82,7 +88,7 @@ template <class Store> class Receiver {
         int64_t next = INT64_MAX;
         for (const auto &image : images_) next = std::min(next, image->next());
         for (const Pending &one : pending_) next = std::min(next, one.sent ? one.until : now_);
-        if (options_.control) next = std::min(next, control_request_at_);
+        if (control_) next = std::min(next, control_request_at_);
         return std::max(next, now_);
     }
 
@@ -133,7 +139,7 @@ template <class Store> class Receiver {
     template <class Out> void send_control_request(Out &out) {
         wire::StatusFrame frame = setup_request(0);
         frame.stream = 0; // Aeron's senders answer only to this
-        if (out.send(*options_.control, wire::bytes_of(frame), status_size(options_))) ++counts_.setup_requests;
+        if (out.send(*control_, wire::bytes_of(frame), status_size(options_))) ++counts_.setup_requests;
         control_request_at_ = now_ + (images_.empty() ? options_.control_request_ns : options_.control_repeat_ns);
     }
 
@@ -147,9 +153,8 @@ template <class Store> class Receiver {
     }
     // An image that began where this SETUP says would have messages a second time.
     bool is_late(const wire::SetupFrame &setup) const {
-        return std::any_of(silent_.begin(), silent_.end(), [&](const Silent &one) {
-            return now_ < one.until && distance_ahead(one, setup).value_or(0) < 0;
-        });
+        return std::any_of(silent_.begin(), silent_.end(),
+                           [&](const Silent &one) { return now_ < one.until && distance_ahead(one, setup).value_or(0) < 0; });
     }
     void make_image(const Address &from, const wire::SetupFrame &setup) {
         const uint64_t size = uint64_t{3} * static_cast<uint32_t>(setup.term_length);
@@ -248,6 +253,7 @@ template <class Store> class Receiver {
     std::vector<Cooling> cooling_;
     std::vector<Silent> silent_;
     uint64_t memory_ = 0;
+    std::optional<Address> control_;
     int64_t control_request_at_ = INT64_MIN;
     int64_t now_;
     ReceiverCounts counts_;
