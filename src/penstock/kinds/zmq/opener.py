@@ -5,7 +5,7 @@ ZeroMQ carries their messages, through pyzmq: nothing is in shared memory. The o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ def open_publication(
     bind: bool = True,
     secret_key: str | bytes | None = None,
     server_key: str | bytes | None = None,
+    options: Mapping[str, int | str | bytes] | None = None,
 ) -> ZmqPublication:
     """The publication, bound to the address. `Busy` if another process has the address."""
     if clock is not None:
@@ -59,11 +60,13 @@ def open_publication(
         )
     if when_full not in ("drop_newest", "wait"):
         raise Invalid(f"when_full is {when_full!r}: it must be 'drop_newest' or 'wait'")
-    options = ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key)
+    given = ZmqOptions(
+        max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key, options=options
+    )
     return ZmqPublication(
         channel,
         codecs.resolve(codec),
-        options,
+        given,
         bind=flag(bind, "bind"),
         when_full=when_full,
         opener=open_publication,
@@ -85,6 +88,7 @@ def open_subscription(
     bind: bool = False,
     secret_key: str | bytes | None = None,
     server_key: str | bytes | None = None,
+    options: Mapping[str, int | str | bytes] | None = None,
 ) -> ZmqSubscription:
     """A subscription, connected to the address or trying to be."""
     if start != "newest":
@@ -101,11 +105,13 @@ def open_subscription(
         raise Unsupported(
             f"{channel}: conflate=True and topics exclude each other: ZeroMQ keeps only the newest part, not the newest message"
         )
-    options = ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key)
+    given = ZmqOptions(
+        max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key, options=options
+    )
     return ZmqSubscription(
         channel,
         codecs.resolve(codec),
-        options,
+        given,
         bind=flag(bind, "bind"),
         conflate=newest,
         topics=wanted,
@@ -126,6 +132,7 @@ def open_socket(
     bind: bool | None = None,
     secret_key: str | bytes | None = None,
     server_key: str | bytes | None = None,
+    options: Mapping[str, int | str | bytes] | None = None,
 ) -> ZmqSocket:
     """A peer of that role. By default, pull, reply and router bind, and the others connect."""
     if role not in SOCKETS:
@@ -138,7 +145,9 @@ def open_socket(
         name,
         role in BINDS if bind is None else flag(bind, "bind"),
         codecs.resolve(codec),
-        ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key),
+        ZmqOptions(
+            max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key, options=options
+        ),
         spin,
         open_socket,
     )
