@@ -43,8 +43,9 @@ inline std::optional<int64_t> base_in_name(const std::string &path) {
     return static_cast<int64_t>(base);
 }
 
+// Of an entry that is intact.
 inline bool entry_possible(const IndexEntry &entry) {
-    if (!record_intact(entry) || entry.kind > static_cast<uint16_t>(EntryKind::hole)) return false;
+    if (entry.kind > static_cast<uint16_t>(EntryKind::hole)) return false;
     if (entry.kind == static_cast<uint16_t>(EntryKind::block))
         return entry.length >= header_length && entry.length % frame_alignment == 0;
     return entry.kind == static_cast<uint16_t>(EntryKind::seal) || entry.time_min >= 0;
