@@ -7,7 +7,7 @@ from evidence.bug import NET_CHECK, NET_SIM, SEAL_CHECK, UDP_CHECK, UDP_KILL, UD
 # fmt: off
 NET_BUGS = [
     # ---- the state machines ----
-    Bug("a late SETUP makes an image of what was received", "Receiver::on_setup", "|| is_late(setup)", "",
+    Bug("a late SETUP makes an image of what was received", "Receiver::on_setup", "|| is_late(from, setup)", "",
         (NET_CHECK,)),
     Bug("a sender that runs over the limit", "Sender::send_data",
         "std::min<uint64_t>(options_.mtu, limit_ - position_)", "options_.mtu", (NET_CHECK,)),

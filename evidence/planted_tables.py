@@ -119,7 +119,8 @@ BUGS: dict[str, Planted] = {
         _what_was_erased_is_read_again, (f"{PIPELINE}::test_what_is_erased_is_gone_and_does_not_come_back",)
     ),
     "an erasure that was killed is not finished": Planted(
-        _an_erasure_that_was_killed_is_not_finished, (f"{PIPELINE}::test_an_erasure_that_was_killed_is_finished_by_a_run",)
+        _an_erasure_that_was_killed_is_not_finished,
+        (f"{PIPELINE}::test_an_erasure_that_was_killed_is_finished_by_a_run",),
     ),
     "a value that does not fit its column is dropped": Planted(_a_value_that_does_not_fit_is_dropped, (HISTORIES,)),
     "a table that was set back is not noticed": Planted(_a_restore_is_not_seen, (HISTORIES,)),

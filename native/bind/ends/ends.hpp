@@ -273,6 +273,7 @@ class WriterEnd : public End {
     virtual size_t payload_max() const = 0;                      // that offer and claim take
     virtual size_t message_max() const { return payload_max(); } // that send takes
     virtual std::string why_full() const { return "a subscription is behind by the whole capacity"; }
+    virtual std::string why_no_readers() const { return {}; } // of a wait for subscriptions, if it is known
     virtual uint64_t position() const = 0;
     virtual int32_t session() const = 0;
     virtual uint32_t readers() = 0;

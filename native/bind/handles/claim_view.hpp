@@ -85,7 +85,8 @@ inline void claim_room(Publication &publication, size_t length, int64_t timeout,
         WriterEnd &writer = publication.ready();
         if (length > writer.payload_max())
             throw Error(Code::too_large, publication.end().where() + ": claim takes up to " +
-                                             std::to_string(writer.payload_max()) + " bytes here, not " + std::to_string(length));
+                                             std::to_string(writer.payload_max()) + " bytes here (max_payload), not " +
+                                             std::to_string(length));
         return writer.claim(length, range);
     };
     if (attempt() || publication.wait_for_room(timeout, attempt)) return;

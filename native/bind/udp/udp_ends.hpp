@@ -8,6 +8,7 @@
 #include "net/udp_ends.hpp"
 
 #include <algorithm>
+#include <net/if.h>
 
 namespace penstock::bind {
 
@@ -250,9 +251,13 @@ class UdpStreamEnd final : public UdpTapEnd, public RunSource {
 class UdpWriterEnd final : public WriterEnd {
   public:
     UdpWriterEnd(std::string uri, std::string prefix, UdpWriterOptions options, std::shared_ptr<ManualClock> clock)
-        : writer_(std::move(uri), std::move(prefix), std::move(options), std::move(clock)) {}
+        : stays_here_(is_multicast(options.to) && options.interface.scope == if_nametoindex("lo")),
+          writer_(std::move(uri), std::move(prefix), std::move(options), std::move(clock)) {}
 
     UdpWriter &writer() { return writer_; }
+    std::string why_no_readers() const override {
+        return stays_here_ ? ": the group is sent on loopback only; for other machines, name an interface" : "";
+    }
     const std::string &where() const override { return writer_.where(); }
     std::shared_ptr<Mapping> mapping() const override { return writer_.mapping(); }
     const ByteLocks &locks() const override { return writer_.log().locks(); }
@@ -296,6 +301,7 @@ class UdpWriterEnd final : public WriterEnd {
     uint64_t lag() override { return writer_.lag(); }
 
   private:
+    const bool stays_here_; // a multicast group on loopback
     UdpWriter writer_;
 };
 

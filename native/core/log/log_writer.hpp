@@ -169,7 +169,7 @@ class LogWriter {
     [[noreturn]] void throw_too_large(size_t length) const {
         throw Error(Code::too_large, log_->where() + ": a message of " + std::to_string(length) +
                                          " bytes; offer and claim take up to " + std::to_string(payload_max()) +
-                                         " here. Use send, which cuts it into fragments, or a larger term_length");
+                                         " here (max_payload). Use send, which cuts it into fragments, or a larger term_length");
     }
 
     // A range of `need` bytes inside one term. If the rest of the term is too short, it is claimed first and becomes padding.

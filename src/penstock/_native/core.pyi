@@ -225,6 +225,11 @@ class Publication:
         Takes a sequence of buffers, or one C-contiguous array whose rows are the messages.
         """
 
+def why_no_readers(publication: Publication) -> str:
+    """
+    The end of the text of a wait for subscriptions that was in vain; empty if nothing is known.
+    """
+
 def claim_frame(publication: Publication, timeout: float | None) -> Claim:
     """
     A free buffer of a frames channel. Its owner makes all arrays of it read-only before the commit.

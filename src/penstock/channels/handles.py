@@ -109,7 +109,9 @@ class NativePublication(_WritingHandle[Message]):
                 return None
             return True
 
-        why = f"{self.channel}: fewer than {count} subscriptions joined within the timeout"
+        why = (
+            f"{self.channel}: fewer than {count} subscriptions joined within the timeout{_native.why_no_readers(self)}"
+        )
         await awaiting.members(self, attempt, timeout, why)
 
     def statistics(self) -> ChannelStatus:

@@ -1,5 +1,6 @@
 """`udp:` channels: sessions, codecs, processes that start in any order, fork and die, and what is counted."""
 
+import asyncio
 import contextlib
 import errno
 import json
@@ -356,3 +357,24 @@ def test_a_multicast_group_on_this_machine():
     with penstock.subscribe(uri) as sub, penstock.publish(uri, **SMALL) as pub:
         pub.send(b"to all")
         assert sub.recv(timeout=PATIENCE) == b"to all"
+
+
+def test_a_wait_says_that_a_group_stays_on_loopback():
+    here = "the group is sent on loopback only; for other machines, name an interface"
+    with penstock.publish(f"udp://239.255.7.9:{free_port()}/7") as pub:
+        with pytest.raises(penstock.TimedOut, match=here):
+            pub.wait_for_readers(1, timeout=0)
+        with pytest.raises(penstock.TimedOut, match=here):
+            asyncio.run(pub.wait_for_readers_async(1, timeout=0))
+
+
+def test_offer_names_the_property_that_limits_it(uri):
+    with penstock.publish(uri) as pub:
+        long = bytes(pub.max_payload + 1)
+        with pytest.raises(
+            penstock.TooLarge, match=rf"offer and claim take up to {pub.max_payload} here \(max_payload\). Use send"
+        ):
+            pub.offer(long)
+        with pytest.raises(penstock.TooLarge, match=rf"claim takes up to {pub.max_payload} bytes here \(max_payload\)"):
+            pub.claim(len(long))
+        pub.send(long)

@@ -42,7 +42,7 @@ def test_one_channel_has_one_name(text, name):
         ("udp:127.0.0.1:1/2", "write udp://HOST:PORT/STREAM"),
         ("udp://127.0.0.1:1", "names no stream"),
         ("udp://127.0.0.1/1", "has no port"),
-        ("udp://:1/1", "has no port"),
+        ("udp://:1/1", "has no host"),
         ("udp://127.0.0.1:0/1", "port 0 does not exist"),
         ("udp://127.0.0.1:65536/1", "port 65536 does not exist"),
         ("udp://127.0.0.1:1/x", "signed 32-bit integer"),

@@ -53,8 +53,10 @@ class Endpoint:
 def endpoint(text: str, what: str = "the address") -> Endpoint:
     """The host and the port in `HOST:PORT`; an IPv6 address is in brackets. `Invalid` for anything else."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host:
+    if not colon:
         raise Invalid(f"{what} {text!r} has no port: write HOST:PORT")
+    if not host:
+        raise Invalid(f"{what} {text!r} has no host: write HOST:PORT; 0.0.0.0 is every address of this machine")
     if "/" in port:
         raise Invalid(f"{what} {text!r} has no port at its end: write HOST:PORT")
     if not (port.isascii() and port.isdigit()) or not 1 <= int(port) <= PORT_MAX:

@@ -106,6 +106,7 @@ template <class Store> class Receiver {
     // A session that fell silent before its end, and how far it was received: it may speak again.
     struct Silent {
         wire::SetupFrame at;
+        Address from;
         int64_t until; // a SETUP from before that arrives earlier has been on its way, or in the socket, for long
     };
 
@@ -148,13 +149,14 @@ template <class Store> class Receiver {
         if (!wire::parse(bytes, length, setup)) ++counts_.malformed;
         else if (setup.stream != options_.stream) ++counts_.rejected;
         else if (Image *known = image(setup.session)) known->on_setup(now_, from, setup);
-        else if (is_cooling(setup.session) || is_late(setup)) ++counts_.cooled;
+        else if (is_cooling(setup.session) || is_late(from, setup)) ++counts_.cooled;
         else make_image(from, setup);
     }
     // An image that began where this SETUP says would have messages a second time.
-    bool is_late(const wire::SetupFrame &setup) const {
-        return std::any_of(silent_.begin(), silent_.end(),
-                           [&](const Silent &one) { return now_ < one.until && distance_ahead(one, setup).value_or(0) < 0; });
+    bool is_late(const Address &from, const wire::SetupFrame &setup) const {
+        return std::any_of(silent_.begin(), silent_.end(), [&](const Silent &one) {
+            return now_ < one.until && one.from == from && distance_ahead(one, setup).value_or(0) < 0;
+        });
     }
     void make_image(const Address &from, const wire::SetupFrame &setup) {
         const uint64_t size = uint64_t{3} * static_cast<uint32_t>(setup.term_length);
@@ -217,7 +219,7 @@ template <class Store> class Receiver {
         at.active_term_id = image.terms().term_id(image.rebuilt());
         at.term_offset = static_cast<int32_t>(image.terms().offset(image.rebuilt()));
         if (silent_.size() == cooling_max) silent_.erase(silent_.begin());
-        silent_.push_back({at, now_ + options_.moved_ns});
+        silent_.push_back({at, image.source(), now_ + options_.moved_ns});
     }
     void remove_done_images() {
         for (const auto &image : images_) {
