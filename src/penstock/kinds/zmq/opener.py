@@ -5,7 +5,7 @@ ZeroMQ carries their messages, through pyzmq: nothing is in shared memory. The o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,7 +46,6 @@ def open_publication(
     bind: bool = True,
     secret_key: str | bytes | None = None,
     server_key: str | bytes | None = None,
-    options: Mapping[str, int | str | bytes] | None = None,
 ) -> ZmqPublication:
     """The publication, bound to the address. `Busy` if another process has the address."""
     if clock is not None:
@@ -60,13 +59,11 @@ def open_publication(
         )
     if when_full not in ("drop_newest", "wait"):
         raise Invalid(f"when_full is {when_full!r}: it must be 'drop_newest' or 'wait'")
-    given = ZmqOptions(
-        max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key, options=options
-    )
+    options = ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key)
     return ZmqPublication(
         channel,
         codecs.resolve(codec),
-        given,
+        options,
         bind=flag(bind, "bind"),
         when_full=when_full,
         opener=open_publication,
@@ -88,7 +85,6 @@ def open_subscription(
     bind: bool = False,
     secret_key: str | bytes | None = None,
     server_key: str | bytes | None = None,
-    options: Mapping[str, int | str | bytes] | None = None,
 ) -> ZmqSubscription:
     """A subscription, connected to the address or trying to be."""
     if start != "newest":
@@ -105,13 +101,11 @@ def open_subscription(
         raise Unsupported(
             f"{channel}: conflate=True and topics exclude each other: ZeroMQ keeps only the newest part, not the newest message"
         )
-    given = ZmqOptions(
-        max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key, options=options
-    )
+    options = ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key)
     return ZmqSubscription(
         channel,
         codecs.resolve(codec),
-        given,
+        options,
         bind=flag(bind, "bind"),
         conflate=newest,
         topics=wanted,
@@ -132,7 +126,6 @@ def open_socket(
     bind: bool | None = None,
     secret_key: str | bytes | None = None,
     server_key: str | bytes | None = None,
-    options: Mapping[str, int | str | bytes] | None = None,
 ) -> ZmqSocket:
     """A peer of that role. By default, pull, reply and router bind, and the others connect."""
     if role not in SOCKETS:
@@ -145,9 +138,7 @@ def open_socket(
         name,
         role in BINDS if bind is None else flag(bind, "bind"),
         codecs.resolve(codec),
-        ZmqOptions(
-            max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key, options=options
-        ),
+        ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key),
         spin,
         open_socket,
     )

@@ -143,7 +143,6 @@ class ZmqHandle(ZmqWaiting):
             monitor = Monitor(module, context, socket)
             self._options.apply(module, socket, self.channel, bind=self._bind)
             self._prepare(socket)
-            self._options.apply_named(module, socket, self.channel)
             verb = "publish" if self._kind == "XPUB" else "bind" if self._bind else "connect"
             if self._bind:
                 zmq_address.bind(module, socket, self._endpoint, patience)
