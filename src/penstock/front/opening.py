@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from penstock.channels.uri.value import open_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import TypeVar, Unpack
 
     from penstock.channels.handles import NativePublication, NativeSubscription
@@ -77,6 +77,9 @@ def publish(
     bind: bool = ...,
     secret_key: Key = ...,
     server_key: Key = ...,
+    client_keys: Sequence[str | bytes] | None = ...,
+    endpoints: Sequence[str] = ...,
+    options: Mapping[str, int | str | bytes] | None = ...,
 ) -> ZmqPublication: ...
 @overload
 def publish(
@@ -105,7 +108,8 @@ def publish(channel: AnyChannel, **options: Any) -> Any:
     - pipe: name; when_full: "wait", "drop_newest" or "drop_oldest".
     - frames: when_slow: "skip", or "wait" for every subscription that reads every frame.
     - udp: session, linger, max_members, send_buffer, receive_buffer.
-    - zmq: when_full: "drop_newest" or "wait"; max_messages, linger, bind, secret_key, server_key.
+    - zmq: when_full: "drop_newest" or "wait"; endpoints: more
+      addresses; options: libzmq's socket options by name; max_messages, linger, bind, secret_key, server_key, client_keys.
 
     >>> imu = penstock.Log("doc", dict)
     >>> with penstock.publish(imu) as pub, penstock.subscribe(imu) as sub:
@@ -186,6 +190,9 @@ def subscribe(
     bind: bool = ...,
     secret_key: Key = ...,
     server_key: Key = ...,
+    client_keys: Sequence[str | bytes] | None = ...,
+    endpoints: Sequence[str] = ...,
+    options: Mapping[str, int | str | bytes] | None = ...,
     spin: float = ...,
 ) -> ZmqSubscription: ...
 @overload
@@ -215,7 +222,7 @@ def subscribe(channel: AnyChannel, **options: Any) -> Any:
       channel to be made; pixels.
     - pipe: acknowledge: "next" (taking a message acknowledges the one before) or "manual"; name.
     - udp: window, reliable, receive_buffer, group_tag, max_members: the first subscription on a machine decides.
-    - zmq: topics, conflate, max_messages, linger, bind, secret_key, server_key.
+    - zmq: topics, conflate; endpoints, options, max_messages, linger, bind, secret_key, server_key, client_keys.
     """
     return open_channel("subscribe", channel, options)
 
@@ -255,7 +262,7 @@ def join(channel: AnyChannel, **options: Any) -> Any:
     - pipe: role: "request", "reply", "pair", "dealer" or "router". name: of this member, for routers; when_full: "wait",
       "drop_newest" or "drop_oldest". To share work out, use `publish` and `subscribe`.
     - zmq: the same roles, "push" and "pull". bind: whether this end binds; pull, reply and router do by default. name: its ZeroMQ
-      identity; max_messages, linger, secret_key, server_key.
+      identity; endpoints, options, max_messages, linger, secret_key, server_key, client_keys.
 
     >>> with penstock.join("sync:doc", name="a") as a, penstock.join("sync:doc", name="b") as b:
     ...     position = a.send(b"hello", type="greeting")

@@ -6,7 +6,7 @@ Read by type checkers and editors alone. A test compares them with what the kind
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from penstock.kinds.udp.options import FlowControl
@@ -34,6 +34,9 @@ class ZmqSocketOptions(TypedDict, total=False):
     bind: bool | None
     secret_key: Key
     server_key: Key
+    client_keys: Sequence[str | bytes] | None
+    endpoints: Sequence[str]
+    options: Mapping[str, int | str | bytes] | None
 
 
 class PublishOptions(ChannelOptions, ZmqSocketOptions, total=False):

@@ -15,7 +15,8 @@ from penstock.channels.kind import Kind
 from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue, Message
 from penstock.errors import Invalid, Unsupported
-from penstock.kinds.zmq.options import LINGER_PATTERN, LINGER_PUBLICATION, MAX_MESSAGES, ZmqOptions
+from penstock.kinds.zmq import addresses
+from penstock.kinds.zmq.options import LINGER_PUBLICATION, ZmqOptions
 from penstock.kinds.zmq.peers import ZmqDealer, ZmqPair, ZmqPuller, ZmqPusher, ZmqRouter, ZmqSocket
 from penstock.kinds.zmq.publication import ZmqPublication
 from penstock.kinds.zmq.requests import ZmqReplier, ZmqRequester
@@ -31,7 +32,6 @@ SOCKETS: dict[str, type[ZmqSocket]] = {
     "reply": ZmqReplier,
     "router": ZmqRouter,
 }
-PORT_MAX = 65535
 
 
 def open_publication(
@@ -40,12 +40,9 @@ def open_publication(
     codec: Any = None,
     clock: Any = None,
     prefault: bool = False,
-    max_messages: int = MAX_MESSAGES,
     when_full: str = "drop_newest",
-    linger: float | None = LINGER_PUBLICATION,
     bind: bool = True,
-    secret_key: str | bytes | None = None,
-    server_key: str | bytes | None = None,
+    **options: Any,
 ) -> ZmqPublication:
     """The publication, bound to the address. `Busy` if another process has the address."""
     if clock is not None:
@@ -59,11 +56,10 @@ def open_publication(
         )
     if when_full not in ("drop_newest", "wait"):
         raise Invalid(f"when_full is {when_full!r}: it must be 'drop_newest' or 'wait'")
-    options = ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key)
     return ZmqPublication(
         channel,
         codecs.resolve(codec),
-        options,
+        ZmqOptions(**{"linger": LINGER_PUBLICATION, **options}),
         bind=flag(bind, "bind"),
         when_full=when_full,
         opener=open_publication,
@@ -78,13 +74,10 @@ def open_subscription(
     codec: Any = None,
     prefault: bool = False,
     until_end: bool = False,
-    max_messages: int = MAX_MESSAGES,
     conflate: bool = False,
     topics: Any = None,
-    linger: float | None = LINGER_PATTERN,
     bind: bool = False,
-    secret_key: str | bytes | None = None,
-    server_key: str | bytes | None = None,
+    **options: Any,
 ) -> ZmqSubscription:
     """A subscription, connected to the address or trying to be."""
     if start != "newest":
@@ -101,11 +94,10 @@ def open_subscription(
         raise Unsupported(
             f"{channel}: conflate=True and topics exclude each other: ZeroMQ keeps only the newest part, not the newest message"
         )
-    options = ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key)
     return ZmqSubscription(
         channel,
         codecs.resolve(codec),
-        options,
+        ZmqOptions(**options),
         bind=flag(bind, "bind"),
         conflate=newest,
         topics=wanted,
@@ -121,11 +113,8 @@ def open_socket(
     name: str | None = None,
     codec: Any = None,
     spin: float = 0,
-    max_messages: int = MAX_MESSAGES,
-    linger: float | None = LINGER_PATTERN,
     bind: bool | None = None,
-    secret_key: str | bytes | None = None,
-    server_key: str | bytes | None = None,
+    **options: Any,
 ) -> ZmqSocket:
     """A peer of that role. By default, pull, reply and router bind, and the others connect."""
     if role not in SOCKETS:
@@ -138,7 +127,7 @@ def open_socket(
         name,
         role in BINDS if bind is None else flag(bind, "bind"),
         codecs.resolve(codec),
-        ZmqOptions(max_messages=max_messages, linger=linger, secret_key=secret_key, server_key=server_key),
+        ZmqOptions(**options),
         spin,
         open_socket,
     )
@@ -169,23 +158,12 @@ class Zmq(ChannelValue[Message]):
     _prefix: ClassVar[str] = "zmq+"
 
 
-def _kind(name: str, address: str, *, has_ports: bool = False) -> Kind:
-    written = f"{name}://{address}"
-
-    def named(text: str) -> str:
-        """An address, as ZeroMQ reads it."""
-        if not text:
-            raise Invalid(f"it names no address: write {written}")
-        port = text.rpartition(":")[2]
-        if has_ports and port.isdigit() and int(port) > PORT_MAX:  # ZeroMQ takes another one, silently
-            raise Invalid(f"port {port} does not exist: the last one is {PORT_MAX}")
-        return text
-
+def _kind(transport: str) -> Kind:
     return Kind(
-        name=name,
-        written=written,
+        name=f"{addresses.PREFIX}{transport}",
+        written=f"{addresses.PREFIX}{transport}://{addresses.WRITTEN[transport]}",
         prefix="//",
-        named=named,
+        named=lambda text: addresses.check_address(transport, text),
         options=ZmqOptions,
         publish=open_publication,
         subscribe=open_subscription,
@@ -196,5 +174,4 @@ def _kind(name: str, address: str, *, has_ports: bool = False) -> Kind:
     )
 
 
-TCP = _kind("zmq+tcp", "HOST:PORT", has_ports=True)
-IPC = _kind("zmq+ipc", "PATH")
+TCP, IPC = _kind("tcp"), _kind("ipc")

@@ -59,28 +59,27 @@ class ZmqSocket(ZmqSending):
         opener: Callable[..., Any],
     ) -> None:
         self._role, self._name, self._opener = role, name, opener
-        self._claim: socket_module.socket | None = None
+        self._claims: list[socket_module.socket] = []
         super().__init__(channel, TYPES[role], codec, options, bind=bind, receives=role != "push", spin=spin)
         self._room_mask = 0 if self._kind == "ROUTER" else self._zmq.POLLOUT  # a router has room if any peer has
 
     def _prepare(self, socket: Any) -> None:
         super()._prepare(socket)
         if self._name is not None:
-            self._claim_name(self._name)
+            for endpoint in self._endpoints:
+                self._claim_name(self._name, endpoint)
             socket.setsockopt(self._zmq.IDENTITY, encoded(self._name))
         if self._kind == "ROUTER":
             socket.setsockopt(self._zmq.ROUTER_MANDATORY, 1)
 
-    def _claim_name(self, name: str) -> None:
-        """Takes the name at this endpoint for this machine: `Busy` if a live socket has it.
+    def _claim_name(self, name: str, endpoint: str) -> None:
+        """Takes the name at an endpoint for this machine: `Busy` if a live socket has it.
 
         A router silently ignores a second peer of the same name. The claim is a socket of the kernel's abstract name
         space, which the kernel releases when its process ends. ZeroMQ does not report the names of peers on other machines.
         """
         claim = socket_module.socket(socket_module.AF_UNIX, socket_module.SOCK_DGRAM)
-        key = hashlib.blake2b(
-            f"{self._endpoint}\0{name}".encode("utf-8", "surrogateescape"), digest_size=24
-        ).hexdigest()
+        key = hashlib.blake2b(f"{endpoint}\0{name}".encode("utf-8", "surrogateescape"), digest_size=24).hexdigest()
         try:
             claim.bind(f"\0penstock-zmq-{key}")
         except OSError as error:
@@ -89,7 +88,7 @@ class ZmqSocket(ZmqSending):
                 why = f"a live peer has the name {name!r} here, and a name belongs to one: choose another, or give none"
                 raise Busy(f"{self.channel}: {why}") from None
             return
-        self._claim = claim
+        self._claims.append(claim)
 
     def _start(self, patience: float) -> None:
         try:
@@ -99,9 +98,8 @@ class ZmqSocket(ZmqSending):
             raise
 
     def _give_name_back(self) -> None:
-        if self._claim is not None:
-            self._claim.close()
-            self._claim = None
+        while self._claims:
+            self._claims.pop().close()
 
     def _end(self) -> str | None:
         try:

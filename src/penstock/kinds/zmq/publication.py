@@ -43,6 +43,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
     ) -> None:
         self._topics: dict[int, Counter[bytes]] = {}  # of each connection
         self._when_full, self._opener = when_full, opener
+        self._heartbeat = when_full != "wait"
         super().__init__(channel, "XPUB", codec, options, bind=bind, receives=False)
 
     def _prepare(self, socket: Any) -> None:

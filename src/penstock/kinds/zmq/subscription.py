@@ -8,6 +8,7 @@ from typing import Any
 from penstock.channels.interfaces.subscription import Subscription
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
+from penstock.errors import Invalid
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.receiving import Taken, ZmqReceiving
 
@@ -24,6 +25,7 @@ class ZmqSubscription(ZmqReceiving, Subscription[Any]):
     """
 
     _role = "subscription"
+    _heartbeat = True
 
     def __init__(
         self,
@@ -43,7 +45,10 @@ class ZmqSubscription(ZmqReceiving, Subscription[Any]):
         super().__init__(channel, "SUB", codec, options, bind=bind, receives=True, spin=spin)
 
     def _prepare(self, socket: Any) -> None:
-        # A subscription sends its topics, and ZeroMQ drops those for which its queue has no room.
+        if "sndhwm" in (self._options.options or ()):
+            raise Invalid(
+                f"{self.channel}: options has 'sndhwm', which is 0 here: topics for which it has no room are lost"
+            )
         socket.setsockopt(self._zmq.SNDHWM, 0)
         if self._conflate and not self._plain:
             socket.setsockopt(self._zmq.CONFLATE, 1)

@@ -19,10 +19,12 @@ from penstock.channels.status import ChannelStatus
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Busy, Closed, SystemFailure, TimedOut
+from penstock.kinds.zmq import addresses
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.socket import address as zmq_address
 from penstock.kinds.zmq.socket import process as zmq_process
 from penstock.kinds.zmq.socket import status as zmq_status
+from penstock.kinds.zmq.socket import zap
 from penstock.kinds.zmq.socket.monitor import Monitor
 from penstock.kinds.zmq.socket.waiting import ZmqWaiting
 
@@ -55,8 +57,10 @@ class ZmqHandle(ZmqWaiting):
         self._plain = codec.kind == "bytes"
         self._made_ns = time.time_ns()
         self._closed = self._shut = False
+        self._domain = b""  # of its list of clients
         self._sent = self._received = self._written = self._read = self._ops = 0
-        self._endpoint = f"{channel.kind.name.removeprefix('zmq+')}://{channel.name}"
+        first = f"{channel.kind.name.removeprefix(addresses.PREFIX)}://{channel.name}"
+        self._endpoints = [first, *options.endpoints]
         self._owner = os.getpid()
         self._start(BIND_PATIENCE)
         zmq_process.enlist(self)
@@ -64,6 +68,7 @@ class ZmqHandle(ZmqWaiting):
     # ---- each pattern overrides these ----
 
     _role = ""  # as status calls it
+    _heartbeat = False  # over TCP: whether a peer that answers no heartbeats is taken for dead
     _complains = True  # close raises if messages are left; a publication may lose them, and only logs it
 
     def _prepare(self, socket: Any) -> None:
@@ -97,14 +102,19 @@ class ZmqHandle(ZmqWaiting):
 
     @property
     def address(self) -> str:
-        """The address where it is bound or connected, with the port that was chosen if the URI has none."""
-        return self._endpoint
+        """The address where it is bound or connected, with the port that was chosen if the URI has none. `addresses` has all."""
+        return self._endpoints[0]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses where it is bound or connected: its channel's, and those of `endpoints=`."""
+        return tuple(self._endpoints)
 
     def own_channel(self) -> Channel:
         """The channel by the address that this end has, where its URI leaves the choice to the system."""
         if not self._bind or (not self._channel.name.endswith((":*", ":0")) and self._channel.name != "*"):
             return self._channel
-        return replace(self._channel, name=self._endpoint.partition("://")[2], uri="")
+        return replace(self._channel, name=self.address.partition("://")[2], uri="")
 
     def statistics(self) -> ChannelStatus:
         """This handle's counters and connections at this moment. ZeroMQ knows nothing of other handles."""
@@ -125,7 +135,8 @@ class ZmqHandle(ZmqWaiting):
         """The pickled form: the opener, the channel and its arguments. `Closed` if the handle is."""
         if self.closed:
             raise Closed(f"{self.channel}: the handle is closed")
-        return _reopen, (opener, self.own_channel(), {**arguments, **self._options.arguments})
+        arguments |= {**self._options.arguments, "endpoints": self.addresses[1:]}
+        return _reopen, (opener, self.own_channel(), arguments)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.channel}{' closed' if self.closed else ''}>"
@@ -137,19 +148,21 @@ class ZmqHandle(ZmqWaiting):
         module, context = self._zmq, zmq_process.context()
         socket: Any = None
         monitor = None
-        verb = "open a socket"
+        doing = f"open a socket at {self.address}"
         try:
             socket = context.socket(getattr(module, self._kind))
             monitor = Monitor(module, context, socket)
-            self._options.apply(module, socket, self.channel, bind=self._bind)
+            heartbeat = self._heartbeat and any(endpoint.startswith("tcp:") for endpoint in self._endpoints)
+            self._options.apply(module, socket, self.channel, bind=self._bind, heartbeat=heartbeat)
+            if (keys := self._options.allowed()) is not None:
+                self._domain = zap.allow(module, context, socket, keys)
             self._prepare(socket)
             verb = "publish" if self._kind == "XPUB" else "bind" if self._bind else "connect"
-            if self._bind:
-                zmq_address.bind(module, socket, self._endpoint, patience)
-                self._endpoint = socket.getsockopt_string(module.LAST_ENDPOINT)
-            else:
-                socket.connect(self._endpoint)
+            for i, endpoint in enumerate(self._endpoints):
+                doing = f"{verb} at {endpoint}"
+                self._attach(socket, i, patience)
         except BaseException as error:
+            zap.forget(self._domain)
             if monitor is not None:
                 monitor.stop(socket)
             if socket is not None:
@@ -157,8 +170,19 @@ class ZmqHandle(ZmqWaiting):
             if not isinstance(error, module.ZMQError):
                 raise
             kind = Busy if error.errno == module.EADDRINUSE else SystemFailure
-            raise kind(error.errno, f"{self.channel}: cannot {verb} at {self._endpoint}: {error.strerror}") from error
+            raise kind(error.errno, f"{self.channel}: cannot {doing}: {error.strerror}") from error
         self._socket, self._monitor = socket, monitor
+
+    def _attach(self, socket: Any, i: int, patience: float) -> None:
+        """Binds or connects the socket to its endpoint of that index."""
+        endpoint = self._endpoints[i]
+        if "ipv6" not in (self._options.options or ()):
+            socket.setsockopt(self._zmq.IPV6, int(addresses.needs_ipv6(endpoint, bind=self._bind)))
+        if self._bind:
+            zmq_address.bind(self._zmq, socket, endpoint, patience)
+            self._endpoints[i] = socket.getsockopt_string(self._zmq.LAST_ENDPOINT)
+        else:
+            socket.connect(endpoint)
 
     def _open(self) -> zmq.Socket[bytes]:
         """The socket, with the lock held. In a forked child the first call makes it again."""
@@ -172,7 +196,7 @@ class ZmqHandle(ZmqWaiting):
             except Busy as error:
                 raise Busy(
                     error.errno,
-                    f"{self.channel}: this handle was made by process {self._owner}, which still has {self._endpoint}; a forked "
+                    f"{self.channel}: this handle was made by process {self._owner}, which still has {', '.join(self._endpoints)}; a forked "
                     f"child cannot have the same address: open a handle of its own there, at another address or as a peer that "
                     f"connects",
                 ) from None
@@ -220,6 +244,7 @@ class ZmqHandle(ZmqWaiting):
             socket, self._socket = self._socket, None
             if socket is None:  # inherited through a fork, and never used
                 return None
+            zap.forget(self._domain)
             monitor = self._read_reports()
             sent = self._sent if self._has_unsent() else 0
         linger = self._options.linger
@@ -271,6 +296,7 @@ class ZmqHandle(ZmqWaiting):
                 source=self,
             )
         linger = self._options.linger
+        zap.forget(self._domain)
         monitor.stop(socket)
         socket.close(-1 if linger is None else math.ceil(linger * 1000))
 

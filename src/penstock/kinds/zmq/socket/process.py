@@ -13,6 +13,7 @@ import weakref
 from typing import Any
 
 from penstock.channels.waiting import loops
+from penstock.kinds.zmq.socket import zap
 from penstock.util.extras import explain_missing
 
 SOCKETS_MAX = 1 << 14  # each handle needs three, and keeps them for a moment after it is closed
@@ -102,7 +103,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _context, _making, _forks
     _making, _forks = threading.Lock(), threading.RLock()
-    abandon(_context)
+    abandon(_context, zap.abandon())
     _context = None
     while _forking:
         _forking.pop()._after_fork_in_child()
