@@ -32,6 +32,12 @@ def options() -> None:
     penstock.publish(penstock.Log("a"), exclusive=True)
     penstock.publish(penstock.Log("a"), capacity=1 << 16)  # refused
     penstock.publish(penstock.Ring("a"), exclusive=True)  # refused
+    penstock.publish(penstock.Zmq("tcp://a:1"), endpoints=["ipc://b"], options={"rcvhwm": 1}, last_value=True)
+    penstock.publish("zmq+tcp://a:1", client_keys=["k"], options={"rcvhwm": 1}, last_value=True)
+    penstock.publish(penstock.Zmq("tcp://a:1"), endpoints=5)  # refused
+    penstock.subscribe(penstock.Zmq("tcp://a:1"), last_value=True)  # refused
+    penstock.subscribe("zmq+tcp://a:1", options={"rcvhwm": 1.5})  # refused
+    penstock.join("zmq+tcp://a:1", role="push", endpoints=["ipc://b"], client_keys=None)
     penstock.subscribe(penstock.Frames("a"), acknowledge="manual")  # refused
 
 

@@ -80,6 +80,7 @@ def publish(
     client_keys: Sequence[str | bytes] | None = ...,
     endpoints: Sequence[str] = ...,
     options: Mapping[str, int | str | bytes] | None = ...,
+    last_value: bool = ...,
 ) -> ZmqPublication: ...
 @overload
 def publish(
@@ -108,7 +109,7 @@ def publish(channel: AnyChannel, **options: Any) -> Any:
     - pipe: name; when_full: "wait", "drop_newest" or "drop_oldest".
     - frames: when_slow: "skip", or "wait" for every subscription that reads every frame.
     - udp: session, linger, max_members, send_buffer, receive_buffer.
-    - zmq: when_full: "drop_newest" or "wait"; endpoints: more
+    - zmq: when_full: "drop_newest" or "wait"; last_value: late subscriptions get each topic's newest message; endpoints: more
       addresses; options: libzmq's socket options by name; max_messages, linger, bind, secret_key, server_key, client_keys.
 
     >>> imu = penstock.Log("doc", dict)

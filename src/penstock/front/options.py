@@ -60,6 +60,7 @@ class PublishOptions(ChannelOptions, ZmqSocketOptions, total=False):
     flow_control: FlowControl
     control: str | None
     key_file: str | os.PathLike[str] | None
+    last_value: bool
     destinations: Sequence[str] | None
 
 

@@ -77,3 +77,24 @@ def test_conflate_skips_what_is_older(uri):
         numbers = [int(message[0]) for message in got]
         assert numbers == sorted(numbers)
         assert sub.try_recv() is None
+
+
+def test_a_request_without_the_empty_part_is_dropped_and_counted(uri):
+    """As REP does: it has no body to answer. The next request is served."""
+    import zmq
+
+    with penstock.join(uri, role="reply") as replier, zmq.Context() as context, context.socket(zmq.DEALER) as stranger:
+        stranger.linger, stranger.rcvtimeo = 0, 60_000
+        stranger.connect(replier.address)
+        for malformed in ([b"no empty part"], [b"no", b"empty", b"part"], [b""], [b"id", b""]):
+            stranger.send_multipart(malformed)
+        stranger.send_multipart([b"", b"a body"])
+        request = replier.recv(timeout=60)
+        assert request.body == b"a body"
+        assert request.reply(b"an answer", timeout=60)
+        assert stranger.recv_multipart() == [b"", b"an answer"]
+        stranger.send_multipart([b"id", b"", b""])
+        assert replier.recv(timeout=60).body == b""
+        assert replier.statistics().details["malformed"] == 4
+        assert replier.statistics().totals.messages_received == 2
+        assert replier.try_recv() is None

@@ -41,6 +41,7 @@ def open_publication(
     clock: Any = None,
     prefault: bool = False,
     when_full: str = "drop_newest",
+    last_value: bool = False,
     bind: bool = True,
     **options: Any,
 ) -> ZmqPublication:
@@ -56,12 +57,18 @@ def open_publication(
         )
     if when_full not in ("drop_newest", "wait"):
         raise Invalid(f"when_full is {when_full!r}: it must be 'drop_newest' or 'wait'")
+    if flag(last_value, "last_value") and when_full == "wait":
+        raise Unsupported(
+            f'{channel}: last_value=True and when_full="wait" exclude each other: while one queue is full, ZeroMQ sends a late '
+            f"subscription nothing"
+        )
     return ZmqPublication(
         channel,
         codecs.resolve(codec),
         ZmqOptions(**{"linger": LINGER_PUBLICATION, **options}),
         bind=flag(bind, "bind"),
         when_full=when_full,
+        last_value=last_value,
         opener=open_publication,
     )
 

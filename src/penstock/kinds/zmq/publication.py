@@ -11,6 +11,8 @@ from penstock.channels.interfaces.publication import Publication
 from penstock.channels.uri.channel import Channel
 from penstock.codecs import Codec
 from penstock.errors import Invalid, TimedOut, Unsupported
+from penstock.kinds.zmq import last_values
+from penstock.kinds.zmq.last_values import LastValues
 from penstock.kinds.zmq.options import ZmqOptions
 from penstock.kinds.zmq.sending import ZmqClaim, ZmqSending
 from penstock.kinds.zmq.socket.handle import LOOK_MASK
@@ -23,7 +25,8 @@ Topic = str | bytes | None
 class ZmqPublication(ZmqSending, Publication[Any]):
     """Sends to every subscription whose topics fit. Thread-safe; a context manager; pickles to another process.
 
-    With `when_full="drop_newest"`, ZeroMQ's rule, sending never waits: a subscription whose queue is full misses the message, and
+    With `last_value`, a subscription that comes late gets the newest message of each of its topics at once. So do the
+    subscriptions that have it already: ZeroMQ sends to all. With `when_full="drop_newest"`, ZeroMQ's rule, sending never waits: a subscription whose queue is full misses the message, and
     ZeroMQ does not count it. With `when_full="wait"` a sender waits until every such queue has room. Positions are bytes that
     this publication has sent: ZeroMQ keeps no past, so no subscription can start at one.
     """
@@ -39,8 +42,10 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         *,
         bind: bool,
         when_full: str,
+        last_value: bool,
         opener: Callable[..., Any],
     ) -> None:
+        self._values = LastValues() if last_value else None
         self._topics: dict[int, Counter[bytes]] = {}  # of each connection
         self._when_full, self._opener = when_full, opener
         self._heartbeat = when_full != "wait"
@@ -52,8 +57,15 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         if self._when_full == "wait":
             socket.setsockopt(self._zmq.XPUB_NODROP, 1)
 
+    def _start(self, patience: float) -> None:
+        super()._start(patience)
+        if self._values is not None:
+            last_values.serve(self)
+
     def _inherit(self) -> None:
         self._topics.clear()
+        if self._values is not None:
+            self._values.clear()
 
     def _no_room(self) -> str:
         return f"a subscription's queue (max_messages={self._options.max_messages}) was full until the timeout"
@@ -68,7 +80,7 @@ class ZmqPublication(ZmqSending, Publication[Any]):
         """
         if timeout is not None:
             seconds(timeout, "timeout", self)
-        if type(data) is bytes and topic is None and self._plain:
+        if type(data) is bytes and topic is None and self._plain and self._values is None:
             with self._lock:
                 if self._socket is not None:
                     try:
@@ -112,6 +124,18 @@ class ZmqPublication(ZmqSending, Publication[Any]):
                 f"the event loop: use send_async; log: and pipe: channels have claim_async"
             )
         return self.claim(length, timeout, topic=topic)
+
+    def _try(self, frames: list[Any]) -> int | None:
+        if self._values is None:
+            return super()._try(frames)
+        with self._lock:
+            if self._socket is not None:
+                self._read_reports()  # a subscription that came before gets the message before
+            kept = [bytes(frame) for frame in frames]
+            position = super()._try(kept)
+            if position is not None:
+                self._values.keep(kept)
+            return position
 
     def _frames(self, data: Any, topic: Topic) -> list[Any]:
         body = self._body(data)
@@ -160,7 +184,20 @@ class ZmqPublication(ZmqSending, Publication[Any]):
             del self._topics[gone]
         for frame in news:
             self._note(frame, monitor.peers)
+        if socket is not None and self._values is not None:
+            for message in self._values.find({frame.bytes[1:] for frame in news if frame.bytes[:1] == SUBSCRIBES}):
+                socket.send_multipart(message, self._noblock)
         return monitor
+
+    def _wait_for_subscriptions(self, timeout: float) -> None:
+        """Sends the last values to subscriptions that come within `timeout` seconds."""
+        self._until(self._note_subscriptions, self._zmq.POLLIN, timeout)
+
+    def _note_subscriptions(self) -> None:
+        with self._lock:
+            self._open()
+            self._read_reports()
+            self._refresh()
 
     def _note(self, frame: Any, peers: set[int]) -> None:
         """Notes that a peer subscribes, or no longer does. A frame made by the end of a connection names no peer."""
@@ -197,4 +234,5 @@ class ZmqPublication(ZmqSending, Publication[Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = {"codec": self._codec, "bind": self._bind, "when_full": self._when_full}
+        arguments["last_value"] = self._values is not None
         return self._reopening(self._opener, arguments)

@@ -33,6 +33,8 @@ from penstock.kinds.zmq.receiving import Taken, ZmqReceiving, ZmqTaking
 from penstock.util.strict import Strict
 
 if TYPE_CHECKING:
+    import zmq
+
     from penstock.channels.interfaces.roles import Replier as _Replier
     from penstock.channels.interfaces.roles import Requester as _Requester
 else:  # a compiled class can have no abstract base: the roles are registered below
@@ -237,6 +239,14 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
 
     _front: Literal["", "topic", "sender"] = "sender"
 
+    def _parts(self, socket: zmq.Socket[bytes]) -> list[bytes]:
+        """The next request. One without ZeroMQ's empty part in front of its body is dropped and counted, as REP does."""
+        while True:
+            parts = super()._parts(socket)
+            if b"" in parts[1:-1]:
+                return parts
+            self._malformed += 1
+
     def serve(self, answer: Callable[[Any], Body], count: int | None = None) -> None:
         """Answers requests with `answer(body)`, until the handle closes or `count` are answered.
 
@@ -317,8 +327,8 @@ class ZmqReplier(ZmqSocket, ZmqReceiving, _Replier):
 
     def _convert(self, taken: Taken) -> ZmqRequest:
         parts, received = taken
-        end = parts.index(b"", 1) if b"" in parts[1:] else 0
-        envelope = parts[: end or 1]
+        end = parts.index(b"", 1)
+        envelope = parts[:end]
         try:
             body = self._decode_message(parts[end + 1 :], received[0])
         except Exception as error:  # it was taken, so it is answered

@@ -58,7 +58,7 @@ class ZmqHandle(ZmqWaiting):
         self._made_ns = time.time_ns()
         self._closed = self._shut = False
         self._domain = b""  # of its list of clients
-        self._sent = self._received = self._written = self._read = self._ops = 0
+        self._sent = self._received = self._written = self._read = self._malformed = self._ops = 0
         first = f"{channel.kind.name.removeprefix(addresses.PREFIX)}://{channel.name}"
         self._endpoints = [first, *options.endpoints]
         self._owner = os.getpid()

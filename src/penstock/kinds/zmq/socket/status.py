@@ -16,7 +16,7 @@ class ZmqStatus(ChannelStatus):
     totals, members: of this handle alone; losses are None, since ZeroMQ does not count them. path is "", and size, capacity and
     max_members are 0: there is no shared memory. created_ns: when the handle was opened. details: `connected`, peers now;
     `connections`, ever made, repeated ones included; `disconnections`; `refused`, handshakes that failed, for instance with a
-    wrong key; `max_messages`.
+    wrong key; `malformed`, requests that had no empty part in front of their body, and were dropped; `max_messages`.
     """
 
     @property
@@ -73,6 +73,7 @@ def of(handle: Any, seen: Monitor) -> ZmqStatus:
             "connections": seen.connections,
             "disconnections": seen.disconnections,
             "refused": seen.refused,
+            "malformed": handle._malformed,
             "max_messages": handle._options.max_messages,
         },
     )
