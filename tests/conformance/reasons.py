@@ -84,6 +84,8 @@ REASONS: dict[tuple[str, str], Reason] = {
     ("start_position", "zmq"): Refused(_ZMQ_STREAM),
     ("max_payload", "frames"): Different("Every frame has the channel's shape and dtype."),
     ("max_payload", "zmq"): Different("ZeroMQ has no limit but memory."),
+    ("longer_than_max_payload", "frames"): Different("Every frame has the channel's shape and dtype."),
+    ("longer_than_max_payload", "zmq"): Different("ZeroMQ has no limit but memory."),
     ("codec", "zmq"): Different(_ZMQ_CODEC),
     ("another_codec", "zmq"): Different(_ZMQ_CODEC),
     ("any_order", "frames"): Refused(_FRAME_SIZE, penstock.NotFound),
@@ -159,7 +161,7 @@ _ANSWERS = Different("A replier sends by `reply`, to the one that asked.")
 _NO_REQUESTS = Different("Requests and replies are for the roles request and reply.")
 _ONLY_SENDS = Refused("A push only sends, and has no method that receives.", AttributeError)
 _ONLY_RECEIVES = Refused("A pull only receives, and has no method that sends.", AttributeError)
-_SENDING = ("socket_sends", "socket_asends", "socket_claims", "socket_aclaims")
+_SENDING = ("socket_sends", "socket_asends", "socket_offers", "socket_claims", "socket_aclaims")
 _RECEIVING = (
     "socket_receives",
     "socket_areceives",

@@ -64,6 +64,19 @@ def test_socket_asends(meeting):
     assert other.try_recv() is None
 
 
+def test_socket_offers(meeting):
+    """`offer` takes what `send` takes: messages of up to `max_payload` bytes. A longer one is `TooLarge` for both."""
+    one, other = meeting.two()
+    to = meeting.to(meeting.role.name)
+    most = min(one.max_payload, 1 << 20)  # over ZeroMQ only memory limits a message
+    for send in (one.send, one.offer, lambda body, **to: one.offer_many([body], **to)):
+        assert send(bytes(most), **to)
+        assert len(meeting.body(other.recv(timeout=PATIENCE))) == most
+        if most == one.max_payload:
+            with pytest.raises(penstock.TooLarge, match=meeting.pattern):
+                send(bytes(most + 1), **to)
+
+
 def test_socket_claims(meeting):
     """`claim` gives room to write in place. It commits at the end of the block, and aborts on an exception."""
     one, other = meeting.two()

@@ -207,6 +207,24 @@ def test_max_payload(place):
     assert bytes(longest.array.data if place.subject.kind == "frames" else longest) == bytes(pub.max_payload)
 
 
+def test_longer_than_max_payload(place):
+    """A message longer than `max_payload` is refused by `send` too, or `send` takes it, and the error of `offer` and `offer_many` names `max_payload` and says to use `send`."""
+    pub, sub = place.pair()
+    longer = bytes(range(256)) * (pub.max_payload // 256 + 1)
+    errors = []
+    for call in (pub.offer, lambda message: pub.offer_many([message])):
+        with pytest.raises(penstock.TooLarge, match=place.pattern) as caught:
+            call(longer)
+        errors.append(str(caught.value))
+    try:
+        pub.send(longer, timeout=PATIENCE)
+    except penstock.TooLarge:
+        assert not any("send" in error for error in errors)
+    else:
+        assert all("max_payload" in error and "Use send" in error for error in errors)
+        assert bytes(place.body(sub.recv(timeout=PATIENCE))) == longer
+
+
 def test_wait_for_readers(place):
     """`wait_for_readers(n)` returns once n readers are there, and raises `TimedOut` if they do not come. `readers` counts them."""
     pub = place.publish()

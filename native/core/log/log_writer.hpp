@@ -167,9 +167,11 @@ class LogWriter {
     }
 
     [[noreturn]] void throw_too_large(size_t length) const {
+        const bool by_term = log_->buffer().max_frame() == log_->geometry().term_length / 4;
         throw Error(Code::too_large, log_->where() + ": a message of " + std::to_string(length) +
-                                         " bytes; offer and claim take up to " + std::to_string(payload_max()) +
-                                         " here (max_payload). Use send, which cuts it into fragments, or a larger term_length");
+                                         " bytes; offer and claim take up to max_payload, " + std::to_string(payload_max()) +
+                                         " here. Use send, which cuts it into fragments, or a larger " +
+                                         (by_term ? "term_length" : "mtu"));
     }
 
     // A range of `need` bytes inside one term. If the rest of the term is too short, it is claimed first and becomes padding.

@@ -216,7 +216,8 @@ class SyncWriter {
 
   private:
     static constexpr size_t run_max = 64 * 1024;
-    static constexpr const char *use_send = "Use send, which cuts it into fragments, or a larger capacity";
+    static constexpr const char *use_send =
+        "This is the max_payload of offer and claim. Use send, which cuts it into fragments, or a larger capacity";
 
     size_t build_run(std::string_view prefix, const IoVec *bodies, size_t count) {
         size_t taken = 0, bytes = 0;

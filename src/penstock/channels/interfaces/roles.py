@@ -79,7 +79,7 @@ class Peer(ABC):
     @property
     @abstractmethod
     def max_payload(self) -> int:
-        """The largest message, in bytes."""
+        """The largest message that `offer` and `claim` take, in bytes. The `send` of a sync queue's member takes larger ones."""
 
     @abstractmethod
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
