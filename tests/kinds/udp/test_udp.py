@@ -372,7 +372,7 @@ def test_offer_names_the_property_that_limits_it(uri):
     with penstock.publish(uri) as pub:
         long = bytes(pub.max_payload + 1)
         with pytest.raises(
-            penstock.TooLarge, match=rf"offer and claim take up to {pub.max_payload} here \(max_payload\). Use send"
+            penstock.TooLarge, match=rf"offer and claim take up to max_payload, {pub.max_payload} here. Use send.*mtu"
         ):
             pub.offer(long)
         with pytest.raises(penstock.TooLarge, match=rf"claim takes up to {pub.max_payload} bytes here \(max_payload\)"):
