@@ -112,6 +112,8 @@ def test_a_start_is_a_position():
         ("cc=cubic", Unsupported, "cc=cubic is not built"),
         ("eos=false", Unsupported, "eos=false is not built"),
         ("tags=1,2", Unsupported, "tags=1,2 is not built"),
+        ("nak-delay=200ms", Unsupported, "Aeron's nak-delay is not built: leave it out"),
+        ("response-endpoint=127.0.0.1:2", Unsupported, "Aeron's response-endpoint is not built"),
         ("control-mode=manual", Unsupported, "name the destinations in the call"),
         ("control-mode=dynamic", Invalid, "needs control="),
         ("control-mode=response", Invalid, "must be dynamic or manual"),

@@ -118,6 +118,8 @@ def options(text: str, verb: str) -> dict[str, Any]:
     found = _parameters(text.partition(":")[2])
     made: dict[str, Any] = {}
     for name, value in found.items():
+        if name in _NOT_BUILT:
+            raise Unsupported(f"{text}: Aeron's {name} is not built: leave it out")
         meaning = _MEANINGS[name]
         if isinstance(meaning, str):
             if value != meaning:
@@ -188,7 +190,7 @@ def _parameters(text: str) -> dict[str, str]:
         name, equals, value = part.partition("=")
         if not equals or not value:
             raise Invalid(f"{part!r} is not a parameter: write NAME=VALUE, separated by |")
-        if name not in _MEANINGS:
+        if name not in _MEANINGS and name not in _NOT_BUILT:
             hint = strict.near(name.replace("-", "_"), [known.replace("-", "_") for known in _MEANINGS]).replace(
                 "_", "-"
             )
@@ -284,3 +286,19 @@ _MEANINGS: dict[str, _Means | str | None] = {
     "group": "infer",
     "tags": "",
 }
+# Aeron has these, too, and we do not.
+_NOT_BUILT = frozenset(
+    {
+        "channel-rcv-ts-offset",
+        "channel-snd-ts-offset",
+        "max-resend",
+        "media-rcv-ts-offset",
+        "nak-delay",
+        "pub-wnd",
+        "response-correlation-id",
+        "response-endpoint",
+        "untethered-linger-timeout",
+        "untethered-resting-timeout",
+        "untethered-window-limit-timeout",
+    }
+)
