@@ -1,12 +1,14 @@
 """The sockets of commaai/msgq over rings: `import penstock.compat.msgq as msgq`.
 
-An endpoint `NAME` is the channel `ring:NAME`. Differences from the original are listed in docs/from/msgq.md.
+An endpoint `NAME` is the channel `ring:NAME`. With `ZMQ` in the environment, and for addresses of other machines, it is a channel
+over ZeroMQ whose port the name decides. Differences from the original are listed in docs/from/msgq.md.
 """
 
 from __future__ import annotations
 
 import os
 import time
+import weakref
 from typing import Any
 
 import penstock
@@ -26,6 +28,8 @@ from penstock.compat.msgq_events import (
 
 DEFAULT_SEGMENT_SIZE = 10 * 1024 * 1024
 SMALLEST, LARGEST = 1 << 16, 1 << 30
+HERE = "127.0.0.1"
+PORT_FIRST, PORT_END = 8023, 65535
 NO_TRAVERSAL_LIMIT = 2**64 - 1  # for readers of Cap'n Proto messages
 
 
@@ -62,6 +66,27 @@ def scoped(name: str | bytes) -> str:
     return f"{prefix}.{text(name)}" if prefix else text(name)
 
 
+def over_zmq(address: str = HERE) -> bool:
+    """Whether sockets use ZeroMQ: the environment has `ZMQ`, or the address is another machine's."""
+    return "ZMQ" in os.environ or address != HERE
+
+
+def port_of(endpoint: str | bytes) -> int:
+    """The TCP port of an endpoint over ZeroMQ, as the original has it: by the FNV-1a hash of its name. Two names may have one port."""
+    value = 0xCBF29CE484222325
+    for byte in os.fsencode(endpoint):
+        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return PORT_FIRST + value % (PORT_END - PORT_FIRST)
+
+
+def _zmq_channel(endpoint: str | bytes, host: str) -> str:
+    if os.environ.get("OPENPILOT_PREFIX"):
+        raise IpcError(
+            f"{text(endpoint)}: OPENPILOT_PREFIX has no effect over ZeroMQ, where the endpoint's name alone decides the port: unset it"
+        )
+    return f"zmq+tcp://{f'[{host}]' if ':' in host else host}:{port_of(endpoint)}"
+
+
 def _capacity(segment_size: int) -> int:
     """The ring for a segment of `wanted` bytes: it takes messages of a third of the segment, as the original does."""
     wanted = segment_size or DEFAULT_SEGMENT_SIZE
@@ -90,7 +115,11 @@ class PubSocket:
         """Begins to publish. `MultiplePublishersError` while another publisher lives; a dead one is succeeded."""
         _check(context)
         try:
-            self._publication = _open(penstock.publish, endpoint, segment_size)
+            if over_zmq():
+                self._publication = penstock.publish(_zmq_channel(endpoint, "*"))
+                weakref.finalize(self, self._publication.close)
+            else:
+                self._publication = _open(penstock.publish, endpoint, segment_size)
         except penstock.Busy as error:
             raise MultiplePublishersError(str(error)) from error
         except penstock.PenstockError as error:
@@ -111,6 +140,8 @@ class PubSocket:
     def all_readers_updated(self) -> bool:
         """Whether there are readers, and every reader has read all messages. Dead readers do not count."""
         publication: Any = self._connect()  # rings have more than the interface of all publications
+        if not hasattr(publication, "all_read"):
+            raise IpcError(f"{publication.channel}: ZeroMQ does not report what readers have read")
         return publication.readers > 0 and bool(publication.all_read)
 
     def wait_for_readers(self, timeout: float = 1.0, interval: float = 0.001) -> None:
@@ -142,14 +173,17 @@ class SubSocket:
         conflate: bool = False,
         segment_size: int = 0,
     ) -> None:
-        """Begins to read messages sent from now on; with `conflate` only the newest. `address`: this machine's, 127.0.0.1."""
+        """Begins to read messages sent from now on; with `conflate` only the newest. `address`: of the publisher's machine."""
         _check(context)
-        if text(address) != "127.0.0.1":
-            raise IpcError(f"address is {address!r}: these sockets read the memory of this machine, 127.0.0.1")
+        host = text(address)
         if self._fake:
             self._stepped = Stepped(text(endpoint))
         try:
-            self._subscription = _open(penstock.subscribe, endpoint, segment_size, conflate=conflate)
+            if over_zmq(host):
+                self._subscription = penstock.subscribe(_zmq_channel(endpoint, host), conflate=conflate)
+                weakref.finalize(self, self._subscription.close)
+            else:
+                self._subscription = _open(penstock.subscribe, endpoint, segment_size, conflate=conflate)
         except penstock.PenstockError as error:
             raise IpcError(str(error)) from error
 
