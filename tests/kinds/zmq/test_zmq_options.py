@@ -52,6 +52,7 @@ def test_any_socket_option_is_set_by_its_name(uri):
         ({"sndbuf": 1 << 40}, "which libzmq refuses"),
         ({"sndbuf": -5}, "which libzmq refuses: Invalid argument"),
         ({"tos": None}, "a value is a whole number"),
+        ({"plain_password": 5}, "options has plain_password=…, which libzmq refuses"),
         ([("sndbuf", 3)], "must be a dictionary of socket options"),
         ({3: 4}, "must be a dictionary of socket options"),
         ("sndbuf", "must be a dictionary of socket options"),

@@ -93,14 +93,13 @@ def set_options(module: Any, socket: Any, channel: str, given: Mapping[str, Any]
 
 
 def _set_option(module: Any, socket: Any, channel: str, name: str, option: Any, value: Any) -> None:
+    shown = f"{name}=…" if "password" in name else f"{name}={value!r}"
     if not isinstance(value, _PLAIN_VALUES):
-        raise Invalid(
-            f"{channel}: options has {name}={value!r}: a value is a whole number, True or False, text or bytes"
-        )
+        raise Invalid(f"{channel}: options has {shown}: a value is a whole number, True or False, text or bytes")
     try:
         socket.setsockopt(option, value.encode() if isinstance(value, str) else value)
     except (TypeError, ValueError, OverflowError, module.ZMQError) as error:
-        raise Invalid(f"{channel}: options has {name}={value!r}, which libzmq refuses: {error}") from None
+        raise Invalid(f"{channel}: options has {shown}, which libzmq refuses: {error}") from None
 
 
 def set_defaults(module: Any, socket: Any, *, heartbeat: bool) -> None:

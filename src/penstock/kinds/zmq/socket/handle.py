@@ -176,7 +176,7 @@ class ZmqHandle(ZmqWaiting):
     def _attach(self, socket: Any, i: int, patience: float) -> None:
         """Binds or connects the socket to its endpoint of that index."""
         endpoint = self._endpoints[i]
-        if "ipv6" not in (self._options.options or ()):
+        if {"ipv6", "ipv4only"}.isdisjoint(self._options.options or ()):
             socket.setsockopt(self._zmq.IPV6, int(addresses.needs_ipv6(endpoint, bind=self._bind)))
         if self._bind:
             zmq_address.bind(self._zmq, socket, endpoint, patience)
