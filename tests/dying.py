@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -56,3 +58,32 @@ def _mortal(call: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
         return result
 
     return mortal
+
+
+_COMMITTING = """
+import os, sys
+from penstock import tables
+from penstock.tables import delta
+left, when = int(sys.argv[3]), sys.argv[4]
+def dies(real):
+    def commit(*given, **named):
+        global left
+        left -= 1
+        if left < 0 and when == "before":
+            os._exit(9)
+        made = real(*given, **named)
+        if left < 0:
+            os._exit(9)
+        return made
+    return commit
+delta.Table.commit, delta.Table.create = dies(delta.Table.commit), dies(delta.Table.create)
+tables.run(sys.argv[1], sys.argv[2], range_bytes=int(sys.argv[5]), commit_bytes=4096)
+"""
+
+
+def run_until_commit(
+    archive: os.PathLike[str], out: object, commits: int, when: str, *, range_bytes: int
+) -> subprocess.CompletedProcess[bytes]:
+    """A run of the pipeline in another process, which exits with 9 before or after its commit of that number, and with 0 if it has fewer."""
+    arguments = [str(archive), str(out), str(commits), when, str(range_bytes)]
+    return subprocess.run([sys.executable, "-c", _COMMITTING, *arguments], capture_output=True)

@@ -14,6 +14,7 @@ import pytest
 from conftest import LONG
 from decoder import generate
 from decoder.rows import both, check_rows, send
+from dying import run_until_commit
 
 import penstock
 from penstock import tables
@@ -24,30 +25,10 @@ from penstock.tables.delta_files import describe_file
 from penstock.tables.places import Place
 from penstock.tables.state import CACHE
 
-DYING = """
-import os, sys
-from penstock import tables
-from penstock.tables import delta
-left, when = int(sys.argv[3]), sys.argv[4]
-def dies(real):
-    def commit(*given, **named):
-        global left
-        left -= 1
-        if left < 0 and when == "before":
-            os._exit(9)
-        made = real(*given, **named)
-        if left < 0:
-            os._exit(9)
-        return made
-    return commit
-delta.Table.commit, delta.Table.create = dies(delta.Table.commit), dies(delta.Table.create)
-tables.run(sys.argv[1], sys.argv[2], range_bytes=2048, commit_bytes=4096)
-"""
-
 
 def die(archive, out, commits, when):
     """A run of the pipeline that ends before or after its nth commit; whether it got so far."""
-    done = subprocess.run([sys.executable, "-c", DYING, archive.path, out, str(commits), when], capture_output=True)
+    done = run_until_commit(archive.path, out, commits, when, range_bytes=2048)
     assert done.returncode in (0, 9), done.stderr
     return done.returncode == 9
 

@@ -1,13 +1,11 @@
 """Tables on an object storage: the rows of tables here, snapshots, compaction, two writers at once, and writers that are killed."""
 
-import os
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from dying import run_until_commit
 
 import penstock
 from penstock import tables
@@ -161,35 +159,11 @@ def test_a_state_that_may_yet_be_committed_stays(bucket, monkeypatch):
     assert [info.base_name for info in (place / STATE).list()] == [f"state-{table.mark(APP)}.json"]
 
 
-DIES = """
-import os, sys
-from penstock import tables
-from penstock.tables import delta
-left, when = int(sys.argv[3]), sys.argv[4]
-def dies(real):
-    def commit(*given, **named):
-        global left
-        left -= 1
-        if left < 0 and when == "before":
-            os._exit(9)
-        made = real(*given, **named)
-        if left < 0:
-            os._exit(9)
-        return made
-    return commit
-delta.Table.commit, delta.Table.create = dies(delta.Table.commit), dies(delta.Table.create)
-tables.run(sys.argv[1], sys.argv[2], range_bytes=4096, commit_bytes=4096)
-"""
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_runs_lose_and_double_nothing(archive, bucket, tmp_path, when):
     uri = f"{bucket}/t"
     record(archive, 100)
-    statuses = []
-    for left in (1, 3, 5):
-        command = [sys.executable, "-c", DIES, str(archive.path), uri, str(left), when]
-        statuses.append(subprocess.run(command, env=dict(os.environ)).returncode)
+    statuses = [run_until_commit(archive.path, uri, left, when, range_bytes=4096).returncode for left in (1, 3, 5)]
     assert statuses[0] == 9
     tables.run(archive.path, uri)
     tables.run(archive.path, tmp_path / "here")

@@ -33,8 +33,7 @@ class NameWatch {
             next_ = now + interval_ns;
             return choose(*found);
         }
-        if (!silent) next_ = now + interval_ns;
-        else if (next_ == 0) next_ = now + interval_ns;
+        if (!silent || next_ == 0) next_ = now + interval_ns;
         else if (now >= next_ && !lookup_) look_up(now);
         return std::nullopt;
     }

@@ -162,15 +162,7 @@ class SendBatch {
             const std::array<uint8_t, 16> &local = from.has_address ? from.local : local_;
             if ((from.has_address || to_length_ != 0) && local != std::array<uint8_t, 16>{})
                 used = write_local(place, local, socket_.family());
-            if (whole) {
-                auto *control = reinterpret_cast<cmsghdr *>(place + used);
-                control->cmsg_level = IPPROTO_UDP;
-                control->cmsg_type = UDP_SEGMENT;
-                control->cmsg_len = CMSG_LEN(sizeof(uint16_t));
-                const auto segment = static_cast<uint16_t>(from.segment);
-                std::memcpy(CMSG_DATA(control), &segment, sizeof segment);
-                used += CMSG_SPACE(sizeof segment);
-            }
+            if (whole) used += write_control(place + used, IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(from.segment));
             if (used != 0) {
                 header.msg_control = place;
                 header.msg_controllen = used;

@@ -76,25 +76,25 @@ inline void read_local(const cmsghdr &control, Address &to) {
         std::memcpy(to.local.data(), &about.ipi6_addr, 16);
     }
 }
-// Writes the local address that a datagram leaves from; the bytes that it takes.
-inline size_t write_local(uint8_t *place, const std::array<uint8_t, 16> &local, int family) {
+// Writes one message to the kernel beside a datagram; the bytes that it takes.
+template <class About> size_t write_control(uint8_t *place, int level, int type, const About &about) {
     auto *control = reinterpret_cast<cmsghdr *>(place);
-    if (family == AF_INET) {
-        in_pktinfo about{};
-        std::memcpy(&about.ipi_spec_dst, local.data() + 12, 4);
-        control->cmsg_level = IPPROTO_IP;
-        control->cmsg_type = IP_PKTINFO;
-        control->cmsg_len = CMSG_LEN(sizeof about);
-        std::memcpy(CMSG_DATA(control), &about, sizeof about);
-        return CMSG_SPACE(sizeof about);
-    }
-    in6_pktinfo about{};
-    std::memcpy(&about.ipi6_addr, local.data(), 16);
-    control->cmsg_level = IPPROTO_IPV6;
-    control->cmsg_type = IPV6_PKTINFO;
+    control->cmsg_level = level;
+    control->cmsg_type = type;
     control->cmsg_len = CMSG_LEN(sizeof about);
     std::memcpy(CMSG_DATA(control), &about, sizeof about);
     return CMSG_SPACE(sizeof about);
+}
+// The local address that a datagram leaves from.
+inline size_t write_local(uint8_t *place, const std::array<uint8_t, 16> &local, int family) {
+    if (family == AF_INET) {
+        in_pktinfo about{};
+        std::memcpy(&about.ipi_spec_dst, local.data() + 12, 4);
+        return write_control(place, IPPROTO_IP, IP_PKTINFO, about);
+    }
+    in6_pktinfo about{};
+    std::memcpy(&about.ipi6_addr, local.data(), 16);
+    return write_control(place, IPPROTO_IPV6, IPV6_PKTINFO, about);
 }
 inline std::vector<Address> NetCalls::resolve(const std::string &host, uint16_t port) {
     addrinfo hints{}, *first = nullptr;
