@@ -1,8 +1,10 @@
 // Log channels, and the log under a sync queue: their files, what a file says, and their ends.
+#include "bind/ends/end_target.hpp"
 #include "bind/ends/look.hpp"
 #include "bind/ground/arguments.hpp"
 #include "bind/ground/status.hpp"
-#include "bind/log/log_ends.hpp"
+#include "bind/log/last_ends.hpp"
+#include "ends/log_ends.hpp"
 
 #include "ground/open_channel.hpp"
 #include "log/log_look.hpp"
@@ -21,6 +23,8 @@ nb::dict describe(const OpenedLog &log) {
     about["capacity"] = g.window;
     about["initial_term_id"] = g.initial_term_id;
     about["stream_id"] = g.stream;
+    about["last_keys"] = g.last.keys;
+    about["last_max"] = g.last.max;
     return about;
 }
 
@@ -32,6 +36,7 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     auto *control = reinterpret_cast<Control *>(map.bytes() + control_offset);
     about["position"] = control->tail.value.acquire(); // SYNC -: for people; no frame is read at it
     about["limit"] = control->limit.value.acquire();   // SYNC -: for people; nothing is claimed up to it
+    about["last_count"] = last_count(map, log.geometry);
     const auto &t = control->totals;
     const SlotTable<Slot> slots(fd, map, log.geometry.slot_count);
     auto taken = [](const Slot &s) {
@@ -56,21 +61,23 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
                 sum[5] += count_of(s.counters.bytes_lost);
             }
         });
-    nb::list members;
+    nb::list members, dead;
     uint32_t slots_taken = 0; // by the dead, too
     const LatencyTable latencies(map, log.geometry.slot_count);
     about["latency"] = latencies.all();
     for (uint32_t i = 0; i < log.geometry.slot_count; ++i) {
         const Slot &s = slots[i];
         slots_taken += taken(s);
-        if (!taken(s) || !slots.held(i)) continue;
+        if (!taken(s)) continue;
         const bool reads = reading(s);
-        add_member(members, i,
-                   reads                                                                 ? "subscription"
-                   : s.identity.role.relaxed() == static_cast<uint32_t>(Role::exclusive) ? "exclusive"
-                                                                                         : "publication",
-                   s.identity.state.relaxed() == static_cast<uint32_t>(State::dropped), s.identity.pid.relaxed(),
-                   static_cast<int32_t>(s.identity.session.relaxed()), s.identity.joined_ns.relaxed(),
+        const bool alone = s.identity.role.relaxed() == static_cast<uint32_t>(Role::exclusive);
+        const char *role = reads ? "subscription" : alone ? "exclusive" : "publication";
+        if (!slots.held(i)) {
+            add_dead(dead, role, s.identity.pid.relaxed(), s.identity.joined_ns.relaxed());
+            continue;
+        }
+        add_member(members, i, role, s.identity.state.relaxed() == static_cast<uint32_t>(State::dropped),
+                   s.identity.pid.relaxed(), static_cast<int32_t>(s.identity.session.relaxed()), s.identity.joined_ns.relaxed(),
                    // SYNC -: for people; nothing is cleaned by it
                    reads ? nb::object(nb::int_(s.reader.position.acquire())) : nb::object(nb::none()),
                    s.counters.messages.relaxed(), s.counters.bytes.relaxed(), s.counters.back_pressure.relaxed(),
@@ -82,6 +89,7 @@ nb::dict inspect_log(int fd, const std::string &path, bool sync) {
     about["totals"] = totals_dict(sent, sent_bytes, received, received_bytes, refused, lost, nb::none(), t.repaired.relaxed(),
                                   t.dropped.relaxed(), reaped);
     about["members"] = members;
+    about["dead"] = dead;
     about["slots_taken"] = slots_taken;
     return about;
 }
@@ -92,7 +100,8 @@ void bind_log(nb::module_ &m) {
     m.def(
         "format_log",
         [](int fd, uint32_t term_length, uint32_t capacity, uint32_t slots, int32_t initial_term_id, int32_t stream_id,
-           uint64_t start_position, uint64_t epoch, nb::bytes metadata, nb::bytes boot_id, bool sync, OpenHold *hold) {
+           uint64_t start_position, uint64_t epoch, nb::bytes metadata, nb::bytes boot_id, bool sync, OpenHold *hold,
+           uint32_t last_keys, uint32_t last_max) {
             LogGeometry g;
             g.term_length = term_length;
             g.window = capacity;
@@ -101,23 +110,24 @@ void bind_log(nb::module_ &m) {
             g.stream = stream_id;
             g.start_position = start_position;
             g.epoch = epoch;
+            g.last = {last_keys, last_max};
             const Kind kind = sync ? Kind::sync : Kind::log;
             if (hold == nullptr) return format_log(fd, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME), kind);
             check_geometry(g, Code::invalid);
             decide_file(fd, hold->locks().path(), hold->locks(), sync ? sync_kind : log_kind, slots,
-                        log_file_size(slots, term_length, kind), true, [&](const Mapping &map, const OpenPart &part) {
+                        log_file_size(slots, term_length, kind, g.last), true, [&](const Mapping &map, const OpenPart &part) {
                             decide_log(map, part, g, text_of(metadata), boot_of(boot_id), system_ns(CLOCK_REALTIME));
                         });
         },
         nb::kw_only(), nb::arg("fd"), nb::arg("term_length"), nb::arg("capacity"), nb::arg("slots"), nb::arg("initial_term_id"),
         nb::arg("stream_id"), nb::arg("start_position"), nb::arg("epoch"), nb::arg("metadata"), nb::arg("boot_id"),
-        nb::arg("sync") = false, nb::arg("hold") = nb::none());
+        nb::arg("sync") = false, nb::arg("hold") = nb::none(), nb::arg("last_keys") = 0, nb::arg("last_max") = 0);
     m.def(
         "log_file_size",
-        [](uint64_t slots, uint64_t term_length, bool sync) {
-            return log_file_size(slots, term_length, sync ? Kind::sync : Kind::log);
+        [](uint64_t slots, uint64_t term_length, bool sync, uint32_t last_keys, uint32_t last_max) {
+            return log_file_size(slots, term_length, sync ? Kind::sync : Kind::log, {last_keys, last_max});
         },
-        nb::arg("slots"), nb::arg("term_length"), nb::arg("sync") = false,
+        nb::arg("slots"), nb::arg("term_length"), nb::arg("sync") = false, nb::arg("last_keys") = 0, nb::arg("last_max") = 0,
         "Bytes that the file of a log, or of a sync queue, takes.");
     m.def("inspect_log", &inspect_log, nb::arg("fd"), nb::arg("path"), nb::arg("sync") = false,
           "Header, counters and members, read without disturbing anyone.");
@@ -129,25 +139,32 @@ void bind_log(nb::module_ &m) {
         nb::arg("fd"), nb::arg("path"), nb::arg("sync") = false, "Looks at a log, or at a sync queue, without a slot.");
     m.def(
         "check_log_options",
-        [](uint32_t term_length, uint32_t capacity, uint32_t slots, uint64_t start_position) {
+        [](uint32_t term_length, uint32_t capacity, uint32_t slots, uint64_t start_position, uint32_t last_keys,
+           uint32_t last_max) {
             LogGeometry g;
             g.term_length = term_length;
             g.window = capacity;
             g.slot_count = slots;
             g.start_position = start_position;
+            g.last = {last_keys, last_max};
             check_geometry(g, Code::invalid);
         },
-        nb::arg("term_length"), nb::arg("capacity"), nb::arg("slots"), nb::arg("start_position"));
+        nb::arg("term_length"), nb::arg("capacity"), nb::arg("slots"), nb::arg("start_position"), nb::arg("last_keys") = 0,
+        nb::arg("last_max") = 0);
     m.def(
         "log_writer",
         [](int fd, std::string path, bool exclusive, std::shared_ptr<ManualClock> clock) -> std::shared_ptr<WriterEnd> {
-            return std::make_shared<LogWriterEnd>(fd, std::move(path), exclusive, std::move(clock));
+            auto log = std::make_shared<TermLog>(fd, std::move(path));
+            if (log->geometry().last.keys != 0)
+                return std::make_shared<LastWriterEnd>(std::move(log), exclusive, std::move(clock));
+            return std::make_shared<WithoutInterpreter<LogWriterEnd>>(std::move(log), exclusive, std::move(clock));
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("exclusive"), nb::arg("clock").none());
     m.def(
         "log_reader",
         [](int fd, std::string path, const std::string &from, uint64_t position,
            double drop_after) -> std::shared_ptr<ReaderEnd> {
+            if (from == "keys") return std::make_shared<LastReaderEnd>(fd, std::move(path), drop_after);
             return std::make_shared<LogReaderEnd>(fd, std::move(path), parse_start(from, position), drop_after);
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("start"), nb::arg("position"), nb::arg("drop_after"));

@@ -18,6 +18,7 @@ struct LogGeometry {
     uint64_t start_position = 0;
     uint64_t epoch = 0;
     uint32_t max_frame = 0; // longest frame, header included. For a creator 0 means a quarter term
+    LastShape last{};       // of last values; no keys: none are kept
 };
 
 inline void check_geometry(const LogGeometry &g, Code code) {
@@ -34,9 +35,16 @@ inline void check_geometry(const LogGeometry &g, Code code) {
     need(g.max_frame == 0 ||
              (g.max_frame > header_length && g.max_frame <= g.term_length / 4 && g.max_frame % frame_alignment == 0),
          "max_frame is " + std::to_string(g.max_frame) + ": it must be a multiple of 32 from 64 to a quarter term");
+    need(g.last.keys <= last_keys_max, "last_keys is " + std::to_string(g.last.keys) + ": it must be from 1 to 1048576");
+    need(g.last.max <= (g.max_frame == 0 ? g.term_length / 4 : g.max_frame) - header_length,
+         "last_max is " + std::to_string(g.last.max) + ": it must be at most " +
+             std::to_string(g.term_length / 4 - header_length) + " with term_length " + std::to_string(g.term_length));
     need(g.start_position % g.term_length == 0 && g.start_position < (uint64_t{1} << 63) - 16 * uint64_t{term_length_max},
          "start_position is " + std::to_string(g.start_position) + ": it must be a multiple of the term length below 2^63");
 }
+
+// The number of the first publication.
+inline uint32_t first_session(const LogGeometry &g) { return static_cast<uint32_t>(g.epoch) | 1; }
 
 // The words of a log's header and control page. The decider calls it.
 inline void fill_log(const Mapping &map, Header *header, const LogGeometry &g) {
@@ -48,17 +56,19 @@ inline void fill_log(const Mapping &map, Header *header, const LogGeometry &g) {
                                    .capacity = g.window,
                                    .max_frame = g.max_frame == 0 ? g.term_length / 4 : g.max_frame,
                                    .initial_term_id = g.initial_term_id,
-                                   .stream = g.stream};
+                                   .stream = g.stream,
+                                   .last_keys = g.last.keys,
+                                   .last_max = g.last.max};
     control->tail.value.relaxed(g.start_position);
     control->limit.value.relaxed(g.start_position);
-    control->sessions.value.relaxed(static_cast<uint32_t>(g.epoch) | 1);
+    control->sessions.value.relaxed(first_session(g));
 }
 
 // Fills a new file that no other process can open yet. The file must have its full, allocated, zeroed size.
 inline void format_log(int fd, const LogGeometry &g, const std::string &metadata, const uint8_t boot_id[16], int64_t created_ns,
                        Kind kind = Kind::log) {
     check_geometry(g, Code::invalid);
-    const uint64_t size = log_file_size(g.slot_count, g.term_length, kind);
+    const uint64_t size = log_file_size(g.slot_count, g.term_length, kind, g.last);
     if (size_of_file(fd) != size) throw Error(Code::invalid, "the new file has the wrong size");
     const Mapping map(fd, size, true);
     Header *header = begin_header(map, kind, metadata, boot_id, created_ns);
@@ -85,6 +95,7 @@ inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::str
     g.max_frame = own.max_frame;
     g.initial_term_id = own.initial_term_id;
     g.stream = own.stream;
+    g.last = {own.last_keys, own.last_max};
     g.slot_count = header->slot_count;
     g.start_position = static_cast<uint64_t>(header->start_position);
     g.epoch = header->epoch;
@@ -92,7 +103,7 @@ inline OpenedLog read_header(const uint8_t *bytes, uint64_t size, const std::str
         check_geometry(g, Code::corrupt);
         if (g.max_frame == 0) throw Error(Code::corrupt, "max_frame is 0");
     });
-    check_size(header, log_file_size(g.slot_count, g.term_length, kind), size, where);
+    check_size(header, log_file_size(g.slot_count, g.term_length, kind, g.last), size, where);
     read_common(header, where, log);
     return log;
 }

@@ -6,6 +6,7 @@
 #include "ground/channel_header.hpp"
 #include "ground/deaths.hpp"
 #include "ground/latency.hpp"
+#include "log/last_layout.hpp"
 
 namespace penstock {
 
@@ -13,7 +14,7 @@ namespace penstock {
 //     4096         Control
 //     8192         Slot × slot_count
 //     next page    three terms of term_length bytes; position p lies in term p / term_length mod 3
-//     behind them  a sync queue's: MemberEvents
+//     behind them  a sync queue's: MemberEvents; of a log that keeps last values: LastWords, last_layout.hpp
 //     at the end   LatencySlot × slot_count
 
 // ---- the header's own words of a log, or of a sync queue; the decider ----
@@ -23,9 +24,12 @@ struct LogWords {
     uint32_t max_frame;      // 8: longest frame, header included; messages that do not fit go out in fragments
     int32_t initial_term_id; // 12
     int32_t stream;          // 16
+    uint32_t last_keys;      // 20: of last values at most; 0: none are kept
+    uint32_t last_max;       // 24: bytes of a kept message at most
 };
-static_assert(sizeof(LogWords) == 20 && offsetof(LogWords, capacity) == 4 && offsetof(LogWords, max_frame) == 8);
+static_assert(sizeof(LogWords) == 28 && offsetof(LogWords, capacity) == 4 && offsetof(LogWords, max_frame) == 8);
 static_assert(offsetof(LogWords, initial_term_id) == 12 && offsetof(LogWords, stream) == 16);
+static_assert(offsetof(LogWords, last_keys) == 20 && offsetof(LogWords, last_max) == 24);
 
 // ---- page 1: the words that everybody shares, a line pair each ----
 struct Control {
@@ -91,11 +95,12 @@ struct Slot {
     } writer;
     struct alignas(cache_pair) Counters { // 384: the owner; anyone may look
         Atomic<uint64_t> messages, bytes, back_pressure, bytes_lost, aborted, fragments;
-        Deaths deaths; // of all owners; the holder of the slot's byte
+        Deaths deaths;         // of all owners; the holder of the slot's byte
+        Atomic<uint64_t> wait; // a WaitNote
     } counters;
 };
 static_assert(sizeof(Slot) == 512 && offsetof(Slot, reader) == 128 && offsetof(Slot, writer) == 256);
-static_assert(offsetof(Slot, counters) == 384 && sizeof(Slot::Writer) == 128);
+static_assert(offsetof(Slot, counters) == 384 && sizeof(Slot::Writer) == 128 && offsetof(Slot, counters.wait) == 440);
 inline constexpr KindLayout log_kind{Kind::log, sizeof(Slot), 1}, sync_kind{Kind::sync, sizeof(Slot), 2};
 
 namespace lock_byte {
@@ -128,8 +133,9 @@ static_assert(terms * uint64_t{64 * 1024} % 4096 == 0);
 constexpr uint64_t events_offset(uint64_t slot_count, uint64_t term_length) {
     return terms_offset(slot_count) + terms * term_length;
 }
-constexpr uint64_t log_file_size(uint64_t slot_count, uint64_t term_length, Kind kind = Kind::log) {
-    return events_offset(slot_count, term_length) + (kind == Kind::sync ? sizeof(MemberEvents) : 0) + latency_size(slot_count);
+constexpr uint64_t log_file_size(uint64_t slot_count, uint64_t term_length, Kind kind = Kind::log, LastShape last = {}) {
+    return events_offset(slot_count, term_length) + (kind == Kind::sync ? sizeof(MemberEvents) : last.size()) +
+           latency_size(slot_count);
 }
 
 } // namespace penstock

@@ -42,6 +42,7 @@ class LogMembers : public Participants<Slot> {
                 role == Role::subscription ? 0 : control_.sessions.value.add(1)); // SYNC -: under the lock; only its value counts
             identity.drop_after_ns.relaxed(drop_after_ns);
             identity.blocked_since.relaxed(0);
+            me().counters.wait.relaxed(0);
             write_name(identity, name.now(), static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             start();
             if (events_ != nullptr && role == Role::subscription) add_event(*events_, true, mine(), identity);

@@ -31,6 +31,7 @@ class LogReader {
     }
 
     TermLog &log() const { return *log_; }
+    const std::shared_ptr<TermLog> &shared_log() const { return log_; }
     uint64_t position() const { return position_; }
     uint64_t lag() const {
         const uint64_t tail = log_->tail();
@@ -42,6 +43,12 @@ class LogReader {
     void join(Start start) {
         log_->attach(Role::subscription, drop_after_ns_, [&] { seek(start); }, name_);
         joined();
+    }
+
+    // Goes on at a later place where a frame begins: all before it is known otherwise.
+    void skip_to(uint64_t position) {
+        move_to(std::max(position, position_));
+        show_position();
     }
 
     // The next message, or null. The frame stays readable until consume(); an assembled one until the next peek().
@@ -93,6 +100,10 @@ class LogReader {
         assembled_waits_ = false;
         move_to(message_.next);
     }
+
+    // Messages that are begun here and end in another log of the same stream.
+    Assembler take_begun() { return assembler_.take_begun(); }
+    void adopt(Assembler &&begun) { assembler_.adopt(std::move(begun)); }
 
     // Keeps everything from `position` on uncleaned until end_hold(), whatever is taken meanwhile.
     void hold(uint64_t position) { held_.push_back(position); }
@@ -192,7 +203,8 @@ class LogReader {
     }
 
     void show_position() {
-        const uint64_t safe = held_.empty() ? position_ : std::min(position_, *std::min_element(held_.begin(), held_.end()));
+        uint64_t safe = held_.empty() ? position_ : std::min(position_, *std::min_element(held_.begin(), held_.end()));
+        safe = std::max(safe, shown_); // of a message in fragments the first ones may have been shown
         if (safe == shown_) return;
         shown_ = safe;
         // SYNC 3: pairs with LogRoom::position_limit, LogMembers::slowest; forbids the position being visible before the reads of
@@ -254,7 +266,7 @@ class LogReader {
     void seek(Start start) {
         const uint64_t earliest = log_->earliest(), tail = log_->tail();
         if (start.from == Start::From::newest) position_ = tail;
-        else if (start.from == Start::From::earliest) position_ = earliest;
+        else if (start.from == Start::From::earliest) position_ = std::max(earliest, start.position);
         else if (start.from == Start::From::last) position_ = find_last(start.position, earliest, tail);
         else position_ = find_position(start.position, earliest, tail);
         shown_ = position_;

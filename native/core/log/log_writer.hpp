@@ -15,6 +15,7 @@ class LogWriter {
     }
 
     TermLog &log() const { return *log_; }
+    const std::shared_ptr<TermLog> &shared_log() const { return log_; }
     int32_t session() const { return session_; }
     uint32_t payload_max() const { return log_->buffer().payload_max(); }
     uint64_t position() const { return log_->tail(); }

@@ -72,6 +72,8 @@ class TermLog {
 
     // False when a living participant kept it for longer than `patience_ns`.
     bool acquire_lock(int64_t patience_ns) { return members_.acquire_lock(control_.lock.value, patience_ns); }
+    // The same of another word that this log's members take: of its last values.
+    bool acquire_lock_of(Atomic<uint64_t> &word, int64_t patience_ns) { return members_.acquire_lock(word, patience_ns); }
     void release_lock() { release_robust_lock(control_.lock.value); }
 
     // Makes claims up to `end` possible if the slowest subscription allows it. Never blocks for long.
@@ -138,7 +140,7 @@ class TermLog {
 
     // Decided under the lock, so that no member joins meanwhile. Checks only now and then whether publications live.
     bool ended(uint64_t position) {
-        if (control_.sessions.value.relaxed() == 0) return false;
+        if (!has_been_published()) return false;
         const int64_t now = clock_.now_ns();
         if (now - ended_look_ns_ < end_interval_ns && members_.has_publisher()) return false;
         ended_look_ns_ = now;
@@ -155,11 +157,13 @@ class TermLog {
     // publications. Changes nothing.
     bool may_have_ended(uint64_t position, bool check_kernel) {
         // SYNC -: a guess; the reader that it wakes decides under the lock
-        if (control_.sessions.value.relaxed() == 0 || control_.tail.value.acquire() > position) return false;
+        if (!has_been_published() || control_.tail.value.acquire() > position) return false;
         return !members_.may_have_publisher(check_kernel);
     }
 
   private:
+    // Whether a publication has joined, ever: each takes a number, and counting began with the first one.
+    bool has_been_published() const { return control_.sessions.value.relaxed() != first_session(geometry_); }
     static LogGeometry while_open(const OpenPart &part) {
         LogGeometry g;
         g.term_length = term_length_min;
