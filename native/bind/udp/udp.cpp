@@ -84,6 +84,12 @@ nb::dict dict_of(const UdpCounts &counts) {
         {"coalesced", counts.coalesced},
         {"unauthenticated", counts.unauthenticated},
         {"replayed", counts.replayed},
+        {"sessions_displaced", counts.sessions_displaced},
+        {"sessions_challenged", counts.sessions_challenged},
+        {"destinations_refused", counts.destinations_refused},
+        {"destinations_displaced", counts.destinations_displaced},
+        {"receivers_refused", counts.receivers_refused},
+        {"naks_refused", counts.naks_refused},
     };
     for (const auto &[name, value] : entries) found[name] = value;
     return found;
@@ -92,6 +98,7 @@ nb::dict dict_of(const UdpCounts &counts) {
 nb::dict dict_of(const UdpSession &session) {
     nb::dict found;
     found["session"] = session.session;
+    found["initial_term_id"] = session.initial_term_id;
     found["source"] = session.source;
     found["description"] = nb::bytes(session.description.data(), session.description.size());
     found["join"] = session.join;
@@ -104,17 +111,48 @@ nb::dict dict_of(const UdpSession &session) {
     return found;
 }
 
+// The receivers that a publication hears of, by the bytes of the file where it shows them. None: they are changing; look again.
+nb::object receivers_of(nb::bytes file) {
+    const auto *bytes = static_cast<const uint8_t *>(file.data());
+    if (file.size() < counts_file_size) throw Error(Code::corrupt, "a publication's counts are cut short");
+    const auto &table = *reinterpret_cast<const ReceiverTable *>(bytes + receiver_table_offset);
+    if (table.version.relaxed() % 2 != 0 || table.count.relaxed() > FlowLimit::receivers_max) return nb::none();
+    nb::list found;
+    for (uint32_t i = 0; i < table.count.relaxed(); ++i) {
+        const ReceiverRow &row = table.rows[i];
+        const uint64_t host[2] = {row.host[0].relaxed(), row.host[1].relaxed()};
+        nb::dict one;
+        one["address"] = std::pair(nb::bytes(reinterpret_cast<const char *>(host), sizeof host), row.port.relaxed());
+        one["receiver"] = row.receiver.relaxed();
+        one["position"] = row.position.relaxed();
+        one["window"] = row.window.relaxed();
+        one["readers"] = row.readers.relaxed();
+        one["round_trip"] = row.round_trip.relaxed();
+        one["naks"] = row.naks.relaxed();
+        one["heard"] = row.heard.relaxed();
+        one["mtu"] = table.mtu;
+        one["limited"] = row.limited.relaxed() != 0;
+        one["arrives"] = row.arrives.relaxed();
+        found.append(one);
+    }
+    return std::move(found);
+}
+
 UdpReader &reader_of(Subscription &subscription) { return dynamic_cast<UdpReaderEnd &>(subscription.ready()).reader(); }
 UdpWriter &writer_of(Publication &publication) { return dynamic_cast<UdpWriterEnd &>(publication.ready()).writer(); }
 
-// The living subscriptions, as `Member` in status.py has them; the rest is in the images.
-nb::list subscriptions_of(int fd, const EndpointFile &file) {
+// The living subscriptions, as `Member` in status.py has them, and the dead ones; the rest is in the images.
+nb::list subscriptions_of(int fd, const EndpointFile &file, nb::list &dead) {
     nb::list members;
     const LatencyTable latencies(*file.mapping(), file.options().slot_count);
     const SlotTable<EndpointSlot> slots(fd, *file.mapping(), file.options().slot_count);
     for (uint32_t i = 0; i < file.options().slot_count; ++i) {
-        if (!EndpointMembers::subscribes(slots[i]) || !slots.held(i)) continue;
+        if (!EndpointMembers::subscribes(slots[i])) continue;
         const EndpointSlot::Identity &identity = slots[i].identity;
+        if (!slots.held(i)) {
+            add_dead(dead, "subscription", identity.pid.relaxed(), identity.joined_ns.relaxed());
+            continue;
+        }
         const auto &counts = slots[i].subscriber;
         add_member(members, i, "subscription", false, identity.pid.relaxed(), 0, identity.joined_ns.relaxed(), nb::none(),
                    counts.messages.relaxed(), counts.bytes.relaxed(), 0, counts.bytes_lost.relaxed(), nb::none(),
@@ -166,6 +204,23 @@ nb::list images_of(const EndpointFile &file) {
         image["source"] = std::pair(nb::bytes(reinterpret_cast<const char *>(host), sizeof host), source.port.relaxed());
         image["high"] = entry.high.relaxed();
         image["bytes_lost"] = entry.bytes_lost.relaxed();
+        const SessionWords &words = entry.words;
+        image["mtu"] = entry.mtu.relaxed();
+        image["datagrams"] = words.datagrams.relaxed();
+        image["bytes"] = words.bytes.relaxed();
+        image["naks"] = words.naks.relaxed();
+        image["repaired"] = words.repaired.relaxed();
+        image["losses"] = words.losses.relaxed();
+        image["duplicates"] = words.duplicates.relaxed();
+        image["round_trip"] = words.round_trip.relaxed();
+        image["clock_offset"] = static_cast<int64_t>(words.clock_offset.relaxed());
+        image["clock_error"] = words.clock_error.relaxed();
+        image["clock_correction"] = static_cast<int64_t>(words.clock_correction.relaxed());
+        image["heard"] = words.heard.relaxed();
+        image["consumed"] = words.consumed.relaxed();
+        image["window"] = words.window.relaxed();
+        image["state"] = words.state.relaxed();
+        image["path_limit"] = words.path_limit.relaxed();
         image["description"] = nb::bytes(description.data(), description.size());
         images.append(image);
     }
@@ -199,10 +254,14 @@ nb::dict inspect_endpoint(int fd, const std::string &path) {
     found["counts"] = dict_of(counts);
     found["holder"] = holds_any(fd, lock_byte::owner) ? control.rare.owner_pid.relaxed() : 0;
     found["granted"] = control.rare.window.relaxed();
-    found["members"] = subscriptions_of(fd, file);
+    nb::list dead;
+    found["members"] = subscriptions_of(fd, file, dead);
+    found["dead"] = dead;
     found["totals"] = totals_of(fd, file);
     found["latency"] = LatencyTable(*file.mapping(), options.slot_count).all();
     found["images"] = images_of(file);
+    found["sessions_closed"] = control.ended.closed.relaxed();
+    found["sessions_lost"] = control.ended.lost.relaxed();
     return found;
 }
 
@@ -369,6 +428,12 @@ void bind_udp(nb::module_ &m) {
         "udp_sending", [](Publication &publication) { return dict_of(writer_of(publication).counts()); }, nb::arg("publication"),
         "The publication's counters.");
     m.def(
+        "udp_progress", [](Publication &publication) { return writer_of(publication).progress(); }, nb::arg("publication"),
+        nb::sig("def udp_progress(publication: Publication) -> tuple[int, bool]"),
+        "Up to which position receivers have read, and whether another receiver has taken the place of one: it lacks what that "
+        "one "
+        "had not read.");
+    m.def(
         "udp_counts",
         [](nb::bytes file) {
             UdpCounts counts;
@@ -377,6 +442,11 @@ void bind_udp(nb::module_ &m) {
             return dict_of(counts);
         },
         nb::arg("file"), "A publication's counters, from the file that it shows them in.");
+    m.def("udp_receivers", &receivers_of, nb::arg("file"), nb::sig("def udp_receivers(file: bytes) -> list[Any] | None"),
+          "The receivers that a publication hears of, from the file that it shows them in. None: they change now.");
+    m.def("udp_path_text", &path_text, nb::arg("mtu"), nb::arg("arrives"), nb::arg("where"),
+          "That datagrams of the MTU do not arrive somewhere, and what to do.");
+    m.attr("udp_counts_bytes") = counts_file_size;
     m.def(
         "udp_destination",
         [](Publication &publication, const nb::tuple &to, const std::string &name, bool add) {

@@ -1,9 +1,9 @@
 // The network log's two ends, as Python's handles need them.
 #pragma once
 
-#include "bind/ends/ends.hpp"
 #include "bind/ground/bind.hpp"
 #include "bind/ground/status.hpp"
+#include "ends/ends.hpp"
 
 #include "net/udp_ends.hpp"
 
@@ -63,6 +63,7 @@ class UdpReaderEnd final : public InPlaceReader {
 
     bool decided() override { return !metadata_.empty() || choose_codec(); }
     bool is_resolved() const override { return !metadata_.empty(); }
+    Atomic<uint64_t> *wait_word() override { return &reader_->wait_word(); }
     Atomic<uint32_t> &event() override { return reader_->event(); }
     bool readable() const override { return reader_->watch()->readable(); }
     bool repair() override {
@@ -74,6 +75,7 @@ class UdpReaderEnd final : public InPlaceReader {
         const EndpointFile &file = reader_->file();
         return latency_of(file.mapping()->bytes(), file.mapping()->size(), file.options().slot_count, reader_->slot());
     }
+    int64_t clock_correction(int32_t session) const override { return reader_->clock_correction(session); }
     RunSource *runs() override { return nullptr; } // a recorder reads each image separately
     std::shared_ptr<Waitable> watched(bool until_end) override {
         return std::make_shared<UdpWatched>(reader_->watch(), reader_->event(), until_end);
@@ -270,6 +272,7 @@ class UdpWriterEnd final : public WriterEnd {
 
     Atomic<uint32_t> &room() override { return writer_.room(); }
     Atomic<uint32_t> &members() override { return writer_.room(); }
+    Atomic<uint64_t> *wait_word() override { return &writer_.log().me().counters.wait; }
     void repair() override {
         writer_.flush();
         if (const std::string told = writer_.refusal(); !told.empty()) ask_policy("log_refusal", nb::steal(text_of(told)));

@@ -1,7 +1,9 @@
-// A new file of shared memory: made without a name, allocated whole, filled, and only then named.
+// A new file of shared memory: made without a name, allocated whole, filled, and only then named. The folder says whether a group
+// shares it: a thread that serves a socket must not read the environment.
 #pragma once
 
 #include "ground/mapping.hpp"
+#include "ground/shared_folder.hpp"
 
 #include <cstdint>
 #include <fcntl.h>
@@ -54,8 +56,13 @@ class UnnamedFile {
     static constexpr const char *descriptors = "/proc/self/fd/";
 
     OpenFile opened() {
+        const std::string folder = unnamed_.substr(0, unnamed_.rfind('/') + 1) + ".";
+        OpenFile file = made(folder);
+        share_file(file.fd(), AT_FDCWD, folder.c_str());
+        return file;
+    }
+    OpenFile made(const std::string &folder) {
         if (::access(descriptors, X_OK) == 0) {
-            const std::string folder = unnamed_.substr(0, unnamed_.rfind('/') + 1) + ".";
             OpenFile file(::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600));
             anonymous_ = file.fd() >= 0;
             if (anonymous_) return file;

@@ -149,6 +149,11 @@ inline std::string text_of(const Address &address) {
     return is_v4(address) ? host + port
                           : "[" + host + (address.scope != 0 ? "%" + std::to_string(address.scope) : "") + "]" + port;
 }
+// What to tell when a share is used up. `from`: the last source.
+inline std::string share_text(const std::string &what, const Address &from, const std::string &counter, uint64_t count) {
+    return what + ": the last one came from " + text_of(from) + " (" + std::to_string(count) + " so far; the counter is `" +
+           counter + "`; this is told once an hour)";
+}
 // Aeron's rule: receivers' messages go to the group after the data's.
 inline Address control_group(Address group) {
     ++group.host[15];

@@ -69,15 +69,18 @@ struct UdpCounts {
     uint64_t receive_failed = 0, truncated = 0;
     uint64_t segmented = 0, coalesced = 0;      // datagrams sent and received in runs (GSO, GRO)
     uint64_t unauthenticated = 0, replayed = 0; // with a key: refused
+    uint64_t sessions_displaced = 0;            // images that gave way to another source's
+    uint64_t sessions_challenged = 0;           // SETUPs whose source was asked first to prove its address
+    uint64_t destinations_refused = 0, destinations_displaced = 0;
+    uint64_t receivers_refused = 0; // status messages of receivers beyond their host's share
+    uint64_t naks_refused = 0;      // beyond the receiver's budget
 };
 
 inline constexpr size_t counts_words = sizeof(UdpCounts) / sizeof(uint64_t);
-inline constexpr uint64_t counts_file_size = 4096; // of a publication's counts, word for word, beside its log
-static_assert(sizeof(UdpCounts) <= counts_file_size);
 
 // One remote session as a subscription sees it.
 struct UdpSession {
-    int32_t session = 0;
+    int32_t session = 0, initial_term_id = 0;
     std::string source;                        // HOST:PORT
     std::string description;                   // sent by its publication; empty: none has arrived
     uint64_t join = 0, position = 0, high = 0; // where it was joined; this subscription's position; the end of what has arrived

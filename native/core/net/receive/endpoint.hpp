@@ -42,8 +42,9 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         const std::shared_ptr<SharedPort> shared = shared_;
         const std::lock_guard hold(shared->duty_cycle_mutex);
         next_attempt_ns_ = 0;
-        if (!receiver_ && members_.subscriptions() == 0)
-            run_duty_cycle_locked(monotonic_ns()); // senders hear that everything was read
+        left_ = members_.subscriptions() == 0;
+        if (receiver_ && left_) receiver_->images().set_left();
+        if (!receiver_ && left_) run_duty_cycle_locked(monotonic_ns()); // senders hear that everything was read
         leave_locked();
         std::erase_if(shared->foreign, [&](const auto &foreign) { return foreign.get() == this; });
         const auto has_users = [](const Endpoint *one) { return one->has_users(); };
@@ -127,6 +128,22 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
     // Datagrams that a key refused, by all owners of the socket.
     uint64_t unauthenticated() const {
         return file_.control().counts.words[offsetof(UdpCounts, unauthenticated) / sizeof(uint64_t)].relaxed();
+    }
+    // Of all owners of the socket.
+    uint64_t sessions_refused() const {
+        return file_.control().counts.words[offsetof(UdpCounts, sessions_refused) / sizeof(uint64_t)].relaxed();
+    }
+    uint64_t sessions_displaced() const {
+        return file_.control().counts.words[offsetof(UdpCounts, sessions_displaced) / sizeof(uint64_t)].relaxed();
+    }
+    // The last source of which a session was refused, or gave way; only the socket's owner knows.
+    Address refused_from() {
+        const std::lock_guard hold(shared_->duty_cycle_mutex);
+        return receiver_ ? receiver_->images().receiver().refused_from() : Address{};
+    }
+    Address displaced_from() {
+        const std::lock_guard hold(shared_->duty_cycle_mutex);
+        return receiver_ ? receiver_->images().receiver().displaced_from() : Address{};
     }
     // The number of sessions that could not be received, and the reason for the last one.
     uint64_t refusals() const { return refusals_.relaxed(); }
@@ -324,6 +341,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         options.sessions_max = o.sessions_max;
         options.memory_max = o.memory_max;
         options.control = o.control;
+        options.authentic = o.sealed;
         if (is_multicast(o.at)) options.loss.spread_ns = 1'000'000;
         if (!o.reliable) options.loss.delay_ns = 100'000; // a datagram that was overtaken may still arrive
         const uint64_t takeovers = control.rare.owner_pid.relaxed() != 0;
@@ -335,6 +353,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
         control.rare.owner_pid.relaxed(static_cast<uint32_t>(getpid()));
         control.rare.window.relaxed(window.bytes);
         receiver_->images().adopt();
+        if (left_) receiver_->images().set_left();
     }
     void release_receiver() {
         shared_->port.detach(receiver_.get());
@@ -355,6 +374,7 @@ class Endpoint final : public Agent, public std::enable_shared_from_this<Endpoin
     ByteLocks locks_;
     NetCalls &calls_;
     const std::shared_ptr<SharedPort> shared_;
+    bool left_ = false;   // the last subscription of all has left, and it was this process's
     Atomic<int> users_{}; // subscriptions of this process; 0: a foreign stream. Changed under the registry's lock
     std::unique_ptr<StreamReceiver> receiver_; // with ownership
     OwnerWatch owner_watch_;                   // without it

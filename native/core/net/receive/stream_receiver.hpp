@@ -54,6 +54,8 @@ class StreamReceiver final : public Port::Sink {
         if (first_ns_ == 0) first_ns_ = now;
         ++own_.datagrams_received;
         own_.bytes_received += length + seal_length_;
+        if (wire::has_noun(bytes, length, wire::extension_clock_answer)) [[unlikely]]
+            images_.receiver().set_clock(monotonic_ns(), system_ns(CLOCK_REALTIME));
         images_.receiver().datagram(now, from, bytes, length);
     }
     bool work(int64_t now, Port &replies) override {
@@ -63,6 +65,8 @@ class StreamReceiver final : public Port::Sink {
                 images_.receiver().move_control(*at);
         Out out{replies, own_, seal_length_};
         images_.receiver().tick(now, out, random_);
+        if (const int64_t coming = images_.receiver().coming_ns(); coming > file_.control().ended.coming_ns.relaxed())
+            file_.control().ended.coming_ns.relaxed(coming); // before an end that it delays is published
         return images_.publish([&](bool changed) {
             const uint64_t refused = replies.refused();
             if (std::exchange(received_, false) || changed || std::exchange(refused_, refused) != refused)
@@ -88,6 +92,9 @@ class StreamReceiver final : public Port::Sink {
         const UdpCounts now = counts(port);
         const auto *words = reinterpret_cast<const uint64_t *>(&now);
         for (size_t i = 0; i < counts_words; ++i) file_.control().counts.words[i].relaxed(counted_before_[i] + words[i]);
+        const ReceiverCounts &r = images_.receiver().counts();
+        file_.control().ended.closed.relaxed(closed_before_ + r.sessions_closed);
+        file_.control().ended.lost.relaxed(lost_before_ + r.sessions_lost);
     }
     UdpCounts counts(const Port &port) {
         const ReceiverCounts &r = images_.receiver().counts();
@@ -103,6 +110,8 @@ class StreamReceiver final : public Port::Sink {
         c.replayed = all.seal.replayed - base_.seal.replayed;
         c.sessions = r.images;
         c.sessions_refused = r.sessions_refused;
+        c.sessions_displaced = r.sessions_displaced;
+        c.sessions_challenged = r.sessions_challenged;
         c.takeovers = takeovers_;
         ImageCounts sum = images_.receiver().closed_counts();
         for (const auto &image : images_.receiver().images()) add(sum, image->counts());
@@ -126,8 +135,9 @@ class StreamReceiver final : public Port::Sink {
     NetRandom random_;
     std::optional<NameWatch> control_name_;
     std::array<uint64_t, counts_words> counted_before_{}; // by the owners before
-    UdpCounts own_;                                       // datagrams and bytes of this stream
-    const Port::Counts base_;                             // of the port, when this stream was attached
+    const uint64_t closed_before_ = file_.control().ended.closed.relaxed(), lost_before_ = file_.control().ended.lost.relaxed();
+    UdpCounts own_;           // datagrams and bytes of this stream
+    const Port::Counts base_; // of the port, when this stream was attached
     const uint64_t takeovers_;
     const size_t seal_length_ = file_.options().sealed ? wire::seal_length : 0; // counts are of what is on the wire
     int64_t first_ns_ = 0;

@@ -5,6 +5,7 @@
 
 #include "net/receive/endpoint.hpp"
 #include "net/receive/images/session_readers.hpp"
+#include "net/wire/path_limit.hpp"
 
 namespace penstock {
 
@@ -27,6 +28,7 @@ class UdpReader {
     const ByteLocks &locks() const { return sessions_.locks(); }
     bool owns_socket() const { return endpoint_->owns_socket(); }
     uint32_t slot() const { return sessions_.mine(); }
+    Atomic<uint64_t> &wait_word() const { return sessions_.me().subscriber.wait; }
     Takeover takeover() const { return endpoint_->takeover(); }
 
     // ---- reading ----
@@ -64,13 +66,15 @@ class UdpReader {
     bool droppable() const { return drop_after_ns_ != 0; }
     bool readable() const { return sessions_.readable(); }
     // After a look that found nothing: this subscription has seen a session, and all that it has seen have ended. One that was
-    // lost has had the time to come back: a receiver that fell behind is with its sender again after a second.
+    // lost has had the time to come back: a receiver that fell behind is with its sender again after a second. So has one whose
+    // source was asked for a proof of its address; strangers delay an end by no more.
     bool ended() {
         const int64_t before = ended_since_;
         ended_since_ = 0;
         if (!sessions_.ended()) return false;
-        if (sessions_.lost_session() == nullptr) return true;
         const int64_t now = monotonic_ns();
+        const bool others_come = now - endpoint_->file().control().ended.coming_ns.relaxed() < coming_ns;
+        if (!others_come && sessions_.lost_session() == nullptr) return true;
         ended_since_ = before == 0 ? now : before;
         return now - ended_since_ >= return_ns;
     }
@@ -97,9 +101,11 @@ class UdpReader {
             const ImageEntry &entry = file().entry(one->index);
             UdpSession s;
             s.session = one->session;
+            s.initial_term_id = one->reader->log().geometry().initial_term_id;
             s.source = text_of(read_source(entry));
             s.description = read_description(entry);
             s.join = one->join;
+            if (wire::SetupFrame setup; read_setup(entry, setup)) s.join = std::max(s.join, join_position_of(setup));
             s.position = one->reader->position();
             s.high = entry.high.relaxed();
             s.lag = one->reader->lag();
@@ -111,13 +117,25 @@ class UdpReader {
         }
         return all;
     }
+    // By how much latencies of that session's messages are too short, as the clocks differ.
+    int64_t clock_correction(int32_t session) const {
+        const SessionReaders::Session *one = sessions_.session(session);
+        return one == nullptr ? 0 : static_cast<int64_t>(file().entry(one->index).words.clock_correction.relaxed());
+    }
     UdpCounts counts() { return endpoint_->counts(); }
     std::string warning() { return endpoint_->warning(); }
-    // Once for each session that cannot be received or joined: why; and once an hour, whether a key refuses datagrams. Empty:
-    // nothing new.
+    // Once for each session that cannot be received or joined: why; once that its long datagrams do not arrive; and once an
+    // hour, whether a key refuses datagrams, or sessions are refused or gave way. Empty: nothing new.
     std::string refusal() {
         if (const uint64_t refused = endpoint_->unauthenticated(); notice_.is_due(refused, monotonic_ns()))
             return where() + ": " + refusal_text(refused, keys_ != nullptr);
+        if (const std::string text = share_refusal(); !text.empty()) return text;
+        for (const auto &one : sessions_.all()) {
+            const ImageEntry &entry = file().entry(one->index);
+            const uint32_t arrives = entry.words.path_limit.relaxed();
+            if (arrives == 0 || std::exchange(one->reported_path, arrives) == arrives) continue;
+            return where() + ": " + path_text(entry.mtu.relaxed(), arrives, "from " + text_of(read_source(entry)));
+        }
         const bool failed = sessions_.join_error().has_value();
         if (const bool before = std::exchange(reported_join_error_, failed); failed && !before)
             return where() + ": a session cannot be read: " + sessions_.join_error()->what() + ". It is tried again";
@@ -226,6 +244,21 @@ class UdpReader {
     }
 
   private:
+    // Sessions that were refused, or gave way. The owner of the socket knows whose.
+    std::string share_refusal() {
+        const uint64_t refused = endpoint_->sessions_refused(), displaced = endpoint_->sessions_displaced();
+        if (std::exchange(refused_seen_, refused) != refused)
+            if (const Address from = endpoint_->refused_from();
+                !is_unset(from) && refused_notice_.is_due(refused, monotonic_ns()))
+                return where() + ": " +
+                       share_text("sessions are refused: there are too many, or they ask for too much memory", from,
+                                  "sessions_refused", refused);
+        if (std::exchange(displaced_seen_, displaced) != displaced)
+            if (const Address from = endpoint_->displaced_from();
+                !is_unset(from) && displaced_notice_.is_due(displaced, monotonic_ns()))
+                return where() + ": " + share_text("sessions gave way to others", from, "sessions_displaced", displaced);
+        return "";
+    }
     // The socket was just read: a look right afterwards skips it.
     void mark_fresh() { fresh_until_.relaxed(monotonic_ns() + fresh_ns); }
     void open(int fd) {
@@ -257,7 +290,7 @@ class UdpReader {
     }
 
     static constexpr int64_t fresh_ns = 20'000;
-    static constexpr int64_t return_ns = 2'000'000'000;
+    static constexpr int64_t return_ns = 2'000'000'000, coming_ns = 1'000'000'000;
     const std::string path_;
     const Start start_;
     const uint64_t drop_after_ns_;
@@ -272,7 +305,8 @@ class UdpReader {
     Atomic<int64_t> fresh_until_;
     uint64_t reported_refusals_ = 0;
     bool reported_join_error_ = false;
-    RefusalNotice notice_;
+    RefusalNotice notice_, refused_notice_, displaced_notice_;
+    uint64_t refused_seen_ = 0, displaced_seen_ = 0; // sessions
 };
 
 } // namespace penstock

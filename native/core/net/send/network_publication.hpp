@@ -12,6 +12,7 @@
 #include "net/io/udp_options.hpp"
 #include "net/seal/publication_seal.hpp"
 #include "net/send/destinations.hpp"
+#include "net/send/receiver_rows.hpp"
 #include "net/send/sender.hpp"
 
 #include <cstdio>
@@ -110,15 +111,41 @@ class NetworkPublication final : public Agent {
         run_duty_cycle_locked(now, true);
         finish_if_done(now); // without `linger` the number of the session is free at once
     }
-    UdpCounts counts() {
+    // What receivers have read, and whether one of them was replaced by another, which lacks what was not read.
+    std::pair<uint64_t, bool> progress() {
         const std::lock_guard hold(duty_cycle_mutex_);
+        return {sender_.consumed(), sender_.replaced()};
+    }
+    UdpCounts counts() { // others see them too, with the receivers as they are now
+        const std::lock_guard hold(duty_cycle_mutex_);
+        if (!removed_) publish_counts(monotonic_ns());
         return counts_locked();
     }
-    // Once an hour, if datagrams are refused because of a key: what to tell. Empty: nothing.
+    // What to tell: once, that a path drops long datagrams, and once an hour for each kind, that datagrams are refused because of
+    // a key or of shares. Empty: nothing.
     std::string refusal(int64_t now) {
         const std::lock_guard hold(duty_cycle_mutex_);
+        for (const FlowLimit::Entry &one : sender_.receiver_entries()) {
+            if (!one.path.limited || reported_path_ == one.path.arrives + 1) continue;
+            reported_path_ = one.path.arrives + 1; // once
+            return uri_ + ": " + path_text(options_.mtu, one.path.arrives, "at " + text_of(one.report.from));
+        }
         const uint64_t refused = seal_ ? seal_->counts().unauthenticated : sealed_;
-        return notice_.is_due(refused, now) ? uri_ + ": " + refusal_text(refused, seal_ != nullptr) : "";
+        if (notice_.is_due(refused, now)) return uri_ + ": " + refusal_text(refused, seal_ != nullptr);
+        const SenderCounts &s = sender_.counts();
+        if (nak_notice_.is_due(s.naks_refused, now))
+            return uri_ + ": " +
+                   share_text("NAKs for more than a few times what the receiver has consumed are ignored",
+                              sender_.nak_refused_from(), "naks_refused", s.naks_refused);
+        if (receiver_notice_.is_due(s.receivers_refused, now))
+            return uri_ + ": " +
+                   share_text("receivers beyond their host's share are ignored", sender_.receiver_refused_from(),
+                              "receivers_refused", s.receivers_refused);
+        if (destinations_ && destination_notice_.is_due(destinations_->refused(), now))
+            return uri_ + ": " +
+                   share_text("receivers that ask for the stream beyond their host's share are refused",
+                              destinations_->refused_from(), "destinations_refused", destinations_->refused());
+        return "";
     }
     std::string last_error() {
         const std::lock_guard hold(duty_cycle_mutex_);
@@ -281,6 +308,8 @@ class NetworkPublication final : public Agent {
         const UdpCounts counts = counts_locked();
         const auto *words = reinterpret_cast<const uint64_t *>(&counts);
         for (size_t i = 0; i < counts_words; ++i) published_counts()[i].relaxed(words[i]);
+        auto &table = *reinterpret_cast<ReceiverTable *>(counts_map_->bytes() + receiver_table_offset);
+        write_receivers(table, sender_.receiver_entries(), options_.mtu);
     }
     Atomic<uint64_t> *published_counts() const { return reinterpret_cast<Atomic<uint64_t> *>(counts_map_->bytes()); }
 
@@ -323,6 +352,9 @@ class NetworkPublication final : public Agent {
             sender_.request_setup();
             return;
         }
+        if (handled == Destinations::Handled::refused) return;
+        if (wire::has_noun(bytes, length, wire::extension_clock_request)) [[unlikely]]
+            sender_.set_wall_clock(system_ns(CLOCK_REALTIME));
         sender_.datagram(now, from, bytes, length);
         if (handled == Destinations::Handled::verified) sender_.schedule_description(now);
     }
@@ -415,7 +447,11 @@ class NetworkPublication final : public Agent {
         c.retransmitted_bytes = s.retransmitted_bytes;
         c.setup_requests = s.setup_requests;
         c.malformed = s.malformed;
-        c.rejected = s.rejected + s.statuses_refused + s.receivers_refused;
+        c.rejected = s.rejected + s.statuses_refused;
+        c.receivers_refused = s.receivers_refused;
+        c.naks_refused = s.naks_refused;
+        c.destinations_refused = destinations_ ? destinations_->refused() : 0;
+        c.destinations_displaced = destinations_ ? destinations_->displaced() : 0;
         c.held = s.naks_ignored;
         c.sessions = 1;
         c.unauthenticated = seal_ ? seal_->counts().unauthenticated : sealed_;
@@ -466,8 +502,9 @@ class NetworkPublication final : public Agent {
     int64_t addresses_checked_ns_ = 0, silent_since_ns_ = 0;
     int64_t last_receive_ns_ = 0, counts_published_ns_ = 0, checked_ns_ = 0;
     uint64_t unreachable_ = 0;
-    uint64_t sealed_ = 0; // datagrams, where there is no key
-    RefusalNotice notice_;
+    uint32_t reported_path_ = 0; // bytes that arrive, and 1
+    uint64_t sealed_ = 0;        // datagrams, where there is no key
+    RefusalNotice notice_, nak_notice_, receiver_notice_, destination_notice_;
     Atomic<int64_t> flush_ns_{
         pause_ns}; // until the conductor looks again at a writer that does not pause; the conductor stores it
     int64_t close_by_ns_ = INT64_MAX;

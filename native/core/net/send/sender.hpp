@@ -4,6 +4,8 @@
 #pragma once
 
 #include "ground/error.hpp"
+#include "net/send/nak_budget.hpp"
+#include "net/send/path_probe.hpp"
 #include "net/send/retransmits.hpp"
 #include "net/wire/data_frame.hpp"
 #include "net/wire/error_frame.hpp"
@@ -34,6 +36,7 @@ struct SenderOptions {
     int64_t retransmit_ns = 10'000'000; // a range is not retransmitted sooner, unless receivers have reported shorter round trips
     int64_t retransmit_min_ns = 80'000;
     int64_t describe_ns = 1'000'000'000;
+    int64_t probe_ns = 30'000'000'000; // between two looks at a path that drops long datagrams
 };
 
 // All of them grow only.
@@ -44,6 +47,7 @@ struct SenderCounts {
     uint64_t statuses = 0, statuses_refused = 0; // outside every window
     uint64_t setup_requests = 0;
     uint64_t naks = 0, naks_ignored = 0; // asked already, too much at once, from a stranger, or no longer kept
+    uint64_t naks_refused = 0;           // beyond the receiver's budget; ignored too
     uint64_t errors = 0;
     uint64_t malformed = 0, rejected = 0; // of another session, stream or type
     uint64_t receivers_refused = 0, replies_dropped = 0;
@@ -55,12 +59,16 @@ class Sender {
   public:
     enum class State { unconnected, active, draining, lingering, closed };
     static constexpr uint32_t datagrams_per_tick = 64, windows_per_retransmit = 16;
+    static constexpr size_t replies_max = 32, replies_of_source_max = 4; // measurements of round trips, per tick
 
     // `position`: where the stream continues; the start of a frame.
     Sender(Terms terms, SenderOptions options, uint64_t position, int64_t now)
         : terms_(terms), options_(std::move(options)), receivers_(options_.flow_control, options_.liveness_ns),
-          retransmits_(options_.retransmit_ns, uint64_t{windows_per_retransmit} * options_.window), position_(position),
-          limit_(position), start_(position), end_(0), now_(now), setup_at_(now), heartbeat_at_(now), describe_at_(now) {
+          retransmits_(options_.retransmit_ns, uint64_t{windows_per_retransmit} * options_.window),
+          nak_budget_(options_.window,
+                      std::max<uint64_t>(uint64_t{windows_per_retransmit} * options_.window, terms.term_length() / 2)),
+          position_(position), limit_(position), start_(position), end_(0), probe_(options_.mtu), path_mtu_(options_.mtu),
+          now_(now), setup_at_(now), heartbeat_at_(now), describe_at_(now) {
         if (options_.mtu < wire::mtu_min || options_.mtu > wire::datagram_max || options_.mtu % frame_alignment != 0)
             throw Error(Code::invalid, "an MTU is a multiple of 32, from 32 to 65504, not " + std::to_string(options_.mtu));
         const size_t room =
@@ -73,6 +81,8 @@ class Sender {
 
     uint64_t position() const { return position_; } // everything below it was sent once
     uint64_t limit() const { return limit_; }
+    uint64_t consumed() const { return consumed_; }         // everything below it was read by receivers
+    bool replaced() const { return receivers_.replaced(); } // a receiver by another one, which lacks what was not read
     State state() const { return state_; }
     bool connected() const { return receivers_.size() != 0; }
     size_t receivers() const { return receivers_.size(); }
@@ -80,6 +90,12 @@ class Sender {
     uint32_t readers() const { return receivers_.readers(); }                // subscriptions, as far as receivers report
     const SenderCounts &counts() const { return counts_; }
     const std::string &last_error() const { return last_error_; }
+    const Address &nak_refused_from() const { return nak_refused_from_; }           // the last one beyond its budget
+    const Address &receiver_refused_from() const { return receiver_refused_from_; } // the last one beyond its share
+    const std::vector<FlowLimit::Entry> &receiver_entries() const { return receivers_.entries(); }
+    uint32_t mtu() const { return options_.mtu; }
+    // The wall clock now: for a receiver that asks for it in the next datagram.
+    void set_wall_clock(int64_t ns) { wall_ns_ = ns; }
 
     void datagram(int64_t now, const Address &from, const uint8_t *bytes, size_t length) {
         advance(now);
@@ -90,7 +106,7 @@ class Sender {
         }
         if (type == wire::Type::status) on_status(from, bytes, length);
         else if (type == wire::Type::nak) on_nak(from, bytes, length);
-        else if (type == wire::Type::rtt) on_rtt(bytes, length);
+        else if (type == wire::Type::rtt) on_rtt(from, bytes, length);
         else if (type == wire::Type::error) on_error(bytes, length);
         else if (type == wire::Type::extension) on_extension(from, bytes, length);
         else ++counts_.rejected;
@@ -118,7 +134,7 @@ class Sender {
         advance(now);
         if (state_ == State::closed) return false;
         receivers_.forget(now_);
-        const bool more = send_control(out) && retransmit(out) && send_data(out);
+        const bool more = send_control(out) && probe(out) && retransmit(out) && send_data(out);
         update_state();
         heartbeat(out);
         return more;
@@ -127,8 +143,9 @@ class Sender {
     // When the next tick is due, if nothing arrives and nothing is committed until then.
     int64_t next() const {
         if (state_ == State::closed) return INT64_MAX;
-        if (replies_ != 0 || retransmits_.pending()) return now_;
+        if (!replies_.empty() || clocks_asked_ != 0 || retransmits_.pending()) return now_;
         int64_t next = state_ == State::unconnected || setup_requested_ ? setup_at_ : INT64_MAX;
+        next = std::min(next, probe_.next());
         if (state_ != State::unconnected) next = std::min(next, heartbeat_at_);
         if (!options_.description.empty()) next = std::min(next, describe_at_);
         if (state_ == State::lingering || (state_ == State::draining && !connected()) ||
@@ -180,12 +197,15 @@ class Sender {
         }
         const bool end_of_stream = (frame.start.flags & wire::flag_status_eos) != 0;
         const bool in_group = tagged && frame.group_tag == options_.group_tag;
-        if (!receivers_.on_status(now_, {from, frame.receiver, at + window, in_group, end_of_stream})) {
+        if (!receivers_.on_status(now_, {from, frame.receiver, at + window, in_group, end_of_stream, at, window})) {
             ++counts_.receivers_refused;
+            receiver_refused_from_ = from;
             return;
         }
         ++counts_.statuses;
+        nak_budget_.on_consumed(now_, from, std::min(at, position_), position_);
         limit_ = receivers_.limit(limit_);
+        consumed_ = receivers_.consumed(consumed_);
         if (state_ != State::unconnected) return;
         state_ = closing_ ? State::draining : State::active;
         heartbeat_at_ = now_ + options_.setup_ns;
@@ -197,6 +217,7 @@ class Sender {
         if (!wire::parse(bytes, length, frame)) ++counts_.malformed;
         else if (mine(frame)) {
             ++counts_.naks;
+            receivers_.on_nak(from);
             if (!accept_nak(from, frame)) ++counts_.naks_ignored;
         }
     }
@@ -208,24 +229,42 @@ class Sender {
         if (at >= position_ || at < oldest()) return false;
         const uint64_t most = std::min(terms_.left_in_term(at), uint64_t{windows_per_retransmit} * options_.window);
         const uint64_t end = std::min(at + std::min(static_cast<uint64_t>(frame.length), most), position_);
-        return retransmits_.request(now_, at, end);
+        if (!begins_frame(at)) return false; // a NAK that names no frame
+        const uint64_t least = std::min<uint64_t>(room_of(terms_.frame(at)->word0.relaxed()), options_.mtu); // it is sent whole
+        const uint64_t allowed = nak_budget_.allowed(now_, from, std::max(end - at, least), position_);
+        if (allowed < least) {
+            ++counts_.naks_refused;
+            nak_refused_from_ = from;
+            starved_ = true;
+            return false;
+        }
+        // The frame that the range ends in is sent whole, too.
+        const uint64_t length =
+            allowed >= end - at ? end - at : std::max(least, allowed - std::min<uint64_t>(allowed, options_.mtu));
+        if (!retransmits_.request(now_, at, at + length)) return false;
+        nak_budget_.on_request(now_, from, allowed, position_);
+        return true;
     }
+    static uint64_t room_of(uint64_t word0) { return align_frame(static_cast<uint64_t>(frame_length(word0))); }
     // Bytes below it are not retransmitted: writers may overwrite them.
     uint64_t oldest() const {
         const uint64_t kept = terms_.term_length() / 2 + std::max<uint64_t>(options_.mtu, terms_.term_length() / 8);
         return position_ - start_ > kept ? position_ - kept : start_;
     }
 
-    void on_rtt(const uint8_t *bytes, size_t length) {
+    void on_rtt(const Address &from, const uint8_t *bytes, size_t length) {
         wire::RttFrame frame;
         if (!wire::parse(bytes, length, frame)) ++counts_.malformed;
         else if (!mine(frame)) return;
         else if ((frame.start.flags & wire::flag_reply) == 0) ++counts_.rejected;
-        else if (replies_ == rtt_.size()) ++counts_.replies_dropped;
+        else if (replies_.size() == replies_max || std::count_if(replies_.begin(), replies_.end(), [&](const Reply &one) {
+                                                       return one.to == from;
+                                                   }) == replies_of_source_max)
+            ++counts_.replies_dropped;
         else {
             frame.start.flags = 0;
             frame.delta = 0;
-            rtt_[replies_++] = frame;
+            replies_.push_back({from, frame});
         }
     }
     void on_error(const uint8_t *bytes, size_t length) {
@@ -244,9 +283,18 @@ class Sender {
         uint32_t number = 0;
         if (!wire::parse(bytes, length, frame, text)) ++counts_.malformed;
         else if (!mine(frame)) return;
-        else if (frame.noun == wire::extension_description || !wire::read_number(text, number)) ++counts_.rejected;
+        else if (frame.noun == wire::extension_clock_request) on_clock_request(from, text);
+        else if (!wire::read_number(text, number)) ++counts_.rejected;
         else if (frame.noun == wire::extension_readers) receivers_.on_readers(from, number);
-        else receivers_.on_round_trip(from, number);
+        else if (frame.noun == wire::extension_round_trip) receivers_.on_round_trip(from, number);
+        else if (frame.noun == wire::extension_probe_echo && number <= options_.mtu) receivers_.on_probe_echo(from, number);
+        else ++counts_.rejected;
+    }
+    void on_clock_request(const Address &from, const std::string &text) {
+        uint64_t number = 0;
+        if (!receivers_.knows(from) || !wire::read_number(text, number)) ++counts_.rejected;
+        else if (clocks_asked_ == clocks_.size()) ++counts_.replies_dropped;
+        else clocks_[clocks_asked_++] = {number, wall_ns_};
     }
 
     template <class Out> bool put(Out &out, const uint8_t *bytes, size_t length) {
@@ -276,9 +324,32 @@ class Sender {
             ++counts_.descriptions;
             describe_at_ = state_ == State::unconnected ? INT64_MAX : now_ + options_.describe_ns;
         }
-        for (; replies_ != 0; --replies_, ++counts_.rtt_replies)
-            if (!put(out, wire::bytes_of(rtt_[replies_ - 1]), sizeof(wire::RttFrame))) return false;
+        for (; !replies_.empty(); replies_.pop_back(), ++counts_.rtt_replies)
+            if (!put(out, wire::bytes_of(replies_.back().frame), sizeof(wire::RttFrame))) return false;
+        for (; clocks_asked_ != 0; --clocks_asked_) {
+            const ClockRequest &one = clocks_[clocks_asked_ - 1];
+            const std::string text = std::to_string(one.number) + ' ' + std::to_string(one.wall_ns);
+            if (!put_extension(out, wire::extension_clock_answer, text)) return false;
+        }
         return true;
+    }
+    template <class Out> bool put_extension(Out &out, uint16_t noun, const std::string &text) {
+        const std::string frame = wire::write_extension(noun, options_.session, options_.stream, text);
+        return put(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size());
+    }
+    // The same bytes are asked for again and again: do datagrams of this length arrive at all? False when the way is full.
+    template <class Out> bool probe(Out &out) {
+        const bool stuck = retransmits_.take_stuck(), starved = std::exchange(starved_, false);
+        const bool wanted = stuck || starved || now_ >= probe_again_at_;
+        if (wanted && probe_.begin(now_)) receivers_.begin_probe();
+        bool room = true;
+        const bool over = probe_.tick(now_, [&](uint32_t length) {
+            return room = !receivers_.echoes() || put_extension(out, wire::extension_probe, wire::probe_text(length));
+        });
+        if (!over) return room;
+        path_mtu_ = receivers_.end_probe(options_.mtu);
+        probe_again_at_ = path_mtu_ < options_.mtu ? now_ + options_.probe_ns : INT64_MAX; // the path may change
+        return room;
     }
     wire::SetupFrame setup() const {
         auto frame = wire::make<wire::SetupFrame>(wire::Type::setup);
@@ -314,6 +385,11 @@ class Sender {
         }
         return found;
     }
+    // The same; no longer than what the path lets through, if the first frame is not.
+    wire::DataFrame gather_for_path(uint64_t position, uint64_t end, uint64_t most, bool &valid) const {
+        const wire::DataFrame found = gather(position, end, std::min<uint64_t>(most, path_mtu_), valid);
+        return found.room != 0 || !valid || path_mtu_ >= most ? found : gather(position, end, most, valid);
+    }
     bool fits(uint64_t position, uint64_t word0) const {
         if (frame_length(word0) < static_cast<int32_t>(header_length) || frame_version(word0) != 0) return false;
         const uint64_t room = align_frame(static_cast<uint64_t>(frame_length(word0)));
@@ -330,9 +406,9 @@ class Sender {
 
     template <class Out> bool retransmit(Out &out) {
         return retransmits_.serve(now_, retransmit_linger_ns(), [&](uint64_t at, uint64_t to) {
-            if (at < oldest() || !begins_frame(at)) return to; // writers went on meanwhile, or a NAK that names no frame
+            if (at < oldest() || !begins_frame(at)) return to; // writers went on meanwhile
             bool valid = true;
-            const wire::DataFrame found = gather(at, to, options_.mtu, valid);
+            const wire::DataFrame found = gather_for_path(at, to, options_.mtu, valid);
             if (found.room == 0) return to;
             if (!put(out, bytes_at(at), found.wire)) return at;
             ++counts_.retransmits;
@@ -362,7 +438,7 @@ class Sender {
             if (position_ >= limit_) return false;
             bool valid = true;
             const uint64_t most = std::min<uint64_t>(options_.mtu, limit_ - position_);
-            const wire::DataFrame found = gather(position_, UINT64_MAX, most, valid);
+            const wire::DataFrame found = gather_for_path(position_, UINT64_MAX, most, valid);
             if (found.room == 0 && !valid) throw_corrupt(position_);
             if (found.room == 0 || !put(out, bytes_at(position_), found.wire)) return false;
             position_ += found.room;
@@ -400,15 +476,31 @@ class Sender {
     const SenderOptions options_;
     FlowLimit receivers_;
     Retransmits retransmits_;
+    NakBudget nak_budget_;
     uint64_t position_, limit_;
+    uint64_t consumed_ = 0;
     const uint64_t start_;
     uint64_t end_; // of the stream, once it is closed
+    PathProbe probe_;
+    uint32_t path_mtu_; // the longest datagram that arrives
     int64_t now_, setup_at_, heartbeat_at_, describe_at_;
-    int64_t linger_until_ = 0;
+    int64_t linger_until_ = 0, probe_again_at_ = INT64_MAX;
     State state_ = State::unconnected;
     bool setup_requested_ = false, closing_ = false; // closing: closed before a receiver was heard
-    std::array<wire::RttFrame, 8> rtt_;
-    size_t replies_ = 0;
+    bool starved_ = false; // a known receiver asks for more than its budget: perhaps nothing of it arrives
+    struct Reply {
+        Address to;
+        wire::RttFrame frame;
+    };
+    std::vector<Reply> replies_;
+    Address nak_refused_from_, receiver_refused_from_;
+    struct ClockRequest {
+        uint64_t number = 0;
+        int64_t wall_ns = 0;
+    };
+    std::array<ClockRequest, 8> clocks_;
+    size_t clocks_asked_ = 0;
+    int64_t wall_ns_ = 0;
     SenderCounts counts_;
     std::string last_error_;
 };

@@ -88,6 +88,7 @@ class UdpWriter {
     uint32_t receivers() { return out_->check_receivers(monotonic_ns()); } // that were heard of lately, and are still there
     uint64_t lag() const { return log_->tail() - out_->sent(); }           // bytes that were not sent yet
     UdpCounts counts() { return out_->counts(); }
+    std::pair<uint64_t, bool> progress() { return out_->progress(); }
     const std::string &warning() const { return out_->warning(); }
     std::string last_error() { return out_->last_error(); }
     std::string refusal() { return out_->refusal(monotonic_ns()); }

@@ -63,14 +63,18 @@ struct EndpointControl {
     struct alignas(cache_pair) Counts { // 640: UdpCounts, word for word; the owner
         Atomic<uint64_t> words[counts_words];
     } counts;
-    struct alignas(cache_pair) Totals { // 896: of subscriptions that have left or died; the holder of `lock`
+    struct alignas(cache_pair) Totals { // 1024: of subscriptions that have left or died; the holder of `lock`
         Atomic<uint64_t> messages, bytes, bytes_lost;
     } totals;
+    struct alignas(cache_pair) Ended { // 1152: sessions that have ended, counted once they were read; the owner
+        Atomic<uint64_t> closed, lost;
+        Atomic<int64_t> coming_ns; // 16: when a source without an image was asked for a proof, or gave one; 0: never
+    } ended;
 };
 static_assert(offsetof(EndpointControl, event) == 128 && offsetof(EndpointControl, activity) == 256);
 static_assert(offsetof(EndpointControl, changes) == 384 && offsetof(EndpointControl, rare) == 512);
-static_assert(offsetof(EndpointControl, counts) == 640 && offsetof(EndpointControl, totals) == 896 &&
-              sizeof(EndpointControl) <= 4096);
+static_assert(offsetof(EndpointControl, counts) == 640 && offsetof(EndpointControl, totals) == 1024 &&
+              offsetof(EndpointControl, ended) == 1152 && sizeof(EndpointControl) <= 4096);
 
 // ---- a member: a subscription, or a process that may hold the socket ----
 enum class MemberRole : uint32_t { none = 0, subscription = 1, host = 2 };
@@ -87,10 +91,12 @@ struct EndpointSlot {
         Atomic<uint64_t> messages, bytes, bytes_lost;
         Deaths deaths;          // of all subscriptions; the holder of the slot's byte
         Atomic<uint64_t> reads; // 1: it has joined all images that were there before it
+        Atomic<uint64_t> wait;  // a WaitNote
     } subscriber;
     uint8_t spare[256]; // 256
 };
-static_assert(sizeof(EndpointSlot) == 512 && offsetof(EndpointSlot, subscriber) == 128);
+static_assert(sizeof(EndpointSlot) == 512 && offsetof(EndpointSlot, subscriber) == 128 &&
+              offsetof(EndpointSlot, subscriber.wait) == 176);
 namespace lock_byte {
 inline constexpr uint64_t owner = control_offset; // endpoint: the socket's owner
 inline constexpr uint64_t socket = owner + 1;     // endpoint: the same, once it has the socket
@@ -102,6 +108,22 @@ struct SourceWords {
     Atomic<uint32_t> scope;   // 16
     Atomic<uint32_t> port;    // 20
 };
+// How a session's datagrams arrive: for people and for the figures of readers. Counts are of all owners.
+struct SessionWords {
+    Atomic<uint64_t> datagrams, bytes;      // 0
+    Atomic<uint64_t> naks, repaired;        // 16: requests; bytes that arrived after they were asked for
+    Atomic<uint64_t> losses, duplicates;    // 32: gaps that were given up; datagrams with nothing new
+    Atomic<uint64_t> round_trip;            // 48: ns; 0: not measured
+    Atomic<uint64_t> clock_offset;          // 56: ns, signed: above 0 the source's clock is ahead
+    Atomic<uint64_t> clock_error;           // 64: ns; 0: not measured
+    Atomic<uint64_t> clock_correction;      // 72: ns, signed: for latencies; 0 where the clocks may be the same one
+    Atomic<uint64_t> heard;                 // 80: of the last datagram, by the monotonic clock
+    Atomic<uint64_t> consumed;              // 88: all subscriptions have read up to here
+    Atomic<uint32_t> window, path_limit;    // 96: datagrams of the MTU do not arrive, this is the longest that does; 0: they do
+    Atomic<uint32_t> state, spare;          // 104: SessionEnd::How
+    static constexpr size_t counts_max = 6; // the words that are counts
+};
+static_assert(sizeof(SessionWords) == 112 && offsetof(SessionWords, round_trip) == 48 && offsetof(SessionWords, heard) == 80);
 struct ImageEntry {
     Atomic<uint64_t> number;                           // 0: names its file; 0: none; the holder of `lock`
     uint64_t spare0;                                   // 8
@@ -120,11 +142,12 @@ struct ImageEntry {
     Atomic<uint32_t> description_length;               // 152: last; the owner
     uint32_t spare;                                    // 156
     Atomic<uint64_t> description[description_max / 8]; // 160
-    uint8_t filler[2048 - 160 - description_max];
+    SessionWords words;                                // 1184: the owner
+    uint8_t filler[2048 - 1184 - sizeof(SessionWords)];
 };
 static_assert(sizeof(SourceWords) == 24 && sizeof(ImageEntry) == 2048 && offsetof(ImageEntry, source) == 72);
 static_assert(offsetof(ImageEntry, session) == 120 && offsetof(ImageEntry, ttl) == 144);
-static_assert(offsetof(ImageEntry, description) == 160);
+static_assert(offsetof(ImageEntry, description) == 160 && offsetof(ImageEntry, words) == 1184);
 
 constexpr uint64_t entries_offset(uint64_t slot_count) {
     return (slots_offset + slot_count * sizeof(EndpointSlot) + 4095) & ~uint64_t{4095};

@@ -27,6 +27,7 @@ class EndpointMembers : public Participants<EndpointSlot> {
             under_lock();
             EndpointSlot::Identity &identity = me().identity;
             identity.pid.relaxed(static_cast<uint32_t>(getpid()));
+            me().subscriber.wait.relaxed(0);
             identity.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             identity.role.relaxed(static_cast<uint32_t>(role));
             enter();

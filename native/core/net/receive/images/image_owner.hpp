@@ -76,6 +76,15 @@ inline std::string read_description(const ImageEntry &entry) {
     return text;
 }
 
+inline void clear_words(SessionWords &words) {
+    if (!platform::keeps_latencies) return; // the model checker has no use for them: nothing depends on them
+    auto *all = reinterpret_cast<Atomic<uint64_t> *>(&words);
+    for (size_t i = 0; i < offsetof(SessionWords, window) / sizeof *all; ++i) all[i].relaxed(0);
+    words.window.relaxed(0);
+    words.path_limit.relaxed(0);
+    words.state.relaxed(0);
+}
+
 // The position where an image begins, and the start of its term.
 inline uint64_t join_position_of(const wire::SetupFrame &setup) {
     const uint32_t round = static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(setup.initial_term_id);
@@ -150,6 +159,8 @@ class ImageOwner {
         state.replied = entry_.replied.relaxed();
         state.source_verified = entry_.source_verified.relaxed() != 0;
         lost_before_ = entry_.bytes_lost.relaxed();
+        const auto *counts = reinterpret_cast<const Atomic<uint64_t> *>(&entry_.words);
+        for (size_t i = 0; i < SessionWords::counts_max; ++i) counted_before_[i] = counts[i].relaxed();
         const SessionEnd end = SessionEnd::of(log_->control().session_end.value.relaxed());
         state.lost = end.how == SessionEnd::How::lost;
         if (end.how == SessionEnd::How::closed) state.end = end.position;
@@ -194,6 +205,7 @@ class ImageOwner {
         if (const uint64_t lost = lost_before_ + image.counts().bytes_lost; lost != entry_.bytes_lost.relaxed())
             entry_.bytes_lost.relaxed(lost);
         if (!(source_ == image.source())) write_source(entry_, source_ = image.source());
+        if (platform::keeps_latencies && image.counts().datagrams != shown_datagrams_) show_words(image);
         changed |= write_description(entry_, image.description()); // a subscription may wait for it with all messages there
         return publish_end(image) || changed;
     }
@@ -206,6 +218,7 @@ class ImageOwner {
         else if (image.end()) end = {SessionEnd::How::closed, *image.end()};
         Atomic<uint64_t> &word = log_->control().session_end.value;
         if (word.relaxed() == end.word()) return false;
+        if (platform::keeps_latencies) entry_.words.state.relaxed(static_cast<uint32_t>(end.how));
         word.relaxed(end.word()); // only its value counts: the subscription has read up to there itself
         return true;
     }
@@ -229,6 +242,25 @@ class ImageOwner {
     bool clean_word_set = false; // the image writes to its entry how far it cleans
 
   private:
+    // For people. What only grows goes on where the owner before stopped; its measurements stay until there are new ones.
+    void show_words(const Image &image) {
+        SessionWords &words = entry_.words;
+        const ImageCounts &c = image.counts();
+        shown_datagrams_ = c.datagrams;
+        const uint64_t counts[SessionWords::counts_max] = {c.datagrams, c.bytes, c.naks, c.repaired, c.losses, c.duplicates};
+        auto *to = reinterpret_cast<Atomic<uint64_t> *>(&words);
+        for (size_t i = 0; i < SessionWords::counts_max; ++i) to[i].relaxed(counted_before_[i] + counts[i]);
+        if (const int64_t ns = image.round_trip_ns(); ns != 0) words.round_trip.relaxed(static_cast<uint64_t>(ns));
+        if (const ClockOffset &clock = image.clock(); clock.known()) {
+            words.clock_offset.relaxed(static_cast<uint64_t>(clock.offset_ns()));
+            words.clock_error.relaxed(static_cast<uint64_t>(clock.error_ns()));
+            words.clock_correction.relaxed(static_cast<uint64_t>(clock.correction_ns()));
+        }
+        words.heard.relaxed(static_cast<uint64_t>(image.heard_ns()));
+        words.consumed.relaxed(image.consumed());
+        words.window.relaxed(image.window());
+        words.path_limit.relaxed(image.path_limit(image.heard_ns()));
+    }
     uint64_t whole_frame(const Terms &terms, uint64_t at) const {
         const FrameHeader *frame = terms.frame(at);
         const uint64_t word0 = frame->word0.relaxed(); // the owner's kernel lock orders its writer before us
@@ -246,6 +278,8 @@ class ImageOwner {
     const wire::SetupFrame setup_;
     const std::shared_ptr<TermLog> log_;
     uint64_t published_ = 0, lost_before_ = 0; // lost_before_: bytes, by the owners before
+    std::array<uint64_t, SessionWords::counts_max> counted_before_{};
+    uint64_t shown_datagrams_ = 0;
     Address source_;
 };
 

@@ -21,6 +21,9 @@ class ImageSet {
     const ImageStore &store() const { return store_; }
     // The images stay as they are; the next owner continues them.
     void hand_over() { store_.handing_over = true; }
+    // The last subscription has left by itself: what it has not read counts as read, so that senders go on at once. What dead
+    // ones have not read does not: their next process gets it, from here or from the sender.
+    void set_left() { left_ = true; }
     // The subscriptions are counted again at the next turn.
     void recount() { counted_at_ = 0; }
     // When consumption has to be looked at again though nothing arrives.
@@ -73,12 +76,15 @@ class ImageSet {
             ImageOwner *owner = store_.find(image->session());
             if (owner == nullptr || image->consumed() == image->rebuilt()) continue;
             const bool ending = image->state() == Image::State::draining || (image->end() && image->rebuilt() >= *image->end());
+            const bool due = now >= image->status_at(); // the sender hears what was read also if that is little
             const bool far = image->high() - image->status_position() >= image->window() / 2;
-            if (!ending && !far && image->rebuilt() - image->status_position() < image->window() / 4) continue; // no use to look
+            if (!ending && !far && !due && image->rebuilt() - image->status_position() < image->window() / 4)
+                continue; // no use to look
             const uint64_t estimate = owner->estimate_consumed(image->rebuilt());
-            if (estimate - image->status_position() >= image->window() / 4 || (ending && estimate > image->consumed())) {
+            if (estimate - image->status_position() >= image->window() / 4 || ((ending || due) && estimate > image->consumed())) {
                 bool joined = members_.all_seen(owner->number());
                 if (!joined && reap(now)) joined = members_.all_seen(owner->number());
+                joined = joined && (left_ || members_.subscriptions() != 0);
                 image->consume(owner->consumed(*image, joined));
             }
             waits |= (far && estimate < image->rebuilt()) || (ending && image->consumed() < image->rebuilt());
@@ -132,6 +138,7 @@ class ImageSet {
     ImageStore store_;
     Receiver<ImageStore> receiver_;
     uint64_t changes_ = 0;
+    bool left_ = false;
     int64_t reap_at_ = 0, counted_at_ = 0;
     int64_t readers_at_ = INT64_MAX, readers_ns_ = readers_check_ns;
 };

@@ -36,7 +36,7 @@ class ImageStore {
             std::find_if(owners.begin(), owners.end(), [&](const auto &one) { return one->session() == image.session(); });
         if (found == owners.end()) return;
         if (!handing_over) {
-            (*found)->publish_end(image);
+            (*found)->publish(image); // it may give way to another one: readers have all that was received
             unlist(**found);
         }
         (*found)->log().detach();
@@ -82,6 +82,7 @@ class ImageStore {
         entry.source_verified.relaxed(0);
         entry.bytes_lost.relaxed(0);
         entry.description_length.relaxed(0);
+        clear_words(entry.words);
         owners.push_back(std::make_unique<ImageOwner>(file.fd(), file_, index, number, setup));
         // SYNC 27: pairs with SessionReaders::refresh; forbids the entry being visible before its words and the image's file
         entry.number.release(number);

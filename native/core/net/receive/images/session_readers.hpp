@@ -59,9 +59,11 @@ class SessionReaders {
         Publication from;
         uint64_t skipped = 0;   // bytes between the image before and this one: its sender had dropped them
         bool continued = false; // it fell silent, and another image goes on with it
+        bool waits = false;     // the image that this one goes on with is read first
         std::unique_ptr<LogReader> reader;
         const Message *reader_message = nullptr;
-        uint32_t held = 0; // messages that are lent
+        uint32_t held = 0;          // messages that are lent
+        uint32_t reported_path = 0; // the path limit that was told of
     };
 
     // `start`: where in sessions that are there already; others are read from where they are joined.
@@ -88,6 +90,7 @@ class SessionReaders {
     bool attached() const { return members_ && members_->attached(); }
     bool forked() const { return members_->forked(); }
     uint32_t mine() const { return members_->mine(); } // its slot
+    EndpointSlot &me() const { return members_->me(); }
     void leave() {
         for (const auto &one : open_) one->reader->log().detach();
         members_->detach([] {});
@@ -263,7 +266,8 @@ class SessionReaders {
         uint64_t end;    // where it was read last
         uint64_t number; // of its image
         SessionEnd::How how;
-        bool continued; // it fell silent, and another image went on with it
+        bool continued;  // it fell silent, and another image went on with it
+        Assembler begun; // a message that it ended in
     };
 
     EndpointControl &control() const { return file_->control(); }
@@ -274,6 +278,7 @@ class SessionReaders {
     bool is_gone(const Session &one) const { return file_->entry(one.index).number.relaxed() != one.number; }
     const Message *peek_session(size_t at) {
         Session &one = *open_[at];
+        if (one.waits && !goes_on(one)) return nullptr;
         const uint64_t before = one.reader->lost();
         one.reader_message = one.reader->peek();
         if (const uint64_t gone = one.reader->lost() - before; gone != 0) members_->me().subscriber.bytes_lost.increment(gone);
@@ -288,7 +293,11 @@ class SessionReaders {
             return; // it has ended already
         }
         auto log = std::make_shared<TermLog>(file.fd(), file_->uri() + " (" + path + ")");
-        const Start start = number > number_at_join_ ? Start{Start::From::earliest, 0} : start_;
+        Start start = number > number_at_join_ ? Start{Start::From::earliest, 0} : start_;
+        wire::SetupFrame setup;
+        const bool is_set_up = read_setup(entry, setup);
+        if (is_set_up && start.from == Start::From::earliest)
+            start.position = join_position_of(setup); // not the padding below it
         auto one = std::make_unique<Session>();
         one->number = number;
         one->index = index;
@@ -298,11 +307,13 @@ class SessionReaders {
         one->reader = std::make_unique<LogReader>(log, start, drop_after_ns_);
         log->make_read_only();
         one->join = one->reader->position();
-        if (wire::SetupFrame setup; read_setup(entry, setup)) one->skipped = skipped_before(one->from, join_position_of(setup));
+        if (is_set_up) one->skipped = skipped_before(one->from, join_position_of(setup));
         lost_ += one->skipped;
         if (one->skipped != 0) members_->me().subscriber.bytes_lost.increment(one->skipped);
-        for (ClosedSession &old : closed_) old.continued |= old.from == one->from;
-        for (const auto &old : open_) old->continued |= old->from == one->from;
+        for (ClosedSession &old : closed_)
+            if (old.from == one->from) one->waits = old.continued = true;
+        for (const auto &old : open_)
+            if (old->from == one->from) one->waits = old->continued = true;
         open_.push_back(std::move(one));
         seen_any_ = true;
     }
@@ -315,6 +326,33 @@ class SessionReaders {
         for (const auto &old : open_)
             if (old->from == from) end = end_of(*old);
         return join > end ? join - end : 0;
+    }
+    // Whether all was read of the image that this one goes on with. A message that was begun there is finished here if nothing
+    // lies between; else it is lost.
+    bool goes_on(Session &one) {
+        for (size_t i = open_.size(); i-- > 0;) {
+            Session &old = *open_[i];
+            if (old.number >= one.number || !(old.from == one.from)) continue;
+            if (old.reader->readable()) return false;
+            finish(one, old.reader->position(), old.reader->take_begun());
+            return true;
+        }
+        for (size_t i = closed_.size(); i-- > 0;) {
+            ClosedSession &old = closed_[i];
+            if (old.number >= one.number || !(old.from == one.from)) continue;
+            finish(one, old.end, old.begun.take_begun());
+            return true;
+        }
+        one.waits = false; // it was closed long ago
+        return true;
+    }
+    void finish(Session &one, uint64_t end, Assembler begun) {
+        one.waits = false;
+        if (begun.empty()) return;
+        if (end == one.join) return one.reader->adopt(std::move(begun));
+        const uint64_t gone = end - std::min(end, begun.oldest());
+        lost_ += gone;
+        members_->me().subscriber.bytes_lost.increment(gone);
     }
     // How far the messages of an image go that gets no more of them.
     static uint64_t end_of(const Session &one) {
@@ -332,7 +370,8 @@ class SessionReaders {
             lost_ += one.reader->lost();
             incomplete_ += one.reader->incomplete();
             if (closed_.size() == closed_max) closed_.erase(closed_.begin());
-            closed_.push_back({one.from, one.reader->position(), one.number, end_of_session(one).how, one.continued});
+            closed_.push_back(
+                {one.from, one.reader->position(), one.number, end_of_session(one).how, one.continued, one.reader->take_begun()});
             one.reader->log().detach();
             open_.erase(open_.begin() + static_cast<ptrdiff_t>(i));
             current_ = 0;

@@ -3,6 +3,7 @@
 // clock and no members. After Aeron's publication image. docs/design/network_log.md.
 #pragma once
 
+#include "net/receive/session/clock_offset.hpp"
 #include "net/receive/session/image_state.hpp"
 #include "net/receive/session/loss_scan.hpp"
 #include "net/receive/session/round_trips.hpp"
@@ -43,15 +44,17 @@ class Image {
         return uint64_t{static_cast<uint32_t>(setup.term_length)} / 2 + static_cast<uint32_t>(setup.term_length) / 8;
     }
 
-    // `terms`: zeroed. `setup`: checked by parse().
-    Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now)
+    // `terms`: zeroed. `setup`: checked by parse(). `proved`: the source receives at its address.
+    Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now,
+          bool proved = false)
         : terms_(terms), options_(options), setup_(setup), source_(from),
           join_((uint64_t{static_cast<uint32_t>(setup.active_term_id) - static_cast<uint32_t>(setup.initial_term_id)} *
                  terms.term_length()) +
                 static_cast<uint32_t>(setup.term_offset)),
           window_(static_cast<uint32_t>(std::min<uint64_t>(options.window, terms.term_length() / 2))), ranges_(join_),
           loss_(options.loss), high_(join_), bound_(join_), consumed_(join_), status_(join_),
-          clean_(join_ - terms.offset(join_) + terms.size()), last_datagram_ns_(now), status_at_(now), rtt_at_(now) {}
+          clean_(join_ - terms.offset(join_) + terms.size()), last_datagram_ns_(now), status_at_(now), rtt_at_(now),
+          clock_at_(now), active_ns_(now), source_verified_(proved) {}
 
     // Continues an image of a process that died or handed over.
     Image(Terms terms, const ReceiverOptions &options, const wire::SetupFrame &setup, const Address &from, int64_t now,
@@ -65,6 +68,7 @@ class Image {
         received_from_source_ = state.received;
         sent_to_source_ = state.replied;
         source_verified_ = state.source_verified;
+        unmeasured_ = false;
         if (state.lost) state_ = State::draining;
         lost_ = stopped_ = state.lost;
         ahead_ = true;         // how far is the sender?
@@ -81,6 +85,11 @@ class Image {
     uint64_t clean() const { return clean_; }
     uint64_t bytes_from_source() const { return received_from_source_; }
     uint64_t bytes_sent_to_source() const { return sent_to_source_; }
+    // What the source sent, and was sent, before it had an image.
+    void add_credit(uint64_t received, uint64_t sent) {
+        received_from_source_ += received;
+        sent_to_source_ += sent;
+    }
 
     int32_t session() const { return setup_.session; }
     const wire::SetupFrame &setup() const { return setup_; }
@@ -90,6 +99,7 @@ class Image {
     uint64_t rebuilt() const { return ranges_.floor(); } // everything below it is there
     uint64_t high() const { return high_; }              // the highest position seen
     uint64_t consumed() const { return consumed_; }
+    int64_t status_at() const { return status_at_; } // when the next status message is due in any case
     uint32_t window() const { return window_; }
     const std::optional<uint64_t> &end() const { return end_; } // of the stream
     State state() const { return state_; }
@@ -99,9 +109,28 @@ class Image {
     bool stopped() const { return stopped_; } // without a word of its sender: nothing more is taken
     bool overrun() const { return overrun_; } // overrun, or the sender was replaced: it may be joined again at once
     bool source_verified() const { return source_verified_; } // the source receives at the address that it sends from
+    bool ever_verified() const { return source_verified_ || verified_source_; } // or did, before the session moved
+    int64_t active_ns() const { return active_ns_; } // when it was made, or its source sent frames last
     int64_t round_trip_ns() const { return round_trips_.median_ns(); }
+    const ClockOffset &clock() const { return clock_; }
+    int64_t heard_ns() const { return last_datagram_ns_; }
+    // Datagrams of the sender's MTU do not arrive; this is the longest that does, as its probes show. 0: they do, as far as is
+    // known.
+    uint32_t path_limit(int64_t now) const {
+        const bool told = probe_arrived_ != 0 && now - probe_at_ >= options_.status_ns;
+        return told && probe_arrived_ < static_cast<uint32_t>(setup_.mtu) ? probe_arrived_ : 0;
+    }
     const std::string &description() const { return description_; }
     const ImageCounts &counts() const { return counts_; }
+
+    // It goes on with a session that was lost: that one has not ended if this one gets nothing.
+    void continue_lost() { continues_lost_ = true; }
+
+    // Gives its place to another session, at once: local readers read what they have mapped.
+    void displace() {
+        if (state_ == State::active) drain();
+        state_ = State::done;
+    }
 
     // Takes the slowest local reader's position. It only moves forward, and never beyond rebuilt().
     void consume(uint64_t position) {
@@ -158,7 +187,10 @@ class Image {
         count_datagram(now, length);
         if (state_ != State::active) return;
         if (run.room == 0) on_heartbeat(at, run.end_of_stream);
-        else on_frames(at, run, bytes, length);
+        else {
+            active_ns_ = now;
+            on_frames(at, run, bytes, length);
+        }
     }
 
     void on_rtt(int64_t now, const Address &from, const wire::RttFrame &frame) {
@@ -172,12 +204,18 @@ class Image {
             return;
         }
         source_verified_ = true;
+        status_requested_ |= std::exchange(status_held_, false);
         rtt_at_ = now + (round_trips_.has_enough() ? options_.round_trip_ns : options_.status_ns / 10);
         round_trip_due_ = true;
     }
 
-    void on_extension(const Address &from, uint16_t noun, std::string text) {
-        if (from == source_ && noun == wire::extension_description && description_.empty()) description_ = std::move(text);
+    // `length`: of the datagram. `wall_ns`: this machine's clock at `now`; 0: unknown.
+    void on_extension(int64_t now, int64_t wall_ns, const Address &from, uint16_t noun, std::string text, size_t length) {
+        if (!(from == source_)) return;
+        received_from_source_ += length;
+        if (noun == wire::extension_description && description_.empty()) description_ = std::move(text);
+        else if (noun == wire::extension_clock_answer) on_clock_answer(now, wall_ns, text);
+        else if (noun == wire::extension_probe) on_probe(now, static_cast<uint32_t>(length));
     }
 
     // Sends what is due. `random()` gives 64 bits.
@@ -194,6 +232,8 @@ class Image {
             request_setup(now, out);
             request_rtt(now, out, random);
             if (round_trip_due_) send_round_trip(out);
+            request_clock(now, out, random);
+            send_probe_echoes(out);
             scan(now, out, random);
         } else if (state_ == State::lingering) send_eos_status(now, out);
         else if (consumed_ >= rebuilt()) state_ = State::done;
@@ -203,7 +243,7 @@ class Image {
         if (state_ == State::lingering) return status_at_;
         int64_t next = status_is_due() ? INT64_MIN : std::min(status_at_, last_datagram_ns_ + options_.liveness_ns);
         if (end_ && consumed_ >= *end_) next = INT64_MIN;
-        if (!source_verified_ || round_trip_due_) next = std::min(next, round_trip_due_ ? INT64_MIN : rtt_at_);
+        if (measures() || round_trip_due_) next = std::min(next, round_trip_due_ ? INT64_MIN : rtt_at_);
         if (ahead_) next = std::min(next, setup_at_);
         if (ranges_.is_contiguous() && high_ <= rebuilt()) return next;
         return std::min(next, loss_.next() == INT64_MAX ? last_datagram_ns_ + options_.loss.delay_ns : loss_.next());
@@ -223,6 +263,8 @@ class Image {
         source_ = from;
         source_verified_ = back;
         round_trips_ = {};
+        clock_ = {};
+        clock_at_ = now;
         received_from_source_ = sent_to_source_ = 0;
         rtt_at_ = now;
         return true;
@@ -253,7 +295,7 @@ class Image {
         state_ = State::draining;
         stopped_ = true;
         const bool complete = end_ && rebuilt() >= *end_;
-        lost_ = !complete && (source_verified_ || verified_source_ || rebuilt() > join_);
+        lost_ = !complete && (source_verified_ || verified_source_ || continues_lost_ || ranges_.end() > join_);
         make_clean(bound_);
         fill_gaps(bound_);
     }
@@ -302,6 +344,7 @@ class Image {
 
     // A run of frames whose place is free. Only its first length makes it reachable, so that is stored last.
     void insert(uint64_t at, const uint8_t *bytes, size_t length) {
+        if (at < asked_to_) counts_.repaired += length;
         auto *to = reinterpret_cast<uint8_t *>(terms_.frame(at));
         uint64_t word0;
         std::memcpy(&word0, bytes, sizeof word0);
@@ -317,25 +360,54 @@ class Image {
         if (!status_is_due() && !in_time) return;
         make_clean(consumed_ + terms_.term_length() / 2);
         status_ = consumed_;
-        status_at_ =
-            now + (source_verified_ ? options_.status_ns
-                                    : options_.status_ns / 10); // a sender that never heard of this receiver keeps asking
         status_requested_ = false;
-        if (send(out, status(0), status_size(options_), rtt_reserve)) ++counts_.statuses;
+        const bool sent = send(out, status(0), status_size(options_), proof_reserve(now));
+        const bool soon =
+            !source_verified_ && (!sent || awaits_proof()); // a sender that never heard of this receiver keeps asking
+        status_at_ = now + (soon ? options_.status_ns / 10 : options_.status_ns);
+        if (sent) ++counts_.statuses;
+        else status_held_ = true;
         if (readers_ != reported_readers_ || (in_time && multiple_readers_)) send_reader_count(out);
     }
     // The sender does not send anything again sooner. Told after each measurement, which is made where something is missing.
     template <class Out> void send_round_trip(Out &out) {
         const auto median = static_cast<uint32_t>(std::min<int64_t>(round_trips_.median_ns(), UINT32_MAX));
-        const std::string frame =
-            wire::write_extension(wire::extension_round_trip, session(), setup_.stream, std::to_string(median));
-        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), rtt_reserve)) round_trip_due_ = false;
+        if (send_extension(out, wire::extension_round_trip, std::to_string(median))) round_trip_due_ = false;
+    }
+    // Only of sources of this library: they have said what the stream is. The first answers may be 20 ms apart.
+    template <class Out, class Random> void request_clock(int64_t now, Out &out, Random &&random) {
+        if (now < clock_at_ || !source_verified_ || description_.empty()) return;
+        const uint64_t number = (random() >> 1) | 1;
+        if (!send_extension(out, wire::extension_clock_request, std::to_string(number))) return;
+        clock_.on_request(now, number);
+        clock_at_ = now + (++clock_requests_ < ClockOffset::samples_max ? options_.status_ns / 10 : options_.clock_ns);
+    }
+    void on_clock_answer(int64_t now, int64_t wall_ns, const std::string &text) {
+        uint64_t number = 0;
+        int64_t source_ns = 0;
+        if (wall_ns == 0 || !wire::read_numbers(text, number, source_ns) || source_ns <= 0 ||
+            !clock_.on_answer(now, wall_ns, number, source_ns))
+            return;
+        round_trips_.add(clock_.round_trip_ns());
+        round_trip_due_ = true;
+    }
+    void on_probe(int64_t now, uint32_t length) {
+        if (length > static_cast<uint32_t>(setup_.mtu)) return;
+        if (now - probe_at_ >= options_.moved_ns) probe_arrived_ = 0; // other probes than the last ones
+        probe_at_ = now;
+        probe_arrived_ = std::max(probe_arrived_, length);
+        if (probe_echoes_ < probe_echo_.size()) probe_echo_[probe_echoes_++] = length;
+    }
+    template <class Out> void send_probe_echoes(Out &out) {
+        for (; probe_echoes_ != 0; --probe_echoes_)
+            if (!send_extension(out, wire::extension_probe_echo, std::to_string(probe_echo_[probe_echoes_ - 1]))) return;
+    }
+    template <class Out> bool send_extension(Out &out, uint16_t noun, const std::string &text) {
+        const std::string frame = wire::write_extension(noun, session(), setup_.stream, text);
+        return send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), rtt_reserve);
     }
     template <class Out> void send_reader_count(Out &out) {
-        const std::string frame =
-            wire::write_extension(wire::extension_readers, session(), setup_.stream, std::to_string(readers_));
-        if (send_bytes(out, reinterpret_cast<const uint8_t *>(frame.data()), frame.size(), rtt_reserve))
-            reported_readers_ = readers_;
+        if (send_extension(out, wire::extension_readers, std::to_string(readers_))) reported_readers_ = readers_;
     }
     wire::StatusFrame status(uint8_t flags) const {
         wire::StatusFrame frame = make_status(options_, session(), flags);
@@ -379,18 +451,22 @@ class Image {
     // Proof that the source is there: it sends a number back that it cannot guess.
     template <class Out, class Random> void request_rtt(int64_t now, Out &out, Random &&random) {
         const bool misses = options_.reliable && (!ranges_.is_contiguous() || high_ > rebuilt());
-        if ((source_verified_ && !misses) || now < rtt_at_) return;
+        if ((!measures() && !misses) || now < rtt_at_) return;
         const auto number = static_cast<int64_t>(random() | 1);
         auto frame = wire::make<wire::RttFrame>(wire::Type::rtt, wire::flag_reply);
         frame.session = session();
         frame.stream = setup_.stream;
         frame.echo = number;
         frame.receiver = options_.receiver;
-        if (send(out, frame, sizeof frame, 0)) {
+        const bool sent = send(out, frame, sizeof frame, 0);
+        if (sent) {
             ++counts_.rtt_requests;
             round_trips_.on_request(now, number);
         }
-        rtt_at_ = now + round_trips_.wait_ns(options_.status_ns / 10, options_.status_ns);
+        const bool rarely = sent && !source_verified_ && !awaits_proof(); // it does not answer: other replies need the bytes
+        rtt_at_ = now + (rarely ? options_.liveness_ns / 10
+                         : sent ? round_trips_.wait_ns(options_.status_ns / 10, options_.status_ns)
+                                : options_.status_ns / 10);
     }
 
     template <class Out, class Random> void scan(int64_t now, Out &out, Random &&random) {
@@ -405,7 +481,9 @@ class Image {
             frame.term_id = terms_.term_id(from);
             frame.term_offset = static_cast<int32_t>(terms_.offset(from));
             frame.length = static_cast<int32_t>(std::min(to - from, terms_.left_in_term(from)));
-            if (send(out, frame, sizeof frame, rtt_reserve + status_size(options_))) ++counts_.naks;
+            if (!send(out, frame, sizeof frame, proof_reserve(now) + status_size(options_))) return;
+            ++counts_.naks;
+            asked_to_ = std::max(asked_to_, to);
         });
     }
 
@@ -435,14 +513,20 @@ class Image {
         ranges_.add(at, at + room);
     }
 
-    // At most three times what came from a source goes there until it has proved that it sent it. `left`: bytes that stay for
-    // what matters more. The proof comes first, since it ends the limit, then status messages, then NAKs, which are many.
+    // No more goes to a source than has come from there until it has proved that it receives at its address. `left`: bytes that
+    // stay for what matters more. The proof comes first, since it ends the limit, then status messages, then NAKs, which are
+    // many. A source that does not answer is asked less often, and gets status messages instead.
     static constexpr size_t rtt_reserve = sizeof(wire::RttFrame);
+    static constexpr uint32_t proofs_first = 2;
+    bool awaits_proof() const { return round_trips_.unanswered() < proofs_first; }
+    size_t proof_reserve(int64_t now) const { return awaits_proof() || now >= rtt_at_ ? rtt_reserve : 0; }
+    // The source has still to prove itself, or no round trip was ever measured.
+    bool measures() const { return !source_verified_ || (unmeasured_ && !round_trips_.has_any()); }
     template <class Out, class Frame> bool send(Out &out, const Frame &frame, size_t length, size_t left) {
         return send_bytes(out, wire::bytes_of(frame), length, left);
     }
     template <class Out> bool send_bytes(Out &out, const uint8_t *bytes, size_t length, size_t left) {
-        if (!source_verified_ && sent_to_source_ + length + left > 3 * received_from_source_) {
+        if (!source_verified_ && sent_to_source_ + length + left > received_from_source_) {
             ++counts_.held;
             return false;
         }
@@ -469,16 +553,27 @@ class Image {
     uint64_t status_; // the position of the last status message
     uint64_t clean_;  // memory is zero from what has arrived up to here
     std::optional<uint64_t> end_;
-    int64_t last_datagram_ns_, status_at_, rtt_at_, setup_at_ = INT64_MIN;
+    int64_t last_datagram_ns_, status_at_, rtt_at_, clock_at_, setup_at_ = INT64_MIN;
+    int64_t active_ns_;
     RoundTrips round_trips_;
+    ClockOffset clock_;
+    uint32_t clock_requests_ = 0;
+    std::array<uint32_t, 32> probe_echo_; // lengths of probes that have arrived, to be echoed
+    size_t probe_echoes_ = 0;
+    uint32_t probe_arrived_ = 0; // the longest of the last probes
+    int64_t probe_at_ = INT64_MIN / 2;
+    uint64_t asked_to_ = 0;                                  // the highest position that was asked for again
     uint64_t received_from_source_ = 0, sent_to_source_ = 0; // bytes, from and to the source
     uint32_t eos_statuses_sent_ = 0;
     uint32_t readers_ = 1, reported_readers_ = 1;
     bool multiple_readers_ = false; // more than one has read here: the count is sent repeatedly, since a frame may be lost
     State state_ = State::active;
-    bool status_requested_ = true, source_verified_ = false, round_trip_due_ = false;
+    bool source_verified_;
+    bool unmeasured_ = true; // it is a new image
+    bool status_requested_ = true, round_trip_due_ = false;
+    bool status_held_ = false;             // the source had not sent enough for a status message
     bool ahead_ = false, overrun_ = false; // the sender is beyond the window; it no longer has the missing bytes
-    bool stopped_ = false, lost_ = false;
+    bool stopped_ = false, lost_ = false, continues_lost_ = false;
     Atomic<uint64_t> *clean_word_ = nullptr;
     std::string description_;
     ImageCounts counts_;

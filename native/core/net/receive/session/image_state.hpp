@@ -22,12 +22,17 @@ struct ReceiverOptions {
     int64_t status_ns = 200'000'000;
     int64_t liveness_ns = 10'000'000'000;
     int64_t round_trip_ns = 100'000'000; // between two measurements of the round trip, while something is missing
+    int64_t clock_ns = 1'000'000'000;    // between two measurements of the source's clock
     int64_t cool_down_ns = 10'000'000'000;
     int64_t pending_ns = 1'000'000'000; // between two requests for the SETUP of one session
     int64_t moved_ns = 1'000'000'000;   // after this silence another source may have replaced it
     size_t sessions_max = 64;
     uint64_t memory_max = uint64_t{1} << 30; // of all images' terms
-    std::optional<Address> control;          // of a publication that sends to all that ask there
+    // Of these, images of sources that have not proved that they receive at their addresses. Others prove it before they get one.
+    size_t unproved_max = 8;
+    uint64_t unproved_memory_max = 32 << 20;
+    bool authentic = false;         // a key has proved every source
+    std::optional<Address> control; // of a publication that sends to all that ask there
     int64_t control_request_ns = 200'000'000,
             control_repeat_ns = 1'000'000'000; // between two requests there: without, and with an image
 };
@@ -54,6 +59,7 @@ struct ImageCounts {
     uint64_t held = 0; // replies not sent to a source that has not proved itself
     uint64_t losses = 0, bytes_lost = 0;
     uint64_t no_room = 0;
+    uint64_t repaired = 0; // bytes of the stream that arrived after they were asked for
 };
 
 static_assert(std::is_trivially_copyable_v<ImageCounts> && sizeof(ImageCounts) % sizeof(uint64_t) == 0);

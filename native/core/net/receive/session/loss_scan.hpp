@@ -15,6 +15,7 @@ struct LossOptions {
     int64_t repeat_ns = 100'000;         // between NAKs of the same gap, at first
     int64_t repeat_max_ns = 10'000'000;  // and at last
     uint32_t repeats_before_backoff = 8; // then each wait is twice as long as the one before
+    uint32_t repeats_max = 64;           // then what is sent for them is lost time and again: ten times `repeat_max_ns`
 };
 
 class LossScan {
@@ -40,7 +41,8 @@ class LossScan {
             if (now < gap.due) continue;
             send_nak(gap.from, gap.to);
             const uint32_t over = std::max(gap.naks_sent, options_.repeats_before_backoff) - options_.repeats_before_backoff;
-            gap.due = now + std::min(options_.repeat_max_ns, options_.repeat_ns << std::min(over, 20u));
+            const int64_t most = options_.repeat_max_ns * (gap.naks_sent < options_.repeats_max ? 1 : 10);
+            gap.due = now + std::min(most, options_.repeat_ns << std::min(over, 20u));
             ++gap.naks_sent;
         }
     }

@@ -31,10 +31,14 @@ class RoundTrips {
         }
         return false;
     }
+    // Measured otherwise.
+    void add(int64_t took_ns) { samples_[count_++ % samples_max] = took_ns; }
     // Requests since the last answer: each waits twice as long as the one before.
     int64_t wait_ns(int64_t first_ns, int64_t most_ns) const {
         return std::min(most_ns, first_ns << std::min<uint32_t>(std::max(unanswered_, 1u) - 1, 16));
     }
+    uint32_t unanswered() const { return unanswered_; } // requests since the last answer
+    bool has_any() const { return count_ != 0; }
     bool has_enough() const { return count_ >= samples_max; }
     // The median of the last answers; 0 before the first one.
     int64_t median_ns() const {
