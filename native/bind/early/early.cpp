@@ -1,8 +1,9 @@
 // Open channels: made, looked at, joined; their subscriptions until the first publication.
-#include "bind/early/early_ends.hpp"
+#include "ends/early_ends.hpp"
 
 #include "bind/ground/status.hpp"
 #include "bind/ground/wait.hpp"
+#include "bind/sync/sync_ends.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -19,32 +20,14 @@ const KindLayout &kind_of(const std::string &name) {
     throw Error(Code::invalid, "channels of kind " + name + " are never open");
 }
 
-// The short part of an open channel, as it is now.
-struct Part {
-    Part(int fd, const std::string &path, const std::string &kind, bool writable)
-        : about([&] {
-              const Mapping head(fd, slots_offset, false);
-              return read_open_part(head.bytes(), size_of_file(fd), path, kind_of(kind));
-          }()),
-          map(std::make_shared<Mapping>(fd, about.size, writable)) {}
-    OpenPart about;
-    std::shared_ptr<Mapping> map;
-};
-
-bool is_open(int fd, const std::string &path, const std::string &kind) {
-    if (size_of_file(fd) < slots_offset) throw Error(Code::corrupt, path + " is too short for a channel");
-    const Mapping head(fd, slots_offset, false);
-    return still_open(find_header(head.bytes(), slots_offset, path, kind_of(kind).number), path);
-}
-
-std::shared_ptr<ReaderEnd> early(const Part &part, std::unique_ptr<EarlyMember> member) {
+std::shared_ptr<ReaderEnd> early(const OpenChannel &part, std::unique_ptr<EarlyMember> member) {
     return std::make_shared<EarlyReaderEnd>(part.map, std::move(member));
 }
 
-std::unique_ptr<EarlyMember> early_peer(int fd, const std::string &path, const Part &part, PeerRole role, const MemberName &name,
-                                        uint32_t when_full, bool by_hand, uint64_t position) {
+std::unique_ptr<EarlyMember> early_peer(int fd, const std::string &path, const OpenChannel &part, PeerRole role,
+                                        const MemberName &name, uint32_t when_full, bool by_hand, uint64_t position) {
     EarlyPipe::PeerOptions options{role, name, static_cast<WhenFull>(when_full), by_hand, position};
-    return std::make_unique<EarlyPipe>(fd, path, part.map, part.about, std::move(options));
+    return std::make_unique<EarlyPipe>(fd, path, part.map, part.part, std::move(options));
 }
 
 // A member, from the words of its slot. It is for display only: a member that joins or leaves at this moment may be shown with
@@ -82,15 +65,15 @@ void describe_member(nb::list &members, Kind kind, uint32_t index, const uint8_t
 }
 
 nb::dict inspect_open(int fd, const std::string &path, const std::string &kind) {
-    const Part part(fd, path, kind, false);
+    const OpenChannel part(fd, path, kind_of(kind), false);
     const auto *header = reinterpret_cast<const Header *>(part.map->bytes());
     nb::dict about;
     about["created_ns"] = header->created_ns;
-    about["slots"] = part.about.slots;
+    about["slots"] = part.part.slots;
     nb::list members;
-    for (uint32_t i = 0; i < part.about.slots; ++i) {
-        const uint64_t at = slots_offset + i * part.about.kind.slot_size;
-        if (holds_member(fd, at)) describe_member(members, part.about.kind.number, i, part.map->bytes() + at);
+    for (uint32_t i = 0; i < part.part.slots; ++i) {
+        const uint64_t at = slots_offset + i * part.part.kind.slot_size;
+        if (holds_member(fd, at)) describe_member(members, part.part.kind.number, i, part.map->bytes() + at);
     }
     about["members"] = members;
     return about;
@@ -124,14 +107,15 @@ void bind_early(nb::module_ &m) {
             format_open(fd, kind_of(kind), slots, text_of(notes), boot_of(boot_id), system_ns(CLOCK_REALTIME));
         },
         nb::kw_only(), nb::arg("fd"), nb::arg("kind"), nb::arg("slots"), nb::arg("notes"), nb::arg("boot_id"));
-    m.def("is_open", &is_open, nb::arg("fd"), nb::arg("path"), nb::arg("kind"),
-          "Whether the channel waits for its first publication.");
+    m.def(
+        "is_open", [](int fd, const std::string &path, const std::string &kind) { return is_open(fd, path, kind_of(kind)); },
+        nb::arg("fd"), nb::arg("path"), nb::arg("kind"), "Whether the channel waits for its first publication.");
     m.def("inspect_open", &inspect_open, nb::arg("fd"), nb::arg("path"), nb::arg("kind"));
     // All that follows: by the holder of the open byte.
     m.def(
         "read_notes",
         [](int fd, const std::string &path, const std::string &kind) {
-            const std::string notes = read_notes(notes_of(*Part(fd, path, kind, false).map), path);
+            const std::string notes = read_notes(notes_of(*OpenChannel(fd, path, kind_of(kind), false).map), path);
             return nb::bytes(notes.data(), notes.size());
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("kind"), "The options and the codec that were named for an open channel so far.");
@@ -139,8 +123,8 @@ void bind_early(nb::module_ &m) {
         "write_notes",
         [](int fd, const std::string &path, const std::string &kind, OpenHold &hold, nb::bytes notes,
            std::optional<uint32_t> slots) {
-            const Part part(fd, path, kind, true);
-            if (slots) check_room(hold.locks(), part.about, *slots, false, path);
+            const OpenChannel part(fd, path, kind_of(kind), true);
+            if (slots) check_room(hold.locks(), part.part, *slots, false, path);
             write_notes(*part.map, text_of(notes));
             if (slots) limit_slots(*part.map, *slots);
         },
@@ -148,21 +132,25 @@ void bind_early(nb::module_ &m) {
     m.def(
         "early_log",
         [](int fd, const std::string &path, const std::string &kind, const nb::bytes &name, double drop_after) {
-            const Part part(fd, path, kind, true);
-            return early(part, std::make_unique<EarlyLog>(fd, path, part.map, part.about, drop_after, text_of(name)));
+            const OpenChannel part(fd, path, kind_of(kind), true);
+            if (kind == "sync")
+                return early(part,
+                             std::make_unique<EarlyLog<SyncReaderEnd>>(fd, path, part.map, part.part, drop_after, text_of(name)));
+            return early(part,
+                         std::make_unique<EarlyLog<LogReaderEnd>>(fd, path, part.map, part.part, drop_after, text_of(name)));
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("kind"), nb::arg("name"), nb::arg("drop_after"));
     m.def(
         "early_ring",
         [](int fd, const std::string &path, bool conflate) {
-            const Part part(fd, path, "ring", true);
-            return early(part, std::make_unique<EarlyRing>(fd, path, part.map, part.about, conflate));
+            const OpenChannel part(fd, path, kind_of("ring"), true);
+            return early(part, std::make_unique<EarlyRing>(fd, path, part.map, part.part, conflate));
         },
         nb::arg("fd"), nb::arg("path"), nb::arg("conflate"));
     m.def(
         "early_pipe",
         [](int fd, const std::string &path, const MemberName &name, bool by_hand) {
-            const Part part(fd, path, "pipe", true);
+            const OpenChannel part(fd, path, kind_of("pipe"), true);
             return early(part,
                          early_peer(fd, path, part, PeerRole::pull, name, static_cast<uint32_t>(WhenFull::wait), by_hand, 0));
         },
@@ -171,7 +159,7 @@ void bind_early(nb::module_ &m) {
         "early_tap",
         [](int fd, const std::string &path, const MemberName &name, uint32_t when_full,
            uint64_t position) -> std::shared_ptr<StreamEnd> {
-            const Part part(fd, path, "pipe", true);
+            const OpenChannel part(fd, path, kind_of("pipe"), true);
             return std::make_shared<EarlyTapEnd>(part.map,
                                                  early_peer(fd, path, part, PeerRole::tap, name, when_full, false, position));
         },

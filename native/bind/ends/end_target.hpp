@@ -1,36 +1,35 @@
-// How a wait sleeps for an end: on its event, or as the end itself does where more than shared memory can wake it.
+// A wait for an end that Python explains, and the ends whose long copies are made without the GIL.
 #pragma once
 
-#include "bind/ends/ends.hpp"
 #include "bind/ground/wait.hpp"
+
+#include "ends/targets.hpp"
 
 namespace penstock::bind {
 
-class EndTarget : public Target {
+// Python's words for a wait that this thread has noted at an end. Empty if nothing is known. Throws only
+// what ends the wait too, such as KeyboardInterrupt.
+std::string explain_wait(const End &end, int64_t warned_after_ns = 0);
+
+class ExplainedTarget : public EndTarget {
   public:
-    EndTarget() = default;
-    ~EndTarget() {
-        if (end_ != nullptr) end_->end_wait();
+    void explain() {
+        if (End *end = noted(); end != nullptr) end->reason = explain_wait(*end);
     }
-    EndTarget(const EndTarget &) = delete;
-    EndTarget &operator=(const EndTarget &) = delete;
-    void sleep(int64_t ns) {
-        if (end_ != nullptr) end_->sleep(expected_, ns);
-        else event_sleep(*event_, expected_, ns);
+    void warn(int64_t waited_ns) {
+        if (const End *end = noted(); end != nullptr) explain_wait(*end, waited_ns);
     }
+};
+
+// `Writer`: a log's writing end, or a sync queue's.
+template <class Writer> class WithoutInterpreter : public Writer {
+  public:
+    using Writer::Writer;
 
   protected:
-    bool end_sleeps() const { return end_ != nullptr; }
-    void announce(End &end, Atomic<uint32_t> &event) {
-        end_ = end.sleeps() ? &end : nullptr;
-        event_ = &event;
-        expected_ = end_ != nullptr ? end_->prepare() : event_prepare(event);
+    void copy_large(void *to, const void *from, size_t length) override {
+        without_interpreter([&] { copy_bytes(to, from, length); });
     }
-
-  private:
-    End *end_ = nullptr; // pinned by the wait's Busy
-    Atomic<uint32_t> *event_ = nullptr;
-    uint32_t expected_ = 0;
 };
 
 } // namespace penstock::bind

@@ -28,6 +28,18 @@ nb::tuple copy(Look &look, uint64_t start, uint64_t end, uint32_t columns, const
     return nb::make_tuple(made, look.position(), look.resume(), spans);
 }
 
+// ([(position, time)], where it ended)
+nb::tuple times(Look &look, uint64_t start, uint64_t end) {
+    nb::list found;
+    look.begin(std::max(start, look.start_position()), end);
+    for (bool more = true; more;) {
+        BatchBuilder batch(column_position | column_time_ns | column_payload);
+        without_interpreter([&] { more = look.fill(batch, batch_bytes); });
+        for (size_t i = 0; i < batch.rows(); ++i) found.append(nb::make_tuple(batch.positions()[i], batch.times()[i]));
+    }
+    return nb::make_tuple(found, look.position());
+}
+
 } // namespace
 
 void bind_look(nb::module_ &m) {
@@ -50,7 +62,10 @@ void bind_look(nb::module_ &m) {
                      "tuple[list[tuple[Any, Any]], int, int, list[tuple[int, int]]]"),
              "Whole messages of [start, end) as Arrow batches; where it ended; where the first message begins that is not whole; "
              "and "
-             "the spans that memory has no more. start: where a message begins.");
+             "the spans that memory has no more. start: where a message begins.")
+        .def("times", &times, nb::arg("start"), nb::arg("end"),
+             nb::sig("def times(self, start: int, end: int) -> tuple[list[tuple[int, int]], int]"),
+             "The position and the send time, in ns, of each whole message of [start, end); and where it ended.");
 }
 
 } // namespace penstock::bind

@@ -1,8 +1,9 @@
-// Errors, the exit gate and the arguments of hot methods.
-#include "bind/ends/ends.hpp"
+// Errors, the exit gate, the arguments of hot methods, and what Python needs of processes and shared folders.
 #include "bind/ground/arguments.hpp"
+#include "ends/ends.hpp"
 
 #include "ground/process_name.hpp"
+#include "ground/shared_folder.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -112,30 +113,16 @@ PyObject *text_of(const std::string &bytes) noexcept {
     return PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
 }
 
-std::string command_of(uint32_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
-    std::string words{std::istreambuf_iterator<char>(file), {}};
-    while (!words.empty() && words.back() == '\0') words.pop_back();
-    const size_t folder = words.substr(0, words.find('\0')).rfind('/');
-    if (folder != std::string::npos) words.erase(0, folder + 1);
-    std::replace(words.begin(), words.end(), '\0', ' ');
-    return words;
-}
-
-std::string named_process(uint32_t pid, int fd) {
-    constexpr size_t shown = 80; // of a command line
-    if (find_process(pid, fd) != Found::it) return process_name(pid, fd);
-    std::string command = command_of(pid);
-    if (command.size() > shown) command = command.substr(0, shown) + "...";
-    return "process " + std::to_string(pid) + (command.empty() ? "" : " (" + command + ")");
-}
-
 void bind_errors(nb::module_ &m) {
     m.def(
         "command_of", [](uint32_t pid) { return nb::steal<nb::str>(text_of(command_of(pid))); }, nb::arg("pid"),
         "A process' command line; empty if there is none of that number, or nobody may see it.");
     m.def("process_name", &process_name, nb::arg("pid"), nb::arg("fd"),
           "A process by its number, for errors: one that has the file of `fd` open, or one of another PID namespace.");
+    m.def(
+        "make_shared_folder", [](int at, const std::string &name) { return make_shared_folder(at, name); }, nb::arg("at"),
+        nb::arg("name"),
+        "Makes a folder of mode 2770, which has its mode before it has its name. The result is an errno; 0: it is made.");
     nb::register_exception_translator(
         [](const std::exception_ptr &pointer, void *) {
             try {

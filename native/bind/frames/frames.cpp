@@ -1,9 +1,9 @@
 // Frames channels: their files, what a file says, their writing end, frames read by lease, and the lease that keeps a buffer as
 // it is.
-#include "bind/frames/frame_ends.hpp"
 #include "bind/ground/arguments.hpp"
 #include "bind/handles/subscription.hpp"
 #include "bind/ring/ring_status.hpp"
+#include "ends/frame_ends.hpp"
 
 #include "frames/frame_pool.hpp"
 
@@ -19,7 +19,7 @@ class Lease {
     Lease(std::shared_ptr<FrameReaderEnd> end, Frame frame)
         : end_(std::move(end)), frame_(std::move(frame)), generation_(ForkGuard::generation()) {
         lent.data = const_cast<uint8_t *>(frame_.data);
-        lent.length = end_->frame_bytes();
+        lent.length = frame_.bytes();
     }
     ~Lease() { give_back(); }
     Lease(const Lease &) = delete;
@@ -50,6 +50,15 @@ class Lease {
     bool held_ = true;
 };
 
+// A frame's own shape; None if it has the channel's.
+nb::object shape_of(const Lease &lease) {
+    const Frame &frame = lease.frame();
+    if (frame.note.dimensions == 0) return nb::none();
+    nb::list sizes;
+    for (uint32_t dimension = 0; dimension < frame.note.dimensions; ++dimension) sizes.append(frame.size(dimension));
+    return nb::tuple(sizes);
+}
+
 FrameReaderEnd &frames_of(ReaderEnd &reader) {
     auto *frames = dynamic_cast<FrameReaderEnd *>(&reader);
     if (frames == nullptr) throw Error(Code::invalid, reader.where() + ": this is no subscription to frames");
@@ -75,7 +84,8 @@ Lease *take_within(Subscription &subscription, PyObject *timeout) {
     // A frame that is recycled before it can be leased counts as lost: the wait continues.
     auto attempt = [&] { return (lease = consume(subscription, subscription.reading_on())) != nullptr; };
     if (lease != nullptr || subscription.wait(limit, attempt)) return lease;
-    PyErr_Format(timeout_error(), "%s: no frame within the timeout", subscription.end().where().c_str());
+    PyErr_Format(timeout_error(), "%s: no frame within the timeout%s", subscription.end().where().c_str(),
+                 subscription.end().take_reason().c_str());
     throw nb::python_error();
 }
 
@@ -116,13 +126,17 @@ void bind_frames(nb::module_ &m) {
           "Header, counters and members, read without disturbing anyone.");
     m.def(
         "frames_file_size",
-        [](uint32_t capacity, uint32_t slots, uint32_t buffers, uint64_t frame_bytes, uint64_t start_position) {
+        [](uint32_t capacity, uint32_t slots, uint32_t buffers, uint64_t frame_bytes, uint64_t start_position, uint64_t fields) {
             const PoolGeometry g{{capacity, slots, start_position, 0, 0}, buffers, frame_bytes};
             check_geometry(g, Code::invalid);
+            if (fields > g.fields_max())
+                throw Error(Code::too_large, "a frame's header and sizes take " + std::to_string(fields) + " bytes, and with " +
+                                                 std::to_string(buffers) + " buffers up to " + std::to_string(g.fields_max()) +
+                                                 " fit: make the header smaller, or give fewer buffers");
             return g.file_size();
         },
         nb::kw_only(), nb::arg("capacity"), nb::arg("slots"), nb::arg("buffers"), nb::arg("frame_bytes"),
-        nb::arg("start_position"), "Checks the options; bytes that a frames channel's file takes.");
+        nb::arg("start_position"), nb::arg("fields") = 0, "Checks the options; bytes that a frames channel's file takes.");
     m.def(
         "frames_writer",
         [](int fd, std::string path, std::shared_ptr<ManualClock> clock, bool waits) -> std::shared_ptr<WriterEnd> {
@@ -143,7 +157,14 @@ void bind_frames(nb::module_ &m) {
         .def_prop_ro("id", [](const Lease &self) { return self.frame().note.id; })
         .def_prop_ro("start_ns", [](const Lease &self) { return self.frame().note.start_ns; })
         .def_prop_ro("end_ns", [](const Lease &self) { return self.frame().note.end_ns; })
-        .def_prop_ro("fields", [](const Lease &self) { return nb::bytes(self.frame().meta.data(), self.frame().meta.size()); });
+        .def_prop_ro("length", [](const Lease &self) { return self.frame().bytes(); })
+        .def_prop_ro("shape", &shape_of, nb::for_getter(nb::sig("def shape(self) -> tuple[int, ...] | None")),
+                     "None: the channel's.")
+        .def_prop_ro("dtype", [](const Lease &self) { return self.frame().note.dtype; })
+        .def_prop_ro("fields", [](const Lease &self) {
+            const std::string_view fields = self.frame().fields();
+            return nb::bytes(fields.data(), fields.size());
+        });
 
     m.def(
         "frames_reader",

@@ -3,6 +3,7 @@
 
 #include "bind/ground/stable_abi.hpp"
 
+#include "ground/clock.hpp"
 #include "ground/error.hpp"
 
 #include <nanobind/nanobind.h>
@@ -15,18 +16,17 @@
 
 namespace nb = nanobind;
 
-namespace penstock::bind {
-
+namespace penstock {
 class End;
+} // namespace penstock
+
+namespace penstock::bind {
 
 // ---- errors ----
 
 // Sets the Python error for the C++ exception in flight; returns null for the caller to return.
 PyObject *raise_current() noexcept;
-PyObject *timeout_error(); // the class
-// For errors: the number of a process that has a file open, and what of its command line fits.
-std::string named_process(uint32_t pid, int fd);
-std::string command_of(uint32_t pid); // a process' command line, any bytes; empty if there is none or it is hidden
+PyObject *timeout_error();            // the class
 std::string place_of(const End *end); // for errors about arguments: the channel and a colon; nothing without an end
 PyObject *text_of(const std::string &bytes) noexcept; // bytes that are not UTF-8 as \xff
 void bind_errors(nb::module_ &m);
@@ -64,12 +64,6 @@ template <class Work> void without_interpreter(Work &&work) {
 
 // ---- timeouts ----
 
-inline constexpr int64_t for_ever = INT64_MAX;
-
-inline int64_t seconds_to_ns(double seconds) {
-    if (seconds <= 0) return 0;
-    return seconds > 9e9 ? for_ever : static_cast<int64_t>(seconds * 1e9);
-}
 // None and huge numbers: for ever. Throws invalid for anything that is not a real number, for NaN and for negatives.
 int64_t timeout_ns(PyObject *timeout, const End *end = nullptr);
 
@@ -147,6 +141,8 @@ void bind_sync(nb::module_ &m);
 void bind_pipe(nb::module_ &m);
 void bind_pipe_sockets(nb::module_ &m);
 void bind_mailbox(nb::module_ &m);
+void bind_counter(nb::module_ &m);
 void bind_udp(nb::module_ &m);
+void bind_why(nb::module_ &m);
 
 } // namespace penstock::bind

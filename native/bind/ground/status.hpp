@@ -78,6 +78,15 @@ inline void add_member(nb::list &members, uint32_t slot, const char *role, bool 
     members.append(member);
 }
 
+// One that died without closing, whose slot nobody has cleared yet. It is no member any more.
+inline void add_dead(nb::list &dead, const char *role, uint32_t pid, uint64_t joined_ns) {
+    nb::dict found;
+    found["role"] = role;
+    found["pid"] = pid;
+    found["joined_ns"] = joined_ns;
+    dead.append(found);
+}
+
 // What a channel has counted, as `Totals` in status.py has it. `messages_lost`: None where only the bytes are known.
 inline nb::dict totals_dict(uint64_t messages_sent, uint64_t bytes_sent, uint64_t messages_received, uint64_t bytes_received,
                             uint64_t back_pressure, uint64_t bytes_lost, nb::object messages_lost, uint64_t repaired,

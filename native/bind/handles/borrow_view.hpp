@@ -37,8 +37,8 @@ class BorrowView {
             const uint8_t *bytes = reader->lender().readable_bytes(*message, map_);
             message_ = subscription.lend(*message);
             lent = {const_cast<uint8_t *>(bytes), message_.length, 0, {}};
-            holding_ = true;
         }
+        holding_ = true;
         const Envelope envelope = reader->envelope();
         sender_ = envelope.sender;
         type_ = envelope.type;

@@ -37,9 +37,9 @@ class ClaimView {
         open_ = false;
         return publication_.ready().commit(place_);
     }
-    void describe(std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns, const std::string &fields) {
+    void describe(FrameFields given) {
         if (!usable()) throw Error(Code::closed, publication_.end().where() + ": the claim has ended already");
-        publication_.ready().describe(place_, id, start_ns, end_ns, fields);
+        publication_.ready().describe(place_, std::move(given));
     }
     // While an array of the claim is in use its range stays claimed, so a late write overwrites nothing.
     void abort() {

@@ -1,8 +1,8 @@
 // Shared by publication and subscription handles: closing while other threads work, use after a fork, lent memory.
 #pragma once
 
-#include "bind/ends/ends.hpp"
 #include "bind/ground/bind.hpp"
+#include "ends/ends.hpp"
 
 namespace penstock::bind {
 

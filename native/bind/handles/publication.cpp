@@ -6,6 +6,7 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <utility>
@@ -117,57 +118,58 @@ void bind_publication(nb::module_ &m) {
     nb::class_<WriterEnd>(m, "WriterEnd", "The writing end of a channel, made for a Publication.")
         .def("prefault", [](WriterEnd &self) { return self.mapping()->populate(); });
 
-    auto type =
-        nb::class_<Publication>(m, "Publication", nb::type_slots(strict_slots))
-            .def(nb::init<std::shared_ptr<WriterEnd>>(), nb::arg("writer"))
-            .def(
-                "claim",
-                [](nb::object self, Whole given, nb::object timeout) {
-                    auto &publication = nb::cast<Publication &>(self);
-                    const End *end = &publication.end();
-                    const int64_t length = given.within(end, "claim", "length", 0, INT64_MAX);
-                    const auto bytes = static_cast<size_t>(length);
-                    ClaimedRange range;
-                    claim_room(publication, bytes, timeout_ns(timeout.ptr(), end), range);
-                    return new ClaimView(self, publication, bytes, range);
-                },
-                nb::arg("length").none(), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
-                "Room for one message of `length` bytes, to be written in place. Waits for room as `send` does.")
-            .def("close", &Publication::close, "Gives the slot back and aborts open claims. Safe to call twice.")
-            .def_prop_ro("closed", &Publication::closed)
-            .def_prop_ro(
-                "session", [](Publication &self) { return self.ready().session(); },
-                "This publication's id in every frame it writes.")
-            .def_prop_ro(
-                "position", [](Publication &self) { return self.ready().position(); },
-                "The stream's end: where the next message goes.")
-            .def_prop_ro(
-                "max_payload", [](Publication &self) { return self.ready().payload_max(); },
-                "Bytes that offer and claim take at most; send takes up to 1 GiB.")
-            .def_prop_ro(
-                "connected", [](Publication &self) { return self.ready().readers() != 0; },
-                "Whether there is a subscription at this moment.")
-            .def_prop_ro(
-                "readers", [](Publication &self) { return self.ready().readers(); },
-                "How many subscriptions there are at this moment.")
-            .def_prop_ro(
-                "lag", [](Publication &self) { return self.ready().lag(); },
-                "Bytes by which the slowest subscription is behind; 0 without any.")
-            .def_prop_ro(
-                "all_read", [](Publication &self) { return self.ready().all_read(); },
-                "Whether every subscription has read all messages; also true without any. A log's subscriptions store "
-                "their position when they find nothing more.")
-            .def(
-                "wait_for_readers",
-                [](Publication &self, Whole given, nb::object timeout) {
-                    const int64_t count = given.within(&self.end(), "wait_for_readers", "count", 0, UINT32_MAX);
-                    if (self.wait_for_readers(static_cast<uint32_t>(count), timeout_ns(timeout.ptr(), &self.end()))) return;
-                    PyErr_Format(timeout_error(), "%s: fewer than %lld subscriptions came within the timeout%s",
-                                 self.end().where().c_str(), static_cast<long long>(count), self.end().why_no_readers().c_str());
-                    throw nb::python_error();
-                },
-                nb::arg("count").none() = 1, nb::arg("timeout") = nb::none(),
-                "Waits until at least `count` subscriptions are there. `TimedOut` after `timeout` seconds.");
+    auto type = nb::class_<Publication>(m, "Publication", nb::type_slots(strict_slots))
+                    .def(nb::init<std::shared_ptr<WriterEnd>>(), nb::arg("writer"))
+                    .def(
+                        "claim",
+                        [](nb::object self, Whole given, nb::object timeout) {
+                            auto &publication = nb::cast<Publication &>(self);
+                            const End *end = &publication.end();
+                            const int64_t length = given.within(end, "claim", "length", 0, INT64_MAX);
+                            const auto bytes = static_cast<size_t>(length);
+                            ClaimedRange range;
+                            claim_room(publication, bytes, timeout_ns(timeout.ptr(), end), range);
+                            return new ClaimView(self, publication, bytes, range);
+                        },
+                        nb::arg("length").none(), nb::arg("timeout") = nb::none(), nb::rv_policy::take_ownership,
+                        "Room for one message of `length` bytes, to be written in place. Waits for room as `send` does.")
+                    .def("close", &Publication::close, "Gives the slot back and aborts open claims. Safe to call twice.")
+                    .def_prop_ro("closed", &Publication::closed)
+                    .def_prop_ro(
+                        "session", [](Publication &self) { return self.ready().session(); },
+                        "This publication's id in every frame it writes.")
+                    .def_prop_ro(
+                        "position", [](Publication &self) { return self.ready().position(); },
+                        "The stream's end: where the next message goes.")
+                    .def_prop_ro(
+                        "max_payload", [](Publication &self) { return self.ready().payload_max(); },
+                        "Bytes that offer and claim take at most; send takes up to 1 GiB.")
+                    .def_prop_ro(
+                        "connected", [](Publication &self) { return self.ready().readers() != 0; },
+                        "Whether there is a subscription at this moment.")
+                    .def_prop_ro(
+                        "readers", [](Publication &self) { return self.ready().readers(); },
+                        "How many subscriptions there are at this moment.")
+                    .def_prop_ro(
+                        "lag", [](Publication &self) { return self.ready().lag(); },
+                        "Bytes by which the slowest subscription is behind; 0 without any.")
+                    .def_prop_ro(
+                        "all_read", [](Publication &self) { return self.ready().all_read(); },
+                        "Whether every subscription has read all messages; also true without any. A log's subscriptions store "
+                        "their position when they find nothing more.")
+                    .def(
+                        "wait_for_readers",
+                        [](Publication &self, Whole given, nb::object timeout) {
+                            const int64_t count = given.within(&self.end(), "wait_for_readers", "count", 0, UINT32_MAX);
+                            if (self.wait_for_readers(static_cast<uint32_t>(count), timeout_ns(timeout.ptr(), &self.end())))
+                                return;
+                            PyErr_Format(timeout_error(), "%s: fewer than %lld subscriptions came within the timeout%s%s",
+                                         self.end().where().c_str(), static_cast<long long>(count),
+                                         self.end().why_no_readers().c_str(), self.end().take_reason().c_str());
+                            throw nb::python_error();
+                        },
+                        nb::arg("count").none() = 1, nb::arg("timeout") = nb::none(),
+                        "Waits until at least `count` subscriptions are there. `TimedOut` after `timeout` seconds.");
     m.def(
         "why_no_readers", [](Publication &self) { return self.end().why_no_readers(); }, nb::arg("publication"),
         "The end of the text of a wait for subscriptions that was in vain; empty if nothing is known.");
@@ -186,8 +188,17 @@ void bind_publication(nb::module_ &m) {
     m.def(
         "why_full", [](Publication &publication) { return nb::steal<nb::str>(text_of(publication.end().why_full())); },
         nb::arg("publication"), "The reason why there is no room now, for an error.");
-    m.def("describe_frame", &ClaimView::describe, nb::arg("claim"), nb::arg("id").none(), nb::arg("start_ns"), nb::arg("end_ns"),
-          nb::arg("fields"), "Sets a claimed frame's fields beside its bytes; before commit.");
+    m.def(
+        "describe_frame",
+        [](ClaimView &claim, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns, nb::bytes fields,
+           std::vector<uint64_t> shape, uint8_t dtype, uint64_t length) {
+            claim.describe({id, start_ns, end_ns, {fields.c_str(), fields.size()}, std::move(shape), dtype, length});
+        },
+        nb::arg("claim"), nb::arg("id").none(), nb::arg("start_ns"), nb::arg("end_ns"), nb::arg("fields"),
+        nb::arg("shape") = std::vector<uint64_t>(), nb::arg("dtype") = 0, nb::arg("length") = 0,
+        "Says what a claimed frame is, beside its bytes; before commit. shape, length: where they are not the channel's. dtype: "
+        "which "
+        "of the channel's.");
     add_method(type, &send_method);
     add_method(type, &offer_method);
     add_method(type, &offer_many_method);

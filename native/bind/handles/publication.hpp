@@ -12,7 +12,7 @@ class Publication : public Handle<WriterEnd> {
 
     int64_t send(const BytesArgument &data, int64_t timeout) {
         WriterEnd &writer = ready();
-        if (data.size() < copy_without_interpreter && data.size() <= offered_max_) { // the path that has to be short
+        if (data.size() < large_copy && data.size() <= offered_max_) { // the path that has to be short
             const int64_t position = writer.offer(data.data(), data.size());
             if (position != no_room) return position;
         }
@@ -25,14 +25,16 @@ class Publication : public Handle<WriterEnd> {
     // Until `attempt` finds the subscriptions that it wants.
     template <class Attempt> bool wait_for_members(int64_t timeout, Attempt &&attempt) {
         const Busy busy(*this);
-        return wait_for(timeout, MembersTarget(*this), attempt);
+        return wait_for(timeout, MembersTarget<ExplainedTarget, Publication>(*this), attempt);
     }
     // After an attempt that failed: until `attempt` finds room. Looks for it for a moment before it sleeps, as a reader's room
     // comes in large pieces.
     template <class Attempt> bool wait_for_room(int64_t timeout, Attempt &&attempt) {
         const Busy busy(*this);
-        return wait_for(timeout, RoomTarget(*this), attempt);
+        return wait_for(timeout, RoomTarget<ExplainedTarget, Publication>(*this), attempt);
     }
+
+    SpinHabit &room_spin_habit() { return room_spin_habit_; }
 
     // Throws if no message of that many bytes can ever be sent here.
     void check_length(size_t length) {
@@ -44,45 +46,6 @@ class Publication : public Handle<WriterEnd> {
     }
 
   private:
-    class MembersTarget : public EndTarget {
-      public:
-        explicit MembersTarget(Publication &publication) : publication_(publication) {}
-        int64_t slice_ns() const { return first_slice_ns; }
-        void prepare() {
-            WriterEnd &writer = publication_.ready();
-            announce(writer, writer.members());
-        }
-
-      private:
-        Publication &publication_;
-    };
-    class RoomTarget : public EndTarget {
-      public:
-        explicit RoomTarget(Publication &publication) : publication_(publication) {}
-        void failed() {
-            watched_.clear();
-            publication_.ready().add_watches(watched_);
-        }
-        bool changed() const { return watched_.changed(); }
-        int64_t spin_ns() { // with nothing to look at it sleeps at once
-            return !watched_.empty() && publication_.room_spin_habit_.due() ? room_spin_ns : 0;
-        }
-        void spun(bool found) { publication_.room_spin_habit_.spun(found); }
-        static constexpr bool often = false;
-        int64_t slice_ns() const { return first_slice_ns; }
-        void prepare() {
-            WriterEnd &writer = publication_.ready();
-            announce(writer, writer.room());
-        }
-        void idle() {
-            if (!publication_.closed()) publication_.ready().repair();
-        }
-
-      private:
-        Publication &publication_;
-        WatchSet watched_;
-    };
-
     int64_t send_patiently(const BytesArgument &data, int64_t timeout) {
         check_length(data.size());
         PendingSend sending{data.data(), data.size()};
@@ -107,7 +70,8 @@ class Publication : public Handle<WriterEnd> {
 // Sets the error of a call that waited for room in vain. `what`: "no room", say.
 inline PyObject *raise_no_room(Publication &publication, const char *what) {
     const WriterEnd &end = publication.end();
-    const nb::object text = nb::steal(text_of(end.where() + ": " + what + " within the timeout: " + end.why_full()));
+    const nb::object text =
+        nb::steal(text_of(end.where() + ": " + what + " within the timeout: " + end.why_full() + end.take_reason()));
     if (text.is_valid()) PyErr_SetObject(timeout_error(), text.ptr());
     return nullptr;
 }

@@ -181,6 +181,9 @@ void bind_subscription(nb::module_ &m) {
         },
         nb::arg("subscription"),
         "(position, time_ns, session, sender, type) of the message received last; the last two empty where messages have none.");
+    m.def(
+        "has_kept", [](Subscription &subscription) { return subscription.ready().has_kept(); }, nb::arg("subscription"),
+        "Whether last values are still to be given, from before the subscription's position.");
     add_function(m, &next_bytes_function);
     m.def(
         "poll_arrow",

@@ -75,6 +75,8 @@ class Subscription : public StreamHandle {
     bool has_news(ReaderEnd &reader) {
         return !deferred_.empty() || reader.peek_allowed() != nullptr || (until_end_ && reader.ended());
     }
+    // Whether only an event brings what it waits for.
+    bool is_calm() { return platform::registered_for_fences && !until_end_ && end().settled(); }
     // After a call that found nothing: says so if there will never be more, and the owner asked for that.
     void throw_if_ended(ReaderEnd &reader) {
         if (!until_end_ || !deferred_.empty() || !reader.ended()) return;
@@ -87,8 +89,8 @@ class Subscription : public StreamHandle {
     void set_timed_out() {
         std::string why = until_end_ ? end().why_waiting() : std::string();
         if (!decided_ && why.empty()) why = "nothing was published yet";
-        const nb::object text =
-            nb::steal(text_of(end().where() + ": no message within the timeout" + (why.empty() ? "" : ": " + why)));
+        const nb::object text = nb::steal(
+            text_of(end().where() + ": no message within the timeout" + (why.empty() ? "" : ": " + why) + end().take_reason()));
         if (text.is_valid()) PyErr_SetObject(timeout_error(), text.ptr());
     }
 
@@ -129,7 +131,7 @@ class Subscription : public StreamHandle {
                 nothing(reader);
                 return nullptr;
             }
-            const bool large = message->length >= copy_without_interpreter && !message->assembled;
+            const bool large = message->length >= large_copy && !message->assembled;
             PyObject *bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(message->length));
             if (bytes == nullptr) throw nb::python_error();
             const uint64_t position = message->position;
@@ -144,7 +146,7 @@ class Subscription : public StreamHandle {
     // Waits until `attempt` succeeds. A wait asks for no new message: attempts begin with reading_on().
     template <class Attempt> bool wait(int64_t timeout, Attempt &&attempt) {
         const Busy busy(*this);
-        return wait_for(timeout, MessageTarget(*this, timeout), attempt);
+        return wait_for(timeout, MessageTarget<ExplainedTarget, Subscription>(*this, timeout), attempt);
     }
     int64_t spin_ns() const { return spin_ns_; }
     // Whether the next wait spins before it sleeps. Those that are to spin for ever do.
@@ -216,7 +218,7 @@ class Subscription : public StreamHandle {
         try {
             const auto allowed = static_cast<int64_t>(std::min<uint64_t>(reader.delivery_gate.allowed(), INT64_MAX));
             const bool emptied = reader.fill(batch, std::min(limit, allowed), most, last_);
-            latency_.on_message(batch.times(), batch.rows());
+            latency_.on_message(batch.times(), batch.rows(), [&] { return reader.clock_correction(last_.session); });
             if (emptied) nothing(reader);
         } catch (...) { // messages that were read already go out first
             if (batch.rows() == 0) throw;
@@ -250,7 +252,7 @@ class Subscription : public StreamHandle {
     Message lend(const Message &found) {
         ReaderEnd &reader = ready();
         const Message message = last_ = found;
-        latency_.on_message(message.time_ns);
+        latency_.on_message(message.time_ns, [&] { return reader.clock_correction(message.session); });
         reader.lender().lend(message);
         reader.delivery_gate.used(1);
         moved();
@@ -260,7 +262,7 @@ class Subscription : public StreamHandle {
     // A message was taken from the reader itself.
     void took(const Message &message) {
         last_ = message;
-        latency_.on_message(message.time_ns);
+        latency_.on_message(message.time_ns, [&] { return end().clock_correction(message.session); });
         end().delivery_gate.used(1);
         moved();
     }
@@ -305,46 +307,6 @@ class Subscription : public StreamHandle {
         std::rethrow_exception(first.error);
     }
 
-    class MessageTarget : public EndTarget {
-      public:
-        MessageTarget(Subscription &subscription, int64_t timeout)
-            : subscription_(subscription), waiter_(timeout != 0 ? subscription.end().delivery_gate.holding() : nullptr) {}
-        void failed() {
-            watched_.clear();
-            ReaderEnd &reader = subscription_.ready();
-            reader.add_watches(watched_);
-            source_ = reader.sleeps() ? &reader : nullptr;
-        }
-        bool changed() const { return watched_.changed(); }
-        int serve_socket() {
-            if (source_ == nullptr) return EndTarget::serve_socket();
-            source_->serve_socket();
-            return 4; // that was a system call
-        }
-        int64_t spin_ns() {
-            if (!timed()) return 0; // a message that is held back would look like a new one
-            return subscription_.worth_spinning() ? subscription_.spin_ns_ : 0;
-        }
-        void spun(bool found) { subscription_.spun(found); }
-        void prepare() {
-            ReaderEnd &reader = subscription_.ready();
-            announce(reader, reader.event());
-        }
-        // An end that sleeps as it likes looks after its peers meanwhile.
-        int64_t longest_ns() const { return end_sleeps() ? 5 * slice_ns_max : slice_ns_max; }
-        void idle() {
-            if (!subscription_.closed()) subscription_.ready().repair();
-        }
-        bool timed() const { return !waiter_.stepped(); }
-        bool over() const { return waiter_.over(); }
-
-      private:
-        Subscription &subscription_;
-        WatchSet watched_;
-        ReaderEnd *source_ = nullptr; // whose messages a spin brings in itself; pinned by the wait's Busy
-        const Gate::Waiter waiter_;   // a test says when this is over, not the clock
-    };
-
     bool copy_small(ReaderEnd &reader, const Message &message, PyObject *bytes) {
         if (!reader.copy(PyBytes_AS_STRING(bytes), message)) return false;
         taken(reader, message);
@@ -369,7 +331,7 @@ class Subscription : public StreamHandle {
 
     void taken(ReaderEnd &reader, const Message &message) {
         last_ = message;
-        latency_.on_message(message.time_ns);
+        latency_.on_message(message.time_ns, [&] { return reader.clock_correction(message.session); });
         reader.consume();
         reader.delivery_gate.used(1);
         moved();

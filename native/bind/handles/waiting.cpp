@@ -43,6 +43,7 @@ class Waker {
 // Sleeps on the events of all handles.
 template <class Kind> class ManyTarget : public Target {
   public:
+    static constexpr WaitsFor what = WaitsFor::messages;
     explicit ManyTarget(const std::vector<Kind *> &handles, Waker *waker = nullptr) : handles_(handles), waker_(waker) {}
     void prepare() {
         entries_.clear();
@@ -58,6 +59,10 @@ template <class Kind> class ManyTarget : public Target {
     void sleep(int64_t ns) {
         const int64_t soon = waker_ == nullptr ? 1'000'000 : 10'000'000;
         event_sleep_many(entries_.data(), entries_.size(), handles_.size() > room() ? std::min(ns, soon) : ns);
+    }
+    void note(uint64_t word) {
+        for (Kind *handle : handles_) // one that was closed meanwhile may have given its slot away
+            if (!handle->closed()) note_wait(handle->end(), word);
     }
     void idle() {
         for (Kind *handle : handles_) handle->ready().repair();
@@ -100,6 +105,10 @@ class SubscriptionsTarget : public ManyTarget<Subscription> {
     }
     void spun(bool found) {
         for (Subscription *subscription : handles_) subscription->spun(found);
+    }
+    int64_t longest_ns() const {
+        const bool calm = std::all_of(handles_.begin(), handles_.end(), [](Subscription *one) { return one->is_calm(); });
+        return calm ? calm_slice_ns : slice_ns_max;
     }
     bool timed() const { return stepped_.empty(); }
     bool over() const {

@@ -96,8 +96,8 @@ void bind_formats(nb::module_ &m) {
     m.attr("METADATA_MAX") = metadata_max;
     m.attr("NOTES_MAX") = notes_max;
     m.attr("DESCRIPTION_MAX") = description_max;
-    m.attr("FRAME_NOTE") =
-        struct_format(&FrameNote::buffer, &FrameNote::meta_length, &FrameNote::id, &FrameNote::start_ns, &FrameNote::end_ns);
+    m.attr("FRAME_NOTE") = struct_format(&FrameNote::buffer, &FrameNote::dtype, &FrameNote::dimensions, &FrameNote::rest_length,
+                                         &FrameNote::id, &FrameNote::start_ns, &FrameNote::end_ns);
     m.attr("INDEX_HEADER_LENGTH") = sizeof(IndexHeader);
     m.attr("INDEX_ENTRY") = entry_fields();
     m.attr("ENTRY_BLOCK") = static_cast<uint16_t>(EntryKind::block);

@@ -25,7 +25,9 @@ NB_MODULE(core_of_main, m) {
     bind_pipe(m);
     bind_pipe_sockets(m);
     bind_mailbox(m);
+    bind_counter(m);
     bind_udp(m);
+    bind_why(m);
     bind_refusals(m); // last: it goes over all functions
 }
 

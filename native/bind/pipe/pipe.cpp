@@ -58,15 +58,19 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     auto link = [&](uint32_t i) -> const PipeLink & {
         return *reinterpret_cast<const PipeLink *>(map.bytes() + g.links_offset() + size_t{i} * sizeof(PipeLink));
     };
-    nb::list members;
+    nb::list members, dead;
     const LatencyTable latencies(map, g.max_members);
     about["latency"] = latencies.all();
     for (uint32_t i = 0; i < g.max_members; ++i) {
         const PeerSlot &s = slots[i];
         // SYNC -: for people; nothing is decided by it
-        if (s.identity.state.acquire() != 1 || !slots.held(i)) continue;
+        if (s.identity.state.acquire() != 1) continue;
         const PeerSlot::Counters &counts = s.counters;
         const auto role = static_cast<PeerRole>(s.identity.role.relaxed());
+        if (!slots.held(i)) {
+            add_dead(dead, role_name(role), s.identity.pid.relaxed(), s.identity.joined_ns.relaxed());
+            continue;
+        }
         const bool reads = role == PeerRole::pull || role == PeerRole::tap;
         const uint64_t id = participant_id(s.identity.generation.relaxed(), i);
         uint64_t unread = 0;
@@ -104,6 +108,7 @@ nb::dict inspect_pipe(int fd, const std::string &path) {
     about["totals"] = totals_dict(sent, sent_bytes, received, received_bytes, refused, t.bytes_lost.relaxed() + dropped_bytes,
                                   nb::int_(t.messages_lost.relaxed() + dropped), 0, 0, reaped);
     about["members"] = members;
+    about["dead"] = dead;
     return about;
 }
 

@@ -177,6 +177,13 @@ void bind_pipe_sockets(nb::module_ &m) {
         },
         nb::arg("subscription"), "Acknowledges the messages received so far.");
     m.def(
+        "pipe_pause",
+        [](Subscription &subscription) {
+            if (subscription.ready().decided()) pipe_reader_of(subscription).peer().pause();
+        },
+        nb::arg("subscription"),
+        "Acknowledges, and lets others take the messages that wait for this handle until it reads again.");
+    m.def(
         "pipe_requeue_on_close",
         [](Subscription &subscription) {
             if (subscription.ready().decided()) pipe_reader_of(subscription).peer().acknowledger().requeue_on_close();

@@ -1,7 +1,7 @@
 // The reading end of a pipe channel's sockets: a pipe's, over messages that may have several parts and whose sender matters.
 #pragma once
 
-#include "bind/pipe/pipe_ends.hpp"
+#include "ends/pipe_ends.hpp"
 
 namespace penstock::bind {
 

@@ -53,7 +53,7 @@ class RecordingSegment {
                 const FrameBlock run = runs->run(std::min<uint64_t>(block_max, max_bytes - moved));
                 if (run.length == 0) {
                     if (end.position() != writer_->position()) continue;
-                    end.repair();
+                    if (end.repair()) continue; // a dead writer's claim is padded: what is committed behind it comes now
                     break;
                 }
                 writer_->append(run, system_ns(CLOCK_REALTIME), [&] { runs->check_run(); });
@@ -64,6 +64,30 @@ class RecordingSegment {
         });
         return moved;
     }
+    // Appends one message that no channel holds in this form: a frame whose pixels were encoded. Returns the bytes that it takes.
+    uint64_t append(const nb::bytes &payload, int64_t time_ns, int32_t session) {
+        Message message;
+        message.length = payload.size();
+        message.time_ns = time_ns;
+        message.session = session;
+        if (message.length > INT32_MAX - 2 * header_length)
+            throw Error(Code::too_large, "a message of " + std::to_string(message.length) + " bytes is too large to be recorded");
+        FrameBlock run;
+        run.length = align_frame(message.length + header_length);
+        run.begins = 1;
+        run.payload = message.length;
+        run.time_min = run.time_max = time_ns;
+        const void *bytes = payload.c_str();
+        without_interpreter([&] {
+            buffer_.resize(run.length);
+            std::memset(buffer_.data() + run.length - frame_alignment, 0, frame_alignment);
+            write_frame_header(buffer_.data(), 0, 0, 0, &message);
+            std::memcpy(buffer_.data() + header_length, bytes, message.length);
+            run.data = buffer_.data();
+            writer_->append(run, system_ns(CLOCK_REALTIME), [] {});
+        });
+        return run.length;
+    }
     void sync() {
         without_interpreter([&] { writer_->sync(); });
     }
@@ -73,7 +97,66 @@ class RecordingSegment {
 
   private:
     std::unique_ptr<SegmentWriter> writer_;
+    std::vector<uint8_t> buffer_; // of one message
 };
+
+// The next message of a stream whose messages are a run each, as a recorder of frames with their pixels has them: its position,
+// its payload, send time and session. None: there is none yet. After a loss the position is further on.
+nb::object take_message(StreamHandle &stream) {
+    const StreamHandle::Busy busy(stream);
+    StreamEnd &end = stream.ready();
+    RunSource *runs = end.runs();
+    if (runs == nullptr) throw Error(Code::invalid, end.where() + ": no runs are read here");
+    FrameBlock run;
+    uint64_t position = 0;
+    without_interpreter([&] {
+        for (;;) {
+            position = end.position();
+            run = runs->run(block_max);
+            if (run.length != 0 || (end.position() == position && !end.repair())) break;
+        }
+    });
+    if (run.length == 0) return nb::none();
+    const auto *frame = reinterpret_cast<const FrameHeader *>(run.data);
+    const auto length = static_cast<size_t>(frame_length(frame->word0.relaxed())) - header_length;
+    nb::object found = nb::make_tuple(position, nb::bytes(run.data + header_length, length), frame->reserved, frame->session);
+    runs->check_run();
+    runs->take_run(run);
+    runs->show_position();
+    return found;
+}
+
+// Passes the frames in front of the first message that was sent at `time_ns` or later. Returns how many messages begin there: the
+// rest of one whose beginning is gone is none. For streams whose runs are read in place, which `take_run` passes.
+uint64_t pass_older(StreamHandle &stream, int64_t time_ns) {
+    const StreamHandle::Busy busy(stream);
+    StreamEnd &end = stream.ready();
+    RunSource *runs = end.runs();
+    if (runs == nullptr) throw Error(Code::invalid, end.where() + ": no runs are read here");
+    uint64_t older = 0;
+    without_interpreter([&] {
+        uint64_t length = block_max; // of a run; then one frame after the other
+        for (;;) {
+            const uint64_t position = end.position();
+            const FrameBlock run = runs->run(length);
+            if (run.length == 0) {
+                if (end.position() != position || end.repair()) continue;
+                break;
+            }
+            runs->check_run(); // what it says was read before writers went over it
+            const bool is_due = run.begins != 0 && run.time_max >= time_ns;
+            if (is_due && length == 1) break;
+            if (is_due) {
+                length = 1;
+                continue;
+            }
+            older += run.begins;
+            runs->take_run(run);
+        }
+        runs->show_position();
+    });
+    return older;
+}
 
 // Bytes that Python reads: of an object of an object storage. Called with the interpreter held.
 class PythonSource final : public ByteSource {
@@ -150,6 +233,7 @@ void bind_recording(nb::module_ &m) {
              nb::arg("term_length"), nb::arg("initial_term_id"), nb::arg("stream_id"), nb::arg("recording"),
              nb::arg("messages_before"), nb::arg("entries"), nb::arg("data_length"))
         .def("record", &RecordingSegment::record, nb::arg("stream"), nb::arg("max_bytes"))
+        .def("append", &RecordingSegment::append, nb::arg("payload"), nb::arg("time_ns"), nb::arg("session"))
         .def("sync", &RecordingSegment::sync)
         .def("seal", &RecordingSegment::seal)
         .def("gap", &RecordingSegment::gap, nb::arg("bytes"))
@@ -225,6 +309,13 @@ void bind_recording(nb::module_ &m) {
                 return found;
             },
             nb::arg("first"), nb::sig("def left_out(self, first: int) -> list[tuple[int, int, str, bool]]"));
+    m.def("take_message", &take_message, nb::arg("stream"),
+          nb::sig("def take_message(stream: StreamHandle) -> tuple[int, bytes, int, int] | None"),
+          "The next message of frames with their pixels: position, payload, send time in ns, session. None: there is none yet.");
+    m.def(
+        "pass_older", &pass_older, nb::arg("stream"), nb::arg("time_ns"),
+        "Passes the frames in front of the first message that was sent at `time_ns` or later; how many messages begin there. Not "
+        "of rings.");
     m.def("empty_batch", [](uint32_t columns) { return arrow_capsules(BatchBuilder(columns, "")); }, nb::arg("columns"));
 }
 

@@ -1,8 +1,8 @@
 // Ring channels: their files, what a file says, and their ends.
 #include "bind/ends/look.hpp"
 #include "bind/ground/arguments.hpp"
-#include "bind/ring/ring_ends.hpp"
 #include "bind/ring/ring_status.hpp"
+#include "ends/ring_ends.hpp"
 
 #include "ground/open_channel.hpp"
 #include "ring/ring_look.hpp"

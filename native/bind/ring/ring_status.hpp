@@ -25,7 +25,7 @@ inline nb::dict describe_ring(int fd, const Mapping &map, const OpenedRing &ring
     about["position"] = end;
     about["limit"] = control->claimed.value.relaxed();
     const auto session = static_cast<int32_t>(control->writer.session.relaxed());
-    nb::list members;
+    nb::list members, dead;
     // SYNC -: for people; the kernel says whether the publication lives
     const bool publishing = control->writer.state.acquire() == 1 && holds_member(fd, control_offset);
     about["publishing"] = publishing;
@@ -38,6 +38,7 @@ inline nb::dict describe_ring(int fd, const Mapping &map, const OpenedRing &ring
     const RingControl::Writer &writer = control->writer;
     // SYNC -: for people; the kernel says whether the publication lives
     const auto publishes = [&] { return writer.state.acquire() == 1; };
+    if (publishes() && !publishing) add_dead(dead, "publication", writer.pid.relaxed(), writer.joined_ns.relaxed());
     uint64_t reaped = deaths_of(writer.deaths, writer.joined_ns, publishes, [&] { return holds_member(fd, control_offset); });
     const SlotTable<RingSlot> slots(fd, map, g.slot_count);
     // SYNC 12: pairs with Ring::attach_reader; forbids reading the slot's words before they are its new owner's
@@ -52,7 +53,11 @@ inline nb::dict describe_ring(int fd, const Mapping &map, const OpenedRing &ring
         lost_bytes += now.lost_bytes.relaxed();
         restarts += now.restarts.relaxed();
         conflated += now.conflated.relaxed();
-        if (!is_here(s) || !slots.held(i)) continue;
+        if (!is_here(s)) continue;
+        if (!slots.held(i)) {
+            add_dead(dead, "subscription", s.identity.pid.relaxed(), s.identity.joined_ns.relaxed());
+            continue;
+        }
         add_member(members, i, "subscription", false, s.identity.pid.relaxed(), 0, s.identity.joined_ns.relaxed(),
                    // SYNC 13: pairs with RingReader::show_position; forbids showing a position before the reader is done with the
                    // messages below it
@@ -68,6 +73,7 @@ inline nb::dict describe_ring(int fd, const Mapping &map, const OpenedRing &ring
     totals["conflated"] = conflated;
     about["totals"] = totals;
     about["members"] = members;
+    about["dead"] = dead;
     return about;
 }
 

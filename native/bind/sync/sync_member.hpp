@@ -40,7 +40,7 @@ class SyncMember {
         const std::string_view own = prefix_of(type);
         SyncWriter &writer = writing().writer();
         const size_t most = writer.payload_max(own);
-        const bool small = body.size() <= most && body.size() < copy_without_interpreter;
+        const bool small = body.size() <= most && body.size() < large_copy;
         if (small) { // the path that has to be short
             const int64_t position = writer.offer(own, body.data(), body.size());
             if (position != no_room) return position;
@@ -107,7 +107,8 @@ class SyncMember {
             return found.is_valid();
         };
         if (found.is_valid() || subscription_.wait(timeout, attempt)) return found;
-        PyErr_Format(timeout_error(), "%s: no message within the timeout", subscription_.end().where().c_str());
+        PyErr_Format(timeout_error(), "%s: no message within the timeout%s", subscription_.end().where().c_str(),
+                     subscription_.end().take_reason().c_str());
         throw nb::python_error();
     }
     // The next message of a batch, or an invalid object. An error behind the first one is kept for the next call.
@@ -215,6 +216,7 @@ class SyncMember {
     // Sleeps on room and on data; see core's RoomOrData.
     class RoomTarget : public Target {
       public:
+        static constexpr WaitsFor what = WaitsFor::room;
         explicit RoomTarget(SyncMember &member) : member_(member) {}
         ~RoomTarget() { member_.subscription_.moved(); } // a descriptor that a thread waits on may watch a position that was left
         RoomTarget(const RoomTarget &) = delete;
@@ -231,6 +233,9 @@ class SyncMember {
         static constexpr bool often = false;
         int64_t slice_ns() const { return first_slice_ns; }
         void prepare() { events_.announce(member_.writing().log()); }
+        void note(uint64_t word) { note_wait(member_.publication_.end(), word); }
+        void explain() { member_.publication_.end().reason = explain_wait(member_.publication_.end()); }
+        void warn(int64_t waited_ns) { explain_wait(member_.publication_.end(), waited_ns); }
         void sleep(int64_t ns) { event_sleep_many(events_.entries, 2, ns); }
 
       private:

@@ -48,15 +48,23 @@ struct alignas(cache_pair) FrameLeases {
 };
 static_assert(sizeof(FrameBuffer) == 64 && offsetof(FrameBuffer, position) == 8 && sizeof(FrameLeases) == 128);
 
-// A message of the ring: the buffer that holds the frame, and the frame's description. The user's fields follow as JSON.
+// A message of the ring: the buffer that holds the frame, and the frame's description. Behind it: of a frame with a shape of its
+// own its bytes and its sizes, a word each; then the publisher's header, if the channel has one, and its fields as JSON.
 struct FrameNote {
-    uint32_t buffer = 0;
-    uint32_t meta_length = 0;
+    uint16_t buffer = 0;
+    uint8_t dtype = 0;      // which of the channel's
+    uint8_t dimensions = 0; // of this frame; 0: it has the channel's shape, and fills its buffer
+    uint32_t rest_length = 0;
     uint64_t id = 0;      // the publisher's own
     int64_t start_ns = 0; // of the exposure, in the publisher's clock; 0: not given
     int64_t end_ns = 0;
+
+    uint32_t shape_length() const {
+        return dimensions == 0 ? 0 : (1u + dimensions) * uint32_t{sizeof(uint64_t)};
+    } // bytes, then sizes
 };
-static_assert(sizeof(FrameNote) == 32);
+static_assert(sizeof(FrameNote) == 32 && buffer_count_max <= UINT16_MAX);
+inline constexpr uint32_t dimensions_max = 32;
 
 struct PoolGeometry {
     RingGeometry ring;

@@ -50,7 +50,7 @@ class FramePool {
     }
     uint32_t leased_count() const {
         uint32_t count = 0;
-        for (uint32_t buffer = 0; buffer < geometry_.buffers; ++buffer) count += leased(buffer) ? 1 : 0;
+        for (uint32_t buffer = 0; buffer < geometry_.buffers; ++buffer) count += leased(buffer) ? 1u : 0u;
         return count;
     }
 
@@ -87,8 +87,8 @@ class FramePool {
             const bool waits = waited_for(s, waiting, opened);
             for (uint32_t buffer = 0; buffer < geometry_.buffers; ++buffer) {
                 const bool full = stamp(buffer).relaxed() != 0;
-                one.unread += full && waits && position(buffer).relaxed() >= s.reader.position.relaxed() ? 1 : 0;
-                one.leased += (leases(slot, buffer).relaxed() & bit(buffer)) != 0 ? 1 : 0;
+                one.unread += full && waits && position(buffer).relaxed() >= s.reader.position.relaxed() ? 1u : 0u;
+                one.leased += (leases(slot, buffer).relaxed() & bit(buffer)) != 0 ? 1u : 0u;
             }
             if (one.unread + one.leased > slowest.unread + slowest.leased) slowest = one;
         }

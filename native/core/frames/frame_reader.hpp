@@ -13,8 +13,17 @@ struct Frame {
     FrameNote note;
     const uint8_t *data = nullptr;
     uint64_t sequence = 0;
-    Message message; // of the ring: position, time, session
-    std::vector<char> meta;
+    Message message;        // of the ring: position, time, session; its length is the frame's
+    std::vector<char> rest; // behind the note
+
+    uint64_t bytes() const { return message.length; }
+    uint64_t size(uint32_t dimension) const { return word(1 + dimension); } // of a frame with a shape of its own
+    std::string_view fields() const { return {rest.data() + note.shape_length(), rest.size() - note.shape_length()}; }
+    uint64_t word(uint32_t number) const {
+        uint64_t word = 0;
+        std::memcpy(&word, rest.data() + number * sizeof word, sizeof word);
+        return word;
+    }
 };
 
 class FrameReader {
@@ -30,7 +39,7 @@ class FrameReader {
                                           register_waiting(waits);
                                       },
                                       [this](RingReader &ring, uint64_t count) { go_back(ring, count); }),
-          held_(pool_->geometry().buffers), waits_(waits) {
+          held_(pool_->geometry().buffers), waits_(waits), conflate_(conflate) {
         if (waits != waits_never) event_notify(pool_->room()); // a publication may sleep because there was no start yet
     }
     // In a forked child: its own slot; the leases stay its parent's.
@@ -48,6 +57,7 @@ class FrameReader {
     // The next frame, leased. False: there is none yet. Frames that were recycled before they could be leased count as lost.
     bool consume(Frame &frame) {
         for (uint32_t attempt = 0; attempt < attempts_max; ++attempt) {
+            if (!ring_.intact(ring_.position())) catch_up(); // the notes were lapped: frames behind them may still be there
             const Message *message = ring_.peek();
             if (message == nullptr) return false;
             const uint64_t sequence = ring_.peeked();
@@ -60,6 +70,7 @@ class FrameReader {
             // A frame of the past may be recycled by a publication that looked for subscriptions before this one joined.
             if (waits_ == waits_never || sequence >= future_) ring_.missed(frame.message);
             if (waits_ != waits_never) event_notify(pool_->room());
+            catch_up();
         }
         return false;
     }
@@ -127,22 +138,22 @@ class FrameReader {
     uint64_t cells_before(uint64_t sequence) const { return (sequence - pool_->geometry().ring.start_sequence) * cell(); }
     uint64_t cell_position_of(const Frame &frame) const { return cells_before(frame.sequence); }
     void fill_cell(std::vector<uint8_t> &buffer, FrameBlock &run) {
-        const uint64_t bytes = pool_->geometry().frame_bytes, size = cell();
-        if (next_.meta.size() > pool_->geometry().fields_max()) {
+        const uint64_t bytes = next_.bytes(), size = cell();
+        if (next_.rest.size() > pool_->geometry().fields_max()) {
             give_back(next_.note.buffer);
             throw Error(Code::too_large, pool_->where() + ": frame " + std::to_string(next_.sequence) + " has " +
-                                             std::to_string(next_.meta.size()) +
+                                             std::to_string(next_.rest.size()) +
                                              " bytes of fields; recorded with its pixels it may have " +
                                              std::to_string(pool_->geometry().fields_max()));
         }
         Message message = next_.message;
-        message.length = sizeof(FrameNote) + next_.meta.size() + bytes;
+        message.length = sizeof(FrameNote) + next_.rest.size() + bytes;
         buffer.assign(size, 0);
         uint8_t *to = buffer.data();
         write_frame_header(to, 0, 0, 0, &message);
         std::memcpy(to + header_length, &next_.note, sizeof(FrameNote));
-        if (!next_.meta.empty()) std::memcpy(to + header_length + sizeof(FrameNote), next_.meta.data(), next_.meta.size());
-        std::memcpy(to + header_length + sizeof(FrameNote) + next_.meta.size(), next_.data, bytes);
+        if (!next_.rest.empty()) std::memcpy(to + header_length + sizeof(FrameNote), next_.rest.data(), next_.rest.size());
+        if (bytes != 0) std::memcpy(to + header_length + sizeof(FrameNote) + next_.rest.size(), next_.data, bytes);
         const uint64_t step = align_frame(message.length + header_length);
         if (step < size) write_frame_header(to + step, 0, 0, size - step, nullptr);
         run.data = buffer.data();
@@ -157,14 +168,19 @@ class FrameReader {
         const bool whole = message.length >= sizeof bytes;
         if (whole) {
             copy_words_out(bytes, message.data, sizeof bytes);
-            frame.meta.resize(message.length - sizeof bytes);
-            copy_words_out(frame.meta.data(), message.data + sizeof bytes, frame.meta.size());
+            frame.rest.resize(message.length - sizeof bytes);
+            copy_words_out(frame.rest.data(), message.data + sizeof bytes, frame.rest.size());
         }
         if (!ring_.intact(message.position)) return false;
         std::memcpy(&frame.note, bytes, sizeof bytes);
-        if (!whole || frame.note.buffer >= pool_->geometry().buffers || frame.note.meta_length != frame.meta.size())
+        const FrameNote &note = frame.note;
+        if (!whole || note.buffer >= pool_->geometry().buffers || note.rest_length != frame.rest.size() ||
+            note.shape_length() > note.rest_length)
             pool_->ring()->throw_corrupt(message.position);
+        const uint64_t most = pool_->geometry().frame_bytes, length = note.dimensions == 0 ? most : frame.word(0);
+        if (length > most) pool_->ring()->throw_corrupt(message.position);
         frame.message = message;
+        frame.message.length = length;
         frame.sequence = sequence;
         frame.data = pool_->bytes(frame.note.buffer);
         return true;
@@ -187,12 +203,29 @@ class FrameReader {
             Message newest;
             uint64_t number = 0;
             if (!ring.newest(newest, number)) break; // there is none yet, or a lap happened in between
-            const uint64_t count = find_retained(number, positions);
-            if (count == 0 || !ring.go_to(positions[count - 1], number - (count - 1))) continue;
+            const uint64_t found = find_retained(number, positions);
+            if (found == 0 || !ring.go_to(positions[found - 1], number - (found - 1))) continue;
             future_ = number + 1;
             return;
         }
         ring.go_to_end();
+    }
+    // On to the oldest frame from here on that is still in its buffer, in one step; those before it count as lost.
+    void catch_up() {
+        Message newest;
+        uint64_t number = 0;
+        if (conflate_ || !ring_.newest(newest, number) || number < ring_.sequence()) return;
+        uint64_t furthest = 0, at = newest.position;
+        for (uint32_t buffer = 0; buffer < pool_->geometry().buffers; ++buffer) {
+            const uint64_t stamp = pool_->stamp(buffer).relaxed(), back = (frame_stamp(number) - stamp) >> 1;
+            const uint64_t position = pool_->position(buffer).relaxed();
+            if (stamp == 0 || back > number - ring_.sequence() || back < furthest || !ring_.intact(position)) continue;
+            furthest = back;
+            at = position;
+        }
+        const uint64_t oldest = number - furthest, first = waits_ == waits_never ? 0 : future_;
+        const uint64_t from = std::max(ring_.sequence(), first);
+        ring_.skip_to(at, oldest, oldest > from ? oldest - from : 0);
     }
     // Where the notes of frame `number` and those before it are, newest first, as far as all of them are kept; how many.
     uint64_t find_retained(uint64_t number, std::vector<uint64_t> &positions) const {
@@ -239,6 +272,7 @@ class FrameReader {
     uint32_t leases_ = 0;        // buffers held
     uint64_t future_ = 0;        // the first frame after those that were there when it joined
     const uint32_t waits_;
+    const bool conflate_;
     Frame next_; // for the recorder, leased while held_back_
     bool is_next_leased_ = false;
 };

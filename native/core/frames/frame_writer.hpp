@@ -34,16 +34,17 @@ class FrameWriter {
         return buffer != no_buffer || !pool_->reap_leases() ? buffer : find();
     }
 
-    // The stream position after its note.
-    uint64_t publish(uint32_t buffer, FrameNote note, const void *meta) {
-        check_meta(note.meta_length);
-        note.buffer = buffer;
-        note_.resize(sizeof note + note.meta_length);
+    // The stream position after its note. `rest`: what follows the note. `bytes`: of the frame.
+    uint64_t publish(uint32_t buffer, FrameNote note, const void *rest, uint64_t bytes) {
+        check_meta(note.rest_length);
+        note.buffer = static_cast<uint16_t>(buffer);
+        note_.resize(sizeof note + note.rest_length);
         std::memcpy(note_.data(), &note, sizeof note);
-        if (note.meta_length != 0) std::memcpy(note_.data() + sizeof note, meta, note.meta_length);
+        if (note.rest_length != 0) std::memcpy(note_.data() + sizeof note, rest, note.rest_length);
         pool_->position(buffer).relaxed(ring_.position());
         pool_->stamp(buffer).relaxed(frame_stamp(ring_.sequence()));
-        const uint64_t position = ring_.offer(note_.data(), note_.size()); // SYNC 9 releases the frame's bytes and its stamp
+        const uint64_t position =
+            ring_.offer(note_.data(), note_.size(), bytes); // SYNC 9 releases the frame's bytes and its stamp
         order_.push_back(buffer);
         return position;
     }
@@ -53,7 +54,8 @@ class FrameWriter {
     void check_meta(size_t length) const {
         if (length > meta_max())
             throw Error(Code::too_large, pool_->where() + ": a frame's fields take " + std::to_string(length) +
-                                             " bytes as JSON; here up to " + std::to_string(meta_max()) + " fit");
+                                             " bytes, with its header and its sizes; here up to " + std::to_string(meta_max()) +
+                                             " fit");
     }
 
   private:

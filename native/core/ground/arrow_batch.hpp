@@ -110,6 +110,7 @@ class BatchBuilder {
     }
     size_t rows() const { return rows_; }
     size_t payload_bytes() const { return payload_.size(); }
+    const int64_t *positions() const { return reinterpret_cast<const int64_t *>(position_.data()); }
     const int64_t *times() const { return reinterpret_cast<const int64_t *>(timestamp_ns_.data()); } // with column_time_ns
 
     // `padded`: the source may be read up to the next multiple of 32 bytes, which makes small copies cheap.

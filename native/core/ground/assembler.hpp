@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace penstock {
@@ -66,6 +67,15 @@ class Assembler {
     bool has(int32_t session) const { return parts_.find(session) != parts_.end(); } // a message that is begun
     uint64_t incomplete() const { return incomplete_; }
     void clear() { parts_.clear(); }
+    // What is begun and not finished, for a reader that goes on with the stream elsewhere. It counts nothing.
+    Assembler take_begun() {
+        Assembler taken;
+        taken.parts_.swap(parts_);
+        std::erase_if(taken.parts_, [](const auto &one) { return one.second.broken; });
+        return taken;
+    }
+    void adopt(Assembler &&begun) { parts_ = std::move(begun.parts_); }
+    void forget(int32_t session) { parts_.erase(session); }
     // Frames are missing here: no unfinished message continues behind them.
     void lose() {
         for (auto &[session, part] : parts_) {

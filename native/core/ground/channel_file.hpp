@@ -57,7 +57,8 @@ inline const Header *find_header(const uint8_t *bytes, uint64_t size, const std:
     const uint32_t version = header->layout_version, kind = header->kind;
     if (version != layout_version)
         throw Error(Code::mismatch, where + " has layout version " + std::to_string(version) + "; this library knows version " +
-                                        std::to_string(layout_version));
+                                        std::to_string(layout_version) +
+                                        ": run all its programs with one version of Penstock, or remove it");
     if (kind != static_cast<uint32_t>(wanted))
         throw Error(Code::mismatch, where + " is a channel of kind " + std::to_string(kind) + " (" + kind_name(kind) +
                                         "), not a " + kind_name(static_cast<uint32_t>(wanted)));

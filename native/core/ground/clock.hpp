@@ -23,6 +23,12 @@ inline int64_t system_ns(clockid_t which) {
 }
 inline int64_t monotonic_ns() { return platform::monotonic_ns(); }
 
+inline constexpr int64_t for_ever = INT64_MAX; // of a timeout
+inline int64_t seconds_to_ns(double seconds) {
+    if (seconds <= 0) return 0;
+    return seconds > 9e9 ? for_ever : static_cast<int64_t>(seconds * 1e9);
+}
+
 // A clock that stands still until a test moves it; shared by all handles it is given to.
 struct ManualClock : std::enable_shared_from_this<ManualClock> {
     Atomic<int64_t> now;

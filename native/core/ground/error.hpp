@@ -19,7 +19,10 @@ enum class Code {
     too_large,     // a message, claim or batch that can never fit
     invalid,       // an argument that makes no sense
     unsupported,   // an operation that channels of this kind do not have
-    system         // a system call failed; `number` is errno
+    system,        // a system call failed; `number` is errno
+    not_found,     // there is no such channel. This and the codes below: handles of C++ (penstock.hpp)
+    timed_out,     // a call that waited in vain
+    undecodable    // a message whose bytes are none of the type that was asked for
 };
 
 class Error : public std::runtime_error {

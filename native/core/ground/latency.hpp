@@ -97,24 +97,26 @@ class LatencyMeter {
         after_nothing_ = true;
         next_step_ = std::exchange(left_, 1);
     }
-    // It received a message that was sent at that time.
-    void on_message(int64_t sent_ns) {
+    // It received a message that was sent at that time. `correction()`: by how much the figure is too short, since the sender has
+    // another clock.
+    template <class Correction> void on_message(int64_t sent_ns, Correction &&correction) {
         if (--left_ == 0) [[unlikely]]
-            measure(&sent_ns, 1, 0);
+            measure(&sent_ns, 1, 0, correction());
     }
     // Messages received in one call.
-    void on_message(const int64_t *sent_ns, size_t count) {
+    template <class Correction> void on_message(const int64_t *sent_ns, size_t count, Correction &&correction) {
         if (count < left_) left_ -= static_cast<uint32_t>(count);
-        else measure(sent_ns, count, left_ - 1);
+        else measure(sent_ns, count, left_ - 1, correction());
     }
 
   private:
-    [[gnu::noinline]] void measure(const int64_t *sent_ns, size_t count, size_t at) {
+    [[gnu::noinline]] void measure(const int64_t *sent_ns, size_t count, size_t at, int64_t correction_ns) {
         const int64_t now = slot_ == nullptr ? 0 : clock_.now_ns();
         do {
             const bool after_nothing = std::exchange(after_nothing_, false);
             left_ = after_nothing ? next_step_ : step;
-            if (slot_ != nullptr && sent_ns[at] >= since_ns_) note(now - sent_ns[at], after_nothing ? 1 : step);
+            if (slot_ != nullptr && sent_ns[at] != 0 && sent_ns[at] - correction_ns >= since_ns_)
+                note(now - sent_ns[at] + correction_ns, after_nothing ? 1 : step);
             at += left_;
         } while (at < count);
         left_ = static_cast<uint32_t>(at - count + 1);

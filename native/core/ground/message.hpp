@@ -3,6 +3,10 @@
 
 #include "ground/frame_header.hpp"
 
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace penstock {
 
 inline constexpr int64_t no_room = -1;
@@ -20,6 +24,16 @@ struct ClaimedRange {
     uint32_t length = 0;   // of the payload
     uint32_t index = 0;    // of the claim word
     uint8_t flags = flags_whole;
+};
+
+// What a frame says beside its bytes.
+struct FrameFields {
+    std::optional<uint64_t> id; // by default its number
+    int64_t start_ns = 0, end_ns = 0;
+    std::string fields;          // the channel's header, if it has one, and JSON
+    std::vector<uint64_t> sizes; // of its dimensions; empty: it has the channel's shape
+    uint8_t dtype = 0;           // which of the channel's
+    uint64_t bytes = 0;          // where it has sizes
 };
 
 // A message that send() works on; larger ones go out in several frames.
@@ -57,7 +71,8 @@ inline void write_frame_header(uint8_t *to, uint32_t term_offset, int32_t term_i
 
 struct Start {
     enum class From { newest, earliest, position, last } from = From::newest;
-    uint64_t position = 0; // of last: how many of the newest messages that are kept come first
+    uint64_t position =
+        0; // of last: how many of the newest messages that are kept come first; of earliest, in a log: not below it
 };
 
 // Contiguous committed frames for raw readers (the recorder).

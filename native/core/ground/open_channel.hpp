@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <memory>
 #include <utility>
 
 namespace penstock {
@@ -44,6 +45,25 @@ inline OpenPart read_open_part(const uint8_t *bytes, uint64_t size, const std::s
         throw Error(Code::corrupt, where + ": its header is damaged: it is open with " + std::to_string(part.slots) +
                                        " slots in " + std::to_string(part.size) + " of " + std::to_string(size) + " bytes");
     return part;
+}
+
+// The short part of an open channel, mapped, as it is now.
+struct OpenChannel {
+    OpenChannel(int fd, const std::string &where, const KindLayout &kind, bool writable)
+        : part([&] {
+              const Mapping head(fd, slots_offset, false);
+              return read_open_part(head.bytes(), size_of_file(fd), where, kind);
+          }()),
+          map(std::make_shared<Mapping>(fd, part.size, writable)) {}
+    OpenPart part;
+    std::shared_ptr<Mapping> map;
+};
+
+// Whether the channel waits for its first publication.
+inline bool is_open(int fd, const std::string &where, const KindLayout &kind) {
+    if (size_of_file(fd) < slots_offset) throw Error(Code::corrupt, where + " is too short for a channel");
+    const Mapping head(fd, slots_offset, false);
+    return still_open(find_header(head.bytes(), slots_offset, where, kind.number), where);
 }
 
 // ---- options and codec named so far ----

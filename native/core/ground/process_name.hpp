@@ -2,8 +2,11 @@
 // here: so only a process that has the channel's file open is called by its number alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <sys/stat.h>
 
@@ -27,6 +30,26 @@ inline Found find_process(uint32_t pid, int fd) {
 
 inline std::string process_name(uint32_t pid, int fd) {
     return "process " + std::to_string(pid) + (find_process(pid, fd) == Found::another ? " of another PID namespace" : "");
+}
+
+// A process' command line, any bytes; empty if there is none or it is hidden.
+inline std::string command_of(uint32_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
+    std::string words{std::istreambuf_iterator<char>(file), {}};
+    while (!words.empty() && words.back() == '\0') words.pop_back();
+    const size_t folder = words.substr(0, words.find('\0')).rfind('/');
+    if (folder != std::string::npos) words.erase(0, folder + 1);
+    std::replace(words.begin(), words.end(), '\0', ' ');
+    return words;
+}
+
+// The number of a process that has a file open, and what of its command line fits.
+inline std::string named_process(uint32_t pid, int fd) {
+    constexpr size_t shown = 80; // of a command line
+    if (find_process(pid, fd) != Found::it) return process_name(pid, fd);
+    std::string command = command_of(pid);
+    if (command.size() > shown) command = command.substr(0, shown) + "...";
+    return "process " + std::to_string(pid) + (command.empty() ? "" : " (" + command + ")");
 }
 
 } // namespace penstock

@@ -18,7 +18,8 @@ namespace penstock {
 inline constexpr uint32_t event_has_sleeper = 1;
 inline constexpr uint32_t event_core_shift = 22; // above it: the core + 1; 0: nobody has woken anybody
 inline constexpr int64_t slice_ns_max = 50'000'000;
-inline constexpr int64_t end_interval_ns = 20'000'000; // between two looks at whether the publications live
+inline constexpr int64_t calm_slice_ns = 20 * slice_ns_max; // where only an event brings more: for a signal that came just before
+inline constexpr int64_t end_interval_ns = 20'000'000;      // between two looks at whether the publications live
 
 // A waiter does three things in this order: it announces itself, looks again for what it waits for, and sleeps on the value
 // returned here.

@@ -25,6 +25,9 @@ class Acknowledger {
     // Whether the message consumed last had been given to a reader that died with it.
     bool redelivered() const { return redelivered_; }
 
+    // Whether a message was consumed that is not acknowledged.
+    bool pending() const { return unacknowledged_; }
+
     // Acknowledges everything consumed, except messages held back. Nothing while any bytes are lent: they must not change.
     // `notify` gets each writer that should be woken.
     template <class Notify> void acknowledge(Notify &&notify) {

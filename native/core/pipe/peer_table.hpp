@@ -163,6 +163,7 @@ class PeerTable {
         clear_slot(mine());
         identity.met.relaxed(0);
         identity.begun.relaxed(0);
+        me().counters.wait.relaxed(0);
         write_name(identity, name_.now(), static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
         identity.pid.relaxed(static_cast<uint32_t>(getpid()));
         identity.role.relaxed(static_cast<uint32_t>(role_));

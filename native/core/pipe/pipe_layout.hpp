@@ -114,10 +114,12 @@ struct PeerSlot {
         Atomic<uint64_t> written, read; // bytes of pipes: the positions of the owner's two handles
         Atomic<uint64_t> bytes_dropped; // bytes of the frames of dropped messages
         Deaths deaths;                  // of all owners; the holder of the slot's byte
+        Atomic<uint64_t> wait;          // a WaitNote
     } counters;
     uint8_t spare[cache_pair];
 };
-static_assert(sizeof(PeerSlot) == 512 && offsetof(PeerSlot, bell) == 128 && offsetof(PeerSlot, counters) == 256);
+static_assert(sizeof(PeerSlot) == 512 && offsetof(PeerSlot, bell) == 128 && offsetof(PeerSlot, counters) == 256 &&
+              offsetof(PeerSlot, counters.wait) == 344);
 inline constexpr KindLayout pipe_kind{Kind::pipe, sizeof(PeerSlot), 1};
 
 // ---- one pipe: one writer, one reader ----

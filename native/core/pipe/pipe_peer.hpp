@@ -190,6 +190,19 @@ class PipePeer : public std::enable_shared_from_this<PipePeer> {
     void acknowledge() {
         acknowledger_.acknowledge([&](uint64_t writer) { peers_.notify([&] { return writer; }); });
     }
+    // A puller that looks for no message for a while: until it looks again, others that have nothing to read take those that wait
+    // for it. Acknowledges what was consumed. Nothing where that cannot be acknowledged yet, or while another peer keeps the
+    // lock.
+    void pause() {
+        if (peers_.role() != PeerRole::pull || !begun_) return;
+        acknowledge();
+        if (acknowledger_.pending()) return;
+        peers_.under_lock([&] {
+            queue_.update({}, pipes_); // others may read from these pipes from now on
+            begun_ = false;
+            peers_.me().identity.begun.relaxed(0);
+        });
+    }
 
     // ---- the end of the stream: this peer has had senders, all have left, and no message waits ----
 

@@ -244,7 +244,10 @@ class Scan {
             return;
         }
         const bool begins = (row.flags & flag_begin) != 0;
-        if (begins && (position < options_.start || position >= options_.end)) return;
+        if (begins && (position < options_.start || position >= options_.end)) {
+            assembler_.forget(row.session); // its writer gave up the message before: no fragment behind this one is of that
+            return;
+        }
         const Assembler::Part *whole = assembler_.add(row.session, row.flags, position, payload, size);
         if (whole == nullptr) return;
         row.position = whole->position;

@@ -104,6 +104,7 @@ class Ring {
         if (writer.state.relaxed() == 1) count_death(writer.deaths);
         writer.session.relaxed(writer.session.relaxed() + 1);
         writer.pid.relaxed(static_cast<uint32_t>(getpid()));
+        writer.wait.relaxed(0);
         writer.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
         members_.locks().enter(lock_byte::writer);
         begin_owner(writer.deaths); // if its predecessor died, `state` is 1 already: from here on it speaks of this one
@@ -133,6 +134,7 @@ class Ring {
             RingSlot &s = me();
             clear_slot(s);
             s.identity.pid.relaxed(static_cast<uint32_t>(getpid()));
+            s.reader.wait.relaxed(0);
             s.identity.joined_ns.relaxed(static_cast<uint64_t>(system_ns(CLOCK_REALTIME)));
             keep(s.reader.counts, s.identity.before);
             start();

@@ -50,6 +50,7 @@ struct RingControl {
         Atomic<uint32_t> pid;           // 36
         Atomic<uint32_t> state;         // 40: 1 while it is attached
         Deaths deaths;                  // 48: of all publications; the holder of the writer's byte
+        Atomic<uint64_t> wait;          // 56: a WaitNote
     } writer;
     Paired<Atomic<uint64_t>> claimed;   // 128: bytes more than the capacity below this may be overwritten; the publication
     Paired<Atomic<uint32_t>> data;      // 256: event: something was committed
@@ -61,7 +62,7 @@ struct RingControl {
     } starts;
     uint8_t spare[4096 - 1024];
 };
-static_assert(sizeof(RingControl) == 4096 && offsetof(RingControl, claimed) == 128);
+static_assert(sizeof(RingControl) == 4096 && offsetof(RingControl, claimed) == 128 && offsetof(RingControl, writer.wait) == 56);
 static_assert(offsetof(RingControl, room) == 512 && offsetof(RingControl, used) == 640 && offsetof(RingControl, starts) == 768);
 
 // ---- one subscription: the holder of the kernel lock on this slot's byte owns the slot ----
@@ -80,9 +81,10 @@ struct RingSlot {
     struct alignas(cache_pair) Reader { // 128: the owner
         Atomic<uint64_t> position;      // everything before was read or lost
         RingCounts counts;
+        Atomic<uint64_t> wait; // a WaitNote
     } reader;
 };
-static_assert(sizeof(RingSlot) == 256 && offsetof(RingSlot, reader) == 128);
+static_assert(sizeof(RingSlot) == 256 && offsetof(RingSlot, reader) == 128 && offsetof(RingSlot, reader.wait) == 184);
 inline constexpr KindLayout ring_kind{Kind::ring, sizeof(RingSlot), 1};
 namespace lock_byte {
 inline constexpr uint64_t writer = control_offset; // ring, frames: the publication

@@ -168,6 +168,17 @@ class RingReader {
         show_position();
     }
 
+    // The same to message `number`, as far as it still begins at `position`; `lost` of those in between count. False otherwise.
+    bool skip_to(uint64_t position, uint64_t number, uint64_t lost) {
+        uint32_t session = 0; // told with the message itself
+        if (position < position_ || number < sequence_ || !begins_at(position, number, session)) return false;
+        if (lost != 0) lose(position - position_, lost);
+        position_ = position;
+        sequence_ = number;
+        show_position();
+        return true;
+    }
+
     // For the recorder: committed frames from here, at most `max` bytes and not over the circle's end, copied to `buffer` as a
     // log would hold them. The reader has passed them already. If it was lapped, its position is not where the run ends.
     FrameBlock run(uint64_t max, std::vector<uint8_t> &buffer) {
@@ -206,11 +217,9 @@ class RingReader {
     }
     // To message `number`. False if it does not begin at `position`, or not any more.
     bool go_to(uint64_t position, uint64_t number) {
-        if (position % frame_alignment != 0 || position >= ring_->write_position()) return false;
-        const RingFrame *frame = ring_->frame(position);
-        const uint64_t sequence = frame->sequence.relaxed(), origin = frame->origin.relaxed();
-        if (!intact(position) || sequence != number || !is_origin(origin, position)) return false;
-        session_ = static_cast<uint32_t>(origin >> 32);
+        uint32_t session = 0;
+        if (!begins_at(position, number, session)) return false;
+        session_ = session;
         position_ = position;
         sequence_ = number;
         ring_->me().reader.position.relaxed(position);
@@ -224,6 +233,14 @@ class RingReader {
     }
 
   private:
+    // Whether message `number` is at `position`. session: its publication's, read before writers may go over it.
+    bool begins_at(uint64_t position, uint64_t number, uint32_t &session) const {
+        if (position % frame_alignment != 0 || position >= ring_->write_position()) return false;
+        const RingFrame *frame = ring_->frame(position);
+        const uint64_t sequence = frame->sequence.relaxed(), origin = frame->origin.relaxed();
+        session = static_cast<uint32_t>(origin >> 32);
+        return intact(position) && sequence == number && is_origin(origin, position);
+    }
     static bool is_origin(uint64_t origin, uint64_t position) {
         return static_cast<uint32_t>(origin) == static_cast<uint32_t>(position / frame_alignment);
     }

@@ -37,10 +37,12 @@ class RingWriter {
     }
 
     // The stream position after the message.
-    uint64_t offer(const void *data, size_t length) {
+    uint64_t offer(const void *data, size_t length) { return offer(data, length, length); }
+    // `counted`: the bytes that the message stands for.
+    uint64_t offer(const void *data, size_t length, uint64_t counted) {
         const ClaimedRange range = claim(length);
         copy_words_in(range.payload, data, length);
-        return commit(range);
+        return commit(range, counted);
     }
 
     // All messages in order; each run of up to 64 KiB becomes visible at once.
@@ -62,13 +64,14 @@ class RingWriter {
         return {ring_->payload(at), at, static_cast<uint32_t>(length), 0, flags_whole};
     }
 
-    uint64_t commit(const ClaimedRange &range) {
+    uint64_t commit(const ClaimedRange &range) { return commit(range, range.length); }
+    uint64_t commit(const ClaimedRange &range, uint64_t counted) {
         open_ = false;
         const uint64_t end = range.position + align_frame(range.length + header_length);
         write_header(range.position, sequence_, clock_.now_ns());
         end_with(end, sequence_ + 1);
         show(range.position, range.length);
-        advance(range.position, end, 1, range.length);
+        advance(range.position, end, 1, counted);
         event_notify(ring_->control().data.value);
         return end;
     }

@@ -7,6 +7,7 @@
 #include "ground/clock.hpp"
 #include "ground/waiting.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <sys/eventfd.h>
@@ -18,9 +19,10 @@ namespace penstock {
 class Waitable {
   public:
     virtual ~Waitable() = default;
-    virtual Atomic<uint32_t> &event() = 0;              // something was committed
-    virtual bool readable(uint64_t position) const = 0; // whether something can be read there
-    virtual bool stalled(uint64_t position) const = 0;  // something was begun there and is not finished
+    virtual Atomic<uint32_t> &event() = 0;                 // something was committed
+    virtual bool readable(uint64_t position) const = 0;    // whether something can be read there
+    virtual bool stalled(uint64_t position) const = 0;     // something was begun there and is not finished
+    virtual bool settled(uint64_t) const { return false; } // no: stalled() may change without an event
 };
 
 class Bridge {
@@ -101,11 +103,12 @@ class Bridge {
             std::vector<WaitEntry> entries;
             std::vector<std::shared_ptr<Watch>> pinned; // keeps the events that we sleep on mapped
             entries.push_back(wait_entry(control_, event_announce(control_)));
-            int64_t slice = slice_ns_max;
+            int64_t slice = platform::registered_for_fences ? calm_slice_ns : slice_ns_max;
             {
                 const std::lock_guard hold(mutex_);
                 for (const std::shared_ptr<Watch> &watch : watches_) {
                     if (!watch->armed()) continue;
+                    if (!watch->channel_->settled(watch->position_)) slice = std::min(slice, slice_ns_max);
                     Atomic<uint32_t> &event = watch->channel_->event();
                     const uint32_t expected = event_announce(event);
                     if (entries.size() < wait_many_max) {

@@ -1,13 +1,13 @@
-// The two ends of a frames channel, as Python's handles need them. A message here is a frame's note.
+// The two ends of a frames channel. A message here is a frame's note.
 #pragma once
 
-#include "bind/ground/bind.hpp"
-#include "bind/ring/ring_ends.hpp"
+#include "ends/ring_ends.hpp"
+#include "ground/process_name.hpp"
 
 #include "frames/frame_reader.hpp"
 #include "frames/frame_writer.hpp"
 
-namespace penstock::bind {
+namespace penstock {
 
 class FrameReaderEnd final : public RingReading {
   public:
@@ -86,22 +86,35 @@ class FrameWriterEnd final : public RingWriting {
         const uint32_t buffer = writer_.take_buffer();
         if (buffer == no_buffer) return false;
         open_fields_[buffer] = {};
+        open_fields_[buffer].bytes = length;
         range = {pool_->bytes(buffer), position(), 0, buffer, flags_whole};
         return true;
     }
-    void describe(const ClaimedRange &range, std::optional<uint64_t> id, int64_t start_ns, int64_t end_ns,
-                  const std::string &fields) override {
-        writer_.check_meta(fields.size());
-        open_fields_[range.index] = {id, start_ns, end_ns, fields};
+    void describe(const ClaimedRange &range, FrameFields given) override {
+        if (given.sizes.empty()) given.bytes = payload_max();
+        if (given.bytes > payload_max() || given.sizes.size() > dimensions_max)
+            throw Error(Code::invalid, where() + ": a frame here has at most " + std::to_string(payload_max()) + " bytes and " +
+                                           std::to_string(dimensions_max) + " dimensions");
+        const size_t words = given.sizes.empty() ? 0 : given.sizes.size() + 1;
+        writer_.check_meta(words * sizeof(uint64_t) + given.fields.size());
+        open_fields_[range.index] = std::move(given);
     }
     int64_t commit(const ClaimedRange &range) override {
-        FrameFields &fields_of_frame = open_fields_[range.index];
+        const FrameFields &given = open_fields_[range.index];
         FrameNote note;
-        note.id = fields_of_frame.id.value_or(writer_.ring().sequence());
-        note.start_ns = fields_of_frame.start_ns;
-        note.end_ns = fields_of_frame.end_ns;
-        note.meta_length = static_cast<uint32_t>(fields_of_frame.fields.size());
-        return static_cast<int64_t>(writer_.publish(range.index, note, fields_of_frame.fields.data()));
+        note.id = given.id.value_or(writer_.ring().sequence());
+        note.start_ns = given.start_ns;
+        note.end_ns = given.end_ns;
+        note.dtype = given.dtype;
+        note.dimensions = static_cast<uint8_t>(given.sizes.size());
+        rest_.clear();
+        if (note.dimensions != 0) {
+            append_word(given.bytes);
+            for (const uint64_t size : given.sizes) append_word(size);
+        }
+        rest_ += given.fields;
+        note.rest_length = static_cast<uint32_t>(rest_.size());
+        return static_cast<int64_t>(writer_.publish(range.index, note, rest_.data(), given.bytes));
     }
     void abort(const ClaimedRange &range) override {
         writer_.give_back(range.index);
@@ -127,14 +140,12 @@ class FrameWriterEnd final : public RingWriting {
           open_fields_(pool_->geometry().buffers) {}
     void take_slot() override { writer_.join(); }
 
-    struct FrameFields {
-        std::optional<uint64_t> id;
-        int64_t start_ns = 0, end_ns = 0;
-        std::string fields;
-    };
+    void append_word(uint64_t word) { rest_.append(reinterpret_cast<const char *>(&word), sizeof word); }
+
     std::shared_ptr<FramePool> pool_;
     FrameWriter writer_;
     std::vector<FrameFields> open_fields_; // of the buffers that are open
+    std::string rest_;                     // of the note that is sent
 };
 
-} // namespace penstock::bind
+} // namespace penstock

@@ -1,13 +1,12 @@
-// The ring's two ends, as Python's handles need them.
+// The ring's two ends.
 #pragma once
 
-#include "bind/ends/ends.hpp"
-#include "bind/ground/bind.hpp"
+#include "ends/ends.hpp"
 
 #include "ring/ring_reader.hpp"
 #include "ring/ring_writer.hpp"
 
-namespace penstock::bind {
+namespace penstock {
 
 class RingWatched final : public Waitable {
   public:
@@ -18,6 +17,7 @@ class RingWatched final : public Waitable {
     }
     // No reader can see the half-written frames of a dead publication.
     bool stalled(uint64_t) const override { return until_end_ && rate_limit_.allows() && ring_->has_lost_writer(gone_, true); }
+    bool settled(uint64_t) const override { return !until_end_; }
 
   private:
     std::shared_ptr<Ring> ring_;
@@ -36,6 +36,7 @@ class RingReading : public SlotEnd<ReaderEnd, Ring>, public Lender, public RunSo
   public:
     void interrupt() final { disturb_ring(*file_); }
     Atomic<uint32_t> &event() final { return file_->control().data.value; }
+    bool settled() const final { return true; }
     std::shared_ptr<Waitable> watched(bool until_end) final { return std::make_shared<RingWatched>(file_, until_end); }
     // Nothing can be unread that was sent before the last publication went: this looks for that first, and for messages then.
     bool ended() final { return file_->has_lost_writer(gone_, rate_limit_.allows()) && !readable(); }
@@ -66,6 +67,7 @@ class RingReading : public SlotEnd<ReaderEnd, Ring>, public Lender, public RunSo
         return latency_of(map->bytes(), map->size(), file_->geometry().slot_count, file_->mine());
     }
 
+    Atomic<uint64_t> *wait_word() final { return &file_->me().reader.wait; }
     RunSource *runs() final { return this; }
     bool skips() const final { return true; }
 
@@ -115,6 +117,7 @@ class RingWriting : public SlotEnd<WriterEnd, Ring> {
   public:
     using SlotEnd::SlotEnd;
     void interrupt() override { disturb_ring(*file_); }
+    Atomic<uint64_t> *wait_word() final { return &file_->control().writer.wait; }
     Atomic<uint32_t> &members() final { return file_->control().members.value; }
     uint32_t readers() final { return file_->readers(); }
     uint64_t lag() final { return file_->lag(); }
@@ -149,4 +152,4 @@ class RingWriterEnd final : public RingWriting {
     RingWriter writer_;
 };
 
-} // namespace penstock::bind
+} // namespace penstock

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace penstock::bind {
+namespace penstock {
 
 // Words that change when a message or room for one appears, and their values before. Read without the GIL.
 class WatchSet {
@@ -51,4 +51,4 @@ class RateLimit {
     int64_t last_ns_ = 0;
 };
 
-} // namespace penstock::bind
+} // namespace penstock

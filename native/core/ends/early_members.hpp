@@ -2,15 +2,15 @@
 // is decided. docs/design/open_channels.md.
 #pragma once
 
-#include "bind/log/log_ends.hpp"
-#include "bind/pipe/pipe_ends.hpp"
-#include "bind/ring/ring_ends.hpp"
-#include "bind/sync/sync_ends.hpp"
+#include "ends/log_ends.hpp"
+#include "ends/pipe_ends.hpp"
+#include "ends/ring_ends.hpp"
+#include "ends/sync_ends.hpp"
 
 #include <string>
 #include <utility>
 
-namespace penstock::bind {
+namespace penstock {
 
 // One kind's member of an open channel.
 class EarlyMember {
@@ -19,6 +19,7 @@ class EarlyMember {
     virtual const std::string &path() const = 0;
     virtual const ByteLocks &locks() const = 0;
     virtual Atomic<uint32_t> &event() = 0;
+    virtual Atomic<uint64_t> &wait_word() = 0; // a WaitNote
     virtual bool forked() const = 0;
     virtual void leave() = 0;          // with the open byte held
     virtual void crash_for_test() = 0; // without: as a dead one
@@ -30,7 +31,8 @@ class EarlyMember {
     virtual std::shared_ptr<StreamEnd> reopen(int fd) = 0;
 };
 
-class EarlyLog final : public EarlyMember {
+// `End`: what it becomes, a reader of a log or of a sync queue.
+template <class End> class EarlyLog final : public EarlyMember {
   public:
     EarlyLog(int fd, const std::string &path, std::shared_ptr<Mapping> map, const OpenPart &part, double drop_after,
              std::string name)
@@ -42,6 +44,7 @@ class EarlyLog final : public EarlyMember {
     const std::string &path() const override { return log_->path(); }
     const ByteLocks &locks() const override { return log_->locks(); }
     Atomic<uint32_t> &event() override { return log_->control().data.value; }
+    Atomic<uint64_t> &wait_word() override { return log_->me().counters.wait; }
     bool forked() const override { return log_->forked(); }
     void leave() override { log_->detach(); }
     void crash_for_test() override {
@@ -53,13 +56,12 @@ class EarlyLog final : public EarlyMember {
     std::shared_ptr<StreamEnd> become(std::shared_ptr<Mapping> whole) override {
         OpenedLog opened = read_header(whole->bytes(), whole->size(), path(), kind_);
         auto log = std::make_shared<TermLog>(std::move(*log_), std::move(whole), std::move(opened));
-        if (kind_ == Kind::sync) return std::make_shared<SyncReaderEnd>(std::move(log), LogReader::Early{}, drop_after_, name_);
-        return std::make_shared<LogReaderEnd>(std::move(log), LogReader::Early{}, drop_after_, name_);
+        return std::make_shared<End>(std::move(log), LogReader::Early{}, drop_after_, name_);
     }
     std::shared_ptr<StreamEnd> reopen(int fd) override {
         const Start start{Start::From::earliest, 0};
-        if (kind_ == Kind::sync) return std::make_shared<SyncReaderEnd>(fd, path(), start, drop_after_, name_);
-        return std::make_shared<LogReaderEnd>(fd, path(), start, drop_after_);
+        if constexpr (std::is_base_of_v<SyncReaderEnd, End>) return std::make_shared<End>(fd, path(), start, drop_after_, name_);
+        else return std::make_shared<End>(fd, path(), start, drop_after_);
     }
 
   private:
@@ -85,6 +87,7 @@ class EarlyRing final : public EarlyMember {
     const std::string &path() const override { return ring_->path(); }
     const ByteLocks &locks() const override { return ring_->locks(); }
     Atomic<uint32_t> &event() override { return ring_->control().data.value; }
+    Atomic<uint64_t> &wait_word() override { return ring_->me().reader.wait; }
     bool forked() const override { return ring_->forked(); }
     void leave() override { ring_->detach(); }
     void crash_for_test() override { ring_->detach(); }
@@ -127,6 +130,7 @@ class EarlyPipe final : public EarlyMember {
     const std::string &path() const override { return peer_->peers().path(); }
     const ByteLocks &locks() const override { return peer_->peers().locks(); }
     Atomic<uint32_t> &event() override { return *bell_; }
+    Atomic<uint64_t> &wait_word() override { return peer_->peers().me().counters.wait; }
     bool forked() const override { return peer_->peers().forked(); }
     void leave() override { peer_->detach(); }
     void crash_for_test() override {
@@ -157,4 +161,4 @@ class EarlyPipe final : public EarlyMember {
     Atomic<uint32_t> *bell_;
 };
 
-} // namespace penstock::bind
+} // namespace penstock

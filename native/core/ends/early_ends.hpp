@@ -2,11 +2,11 @@
 // it forwards every call to an ordinary end in the same slot. docs/design/open_channels.md.
 #pragma once
 
-#include "bind/early/early_members.hpp"
+#include "ends/early_members.hpp"
 
 #include <utility>
 
-namespace penstock::bind {
+namespace penstock {
 
 // The bridge's view of the end, before and after the decision.
 class EarlyWatched final : public Waitable {
@@ -23,11 +23,16 @@ class EarlyWatched final : public Waitable {
         const auto *now = reinterpret_cast<const Waitable *>(now_.acquire());
         return now != nullptr ? now->stalled(std::max(position, start_)) : decided();
     }
+    bool settled(uint64_t position) const override {
+        // SYNC 26: pairs with EarlyWatched::become; forbids using the decided channel, or its start, before they are stored
+        const auto *now = reinterpret_cast<const Waitable *>(now_.acquire());
+        return now != nullptr && now->settled(std::max(position, start_));
+    }
     void become(std::shared_ptr<Waitable> now, uint64_t start) { // once
         start_ = start;
         resolved_ = std::move(now);
-        // SYNC 26: pairs with EarlyWatched::readable, EarlyWatched::stalled; forbids the bridge's thread seeing the channel
-        // before its start
+        // SYNC 26: pairs with EarlyWatched::readable, EarlyWatched::stalled, EarlyWatched::settled; forbids the bridge's thread
+        // seeing the channel before its start
         now_.release(reinterpret_cast<uint64_t>(resolved_.get()));
     }
 
@@ -85,8 +90,10 @@ template <class Role> class EarlyEnd : public Role {
         event_interrupt(*event_);
     }
     Atomic<uint32_t> &event() final { return *event_; } // a thread may still sleep on it when the channel is decided
+    Atomic<uint64_t> *wait_word() final { return now_ ? now_->wait_word() : &member_->wait_word(); }
     bool readable() const final { return now_ ? now_->readable() : !still_open(header(), path_); }
     bool repair() final { return now_ && now_->repair(); }
+    bool settled() const final { return now_ && now_->settled(); }
     RunSource *runs() final { return decided() ? now_->runs() : nullptr; }
 
     uint64_t position() const final { return now_ ? now_->position() : 0; }
@@ -198,4 +205,4 @@ class EarlyReaderEnd final : public EarlyEnd<ReaderEnd> {
     bool until_end_ = false;
 };
 
-} // namespace penstock::bind
+} // namespace penstock

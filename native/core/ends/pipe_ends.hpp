@@ -1,15 +1,15 @@
-// A pipe channel's ends, as Python's handles need them: reader, writer, a recorder's tap. Reader and writer may belong to one
+// A pipe channel's ends: reader, writer, a recorder's tap. Reader and writer may belong to one
 // peer.
 #pragma once
 
-#include "bind/ends/ends.hpp"
-#include "bind/ground/bind.hpp"
+#include "ends/ends.hpp"
+#include "ground/process_name.hpp"
 
 #include "pipe/pipe_tap.hpp"
 
 #include <utility>
 
-namespace penstock::bind {
+namespace penstock {
 
 class PipeWatched final : public Waitable {
   public:
@@ -58,6 +58,7 @@ template <class Role> class PeerEnd : public Role {
     void leave() final { part_.leave(); }
     void interrupt() final { disturb_peer(*peer_); }
     Atomic<uint32_t> &event() final { return peer_->peers().bell(); }
+    Atomic<uint64_t> *wait_word() final { return &peer_->peers().me().counters.wait; }
     bool repair() final { return peer_->repair(); }
     bool readable() const final { return peer_->pipes().readable(); }
 
@@ -180,6 +181,7 @@ class PipeWriterEnd final : public WriterEnd {
     void rejoin() override { peer_->reattach(); }
     void leave() override { part_.leave(); }
     void interrupt() override { disturb_peer(*peer_); }
+    Atomic<uint64_t> *wait_word() override { return &peer_->peers().me().counters.wait; }
     Atomic<uint32_t> &room() override { return peer_->peers().bell(); }
     void add_watches(WatchSet &at) override {
         peer_->room_words([&](const Atomic<uint64_t> &word, uint64_t seen, uint64_t step) { at.add(word, seen, step); });
@@ -276,4 +278,4 @@ class PipeWriterEnd final : public WriterEnd {
     int64_t tick_ = 0;
 };
 
-} // namespace penstock::bind
+} // namespace penstock

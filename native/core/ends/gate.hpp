@@ -1,14 +1,12 @@
 // A test's gate between a channel and its subscriptions: the test decides when each message is delivered and each wait returns.
 #pragma once
 
-#include "bind/ground/bind.hpp"
-
 #include "ground/atomics.hpp"
 
 #include <memory>
 #include <vector>
 
-namespace penstock::bind {
+namespace penstock {
 
 class ReaderEnd;
 
@@ -101,4 +99,4 @@ class DeliveryGate {
     Atomic<uint64_t> used_{};
 };
 
-} // namespace penstock::bind
+} // namespace penstock

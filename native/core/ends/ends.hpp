@@ -1,9 +1,9 @@
-// A channel's ends as Python's handles use them, for all kinds: the roles of its reader and its writer. Each kind implements them
+// A channel's ends, for all kinds: the roles of its reader and its writer. Each kind implements them
 // in its *_ends.hpp; a channel without a first publication in early_ends.hpp.
 #pragma once
 
-#include "bind/ends/gate.hpp"
-#include "bind/ground/watch_set.hpp"
+#include "ends/gate.hpp"
+#include "ends/watch_set.hpp"
 
 #include "ground/arrow_batch.hpp"
 #include "ground/channel_file.hpp"
@@ -11,20 +11,23 @@
 #include "ground/liveness.hpp"
 #include "ground/mapping.hpp"
 #include "ground/message.hpp"
+#include "ground/wait_note.hpp"
 #include "threads/bridge.hpp"
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
-namespace penstock::bind {
+namespace penstock {
 
-inline constexpr size_t copy_without_interpreter = 256 * 1024; // a longer copy is made without the GIL
+inline constexpr size_t large_copy = 256 * 1024; // bytes; a longer copy lets others work meanwhile
 
 // A participant of a channel. The handle that owns it serialises all calls, but for those said to be safe. Made by make_shared
 // and knowing its owners (as do PipePeer, Gate and ManualClock): a shared_ptr to it that comes from Python then owns the C++
-// object alone, so that a native thread may be the last to let it go.
+// object alone, so that a native thread may be the last to let it go. The words "GIL" and "interpreter" are about Python's
+// handles: a handle of C++ is used by one thread at a time.
 class End : public std::enable_shared_from_this<End> {
   public:
     virtual ~End() = default;
@@ -44,6 +47,16 @@ class End : public std::enable_shared_from_this<End> {
     virtual void serve_socket() {
     } // between two looks of a spin: receives what has arrived, where only callers do that; as sleep() runs
     virtual void end_wait() {} // the wait is over, whatever it brought
+    // Where this participant notes its waits: a WaitNote. Null: it has no slot of its own.
+    virtual Atomic<uint64_t> *wait_word() { return nullptr; }
+    uint32_t awaits = 0;     // waits that consist of several sleeps, or of none in a thread: coroutines, requests
+    uint64_t await_note = 0; // the note of the last of them, in place of those of its sleeps
+    // Why a wait ended in vain, for its error; with the GIL.
+    std::string take_reason() const {
+        std::string text = std::exchange(reason, {});
+        return text.empty() ? text : "; " + text;
+    }
+    mutable std::string reason;
 };
 
 // A message's sender and type; both empty where messages have none. Valid until the next message is taken.
@@ -81,7 +94,9 @@ class StreamEnd : public End {
     virtual Atomic<uint32_t> &event() = 0;  // something was committed
     virtual bool readable() const = 0;      // moves nothing
     virtual bool repair() { return false; } // while nothing arrives: repairs a dead writer's half-written state
-    virtual RunSource *runs() = 0;          // null where a reader takes messages away from others
+    // Whether an event tells of all that comes: nothing that was begun is left to repair.
+    virtual bool settled() const { return false; }
+    virtual RunSource *runs() = 0; // null where a reader takes messages away from others
 
     virtual uint64_t position() const = 0;
     virtual uint64_t lag() const = 0;
@@ -138,6 +153,10 @@ class ReaderEnd : public StreamEnd {
     virtual Lender &lender() = 0;
 
     virtual LatencySlot *latency() { return nullptr; } // where this participant's latencies are counted
+    // By how much latencies of that session's messages are too short, in nanoseconds: another machine's clock.
+    virtual int64_t clock_correction(int32_t) const { return 0; }
+
+    virtual bool has_kept() const { return false; } // last values from before its position are still to be given
 
     virtual uint64_t incomplete() const { return 0; }
     virtual uint64_t conflated() const { return 0; }
@@ -230,7 +249,7 @@ class InPlaceReader : public ReaderEnd, public Lender {
     void fetch(void *to, const Message &message) const final { copy_bytes(to, message.data, message.length); }
     void lend(const Message &message) final {
         check_dropped();
-        if (!message.assembled) hold(message);
+        hold(message); // an assembled one, too: its reader counts as behind until it gives the copy back
         consume();
     }
     bool intact(const Message &) final {
@@ -256,8 +275,8 @@ class WriterEnd : public End {
     virtual bool claim(size_t length, ClaimedRange &range) = 0;
     virtual int64_t commit(const ClaimedRange &range) = 0;
     virtual void abort(const ClaimedRange &range) = 0;
-    // A frame's fields beside its bytes; before commit.
-    virtual void describe(const ClaimedRange &, std::optional<uint64_t>, int64_t, int64_t, const std::string &) {
+    // What a frame says beside its bytes; before commit.
+    virtual void describe(const ClaimedRange &, FrameFields) {
         throw Error(Code::invalid, where() + ": only frames carry fields beside their bytes");
     }
 
@@ -281,4 +300,4 @@ class WriterEnd : public End {
     bool all_read() { return lag() == 0; }
 };
 
-} // namespace penstock::bind
+} // namespace penstock
