@@ -11,7 +11,7 @@ namespace {
 
 PoolGeometry geometry() {
     PoolGeometry g;
-    g.ring.capacity = 512;
+    g.ring.capacity = 1024;
     g.ring.slot_count = 3;
     g.buffers = 3;
     g.frame_bytes = 40;
@@ -28,10 +28,10 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     std::vector<uint8_t> buffer;
     std::vector<Frame> held;
     auto read_all = [&](const Frame &frame) {
+        if (frame.bytes() > geometry().frame_bytes) __builtin_trap();
         volatile uint8_t sum = 0;
-        for (uint64_t i = 0; i < geometry().frame_bytes; ++i) sum = static_cast<uint8_t>(sum + frame.data[i]);
-        if (frame.data < ground.map->bytes() || frame.data + geometry().frame_bytes > ground.map->bytes() + ground.size)
-            __builtin_trap();
+        for (uint64_t i = 0; i < frame.bytes(); ++i) sum = static_cast<uint8_t>(sum + frame.data[i]);
+        if (frame.data < ground.map->bytes() || frame.data + frame.bytes() > ground.map->bytes() + ground.size) __builtin_trap();
     };
     try {
         const auto open = [] { return std::make_shared<FramePool>(ground.fd, "fuzzed", ground.map); };
@@ -62,9 +62,11 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
                     if (const uint32_t free = writer->take_buffer(); free != no_buffer) {
                         std::memset(writer->pool().bytes(free), what, geometry().frame_bytes);
                         FrameNote note;
-                        note.meta_length = input.take<uint8_t>() % 65;
-                        static const char fields[65] = {};
-                        if (note.meta_length <= writer->meta_max()) writer->publish(free, note, fields);
+                        note.rest_length = input.take<uint8_t>() % 65;
+                        note.dimensions = input.take<uint8_t>() % 8; // readers believe neither the lengths nor the size
+                        char rest[65] = {};
+                        rest[0] = static_cast<char>(input.take<uint8_t>() % 48);
+                        if (note.rest_length <= writer->meta_max()) writer->publish(free, note, rest, 0);
                         else writer->give_back(free);
                     }
                     break;

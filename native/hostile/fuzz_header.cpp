@@ -31,7 +31,8 @@ void penstock::hostile::parse(const uint8_t *data, size_t size) {
     std::memcpy(exact.get(), file, length < sizeof file ? length : sizeof file);
     try {
         const OpenedLog log = read_header(exact.get(), length, "fuzzed");
-        if (log_file_size(log.geometry.slot_count, log.geometry.term_length) != length || log.metadata.size() > metadata_max)
+        if (log_file_size(log.geometry.slot_count, log.geometry.term_length, Kind::log, log.geometry.last) != length ||
+            log.metadata.size() > metadata_max)
             __builtin_trap();
         if (header->state.relaxed() != 0) __builtin_trap();
     } catch (const Error &) {

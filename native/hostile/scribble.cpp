@@ -139,7 +139,7 @@ void publish(const FrameChannel &channel, std::mt19937_64 &random, Clock::time_p
                     if (buffer == no_buffer) return;
                     std::memset(writer->pool().bytes(buffer), i, channel.geometry.frame_bytes);
                     if (random() % 8 == 0) writer->give_back(buffer);
-                    else writer->publish(buffer, {}, nullptr);
+                    else writer->publish(buffer, {}, nullptr, channel.geometry.frame_bytes);
                 });
         });
 }
@@ -158,7 +158,7 @@ void subscribe(const FrameChannel &channel, std::mt19937_64 &random, Clock::time
                     Frame frame;
                     if (!(random() % 4 == 0 ? reader->newest(frame) : reader->consume(frame))) return;
                     volatile uint8_t sum = 0;
-                    for (uint64_t b = 0; b < channel.geometry.frame_bytes; ++b) sum = static_cast<uint8_t>(sum + frame.data[b]);
+                    for (uint64_t b = 0; b < frame.bytes(); ++b) sum = static_cast<uint8_t>(sum + frame.data[b]);
                     reader->give_back(frame.note.buffer);
                 });
         });

@@ -134,6 +134,12 @@ const Operation operations[] = {
          h.peer->acknowledge();
      },
      2},
+    {"pause with messages in hand",
+     [](Hands &h) {
+         h.pull();
+         h.consume(2);
+     },
+     [](Hands &h) { h.peer->pause(); }, 2},
     {"begin to read", [](Hands &h) { h.pull(); }, [](Hands &h) { h.peer->peek(); }},
     {"relieve one that never looked",
      [](Hands &h) {

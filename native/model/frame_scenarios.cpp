@@ -45,7 +45,7 @@ bool publish(FrameWriter &writer) {
     copy_in(writer.pool().bytes(buffer) + 8, &number, sizeof number);
     FrameNote note;
     note.id = number;
-    writer.publish(buffer, note, nullptr);
+    writer.publish(buffer, note, nullptr, 16);
     return true;
 }
 void publish_surely(FrameWriter &writer) {
@@ -96,6 +96,19 @@ template <int count> void flow() {
     FrameReader &reader = FrameStage::reader(1);
     publishes(FrameStage::writer(0), count);
     reads(reader, count);
+}
+
+void far_behind() { // the frames that are still in their buffers are read, though the notes at the reader's place were lapped
+    constexpr uint64_t sent = 8;
+    FrameStage stage;
+    FrameReader &reader = FrameStage::reader(1);
+    FrameWriter &writer = FrameStage::writer(0);
+    for (uint64_t i = 0; i < sent; ++i) publish_surely(writer);
+    World::thread([&reader] {
+        uint64_t got = 0;
+        while (one(reader)) ++got;
+        EXPECT(got == buffers && reader.ring().lost_messages() == sent - buffers);
+    });
 }
 
 void held() { // a leased buffer does not change, for anything that the publication does
@@ -513,6 +526,7 @@ const std::vector<Scenario> &frame_scenarios() {
     static const std::vector<Scenario> all = {
         {"frames_flow", "frames into fresh buffers", flow<2>, true},
         {"frames_recycle", "and into used ones", flow<3>, true},
+        {"frames_far_behind", "what is left for a reader whose notes were lapped", far_behind},
         {"frames_held", "a leased frame stays as it is", held},
         {"frames_two_readers", "two that come and go", two_readers, true},
         {"frames_two_leases", "a buffer leased twice", two_leases},

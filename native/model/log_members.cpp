@@ -11,7 +11,7 @@ template <Start::From from> void attach_while_written() {
     LogWriter &writer = Stage::writer(0);
     offers(writer, 1, 4);
     World::thread([&] {
-        LogReader &reader = Stage::reader(1, {from, 1});
+        LogReader &reader = Stage::reader(1, {from, from == Start::From::last});
         Seen seen;
         for (int turn = 0; turn < 4; ++turn) {
             const Message *message = reader.peek();

@@ -53,8 +53,8 @@ bool begins_with_one_of(const std::string &name, const std::string &prefixes) {
 std::vector<Scenario> all_scenarios() {
     std::vector<Scenario> all = log_scenarios();
     for (const auto *more :
-         {&log_members(), &log_deaths(), &sync_scenarios(), &ring_scenarios(), &frame_scenarios(), &pipe_scenarios(),
-          &early_scenarios(), &udp_scenarios(), &udp_deaths(), &waiter_scenarios(), &look_scenarios()})
+         {&log_members(), &log_deaths(), &last_scenarios(), &sync_scenarios(), &ring_scenarios(), &frame_scenarios(),
+          &pipe_scenarios(), &early_scenarios(), &udp_scenarios(), &udp_deaths(), &waiter_scenarios(), &look_scenarios()})
         all.insert(all.end(), more->begin(), more->end());
     return all;
 }

@@ -18,6 +18,7 @@ struct Scenario {
 const std::vector<Scenario> &log_scenarios();
 const std::vector<Scenario> &log_members();
 const std::vector<Scenario> &log_deaths();
+const std::vector<Scenario> &last_scenarios();
 const std::vector<Scenario> &sync_scenarios();
 const std::vector<Scenario> &ring_scenarios();
 const std::vector<Scenario> &pipe_scenarios();

@@ -12,15 +12,17 @@ namespace penstock::model {
 // One channel for all executions; its bytes are laid out again before each.
 class Stage {
   public:
-    // `named`: members' names are looked at.
-    explicit Stage(uint32_t window = 256, uint32_t slots = 4, bool named = false) {
+    // `named`: members' names are looked at. `last`: the log keeps last values.
+    explicit Stage(uint32_t window = 256, uint32_t slots = 4, bool named = false, LastShape last = {}) {
         LogGeometry g;
         g.term_length = 256;
         g.window = window;
         g.slot_count = slots;
+        g.last = last;
         static Pristine file;
         const uint8_t boot[16] = {};
-        mapping = file.restore(uint64_t{slots} << 32 | window, log_file_size(g.slot_count, g.term_length),
+        mapping = file.restore(uint64_t{slots} << 48 | uint64_t{last.keys} << 32 | window,
+                               log_file_size(g.slot_count, g.term_length, Kind::log, g.last),
                                [&](int fd) { format_log(fd, g, "{}", boot, 0); });
         World::share(mapping->bytes(), mapping->size(), terms_offset(slots));
         const auto *control = reinterpret_cast<Control *>(mapping->bytes() + control_offset);

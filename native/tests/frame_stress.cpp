@@ -49,19 +49,23 @@ void write(Ground &ground, uint64_t seed) {
                 writer.give_back(buffer);
                 continue;
             }
-            fill(writer.pool().bytes(buffer), writer.ring().session(), writer.ring().sequence(), bytes_each);
+            // Half of the frames have a size of their own.
+            const uint64_t bytes = random() % 2 == 0 ? bytes_each : bytes_each / 2 + random() % (bytes_each / 2);
+            fill(writer.pool().bytes(buffer), writer.ring().session(), writer.ring().sequence(), bytes);
             FrameNote note;
             note.id = writer.ring().sequence();
-            note.meta_length = static_cast<uint32_t>(random() % 40);
-            const char fields[40] = {};
-            writer.publish(buffer, note, fields);
+            note.dimensions = bytes != bytes_each;
+            std::vector<char> rest(note.shape_length() + random() % 40);
+            if (note.dimensions != 0) std::memcpy(rest.data(), &bytes, sizeof bytes);
+            note.rest_length = static_cast<uint32_t>(rest.size());
+            writer.publish(buffer, note, rest.data(), bytes);
             if (random() % 256 == 0) std::this_thread::yield();
         }
     }
 }
 
 void check_frame(const Frame &frame) {
-    const Proof proof = check_message(frame.data, bytes_each);
+    const Proof proof = check_message(frame.data, frame.bytes());
     CHECK(proof.number == frame.sequence && frame.note.id == frame.sequence, "frame %lu came as %lu", (unsigned long)proof.number,
           (unsigned long)frame.sequence);
 }
@@ -118,7 +122,9 @@ void record(Ground &ground) {
             const uint8_t *message = run.data + header_length;
             FrameNote note;
             std::memcpy(&note, message, sizeof note);
-            const Proof proof = check_message(message + sizeof note + note.meta_length, bytes_each);
+            uint64_t bytes = bytes_each;
+            if (note.dimensions != 0) std::memcpy(&bytes, message + sizeof note, sizeof bytes);
+            const Proof proof = check_message(message + sizeof note + note.rest_length, bytes);
             CHECK((proof.number - ground.geometry.ring.start_sequence) * reader.cell() == at);
         } else if (stopped && reader.cell_lag() == 0) {
             return;

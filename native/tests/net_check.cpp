@@ -1,4 +1,5 @@
 // The network log's datagrams against bytes captured from a real driver, and single promises of its state machines.
+#include "net_shares.hpp"
 #include "net_silent.hpp"
 #include "net_sources.hpp"
 
@@ -124,7 +125,9 @@ void a_sender_keeps_to_the_limit_and_pads() {
     hand(sender, 2, status_at(terms, 65536, 32769));         // wider than half a term
     hand(sender, 2, status_at(terms, 65536 * 2 + 32, 1056)); // further than anything sent
     CHECK(sender.counts().statuses_refused == 2 && sender.limit() == 65536 + 1024);
+    CHECK(sender.consumed() == log.start && !sender.replaced());
     hand(sender, 3, status_at(terms, 65536, 1056));
+    CHECK(sender.consumed() == 65536, "what was read, not what may be sent");
     box.full = true;
     sender.tick(3, box);
     CHECK(sender.position() == 65536 && sender.counts().no_room == 1, "a datagram without room is sent later");
@@ -247,12 +250,18 @@ void a_receiver_sends_what_was_captured() {
     CHECK(box.consume() == status_setup_bytes && box.sent.empty(), "one request for a session");
     hand(receiver, 2, setup_bytes);
     receiver.tick(2, box, random);
+    Bytes rtt = box.consume();
+    CHECK(box.sent.empty(), "more than has come");
+    Bytes answer = rtt;
+    answer[5] = 0;
+    hand(receiver, 2, answer);
+    std::memcpy(rtt.data() + 16, rtt_bytes.data() + 16, 8);
+    CHECK(rtt == rtt_bytes);
+    receiver.tick(2, box, random);
     Bytes status = box.consume();
     CHECK(status.size() == 44 && std::memcmp(status.data() + 28, status_bytes.data() + 28, 16) == 0 && status[24] == 0 &&
           status[25] == 0x80);
-    Bytes rtt = box.consume();
-    std::memcpy(rtt.data() + 16, rtt_bytes.data() + 16, 8);
-    CHECK(rtt == rtt_bytes && box.sent.empty());
+    box.sent.clear(); // the round trip that it measured
 
     Log log(65536, 7, 0, session, stream, 1408);
     log.write(random, 1000, flags_whole);
@@ -293,6 +302,32 @@ void late_datagrams_of_a_session_that_has_ended_make_no_image() {
     CHECK(receiver.images().size() == 1);
 }
 
+// A session of which something was received has not ended because its receiver fell behind, wherever that something is.
+void a_session_that_falls_behind_is_lost() {
+    Random random(14);
+    Place place;
+    Receiver<Place> receiver(receiver_options(), place, 0);
+    Box box;
+    hand(receiver, 0, setup_bytes);
+    Log log(65536, 7, 0, session, stream, 1408);
+    for (int i = 0; i < 3; ++i) log.write(random, 1000, flags_whole);
+    hand(receiver, 1, Bytes(log.written(2112), log.written(2112) + 1056)); // what is before it is missing
+    Bytes ahead = setup_bytes;
+    const int32_t offset = 50'016;
+    std::memcpy(ahead.data() + 8, &offset, sizeof offset);
+    Image &image = *receiver.image(session);
+    hand(receiver, 2, ahead);
+    CHECK(image.overrun() && image.stopped() && image.lost());
+    image.consume(image.rebuilt());
+    for (int64_t now = 3; !receiver.images().empty(); ++now) receiver.tick(now, box, random);
+
+    // The next image of the session: nothing arrives but its SETUP, and the first one still has not ended.
+    hand(receiver, 2000 * ms, ahead);
+    CHECK(receiver.images().size() == 1);
+    receiver.tick(13'000 * ms, box, random);
+    CHECK(receiver.images().empty() && receiver.counts().sessions_lost == 1 && receiver.counts().sessions_closed == 0);
+}
+
 void an_unreliable_image_counts_what_it_skips() {
     Random random(8);
     Place place;
@@ -325,6 +360,11 @@ void flow_control_follows_the_slowest() {
         limit.forget(1000);
         CHECK(limit.size() == 1 && limit.limit(0) == 500 && limit.knows(address(3)) && !limit.knows(address(1)));
     }
+    FlowLimit one(FlowControl::max, 1000);
+    CHECK(one.on_status(0, {address(1), 1, 100, false, false, 60}) && one.consumed(0) == 60 && !one.replaced());
+    CHECK(one.on_status(1, {address(1), 1, 200, false, false, 160}) && one.consumed(0) == 160 && one.consumed(170) == 170);
+    CHECK(one.on_status(2, {address(2), 2, 100, false, false, 60}) && !one.replaced(), "beside it, not in its place");
+    CHECK(one.on_status(3, {address(1), 3, 300, false, false, 260}) && one.replaced());
     FlowLimit limit(FlowControl::min, 1000);
     for (size_t i = 0; i < FlowLimit::receivers_max; ++i)
         CHECK(limit.on_status(0, {address(1), static_cast<int64_t>(i), 1, false, false}));
@@ -402,9 +442,21 @@ int main() {
     a_session_that_was_silent_goes_on_where_it_was();
     silence_is_no_end();
     a_number_is_used_again_with_other_options();
+    a_session_that_falls_behind_is_lost();
     an_unreliable_image_counts_what_it_skips();
     flow_control_follows_the_slowest();
     readers_are_told();
     ranges_join_and_are_bounded();
-    std::printf("net_check: 22 promises\n");
+    a_host_is_an_ipv4_address_or_a_network_of_ipv6();
+    places_are_shared_between_hosts();
+    memory_is_shared_and_nothing_gives_way_in_vain();
+    a_proof_is_of_one_address_session_and_time();
+    answers_are_shared();
+    a_flood_of_sessions_keeps_nobody_out();
+    sessions_that_are_held_give_way();
+    a_forged_term_costs_nothing_before_the_proof();
+    a_number_is_not_kept_from_a_source_that_proves_itself();
+    receivers_are_shared_between_hosts();
+    naks_have_a_budget();
+    std::printf("net_check: 34 promises\n");
 }

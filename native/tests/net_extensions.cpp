@@ -40,10 +40,6 @@ struct Place {
 };
 
 uint16_t type_of(const Bytes &bytes) { return static_cast<uint16_t>(bytes[6] | bytes[7] << 8); }
-size_t count(const std::vector<Bytes> &all, wire::Type type) {
-    return static_cast<size_t>(
-        std::count_if(all.begin(), all.end(), [&](const Bytes &one) { return type_of(one) == static_cast<uint16_t>(type); }));
-}
 
 // A sender and a receiver with a link between them that takes `way` there and as long back.
 struct Pair {
@@ -53,6 +49,7 @@ struct Pair {
         options.session = session;
         options.stream = stream;
         options.description = "{\"codec\":\"json\"}";
+        options.probe_ns = 6'000 * ms;
         return options;
     }
     static ReceiverOptions receives(bool reliable) {
@@ -68,7 +65,8 @@ struct Pair {
         for (const Bytes &bytes : sent)
             if (!lost(bytes)) receiver.datagram(now + way, address(1), bytes.data(), bytes.size());
         receiver.tick(now + way, back, random);
-        for (const Bytes &bytes : back.consume())
+        asked = back.consume();
+        for (const Bytes &bytes : asked)
             if (tells || type_of(bytes) != static_cast<uint16_t>(wire::Type::extension))
                 sender.datagram(now + 2 * way, address(1), bytes.data(), bytes.size());
         return sent;
@@ -79,10 +77,11 @@ struct Pair {
     Place place;
     Receiver<Place> receiver;
     Box out, back;
-    bool tells = true; // as a peer of this library does
+    std::vector<Bytes> asked; // what the receiver sent last
+    bool tells = true;        // as a peer of this library does
 };
 bool nothing(const Bytes &) { return false; }
-bool description(const Bytes &bytes) { return type_of(bytes) == static_cast<uint16_t>(wire::Type::extension); }
+bool description(const Bytes &bytes) { return wire::has_noun(bytes.data(), bytes.size(), wire::extension_description); }
 bool data(const Bytes &bytes) { return type_of(bytes) == static_cast<uint16_t>(wire::Type::data); }
 
 // Also where the SETUP that it went with was the last one.
@@ -92,7 +91,8 @@ void a_description_that_is_lost_is_told_again() {
     CHECK(pair.receiver.image(session) != nullptr && pair.receiver.image(session)->description().empty());
     for (const int64_t now : {200 * ms, 1'200 * ms}) {
         CHECK(pair.sender.next() <= now);
-        CHECK(count(pair.exchange(now, nothing), wire::Type::extension) == 1);
+        const std::vector<Bytes> sent = pair.exchange(now, nothing);
+        CHECK(std::count_if(sent.begin(), sent.end(), description) == 1);
         CHECK(pair.receiver.image(session)->description() == Pair::sends().description && pair.receiver.counts().rejected == 0);
     }
 }
@@ -198,6 +198,102 @@ void a_receiver_asks_at_the_control_address() {
     CHECK(asked == 2, "%zu requests in two seconds", asked);
 }
 
+// The clock of the sender is ahead, or behind, by any amount; half of the round trip bounds the error.
+void a_clock_that_differs_is_measured() {
+    for (const int64_t ahead : {13 * ms, -int64_t{3'600'000} * ms, int64_t{0}}) {
+        Pair pair;
+        const int64_t wall = int64_t{1'700'000'000'000} * ms, way = 40 * us;
+        for (int64_t now = 0; now < 2'000 * ms; now += 10 * ms) {
+            pair.sender.set_wall_clock(wall + now + 2 * way + ahead);
+            pair.receiver.set_clock(now + way, wall + now + way);
+            pair.exchange(now, nothing, way);
+        }
+        const ClockOffset &clock = pair.receiver.image(session)->clock();
+        CHECK(clock.known() && std::abs(clock.offset_ns() - ahead) <= clock.error_ns(), "%ld is not %ld within %ld",
+              clock.offset_ns(), ahead, clock.error_ns());
+        CHECK(clock.correction_ns() == (ahead == 0 ? 0 : clock.offset_ns()));
+    }
+    ClockOffset clock;
+    clock.on_request(0, 7);
+    CHECK(!clock.on_answer(2 * ms, 1, 8, 1) && !clock.known());  // of no request
+    CHECK(clock.on_answer(20 * ms, 1'020 * ms, 7, 5'010 * ms));  // ± 10 ms
+    CHECK(!clock.on_answer(21 * ms, 1'021 * ms, 7, 5'010 * ms)); // doubled on the way
+    CHECK(clock.offset_ns() == 4'000 * ms && clock.error_ns() / ms == 10);
+    clock.on_request(30 * ms, 9);
+    CHECK(clock.on_answer(32 * ms, 1'032 * ms, 9, 5'032 * ms) && clock.error_ns() / ms == 1); // the surer one counts
+    clock.on_request(50 * ms, 11);
+    CHECK(clock.on_answer(150 * ms, 1'150 * ms, 11, 5'000 * ms) && clock.offset_ns() == 4'001 * ms);
+}
+
+// Of a peer that has not said what the stream is, nobody asks for a clock.
+void other_drivers_are_asked_for_no_clock() {
+    Pair pair;
+    for (int64_t now = 0; now < 2'000 * ms; now += 10 * ms) {
+        pair.exchange(now, description);
+        for (const Bytes &bytes : pair.asked) CHECK(!wire::has_noun(bytes.data(), bytes.size(), wire::extension_clock_request));
+    }
+    CHECK(pair.receiver.image(session)->source_verified());
+}
+
+// The path takes datagrams of 1300 bytes at most.
+struct Narrow : Pair {
+    explicit Narrow(uint32_t payload, bool told = true) {
+        tells = told;
+        for (int64_t now = 0; now < 500 * ms; now += 10 * ms) exchange(now, nothing);
+        for (int i = 0; i < 30; ++i) log.write(random, payload, flags_whole);
+    }
+    void run(int64_t from, int64_t to, size_t most) {
+        for (int64_t now = from; now < to; now += 200 * us) {
+            const auto lost = [&](const Bytes &bytes) { return bytes.size() > most; };
+            for (const Bytes &bytes : exchange(now, lost)) {
+                longest = std::max(longest, data(bytes) ? bytes.size() : 0);
+                probes += wire::has_noun(bytes.data(), bytes.size(), wire::extension_probe);
+            }
+            receiver.image(session)->consume(receiver.image(session)->rebuilt());
+        }
+    }
+    const FlowLimit::Entry &entry() const { return sender.receiver_entries().at(0); }
+    size_t longest = 0, probes = 0;
+};
+
+// Short messages go on by themselves, in shorter datagrams.
+void short_messages_pass_a_path_that_drops_long_datagrams() {
+    Narrow narrow(64);
+    narrow.run(500 * ms, 2'000 * ms, 1300);
+    CHECK(narrow.receiver.image(session)->rebuilt() == narrow.sender.position());
+    CHECK(narrow.entry().path.limited && narrow.entry().path.arrives == 1280);
+    narrow.longest = 0;
+    for (int i = 0; i < 30; ++i) narrow.log.write(narrow.random, 64, flags_whole);
+    narrow.run(2'000 * ms, 2'100 * ms, 1300);
+    CHECK(narrow.longest <= 1280 && narrow.receiver.image(session)->rebuilt() == narrow.sender.position());
+}
+
+// Long ones cannot: both sides name it, nobody floods the network, and all goes on once the path is whole.
+void a_path_that_drops_long_messages_is_named() {
+    Narrow narrow(1300);
+    const Image &image = *narrow.receiver.image(session);
+    narrow.run(500 * ms, 1'500 * ms, 1300);
+    CHECK(image.rebuilt() == 0 && image.path_limit(1'500 * ms) == 1280);
+    CHECK(narrow.entry().path.limited && narrow.entry().path.arrives == 1280 && narrow.entry().naks != 0);
+    const uint64_t sent = narrow.sender.counts().retransmits, asked = image.counts().naks;
+    narrow.run(1'500 * ms, 2'500 * ms, 1300);
+    CHECK(narrow.sender.counts().retransmits - sent <= 6 * 30, "%lu", narrow.sender.counts().retransmits - sent);
+    CHECK(image.counts().naks - asked <= 200, "%lu", image.counts().naks - asked);
+    narrow.run(2'500 * ms, 3'000 * ms, 65504);
+    CHECK(image.rebuilt() == narrow.sender.position() && image.counts().repaired != 0);
+    narrow.run(3'000 * ms, 9'000 * ms, 65504); // it looks again
+    CHECK(!narrow.entry().path.limited && image.path_limit(9'000 * ms) == 0);
+}
+
+// A driver that would echo nothing is sent no probes; nobody knows what arrives there.
+void other_drivers_have_long_datagrams_named_alone() {
+    Narrow narrow(1300, false);
+    narrow.run(500 * ms, 1'500 * ms, 1300);
+    CHECK(narrow.entry().path.limited && narrow.entry().path.arrives == 0 && narrow.probes == 0);
+    narrow.run(1'500 * ms, 2'000 * ms, 65504);
+    CHECK(narrow.receiver.image(session)->rebuilt() == narrow.sender.position());
+}
+
 } // namespace
 
 int main() {
@@ -206,5 +302,10 @@ int main() {
     padding_for_what_was_lost_is_marked();
     a_session_that_begins_again_is_a_new_image();
     a_receiver_asks_at_the_control_address();
-    std::printf("net_extensions: 5 promises\n");
+    a_clock_that_differs_is_measured();
+    other_drivers_are_asked_for_no_clock();
+    short_messages_pass_a_path_that_drops_long_datagrams();
+    a_path_that_drops_long_messages_is_named();
+    other_drivers_have_long_datagrams_named_alone();
+    std::printf("net_extensions: 10 promises\n");
 }

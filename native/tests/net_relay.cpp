@@ -67,13 +67,14 @@ class Way {
         else if (name == "delay_us") delay_us_ = value;
         else if (name == "change") changed_ = value; // a share with bytes changed
         else if (name == "cut") cut_ = value != 0;
+        else if (name == "longest") longest_ = value; // longer datagrams are lost
         else CHECK(false, "no such condition: %s", name.c_str());
     }
     // `send(bytes)` now, or later by `tick`. `to`: remembered with what is held back.
     template <class Send> void pass(int64_t now, size_t to, std::vector<uint8_t> &bytes, Send &&send) {
         ++counts.seen;
         for (int copies = chance(doubled_) ? (++counts.doubled, 2) : 1; copies != 0; --copies) {
-            if (cut_ || chance(loss_)) {
+            if (cut_ || static_cast<double>(bytes.size()) > longest_ || chance(loss_)) {
                 ++counts.lost;
                 continue;
             }
@@ -113,7 +114,7 @@ class Way {
     }
 
     Random random_;
-    double loss_ = 0, doubled_ = 0, held_ = 0, hold_us_ = 1000, delay_us_ = 0, changed_ = 0;
+    double loss_ = 0, doubled_ = 0, held_ = 0, hold_us_ = 1000, delay_us_ = 0, changed_ = 0, longest_ = largest;
     bool cut_ = false;
     std::priority_queue<Waiting> waiting_;
     uint64_t number_ = 0;

@@ -36,7 +36,8 @@ inline void a_session_that_was_silent_goes_on_where_it_was() {
         CHECK(receiver.counts().bytes_skipped == (what == 1 ? at - 1056 : 0) && receiver.counts().skips == (what == 1));
         box.sent.clear();
         receiver.tick(20'001 * ms, box, random);
-        hand(receiver, 20'002 * ms, heartbeat_bytes, port); // a gap is asked for once the source has sent enough for that
+        for (int i = 0; i < 6; ++i)
+            hand(receiver, 20'002 * ms, heartbeat_bytes, port); // a gap is asked for once the source has sent enough for that
         receiver.tick(20'002 * ms, box, random);
         CHECK((receiver.image(session)->counts().naks != 0) == goes_on);
         if (!goes_on) continue;

@@ -25,7 +25,7 @@ class Channel {
     explicit Channel(LogGeometry g = {}) : geometry(g) {
         fd_ = memfd_create("penstock-test", MFD_CLOEXEC);
         CHECK(fd_ >= 0);
-        const uint64_t size = log_file_size(g.slot_count, g.term_length);
+        const uint64_t size = log_file_size(g.slot_count, g.term_length, Kind::log, g.last);
         CHECK(posix_fallocate(fd_, 0, static_cast<off_t>(size)) == 0);
         const uint8_t boot[16] = {};
         format_log(fd_, g, "{}", boot, 0);

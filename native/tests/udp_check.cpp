@@ -20,8 +20,10 @@ void a_message_arrives(const Folder &folder) {
     const Message *message = nullptr;
     CHECK(wait_until(*reader, [&] { return (message = reader->peek()) != nullptr; }));
     CHECK(message->length == 5 && std::memcmp(message->data, "hello", 5) == 0 && message->session == writer->session());
+    CHECK(writer->progress().first == 0, "sent, and not read");
     reader->consume();
     CHECK(!reader->ended());
+    CHECK(wait_until(*writer, [&] { return reader->peek() == nullptr && writer->progress().first == writer->position(); }));
     writer->leave();
     CHECK(wait_until(*reader, [&] { return reader->peek() == nullptr && reader->ended(); }));
 }

@@ -191,6 +191,18 @@ class PlainSender {
         frame.mtu = bare::mtu;
         CHECK(send(fd_, &frame, sizeof frame, 0) == sizeof frame);
     }
+    // A receiver takes a long term only from a source that answers at its address.
+    void answer() {
+        uint8_t said[2048];
+        for (ssize_t got; (got = recv(fd_, said, sizeof said, MSG_DONTWAIT)) > 0;) {
+            wire::RttFrame frame;
+            if (!wire::parse(said, static_cast<size_t>(got), frame) || (frame.start.flags & wire::flag_reply) == 0) continue;
+            frame.start.flags = 0;
+            frame.delta = 0;
+            CHECK(send(fd_, &frame, sizeof frame, 0) == sizeof frame);
+            setup();
+        }
+    }
     // A burst of datagrams, each by itself. A term ends in a pad.
     void feed() {
         mmsghdr messages[64] = {};
@@ -258,7 +270,7 @@ void receiver(const Folder &folder, const Case &c, int64_t limit_ns) {
     const auto reader = place.reader();
     PlainSender from(place.options.at.port, c);
     from.setup();
-    while (reader->sessions().empty()) reader->run_duty_cycle(), reader->peek();
+    while (reader->sessions().empty()) reader->run_duty_cycle(), reader->peek(), from.answer();
     bare::OneWay plain(false);
     const std::vector<size_t> burst = c.burst();
     const size_t bytes = c.datagrams * c.datagram();

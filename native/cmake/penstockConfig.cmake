@@ -1,0 +1,10 @@
+# find_package(penstock): the target penstock::penstock, which has the headers, C++20 and threads.
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+if(NOT TARGET penstock::penstock)
+  get_filename_component(penstock_include "${CMAKE_CURRENT_LIST_DIR}/../../../include" ABSOLUTE)
+  add_library(penstock::penstock INTERFACE IMPORTED)
+  target_include_directories(penstock::penstock INTERFACE "${penstock_include}")
+  target_compile_features(penstock::penstock INTERFACE cxx_std_20)
+  target_link_libraries(penstock::penstock INTERFACE Threads::Threads)
+endif()
