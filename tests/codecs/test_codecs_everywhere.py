@@ -39,6 +39,12 @@ def protobuf():
     return pose, pose(x=1.5, raw=b"\x00\xff", mode=1, path=[0.5], gains={"p": 2.0})
 
 
+def ros2():
+    """A codec of ROS 2, and a message."""
+    pytest.importorskip("rosbags", reason="needs rosbags")
+    return penstock.ros2msg("geometry_msgs/msg/Point"), {"x": 1.0, "y": -0.0, "z": 2.5}
+
+
 CODECS = {
     "raw": lambda: (None, b"\x00\xffbytes"),
     "bytes": lambda: ("bytes", b""),
@@ -50,6 +56,7 @@ CODECS = {
     "dataclass-msgpack": lambda: (penstock.objects(Order, "msgpack"), Order("ABC", 7)),
     "struct": lambda: (Pose, Pose(1.5, ["a", "b"])),
     "protobuf": protobuf,
+    "ros2": ros2,
 }
 CARRIERS = [subject for subject in SUBJECTS if subject.kind != "frames"]
 # A socket that answers carries what one that asks does.

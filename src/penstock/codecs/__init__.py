@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 import zlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import msgspec
 
 from penstock._native import core as _native
-from penstock.codecs import buffers, classes, declared, dtypes, multipart, protobufs, values
+from penstock.codecs import buffers, classes, declared, dtypes, frames, multipart, protobufs, ros2, values
 from penstock.errors import Corrupt, DecodeError, Invalid, text_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from typing_extensions import TypeVar
 
     Message = TypeVar("Message", default=Any)
@@ -32,13 +30,10 @@ else:
 
 CHOICE = (
     "'bytes', 'json' or dict, 'msgpack', a NumPy structured dtype, array(dtype, shape), a dataclass, a msgspec.Struct type, "
-    "a TypedDict, or a protobuf message class"
+    "a TypedDict, a protobuf message class, or ros2msg(name)"
 )
-FOR_OTHERS = (
-    "schema",
-    "mcap",
-    "columns",
-)  # in a description: what MCAP files, Foxglove and tables need to know of the messages
+# In a description: what MCAP files, Foxglove and tables need to know of the messages.
+FOR_OTHERS = ("schema", "mcap", "columns")
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
 
@@ -68,7 +63,7 @@ class Codec(Generic[Message]):
 
     @property
     def kind(self) -> str:
-        """bytes, json, msgpack, protobuf, struct, array, frame, sync or pipe."""
+        """bytes, json, msgpack, protobuf, ros2, struct, array, frame, sync or pipe."""
         return str(self.spec["kind"])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -82,8 +77,9 @@ def _unpickle(spec: dict[str, Any], own: Any) -> Codec:
 
 def undecodable(codec: Codec, channel: str, position: int, message: bytes, error: Exception) -> DecodeError:
     """The `DecodeError` for a message that a codec could not decode; error: the decoder's."""
+    why = text_of(error).rstrip(".")
     return DecodeError(
-        f"{channel}: the message at position {position} ({len(message)} bytes) is not {codec.kind}: {text_of(error)}. The next call continues behind it",
+        f"{channel}: the message at position {position} ({len(message)} bytes) is not {codec.kind}: {why}. The next call continues behind it",
         position,
     )
 
@@ -163,18 +159,17 @@ def _has_shape(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
 
 def _frame(spec: dict[str, Any]) -> Codec:
     """A frame's note, and its pixels where they were recorded."""
-    import numpy as np
-
-    # Buffer, length of the fields, id, start, end; the fields follow as JSON, then the pixels if they were kept.
-    header = struct.Struct(_native.FRAME_NOTE)
-    dtype, shape = dtypes.dtype_of(spec["dtype"]), tuple(spec["shape"])
+    form, recorded = frames.FrameFormat(spec), bool(spec.get("pixels"))
 
     def decode(data: Any) -> Any:
-        _, length, number, start, end = header.unpack_from(data)
-        fields = bytes(memoryview(data)[header.size : header.size + length])
-        about = {"id": number, "start_ns": start, "end_ns": end, "meta": msgspec.json.decode(fields) if fields else {}}
-        if len(data) > header.size + length:
-            pixels = np.frombuffer(data, dtype, offset=header.size + length).reshape(shape)
+        note = form.read_note(data)
+        fields = note.rest[form.header_bytes :]
+        about: dict[str, Any] = {"id": note.id, "start_ns": note.start_ns, "end_ns": note.end_ns}
+        about["meta"] = msgspec.json.decode(fields) if fields else {}
+        if form.header is not None:
+            about["header"] = form.read_header(note.rest)
+        if recorded or len(data) > note.end:
+            pixels = form.array(form.read_pixels(data, note), note.shape, note.dtype)
             about["pixels"] = pixels.copy() if type(data) is bytes else pixels
         return about
 
@@ -219,17 +214,6 @@ def _pipe(spec: dict[str, Any]) -> Codec:
     return Codec(spec, _refuse, decode)
 
 
-def frame(dtype: str, shape: tuple[int, ...]) -> Codec:
-    """The codec of a frames channel."""
-    return from_spec({"kind": "frame", "dtype": dtype, "shape": list(shape)})
-
-
-def frame_dtype(codec: Codec) -> np.dtype[Any]:
-    """The dtype of a channel's frames."""
-    dtype: np.dtype[Any] = dtypes.dtype_of(codec.spec["dtype"])
-    return dtype
-
-
 def from_spec(spec: dict[str, Any]) -> Codec:
     """The codec that a channel's or recording's metadata describes. `Invalid` if it is none of ours."""
     kind = spec.get("kind")
@@ -242,6 +226,8 @@ def from_spec(spec: dict[str, Any]) -> Codec:
             return Codec(spec, values.to_msgpack, msgspec.msgpack.decode)
         if kind == "protobuf":
             return Codec(spec, *protobufs.plain_coders(spec))
+        if kind == "ros2":
+            return Codec(spec, *ros2.coders(spec))
         if kind == "struct":
             return _struct(spec)
         if kind == "array":
@@ -269,6 +255,11 @@ def array(dtype: Any, shape: tuple[int, ...] | int = (-1,)) -> Codec:
     except TypeError as error:
         raise Invalid(f"{dtype!r} is not a NumPy dtype: give its name, as in 'float32'") from error
     dtypes.refuse_objects(made)
+    if made.names:
+        raise Invalid(
+            f"an array of records has no codec of its own: give the dtype itself, codec=dtype, and send one record a message; "
+            f"frames: channels take shape= and dtype=, here the fields {', '.join(made.names)}"
+        )
     return from_spec({"kind": "array", "dtype": made.str, "shape": list(sizes)})
 
 
@@ -276,6 +267,7 @@ def objects(cls: type[Message], form: str = "json", *, schema: str | None = None
     """A codec for objects of one class: a dataclass, a `msgspec.Struct` type or a TypedDict. form: "json" or "msgpack".
 
     schema: of JSON, the name of a schema that other tools know, as "foxglove.LaserScan", for MCAP files and Foxglove; by default the class's own.
+    One of Foxglove's must have its fields.
 
     `codec=cls` means `codec=objects(cls)`. `Invalid` for a class with fields that msgspec cannot decode.
 

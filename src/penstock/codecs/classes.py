@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.codecs import packing, values
+from penstock.codecs import foxglove, packing, values
 from penstock.errors import Invalid
 
 FORMS = ("json", "msgpack")
@@ -99,8 +99,11 @@ def json_schema(cls: Any) -> dict[str, Any] | None:
 
 @functools.lru_cache(256)
 def stored_schema(cls: Hashable, name: str | None) -> dict[str, str]:
-    """The schema of a class as its channel keeps it: a name, and the JSON Schema where it has one."""
+    """The schema of a class as its channel keeps it: a name, and the JSON Schema where it has one. `Invalid` for the name of a
+    schema of Foxglove's whose fields the class lacks."""
     found = json_schema(cls)
+    if name is not None:
+        foxglove.check(name, found, name_of(cls))
     packed = {} if found is None else {"json": packing.pack(json.dumps(found, separators=(",", ":")).encode())}
     return {"name": name or name_of(cls), **packed}
 

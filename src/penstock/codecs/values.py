@@ -148,6 +148,8 @@ def fitted(value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     value = value if array is None else array
     refuse_unsendable(value)
     found = getattr(value, "dtype", None)
+    if dtype.names and isinstance(value, dict):
+        raise _no_record(value, dtype.names, "")
     if found is not None and found == dtype:
         return np.asarray(value, order="C")
     if array is not None or isinstance(
@@ -200,6 +202,12 @@ def _is_plainly_same(given: Any, read: Any) -> bool:
 _PLAIN: dict[type, tuple[type, ...]] = {int: (int, float), bool: (bool, int, float), str: (str,), bytes: (bytes,)}
 
 
+def _no_record(given: Any, names: tuple[str, ...], field: str) -> Invalid:
+    return Invalid(
+        f"{_short(given)} is not a record{_at(field)}: send a tuple of its {len(names)} fields {', '.join(names)}"
+    )
+
+
 def _compare(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
     """Raises `Invalid` if `made` is not what was given."""
     import numpy as np
@@ -217,9 +225,7 @@ def _compare(given: Any, made: np.ndarray[Any, Any], field: str) -> None:
         for one, other in zip(given, made, strict=True):
             _compare(one, np.asarray(other), field)
     elif not isinstance(given, tuple) or len(given) != len(names):
-        raise Invalid(
-            f"{_short(given)} is not a record{_at(field)}: send a tuple of its {len(names)} fields {', '.join(names)}"
-        )
+        raise _no_record(given, names, field)
     else:
         for name, part in zip(names, given, strict=True):
             _compare(part, np.asarray(made[name]), f"{field}.{name}")

@@ -6,11 +6,14 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from penstock._native import core as _native
 from penstock.codecs import multipart
+from penstock.codecs.frames import FrameFormat, Note, dtype_text, plain_header
+from penstock.codecs.pixels import JPEG, NAMES, PNG, RAW
 from penstock.columns.fixed import Array, payload_bytes
 
 PIECE = 4096  # messages that are opened together
@@ -28,14 +31,24 @@ FRAME = pa.schema(
         ("exposure_start_ns", pa.int64()),
         ("exposure_end_ns", pa.int64()),
         ("meta", pa.string()),
+        ("header", pa.string()),
+        ("shape", pa.list_(pa.int64())),
+        ("dtype", pa.string()),
         ("pixels", pa.binary()),
+        ("encoding", pa.string()),
     ]
 )
 
 
 def frame_schema(codec: dict[str, Any]) -> pa.Schema:
-    """The columns of a recording of frames, made with pixels or without."""
-    return FRAME if codec.get("pixels") else pa.schema([field for field in FRAME if field.name != "pixels"])
+    """The columns of a recording of frames, made with pixels, encoded ones, or without."""
+    left_out = () if "encoding" in codec else ("encoding",) if codec.get("pixels") else ("pixels", "encoding")
+    return pa.schema([field for field in FRAME if field.name not in left_out])
+
+
+def _header_text(header: Any) -> str | None:
+    """A frame's header as JSON; None if it has none."""
+    return None if header is None else msgspec.json.encode(plain_header(header), enc_hook=str).decode()
 
 
 def _arrays(schema: pa.Schema, rows: list[list[Any]]) -> list[pa.Array]:
@@ -43,10 +56,18 @@ def _arrays(schema: pa.Schema, rows: list[list[Any]]) -> list[pa.Array]:
     return [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
 
 
+def _pixels(form: FrameFormat, data: memoryview, note: Note) -> list[Any]:
+    """A frame's pixels, and where a recording has encoded ones, how they are in the column: pictures as PNG and JPEG have them, others raw."""
+    if form.encoding is None:
+        return [bytes(form.read_pixels(data, note))]
+    if note.encoding in (PNG, JPEG):
+        return [bytes(form.stored_pixels(data, note)), NAMES[note.encoding]]
+    return [bytes(form.read_pixels(data, note)), NAMES[RAW]]
+
+
 def decode_frames(codec: dict[str, Any], payload: pa.Array) -> tuple[list[pa.Array], pa.Array]:
     """Each frame's note, and its pixels."""
-    schema = frame_schema(codec)
-    header = struct.Struct(_native.FRAME_NOTE)
+    schema, form = frame_schema(codec), FrameFormat(codec)
     rows: list[list[Any]] = []
     errors: list[str | None] = []
     for value in payload:
@@ -54,11 +75,11 @@ def decode_frames(codec: dict[str, Any], payload: pa.Array) -> tuple[list[pa.Arr
         row: list[Any] = [None] * len(schema)
         error = None
         try:
-            _, length, number, start, end = header.unpack_from(data)
-            fields = bytes(data[header.size : header.size + length])
-            if len(fields) != length:
-                raise ValueError(f"its fields should have {length} bytes")
-            row = [number, start, end, fields.decode() or None, bytes(data[header.size + length :])][: len(schema)]
+            note = form.read_note(data)
+            fields, header = note.rest[form.header_bytes :].decode() or None, _header_text(form.read_header(note.rest))
+            shape, dtype = list(note.shape), dtype_text(note.dtype)
+            pixels = _pixels(form, data, note) if codec.get("pixels") else []
+            row = [note.id, note.start_ns, note.end_ns, fields, header, shape, dtype, *pixels]
         except (struct.error, ValueError) as wrong:
             error = f"no frame's note: {wrong}"[:200]
         rows.append(row)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import glob
 import os
 import secrets
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from penstock.errors import PenstockError, SystemFailure
+from penstock.errors import Corrupt, Invalid, PenstockError, SystemFailure
 from penstock.util.strict import checks_names
 
 Arguments = ParamSpec("Arguments")
@@ -106,14 +108,74 @@ def fresh_path(path: Path, prefix: str = ".") -> Path:
     return path.with_name(f"{prefix}{path.name}.{secrets.token_hex(8)}.{os.getpid()}.new")
 
 
-def write_atomically(path: Path, text: str, *, private: bool = False) -> None:
+def remove_left(path: Path) -> None:
+    """Removes files and folders of `fresh_path` beside `path` whose processes died."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
+        pid = left.name.split(".")[-2]
+        if not pid.isdigit() or os.path.exists(f"/proc/{pid}"):
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+
+def folder_beside(path: Path, what: str) -> Path:
+    """A new folder beside `path`, to be renamed to it when everything is in it. `Invalid` if `path` is there and is not an empty folder.
+
+    Removes such folders of processes that died. what: the thing to be written, for the error.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise _taken(path, what)
+    remove_left(path)
+    made = fresh_path(path)
+    try:
+        made.mkdir(parents=True)
+    except OSError as error:
+        raise SystemFailure(error.errno or 0, f"{path} cannot be made: {error.strerror}") from error
+    return made
+
+
+def name_folder(made: Path, path: Path, what: str) -> None:
+    """Gives the folder that `folder_beside` made its name. `Invalid` if another process has written there meanwhile."""
+    try:
+        os.replace(made, path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise _taken(path, what) from error
+        raise
+
+
+def _taken(path: Path, what: str) -> Invalid:
+    return Invalid(f"{path} exists and is not an empty folder: name a new one for {what}")
+
+
+def tell_damage(damaged: Sequence[str], on_skip: Callable[[str], object] | None, place: object) -> None:
+    """The end of a job that left out what was damaged: each text goes to `on_skip`, or `Corrupt` has the first."""
+    if on_skip is not None:
+        for text in damaged:
+            on_skip(text)
+    elif damaged:
+        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+        raise Corrupt(f"{damaged[0]}{more}; everything else is in {place}")
+
+
+def name_place(error: BaseException, work: str, place: str) -> None:
+    """Makes an error's text name the requested place, not the folder of `folder_beside`."""
+    if isinstance(error, SystemFailure) and error.strerror:
+        error.args = error.args[0], error.strerror.replace(work, place)
+        error.strerror = error.args[1]
+
+
+def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Replaces a file's content. After a crash the file has the old content or the new one. private: only its owner may read it."""
     temporary = fresh_path(path)
     with (
         naming_path(temporary),
-        open(temporary, "w", encoding="utf-8", opener=open_private if private else None) as file,
+        open(temporary, "wb", opener=open_private if private else None) as file,
     ):
-        file.write(text)
+        file.write(content.encode() if isinstance(content, str) else content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

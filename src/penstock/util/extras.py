@@ -26,11 +26,14 @@ EXTRAS = {
     "zmq": ("pyzmq", "zmq"),
     "prometheus_client": ("prometheus-client", "metrics"),
     "foxglove": ("foxglove-sdk", "foxglove"),
+    "rosbags": ("rosbags", "ros2"),
     "mcap": ("mcap", "mcap"),
     "lz4": ("lz4", "mcap"),
     "zstandard": ("zstandard", "mcap"),
     "google.protobuf": ("protobuf", "protobuf"),
     "matplotlib": ("matplotlib", "report"),
+    "PIL": ("pillow", "frames"),
+    "torch": ("torch", ""),
 }
 
 

@@ -1,4 +1,5 @@
-"""Places of archives and tables: a folder of this machine, or a prefix of an object storage, as one pyarrow file system.
+"""Places of archives and tables: a folder of this machine, a prefix of an object storage, or another machine's server, as one pyarrow
+file system.
 
 Credentials are read from the environment, as the AWS tools take them (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_REGION), or
 from the machine's role; never from a URI, which is logged. Knows file systems. It must never know recordings or tables.
@@ -18,14 +19,16 @@ from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 from penstock.errors import Invalid, PenstockError, SystemFailure
+from penstock.util import served_files
 from penstock.util.extras import explain_missing
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
-SCHEMES = ("s3",)
+SCHEMES = ("s3", *served_files.SCHEMES)
 RETRIES = 5
+_FORMS = {"file": "///ABSOLUTE/PATH", "s3": "//BUCKET/FOLDER"}  # else HOST:PORT
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,15 @@ class Place:
 
     @property
     def fs(self) -> Any:
-        """Its `pyarrow.fs.FileSystem`. One per process and kind of storage."""
+        """Its `pyarrow.fs.FileSystem`, or as much of one as readers need. One per process and storage."""
+        if self.is_served:
+            return served_files.files_at("/".join(self.uri.split("/")[:3]))
         return _file_system(_scheme(self.uri), os.getpid(), _environment())
+
+    @property
+    def is_served(self) -> bool:
+        """Whether another process serves it: it can only be read."""
+        return _scheme(self.uri) in served_files.SCHEMES
 
     def __truediv__(self, name: str) -> Place:
         return Place(f"{self.uri.rstrip('/')}/{name}", f"{self.path.rstrip('/')}/{name}")
@@ -53,14 +63,14 @@ class Place:
 
 
 def is_remote(text: str | os.PathLike[str]) -> bool:
-    """Whether a text is a URI of an object storage."""
+    """Whether a text is a URI of an object storage or of a server."""
     found = URI.match(os.fsdecode(text))
     return found is not None and found[1].lower() in SCHEMES
 
 
-def where(given: str | os.PathLike[str], what: str = "the place") -> Place:
-    """The place that a path, a `file:` URI or a URI of an object storage names. `Invalid` for any other URI, and for one with
-    credentials in it. what: for the error."""
+def where(given: str | os.PathLike[str], what: str = "the place", *, to_write: bool = False) -> Place:
+    """The place that a path, a `file:` URI or a URI of an object storage or a server names. `Invalid` for any other URI, and for one
+    with credentials in it. what: for the error. to_write: not a server."""
     text = os.fsdecode(given)
     if "\0" in text:
         raise Invalid(f"{what} is {text!r}: a path cannot contain a NUL")
@@ -71,9 +81,7 @@ def where(given: str | os.PathLike[str], what: str = "the place") -> Place:
     if found is None:
         word = text.partition(":")[0].lower()
         raise Invalid(
-            f"{what} is {text}: write {word}:///ABSOLUTE/PATH, or ./{text} for a folder of that name"
-            if word == "file"
-            else f"{what} is {text}: write {word}://BUCKET/FOLDER, or ./{text} for a folder of that name"
+            f"{what} is {text}: write {word}:{_FORMS.get(word, '//HOST:PORT')}, or ./{text} for a folder of that name"
         )
     scheme, rest = found[1].lower(), text[found.end() :]
     if scheme == "file":
@@ -86,16 +94,31 @@ def where(given: str | os.PathLike[str], what: str = "the place") -> Place:
             f"{what} is a URI of {scheme}, {text}: {meant}there are paths, file: and "
             f"{', '.join(f'{one}:' for one in SCHEMES)}. A folder of that name is ./{text}"
         )
+    served = scheme in served_files.SCHEMES
     if "@" in rest.partition("/")[0]:
-        raise Invalid(f"{what} is a URI with credentials in it: put them into the environment (AWS_ACCESS_KEY_ID …)")
+        names = served_files.TOKEN_FILE if served else "AWS_ACCESS_KEY_ID …"
+        raise Invalid(f"{what} is a URI with credentials in it: put them into the environment ({names})")
     if "?" in rest or "#" in rest:
-        raise Invalid(
-            f"{what} is a URI with options in it: put them into the environment (AWS_REGION, AWS_ENDPOINT_URL …)"
-        )
+        names = f"{served_files.TOKEN_FILE}, {served_files.TLS_ROOTS}" if served else "AWS_REGION, AWS_ENDPOINT_URL …"
+        raise Invalid(f"{what} is a URI with options in it: put them into the environment ({names})")
+    if served:
+        return _of_server(scheme, rest, text, what, to_write=to_write)
     path = re.sub("/+", "/", rest).rstrip("/")
     if not path or ".." in path.split("/"):
         raise Invalid(f"{what} is {text}: name a bucket, as in {scheme}://BUCKET/FOLDER")
     return Place(f"{scheme}://{path}", path)
+
+
+def _of_server(scheme: str, rest: str, text: str, what: str, *, to_write: bool) -> Place:
+    server, _, path = rest.rstrip("/").partition("/")
+    host, _, port = server.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16 or (":" in host and not host.startswith("[")):
+        raise Invalid(f"{what} is {text}: name a server and its port, as in {scheme}://HOST:PORT")
+    if to_write:
+        raise Invalid(
+            f"{what} is {text}, a server of an archive, which can only be read: name a folder, or s3://BUCKET/FOLDER"
+        )
+    return Place(f"{scheme}://{server}" + (f"/{path}" if path else ""), f"/{path}" if path else "")
 
 
 def is_uri(text: str) -> bool:

@@ -246,9 +246,13 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
             raise Misfit from None
     if type(value) is not Decimal or not value.is_finite():
         raise Misfit
-    _, digits, exponent = value.normalize().as_tuple() if value else (0, (0,), 0)
+    # Not normalize(): it rounds to the context's digits, and overflows for exponents beyond its own.
+    if not value:
+        return Decimal(0)
+    _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
-    if -exponent > scale or len(digits) + exponent > precision - scale:
+    zeros = next((at for at, digit in enumerate(reversed(digits)) if digit), 0)
+    if -(exponent + zeros) > scale or len(digits) + exponent > precision - scale:
         raise Misfit
     return value
 

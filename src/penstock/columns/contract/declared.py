@@ -1,4 +1,4 @@
-"""Columns that a codec declares: fields of a dtype, of a class, of a protobuf message."""
+"""Columns that a codec declares: fields of a dtype, of a class, of a protobuf message, of a message of ROS 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.columns import envelopes, fixed
-from penstock.columns.contract import Contract, add, merged, protos, text_label, types
+from penstock.columns.contract import Contract, add, merged, protos, rosmsgs, text_label, types
 
 OPEN = ("json", "msgpack")  # codecs whose messages may bring keys that nothing declares
 
@@ -50,6 +50,8 @@ def _body(codec: Mapping[str, Any]) -> list[tuple[str, str, pa.DataType]]:
         return [(f"o:{field.name}", field.name, field.type) for field in envelopes.frame_schema(dict(codec))]
     if kind == "protobuf":
         return [(text_label(name), name, one) for name, one in protos.columns(codec).items()]
+    if kind == "ros2":
+        return [(text_label(name), name, one) for name, one in rosmsgs.columns(codec).items()]
     if kind in OPEN and codec.get("columns"):
         return [(text_label(name), name, one) for name, one in types.parse(str(codec["columns"])).items()]
     return []

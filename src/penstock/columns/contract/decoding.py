@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.columns import envelopes, fixed
-from penstock.columns.contract import COLUMNS_MAX, Column, Contract, add, fast_json, key_text, messages, protos
+from penstock.columns.contract import COLUMNS_MAX, Column, Contract, add, fast_json, key_text, messages, protos, rosmsgs
 from penstock.columns.contract.building import Into, build
 from penstock.columns.contract.declared import inner, labels
 from penstock.columns.contract.inference import infer
@@ -55,7 +55,7 @@ def decode(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: s
 
 def _decode(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: str) -> Decoded:
     kind = codec["kind"]
-    if kind in ("json", "msgpack", "protobuf"):
+    if kind in ("json", "msgpack", "protobuf", "ros2"):
         return _in_pieces(codec, contract, payload, mode)
     if kind in ("struct", "array"):
         arrays, errors = fixed.decode(codec, payload)
@@ -84,7 +84,8 @@ def _as(array: pa.Array | None, column: Column, count: int, rescued: Rescued) ->
 
 
 def _in_pieces(codec: dict[str, Any], contract: Contract, payload: pa.Array, mode: str) -> Decoded:
-    parse = protos.parser(codec) if codec["kind"] == "protobuf" else None
+    parsers = {"protobuf": protos.parser, "ros2": rosmsgs.parser}
+    parse = parsers[codec["kind"]](codec) if codec["kind"] in parsers else None
     pieces = []
     for at in range(0, max(len(payload), 1), PIECE):
         piece = _piece(codec["kind"], parse, contract, payload.slice(at, PIECE), mode)
@@ -127,7 +128,7 @@ def _piece(kind: str, parse: protos.Parser | None, contract: Contract, payload: 
     into = Into(rescued, has_bytes=kind != "json")
     arrays = [build(values[column.label], column.type, into, key_text(column.label)) for column in contract]
     known = {column.label for column in contract}
-    for label in fresh:
+    for label in sorted(fresh):  # keys of one text are numbered: by their types, whatever messages came before
         for row, value in enumerate(values[label]) if label not in known else ():
             if value is not None:
                 rescued(row, key_text(label), value)

@@ -1,0 +1,190 @@
+"""Files that another machine serves over Arrow Flight, by their names and ranges of their bytes: as much of a pyarrow file system as
+readers need. Read-only.
+
+A file is asked for by an action whose body is JSON; its first result is JSON, too: `{}`, or an error's number and text. The results
+behind it are bytes. docs/archives/serving.md has the actions. Knows files. It must never know recordings.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import ipaddress
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import Invalid, SystemFailure
+from penstock.util import secret_file, user_files
+from penstock.util.extras import explain_missing
+
+SCHEMES = ("grpc", "grpc+tcp", "grpc+tls")
+TOKEN_FILE, TLS_ROOTS = "PENSTOCK_TOKEN_FILE", "PENSTOCK_TLS_ROOTS"
+PIECE = 1 << 20  # bytes of one result at most
+CALL_SECONDS = 20.0  # that one call may take
+READ_BYTES = 16 << 20  # that one call may ask for
+OPTIONS = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 20_000),  # a connection that was cut in silence is noticed
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+Entry = tuple[
+    str, str, int, int
+]  # a file's path, "file", "folder" or "none", its bytes, and when it changed, in nanoseconds
+
+
+@dataclass
+class ServedFile:
+    """A file's bytes, by ranges. Any thread may call."""
+
+    files: ServedFiles
+    path: str
+
+    def __enter__(self) -> ServedFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def size(self) -> int:
+        """How many bytes there are now."""
+        return int(self.files.get_file_info(self.path).size)
+
+    def read(self) -> bytes:
+        """All of them."""
+        return self.read_at(self.size(), 0)
+
+    def read_at(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes from `offset` on."""
+        found = bytearray()
+        while len(found) < length:
+            wanted = min(length - len(found), READ_BYTES)
+            piece = b"".join(self.files.call("read", path=self.path, offset=offset + len(found), length=wanted))
+            found += piece
+            if len(piece) < wanted:
+                break
+        return bytes(found)
+
+
+class ServedFiles:
+    """The files of one server. Any thread may call; a call that fails may be tried again."""
+
+    def __init__(self, uri: str, token: str, roots: bytes | None) -> None:
+        with explain_missing("an archive of another machine"):
+            from pyarrow import flight
+
+        self._flight, self._uri, self._roots = flight, uri, roots
+        headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+        self._options = flight.FlightCallOptions(timeout=CALL_SECONDS, headers=headers)
+        self._client = self._connected()
+
+    def _connected(self) -> Any:
+        """A client with connections of its own. gRPC waits ever longer before it tries a server again that was away."""
+        return self._flight.FlightClient(self._uri, tls_root_certs=self._roots, generic_options=OPTIONS)
+
+    def get_file_info(self, asked: Any) -> Any:
+        """`pyarrow.fs.FileInfo` of a path, of each of several, or of the entries of a `pyarrow.fs.FileSelector`."""
+        from pyarrow import fs
+
+        if isinstance(asked, fs.FileSelector):
+            return [_info(entry) for entry in self._entries("list", path=asked.base_dir)]
+        paths = [asked] if isinstance(asked, str) else list(asked)
+        found = [_info(entry) for entry in self._entries("stat", paths=paths)]
+        return found[0] if isinstance(asked, str) else found
+
+    def open_input_file(self, path: str) -> ServedFile:
+        """A file that is there. FileNotFoundError if it is not."""
+        if not self.get_file_info(path).is_file:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._uri}{path}")
+        return ServedFile(self, path)
+
+    def is_live(self, path: str) -> bool:
+        """Whether a recorder writes the folder at this moment."""
+        return bool(json.loads(self.call("live", path=path)[0]))
+
+    def _entries(self, action: str, **asked: Any) -> list[Entry]:
+        return [tuple(entry) for entry in json.loads(b"".join(self.call(action, **asked)))]
+
+    def call(self, action: str, **asked: Any) -> list[bytes]:
+        """The results of an action behind the first one. `SystemFailure` if the server says so, or does not answer."""
+        flight, body = self._flight, json.dumps(asked).encode()
+        try:
+            try:
+                first, *found = self._answer(action, body)
+            except flight.FlightUnavailableError:
+                self._client = self._connected()
+                first, *found = self._answer(action, body)
+        except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError):
+            text = f"{self._uri} wants a token: put it into a file, and name that by {TOKEN_FILE}"
+            if named := os.environ.get(TOKEN_FILE):
+                text = f"{self._uri} wants another token than the one in {named}, which {TOKEN_FILE} names"
+            raise SystemFailure(errno.EACCES, text) from None
+        except flight.FlightTimedOutError:
+            raise SystemFailure(errno.ETIMEDOUT, f"{self._uri} does not answer within {CALL_SECONDS:.0f} s") from None
+        except (flight.FlightUnavailableError, flight.FlightError, OSError, ValueError) as error:
+            why = " ".join(str(error).split("Detail:")[0].split())[:300]
+            raise SystemFailure(errno.ECONNREFUSED, f"{self._uri} is not to be had: {why}") from None
+        if wrong := json.loads(first):
+            if wrong["errno"] == errno.ENOENT:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self._uri}{asked.get('path', '')}")
+            raise SystemFailure(wrong["errno"], f"{self._uri}: {wrong['text']}")
+        return found
+
+    def _answer(self, action: str, body: bytes) -> list[bytes]:
+        return [result.body.to_pybytes() for result in self._client.do_action((action, body), self._options)]
+
+
+def files_at(uri: str) -> ServedFiles:
+    """The files at `grpc+tls://HOST:PORT`. One client per process, server and settings."""
+    return _client(uri, os.getpid(), os.environ.get(TOKEN_FILE), os.environ.get(TLS_ROOTS))
+
+
+def read_token(path: str) -> str:
+    """The token in a file that only its owner can read."""
+    if not path:
+        raise Invalid("the token file has no name: leave the variable or the option out, or name a file")
+    token = secret_file.read(path, "the token file", "the server's operator has it").strip()
+    if not 16 <= len(token) <= 1024 or not all(33 <= byte < 127 for byte in token):
+        raise Invalid(
+            f"the token file {path} has no token: one line of 16 to 1,024 visible ASCII letters, as `openssl rand -hex 32` makes it"
+        )
+    return token.decode()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host of a URI is this machine's loopback. Of names, only localhost is."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@functools.lru_cache(maxsize=16)
+def _client(uri: str, process: int, token_file: str | None, roots: str | None) -> ServedFiles:
+    scheme, _, server = uri.partition("://")
+    token = "" if token_file is None else read_token(token_file)
+    if token and scheme != "grpc+tls" and not is_loopback(server.rpartition(":")[0]):
+        raise Invalid(f"{uri}: a token goes only over grpc+tls, or to this machine; anyone on the way could read it")
+    return ServedFiles(uri, token, None if roots is None else _read_roots(roots))
+
+
+def _read_roots(path: str) -> bytes:
+    """The certificates in a file. gRPC would trust the system's if there were none."""
+    try:
+        found = user_files.read_bytes(path)
+    except OSError as error:
+        raise SystemFailure(
+            error.errno or 0, f"cannot read the certificates that {TLS_ROOTS} names, {path}: {error.strerror}"
+        ) from error
+    if b"-----BEGIN CERTIFICATE-----" not in found:
+        raise Invalid(f"{path}, which {TLS_ROOTS} names, has no certificate: it is a file of the form PEM")
+    return found
+
+
+def _info(entry: Entry) -> Any:
+    from pyarrow import fs
+
+    path, kind, size, changed_ns = entry
+    kinds = {"file": fs.FileType.File, "folder": fs.FileType.Directory, "none": fs.FileType.NotFound}
+    return fs.FileInfo(path, kinds[kind], mtime_ns=changed_ns, size=size if kind == "file" else None)
