@@ -14,6 +14,7 @@ import pytest
 import penstock
 from penstock import testing
 from penstock.channels.registry import kinds
+from penstock.channels.storage import discovery
 from penstock.channels.waiting import readiness
 
 FORK = mp.get_context("fork")
@@ -323,3 +324,13 @@ def test_who_waits_is_told_of_a_death(kind, way):
         killer.join()
         with pytest.raises(penstock.EndOfStream):
             sub.recv(HANG)
+
+
+@pytest.mark.parametrize("name", [name for name in SHARED if name != "frames"])
+def test_a_channel_without_a_publication_has_no_end(name):
+    """A channel that is decided waits for its first publication. A log's reader was told of an end in that moment."""
+    discovery.make(f"{name}:made")
+    with penstock.subscribe(f"{name}:made", until_end=True) as sub:
+        assert sub.try_recv() is None
+        with pytest.raises(penstock.TimedOut):
+            sub.recv(timeout=0.05)

@@ -12,7 +12,7 @@ from penstock.record.read import scan
 
 def test_headers_of_messages():
     assert _native.SYNC_HEADER == "<HHI"
-    assert _native.FRAME_NOTE == "<IIQqq"
+    assert _native.FRAME_NOTE == "<HBBIQqq"
     assert multipart.SYNC_HEADER.size == 8
     assert struct.calcsize(_native.FRAME_NOTE) == 32
 

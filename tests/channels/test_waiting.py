@@ -286,3 +286,45 @@ def test_threads_share_a_subscription(pair):
     for thread in threads:
         thread.join(5)
     assert sorted(got, key=int) == [b"%d" % i for i in range(2000)]
+
+
+IDLE = """
+import asyncio, os, threading, time
+import penstock
+
+def sleeps():
+    found = 0
+    for task in set(os.listdir("/proc/self/task")) - {str(os.getpid())}:
+        lines = open(f"/proc/self/task/{task}/status").read().splitlines()
+        found += next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    return found
+
+def read():
+    print(sub.recv(timeout=60) if "HOW" == "recv" else asyncio.run(sub.recv_async(timeout=60)))
+
+with penstock.publish("KIND:HOW", codec="bytes") as pub, penstock.subscribe("KIND:HOW", codec="bytes") as sub:
+    reader = threading.Thread(target=read)
+    reader.start()
+    time.sleep(2.0)  # the first slices are short
+    before = sleeps()
+    time.sleep(3.0)
+    print(sleeps() - before)
+    pub.send(b"last")
+    reader.join()
+"""
+
+
+def test_an_idle_reader_hardly_wakes():
+    """Nothing is open and nobody waits for the end: so only a message wakes it, and the clock once a second. It was 20 times. The programs
+    run at once, since all of them only wait."""
+    programs = [
+        IDLE.replace("KIND", kind).replace("HOW", how)
+        for kind in ("log", "ring", "sync")
+        for how in ("recv", "recv_async")
+    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen([sys.executable, "-c", text], **pipes) for text in programs]
+    for child in children:
+        printed, errors = child.communicate(timeout=60)
+        assert (child.returncode, printed.split("\n")[1:]) == (0, ["b'last'", ""]), errors
+        assert 1 <= int(printed.split("\n")[0]) <= 10

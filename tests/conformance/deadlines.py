@@ -19,8 +19,8 @@ from conformance.subjects import PATIENCE, Place
 
 import penstock
 
-LONG = 0.4  # seconds: the longest wait
-MOST = 0.25  # seconds of computing in all such waits at once
+LONG = 0.2  # seconds: the longest wait
+MOST = 0.12  # seconds of computing in all such waits at once
 
 Call = tuple[str, Callable[[float], Any]]
 State = Callable[[Any], Iterator[Any]]
@@ -147,7 +147,7 @@ def _together(calls: list[Call], told: Connection) -> None:
 
 def _ends(handle: Any) -> None:
     """A loop over a handle that another thread closes."""
-    closer = threading.Timer(0.1, handle.close)
+    closer = threading.Timer(0.03, handle.close)
     closer.start()
     for _ in handle:
         pass

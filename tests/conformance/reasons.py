@@ -93,12 +93,12 @@ REASONS: dict[tuple[str, str], Reason] = {
     ("another_codec", "udp"): Different(_UDP_CODEC),
     ("lag", "zmq"): Refused("ZeroMQ does not report unread messages."),
     ("received_or_counted", "zmq"): Different(_ZMQ_SILENT),
-    ("objects", "frames"): Refused("Frames are arrays of one shape and dtype."),
+    ("objects", "frames"): Refused("Frames are arrays, of a shape and dtypes that the channel names."),
     ("a_reader_opened_early_holds_what_nobody_changes", "frames"): Refused(
         "A frame's size is unknown before the first publication. `connect_timeout=` waits for it.", penstock.NotFound
     ),
     ("text", "frames"): Different("Frames are arrays: a text does not fit their dtype."),
-    ("text_with_a_codec", "frames"): Refused("Frames are arrays of one shape and dtype."),
+    ("text_with_a_codec", "frames"): Refused("Frames are arrays, of a shape and dtypes that the channel names."),
     ("inspect", "zmq"): Refused(_ZMQ_LOCAL),
     ("recorded", "zmq"): Refused(_ZMQ_LOCAL),
     ("latency", "zmq"): Different("Its messages carry no send time."),

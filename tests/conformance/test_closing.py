@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,6 +19,7 @@ import penstock
 
 METHODS = ("statistics", "fileno", "ready", "poll", "try_recv", "poll_arrow", "__reduce__", "__repr__")
 ALLOWED = (penstock.Closed, penstock.EndOfStream, penstock.Unsupported)
+LOOKS = 50  # at a thread, a millisecond apart
 TRIES = 20  # points of one call at which the other thread comes
 
 
@@ -33,11 +35,26 @@ def _questions(handle: Any) -> dict[str, Callable[[], Any]]:
     return found
 
 
+def _sleeps_since(thread: threading.Thread) -> str | None:
+    """The number of times that a thread has gone to sleep. None if it runs, wants to run, or has ended."""
+    try:
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    except OSError:
+        return None
+    return status.partition("\nvoluntary_ctxt_switches:")[2].split("\n")[0] if "\nState:\tS" in status else None
+
+
 def _elsewhere(work: Callable[[], Any]) -> threading.Thread:
-    """Runs `work` in another thread, until it is done or waits for this one."""
+    """Runs `work` in another thread, until it is done or waits for this one: it has slept since the last look."""
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(0.05)
+    before = None
+    for _ in range(LOOKS):
+        thread.join(0.001)
+        now = _sleeps_since(thread)
+        if not thread.is_alive() or (now is not None and now == before):
+            break
+        before = now
     return thread
 
 

@@ -5,6 +5,7 @@ Codecs, asyncio, pickling, Arrow. A kind passes in its ends (`log.py`). The clas
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from types import GenericAlias
@@ -23,8 +24,13 @@ from penstock.channels.uri.channel import Channel
 from penstock.channels.waiting import awaiting
 from penstock.channels.waiting.iteration import until_closed_async
 from penstock.channels.waiting.loops import readable as readable
-from penstock.codecs import Codec, buffers
+from penstock.codecs import Codec, buffers, keys
 from penstock.errors import Invalid, TimedOut
+
+if os.environ.get("PENSTOCK_WARN_AFTER"):
+    from penstock.channels.waiting import reasons
+
+    reasons.read_warn_after()
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +92,7 @@ class NativePublication(_WritingHandle[Message]):
 
     def _no_room(self) -> str:
         """The error of a send whose timeout has passed."""
-        return f"{self.channel}: no room within the timeout: {_native.why_full(self)}"
+        return f"{self.channel}: no room within the timeout: {_native.why_full(self)}{_native.take_reason(self)}"
 
     async def claim_async(self, length: int, timeout: float | None = None) -> _native.Claim:
         """Room for one message as `claim` gives it, awaited in the running event loop: `with await pub.claim_async(10) as view`."""
@@ -136,29 +142,23 @@ class NativePublication(_WritingHandle[Message]):
 class EncodingPublication(NativePublication[Message]):
     """A publication on a channel with a codec: takes objects."""
 
-    def send(self, data: Any, timeout: float | None = None) -> int:
-        """Encodes and sends one object; see `Publication.send`."""
+    def _encode(self, data: Any) -> Any:
         try:
-            body = self._origin.codec.encode(data)
+            return self._origin.codec.encode(data)
         except Invalid as error:
             raise buffers.unsendable(self.channel, error) from error.__cause__
-        return super().send(body, timeout)
+
+    def send(self, data: Any, timeout: float | None = None) -> int:
+        """Encodes and sends one object; see `Publication.send`."""
+        return super().send(self._encode(data), timeout)
 
     async def send_async(self, data: Any, timeout: float | None = None) -> int:
         """Encodes and sends one object; see `Publication.send_async`."""
-        try:
-            body = self._origin.codec.encode(data)
-        except Invalid as error:
-            raise buffers.unsendable(self.channel, error) from error.__cause__
-        return await super().send_async(body, timeout)
+        return await super().send_async(self._encode(data), timeout)
 
     def offer(self, data: Any) -> int | None:
         """Encodes and offers one object; see `Publication.offer`."""
-        try:
-            body = self._origin.codec.encode(data)
-        except Invalid as error:
-            raise buffers.unsendable(self.channel, error) from error.__cause__
-        return super().offer(body)
+        return super().offer(self._encode(data))
 
     def offer_many(self, messages: Any) -> int:
         """Encodes and offers objects; see `Publication.offer_many`."""
@@ -173,6 +173,34 @@ class EncodingPublication(NativePublication[Message]):
         """
         codecs.check_claim(self._origin.codec, self.channel, length)
         return super().claim(length, timeout)
+
+
+class LastValuePublication(EncodingPublication[Message]):
+    """A publication on a log that keeps the last value of each key. The compiled end takes the key in front of each message."""
+
+    def __init__(self, writer: _native.WriterEnd, origin: ReopenArgs, field: str) -> None:
+        super().__init__(writer, origin)
+        self._key_of = keys.reader(origin.codec, field)
+
+    def with_key(self, body: Any) -> bytes:
+        """An encoded message with its key in front. `Invalid` if it has none."""
+        try:
+            key = self._key_of(body)
+        except Invalid as error:
+            raise buffers.unsendable(self.channel, error) from error.__cause__
+        return b"".join((bytes((len(key),)), key, body))
+
+    def _encode(self, data: Any) -> Any:
+        return self.with_key(super()._encode(data))
+
+    def offer_many(self, messages: Any) -> int:
+        """Encodes and offers objects; see `Publication.offer_many`. Without the key of one of them, none is sent."""
+        bodies: list[Any] = [self._encode(message) for message in buffers.several(self.channel, messages)]
+        return _native.Publication.offer_many(self, bodies)
+
+    def claim(self, length: int, timeout: float | None = None) -> _native.Claim:
+        """Refused with `Unsupported`: bytes written in place have no key yet."""
+        return _native.Publication.claim(self, length, timeout)
 
 
 class NativeSubscription(_ReadingHandle[Message]):
@@ -273,7 +301,10 @@ class NativeSubscription(_ReadingHandle[Message]):
         if self.codec is None:  # from its beginning, like this subscription
             start = "earliest" if about.channel.kind.keeps else "newest"
             return reopen, (about.opener, about.channel, {**about.arguments, "start": start})
-        arguments = {**about.arguments, "start": self.position}
+        place: Any = (
+            "last" if _native.has_kept(self) else self.position
+        )  # these values again, and the stream from then on
+        arguments = {**about.arguments, "start": place}
         return reopen, (about.opener, about.channel, arguments, opened_file(about.channel, self))
 
     def __repr__(self) -> str:
@@ -284,9 +315,18 @@ Publication.register(NativePublication)
 Subscription.register(NativeSubscription)
 
 
-def publication(writer: _native.WriterEnd, origin: ReopenArgs) -> NativePublication:
-    """A publication that encodes if the channel has a codec."""
+def publication(writer: _native.WriterEnd, origin: ReopenArgs, last: str | None = None) -> NativePublication:
+    """A publication that encodes if the channel has a codec. last: the field of its messages by which the channel keeps last values."""
+    if last is not None:
+        return LastValuePublication(writer, origin, last)
     return (NativePublication if origin.codec.kind == "bytes" else EncodingPublication)(writer, origin)
+
+
+def send_encoded(publication: Any, body: Any, timeout: float | None) -> int:
+    """Sends a message that the channel's codec has encoded already, on a compiled publication."""
+    if isinstance(publication, LastValuePublication):
+        body = publication.with_key(body)
+    return _native.Publication.send(publication, body, timeout)
 
 
 def subscription(

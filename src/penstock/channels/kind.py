@@ -61,6 +61,8 @@ class Layout:
     channel's own belongs to, by that file's name. in_use: names of such files that live handles still open by name, and unlink
     themselves. look: opens a look at a file's messages, which takes no slot; None: its messages cannot be looked at. looks: the same
     for kinds that keep each session in a file beside the channel's own. status: a channel's status, for kinds whose status is not in one file; with a handle, as that handle sees it.
+    waits: the participants in a file, and for whom they wait; None: waits of its kind are not noted. network_waits: the same of a channel, for
+    kinds whose participants wait for other machines.
     """
 
     format: Callable[..., None]
@@ -73,6 +75,8 @@ class Layout:
     look: Callable[[int, str], _native.Look] | None = None
     looks: Callable[[Any], list[SessionLook]] | None = None
     status: Callable[..., Any] | None = None
+    waits: Callable[[int, str], list[dict[str, Any]]] | None = None
+    network_waits: Callable[[Any], list[dict[str, Any]]] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,7 +87,8 @@ class Kind:
     name. named: the channel's name from the rest of a URI; `Invalid` for a wrong name. foreign: the same for a URI in another system's syntax. options: the checked options of a new channel,
     with a `file_size` where it has a layout. value_options: those of them that a channel as a value has. memory: its layout in shared memory; None: it has none. publish, subscribe, join: open
     its handles; they take a `Channel` and keyword-only options. has_roles: whether `join` takes a role. tap: opens the end that a recorder
-    reads; None: it cannot be recorded. sent_tap: the same at the sender, where channels leave the machine. recorded_as: the description that a recording keeps, from that of `memory`. own_positions: a recording counts its own positions, from 0. lossy: a slow reader
+    reads; None: it cannot be recorded. sent_tap: the same at the sender, where channels leave the machine. left_tap: the same of what the dead received, where a process
+    must receive for the others. recorded_as: the description that a recording keeps, from that of `memory`. own_positions: a recording counts its own positions, from 0. lossy: a slow reader
     loses messages, and makes no writer wait. keeps: it keeps messages that were read, so `start` may be in the past. by_reference: its
     messages name buffers, whose bytes a recording has on request. one_reader: each message goes to one of its readers. in_process: `fake:` channels of this kind exist.
     """
@@ -97,6 +102,7 @@ class Kind:
     has_roles: bool = False
     tap: Callable[..., Any] | None = None
     sent_tap: Callable[..., Any] | None = None
+    left_tap: Callable[..., Any] | None = None
     memory: Layout | None = None
     recorded_as: Callable[[dict[str, Any]], dict[str, Any]] = dict
     prefix: str = ""

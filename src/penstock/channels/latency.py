@@ -28,7 +28,7 @@ class Latency:
 
     counts: messages in each of the 120 buckets; `floor_ns` returns where a bucket begins. sum_ns: of all latencies. max_ns: the longest that was
     measured. measured: how many messages were measured. Nanoseconds; the sender's clock and the reader's are both this machine's, but for `udp:`,
-    where the difference between the clocks of two machines is part of the figure.
+    where latencies are corrected by the measured offset of the sender's clock: `NetworkSession.clock_correction_ns`.
     """
 
     counts: tuple[int, ...] = field(repr=False)

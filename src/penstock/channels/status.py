@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.channels.latency import Latency
+from penstock.channels.network import NetworkReceiver, NetworkSession, NetworkStatus
 from penstock.util.markup import count, duration, moment, size, table
 
 READS_ONLY = ("subscription", "pull", "tap")
@@ -85,10 +86,13 @@ class ChannelStatus:
     path: the channel's file. state: "open" while the channel waits for its first publication, then "ready"; until then its codec is
     None, and its capacity and position are 0. size: bytes of shared memory. capacity: bytes by which writers may be ahead of a slow
     reader. max_members: how many there may be at once. position: the end of the stream in bytes. details: the kind's own numbers under
-    their own names. A log has `term_length` and `limit`, the position that writers may not pass. A frames channel has `buffers` and
+    their own names. A log has `term_length` and `limit`, the position that writers may not pass; if it keeps last values, `last_values`,
+    the keys that it keeps now, and `last_keys`, how many there may be. A frames channel has `buffers` and
     `leased`, the buffers that readers hold. A pipe channel has `pipes`, `max_pipes` and `max_messages`;
     `unread_messages`, those that no reader has finished; `redelivered`, those that were redelivered; and `taken_over`, the pipes of
-    dead readers that held some. latency: of the messages of all subscriptions that there were; None where none are counted.
+    dead readers that held some. latency: of the messages of all subscriptions that there were; None where none are counted. network: its
+    sessions and receivers, of a `udp:` channel; None of other kinds. last: the field of messages by which a log keeps the last value of
+    each key; None: it keeps none.
     """
 
     channel: str
@@ -105,12 +109,14 @@ class ChannelStatus:
     members: tuple[ChannelMember, ...]
     details: Mapping[str, int]
     latency: Latency | None = None
+    network: NetworkStatus | None = None
+    last: str | None = None
 
     @property
     def lag(self) -> int:
         """Bytes by which the slowest reader is behind. Readers publish their positions from time to time, so this may be more than their own `lag`."""
         behind = [
-            self.position - m.position if m.lag is None else m.lag
+            max(0, self.position - m.position) if m.lag is None else m.lag  # the reader may have gone on since
             for m in self.members
             if m.position is not None and not m.dropped
         ]
@@ -162,7 +168,8 @@ class ChannelStatus:
             ],
             ("pid", "messages", "bytes", "behind", "lost", "p50", "p99"),
         )
-        return table(("", self.channel), facts.items()) + (members if self.members else "")
+        shown = table(("", self.channel), facts.items()) + (members if self.members else "")
+        return shown + ("" if self.network is None else _network(self.network))
 
 
 def latency_of(found: Mapping[str, Any]) -> Latency | None:
@@ -174,7 +181,7 @@ def latency_of(found: Mapping[str, Any]) -> Latency | None:
 def _behind(status: ChannelStatus, member: ChannelMember) -> str:
     if member.lag is not None:
         return size(member.lag)
-    return "" if member.position is None or not member.reads else size(status.position - member.position)
+    return "" if member.position is None or not member.reads else size(max(0, status.position - member.position))
 
 
 def _latency(latency: Latency | None) -> str:
@@ -182,6 +189,39 @@ def _latency(latency: Latency | None) -> str:
         return "not measured"
     p50, p99 = (duration(latency.quantile_ns(share)) for share in (0.5, 0.99))
     return f"p50 {p50}, p99 {p99}, max {duration(latency.max_ns)}"
+
+
+def _network(network: NetworkStatus) -> str:
+    rows = [(peer_text(one),) for one in network.peers]
+    return table(("network",), rows) if rows else ""
+
+
+def peer_text(one: NetworkSession | NetworkReceiver) -> str:
+    """A session or a receiver in one line, for people."""
+    trip = "" if one.round_trip_ns is None else f"rtt {duration(one.round_trip_ns)}"
+    window = f"window {size(one.window)}"
+    if isinstance(one, NetworkReceiver):
+        words = [
+            f"to {one.address}",
+            one.problem,
+            trip,
+            f"{count(one.naks_received)} NAKs",
+            f"lag {size(one.lag)}",
+            window,
+        ]
+    else:
+        words = [f"from {one.source}", one.state, one.problem, trip, _clock(one), f"{count(one.naks_sent)} NAKs"]
+        words += [f"repaired {size(one.bytes_repaired)}", f"lost {size(one.bytes_lost)}", window]
+    return "  ".join(word for word in words if word)
+
+
+def _clock(one: NetworkSession) -> str:
+    """The measured offset of the sender's clock, and whether latencies are corrected by it. Empty: not measured."""
+    if one.clock_offset_ns is None or one.clock_error_ns is None:
+        return ""
+    sign = "+" if one.clock_offset_ns >= 0 else "−"
+    offset = f"{sign}{duration(abs(one.clock_offset_ns))} ± {duration(one.clock_error_ns)}"
+    return f"corrected by {offset}" if one.clock_correction_ns else f"clock {offset}"
 
 
 def _lost(totals: Totals) -> str:

@@ -52,10 +52,14 @@ class Receiving(ABC, Generic[Raw, Made]):
     async def _wait_for_event(self) -> None:
         """Until there may be something, in the running event loop."""
 
+    def _reason_of_wait(self) -> str:
+        """The end of the text of a wait that was in vain; empty if nothing is known."""
+        return ""
+
     def _expect(self, timeout: float | None) -> Raw:
         raw = self._take(timeout)
         if raw is None:
-            raise TimedOut(f"{self.channel}: no message within the timeout")
+            raise TimedOut(f"{self.channel}: no message within the timeout{self._reason_of_wait()}")
         return raw
 
     def _raise_late(self) -> None:
@@ -69,7 +73,7 @@ class Receiving(ABC, Generic[Raw, Made]):
             self._raise_late()
         raw = self._take(timeout)
         if raw is None:
-            raise TimedOut(f"{self.channel}: no message within the timeout")
+            raise TimedOut(f"{self.channel}: no message within the timeout{self._reason_of_wait()}")
         return self._convert(raw)
 
     def try_recv(self) -> Made | None:

@@ -21,7 +21,7 @@ from penstock.errors import Mismatch, NotFound, PenstockError, Unsupported
 from penstock.util.clock import SystemClock
 
 _logger = logging.getLogger("penstock")
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the process's trouble, and no file's
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS)  # the process's or the mount's trouble
 _warned: set[files.Stranger] = set()
 SETTLED_NS = 50_000_000  # a folder changed this long ago: a later change has another time
 

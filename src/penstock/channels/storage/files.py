@@ -1,6 +1,6 @@
 """Channel files: their folder, and how they are created and opened safely.
 
-One folder per user on the shared-memory file system, 0700, files 0600, owner and type checked, no links followed.
+One folder per user on the shared-memory file system, or one that a group shares (`access`); owner and type checked, no links followed.
 Knows descriptors and names; knows nothing of a file's content.
 """
 
@@ -10,22 +10,18 @@ import contextlib
 import errno
 import functools
 import os
-import secrets
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.channels.kind import Kind, nothing_beside
-from penstock.channels.registry import kinds
-from penstock.channels.storage import memory
+from penstock.channels.registry import kind_named, kind_names
+from penstock.channels.storage import access, memory
 from penstock.channels.uri.channel import Channel
 from penstock.errors import Invalid, NotFound, SystemFailure
 
-FOLDER_MODE = 0o700
-FILE_MODE = 0o600
 SLASH = "@"  # replaces the slashes of a name in file names; no name has an @
 
 
@@ -57,13 +53,13 @@ def usage() -> Any:
 
 
 def private_folder(name: str, *, create: bool = False) -> Path:
-    """A folder for a tool's own files beside this user's channels, for the user alone. name: begins with a dot. create: creates it if it
+    """A folder for a tool's own files beside the channels, for those who may use these. name: begins with a dot. create: creates it if it
     does not exist."""
     if not name.startswith(".") or "/" in name:
         raise Invalid(f"name is {name!r}: a folder beside the channels begins with a dot and holds no slash")
     if create:
-        with opened_folder(create=True) as at, contextlib.suppress(FileExistsError):
-            os.mkdir(name, 0o700, dir_fd=at)
+        with opened_folder(create=True) as at:
+            access.make_folder(name, at)
     return folder() / name
 
 
@@ -74,7 +70,9 @@ def file_name(channel: Channel) -> str:
 
 @contextlib.contextmanager
 def opened_folder(*, create: bool) -> Iterator[int]:
-    """A descriptor of the folder, checked: a real directory of this user that no other user may enter."""
+    """A descriptor of the folder, checked: a real directory of this user that no other user may enter, or one that a group shares as
+    `PENSTOCK_SHARE` asks for."""
+    access.is_shared()  # a wrong wish is said before anything about the folder
     path = folder()
     if not _is_text(path):
         raise SystemFailure(
@@ -82,9 +80,7 @@ def opened_folder(*, create: bool) -> Iterator[int]:
         )
     if create:
         try:
-            os.mkdir(path, FOLDER_MODE)
-        except FileExistsError:
-            pass
+            access.make_folder(path)
         except OSError as error:
             raise SystemFailure(
                 error.errno,
@@ -96,36 +92,27 @@ def opened_folder(*, create: bool) -> Iterator[int]:
         raise NotFound(errno.ENOENT, f"no channel exists yet: there is no folder {path}") from error
     except OSError as error:
         why = str(error.strerror)
-        if path.is_symlink():
+        if error.errno == errno.EACCES:
+            why = f"{why}: {access.why_denied(path)}"
+        elif path.is_symlink():
             chosen = f"the folder itself, {printable(os.path.realpath(path))}"
             where = chosen if os.environ.get("PENSTOCK_DIR") else "a folder of yours, and find out who made the link"
             why = f"it is a symbolic link, which channels do not follow: set PENSTOCK_DIR to {where}"
         raise SystemFailure(error.errno, f"cannot open the channel folder {path}: {why}") from error
     try:
-        about = os.fstat(fd)
-        if about.st_uid != os.geteuid():
-            raise SystemFailure(
-                errno.EPERM, f"the channel folder {path} belongs to user {about.st_uid}, not to you ({os.geteuid()})"
-            )
-        if about.st_mode & 0o077:
-            raise SystemFailure(
-                errno.EPERM,
-                f"the channel folder {path} has mode {stat.S_IMODE(about.st_mode):o}, and must be private: {_remedy(path, fd)}",
-            )
+        access.check_folder(path, fd, lambda: _holds_channels(fd))
         yield fd
     finally:
         os.close(fd)
 
 
-def _remedy(path: Path, fd: int) -> str:
-    """Advice on a folder that others may enter. Only a folder of nothing but channels is one to close to others."""
+def _holds_channels(fd: int) -> bool:
+    """Whether a folder has nothing but channels: only its mode is one to change."""
     try:
         names = os.listdir(fd)
     except OSError:
         names = []
-    if names and all(name.startswith(".new-") or name.rpartition(".")[2] in _endings() for name in names):
-        return f"run chmod 700 {path}"
-    return "set PENSTOCK_DIR to a folder that does not exist yet, which is made for you alone"
+    return bool(names) and all(name.startswith(".new-") or name.rpartition(".")[2] in kind_names() for name in names)
 
 
 def open_existing(channel: Channel) -> int:
@@ -139,18 +126,9 @@ def open_existing(channel: Channel) -> int:
         except FileNotFoundError as error:
             raise NotFound(errno.ENOENT, f"there is no channel {channel} ({path})") from error
         except OSError as error:
-            what = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
-            raise SystemFailure(error.errno, f"cannot open {channel} ({path}): {what}") from error
-    about = os.fstat(fd)
-    problem = None
-    if not stat.S_ISREG(about.st_mode):
-        problem = "it is not a regular file"
-    elif about.st_uid != os.geteuid():
-        problem = f"it belongs to user {about.st_uid}"
-    elif about.st_nlink > 1:
-        problem = "it has a second name (hard link)"
-    elif about.st_mode & 0o077:
-        problem = "others may open it: run chmod 600 on it"
+            why = access.problem_of_opening(error, file_name(channel), at)
+            raise SystemFailure(error.errno, f"cannot open {channel} ({path}): {why}") from error
+        problem = access.problem_of_file(os.fstat(fd), at)
     if problem:
         os.close(fd)
         raise SystemFailure(errno.EPERM, f"refusing {channel} ({path}): {problem}")
@@ -166,7 +144,7 @@ def create(channel: Channel, size: int, fill: Callable[[int], None]) -> bool:
     if channel.fake:
         return memory.create(channel, size, fill)
     with opened_folder(create=True) as at:
-        fd, temporary = _unnamed_file(at)
+        fd, temporary = access.unnamed_file(at, folder())
         try:
             try:
                 os.posix_fallocate(fd, 0, size)
@@ -174,33 +152,14 @@ def create(channel: Channel, size: int, fill: Callable[[int], None]) -> bool:
                 raise SystemFailure(error.errno, no_room(channel, size, error)) from error
             fill(fd)
             try:
-                if temporary is None:
-                    os.link(f"/proc/self/fd/{fd}", file_name(channel), dst_dir_fd=at, follow_symlinks=True)
-                else:
-                    os.link(temporary, file_name(channel), src_dir_fd=at, dst_dir_fd=at)
+                access.name_file(at, fd, temporary, file_name(channel))
             except FileExistsError:
                 return False
             except OSError as error:
                 raise SystemFailure(error.errno, f"cannot name the file of {channel}: {error.strerror}") from error
             return True
         finally:
-            if temporary is not None:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=at)
-            os.close(fd)
-
-
-def _unnamed_file(at: int) -> tuple[int, str | None]:
-    """A new file without a name where the kernel can, else under a temporary one."""
-    if os.path.isdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            return os.open(".", os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, FILE_MODE, dir_fd=at), None
-    name = f".new-{os.getpid()}-{secrets.token_hex(8)}"
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(name, flags, FILE_MODE, dir_fd=at), name
-    except OSError as error:
-        raise SystemFailure(error.errno, f"cannot make a file in {folder()}: {error.strerror}") from error
+            access.drop_unnamed(at, fd, temporary)
 
 
 def no_room(channel: Channel, size: int, error: OSError) -> str:
@@ -209,9 +168,11 @@ def no_room(channel: Channel, size: int, error: OSError) -> str:
         return f"cannot allocate {size} bytes for {channel} in {folder()}: {error.strerror}"
     about = os.statvfs(folder())
     free = about.f_bavail * about.f_frsize
+    names = channel.kind.option_names("publish")
+    less = "capacity" if "capacity" in names else " or ".join(name for name in ("shape", "buffers") if name in names)
     return (
         f"cannot make {channel}: it takes {size / 1e6:.3g} MB of shared memory and {folder()} has {free / 1e6:.3g} MB free. "
-        "Give a smaller capacity, remove channels that nobody has open (penstock rm --unused), or enlarge the shared memory"
+        f"Give a smaller {less or 'size'}, remove channels that nobody has open (penstock rm --unused), or enlarge the shared memory"
     )
 
 
@@ -262,8 +223,9 @@ def listing() -> tuple[list[Channel], list[Stranger]]:
     found, strange = set(), []
     for name in names:
         stem, dot, ending = name.rpartition(".")
-        kind = _endings().get(ending)
-        beside = [Channel(owner, of) for owner in _endings().values() if (of := owner.layout.beside(name)) is not None]
+        owners = _owners(name)
+        kind = owners.get(ending)
+        beside = [Channel(owner, of) for owner in owners.values() if (of := owner.layout.beside(name)) is not None]
         if beside:
             found.update(beside)
             continue
@@ -276,6 +238,21 @@ def listing() -> tuple[list[Channel], list[Stranger]]:
     return sorted(found, key=lambda channel: (channel.name, channel.kind.name)), strange
 
 
+def owner_of(name: str) -> tuple[Channel, bool] | None:
+    """The channel that a file of the folder belongs to, by the file's name, and whether the file is one beside the channel's own."""
+    stem, _, ending = name.rpartition(".")
+    owners = _owners(name)
+    for kind in owners.values():
+        if (of := kind.layout.beside(name)) is not None:
+            return Channel(kind, of), True
+    kind_found = owners.get(ending)
+    if name.startswith(".") or kind_found is None:
+        return None
+    with contextlib.suppress(Invalid):
+        return Channel(kind_found, kind_found.named(stem.replace(SLASH, "/"))), False
+    return None
+
+
 def identity(channel: Channel) -> int:
     """A number that changes when a channel is removed and created again; 0 if it was removed, or if its kind has several files."""
     if channel.kind.layout.beside is not nothing_beside:
@@ -286,9 +263,10 @@ def identity(channel: Channel) -> int:
         return 0
 
 
-def _endings() -> dict[str, Kind]:
-    """The endings of channel files' names."""
-    return {kind.name: kind for kind in kinds() if kind.memory is not None}
+def _owners(name: str) -> dict[str, Kind]:
+    """The kinds that a file may belong to: a channel's file ends with its kind, and the files beside it begin with its name."""
+    found = (kind_named(part) for part in kind_names() if part in name.split("."))
+    return {kind.name: kind for kind in found if kind.memory is not None}
 
 
 def _is_text(path: Path) -> bool:

@@ -48,6 +48,27 @@ def identity_opened(handle: Any) -> tuple[int, int]:
     return found
 
 
+def owners(kind: Kind, channel: Channel) -> list[tuple[int, str, bool]]:
+    """The members that the channel's file names: each one's process, its role, and whether it lives. Those of the dead are there until a
+    member clears their slots."""
+    try:
+        found = [(member.pid, member.role, True) for member in inspect(kind, channel).members]
+    except NotFound:
+        with files.opened_folder(create=False) as at:
+            if kind.sent_tap is None or not files.files_beside(channel, at):
+                raise
+        return []  # publications whose messages leave the machine have files of their own, and these ones are dead
+    try:
+        fd = files.open_existing(channel)
+    except NotFound:
+        return found
+    try:
+        dead = about(kind, fd, opening.place_of(channel)).get("dead", ())
+    finally:
+        os.close(fd)
+    return found + [(member["pid"], member["role"], False) for member in dead]
+
+
 def inspect(kind: Kind, channel: Channel) -> ChannelStatus:
     """The status of the channel that has this name now, read without locks. `NotFound` if there is none."""
     if kind.layout.status is not None:
@@ -88,8 +109,9 @@ def _status(kind: Kind, channel: Channel, fd: int, place: str) -> ChannelStatus:
         members=tuple(ChannelMember.of(member) for member in found["members"]),
         capacity=0 if is_open else found["capacity"],
         position=0 if is_open else found["position"],
-        details={} if is_open else {name: found[name] for name in kind.layout.details},
+        details={} if is_open else {name: found[name] for name in kind.layout.details} | found.get("last_counts", {}),
         latency=latency_of(found),
+        last=found.get("last"),
         **{name: found[name] for name in ("size", "created_ns", "max_members")},
     )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("stream", "session", "position", "time", "timestamp_ns", "payload")
 _BITS = sum(_native.RECORDED_COLUMNS[name] for name in COLUMNS)
+SLICE = 16 << 20  # positions that are copied at once where only times are asked for
 
 
 class Copied(NamedTuple):
@@ -46,6 +47,11 @@ class ChannelLook:
         """The position behind the newest message."""
         return self._look.end()
 
+    @property
+    def first(self) -> int:
+        """The position at which the channel began."""
+        return self._look.start_position
+
     def oldest(self) -> int:
         """Where the oldest message that is kept begins; the end if there is none."""
         return self._look.oldest()
@@ -54,6 +60,17 @@ class ChannelLook:
         """Whole messages that begin in positions [start, end) and end there, with the columns of `COLUMNS`. start: where a message begins."""
         made, reached, resume, missing = self._look.copy(start, end, _BITS, str(self.channel))
         return Copied([to_batch(one) for one in made], reached, resume, missing, self._look.torn)
+
+    def times(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The position and the send time, in ns, of each message of [start, end) that memory has."""
+        found: list[tuple[int, int]] = []
+        while start < end:
+            made, reached = self._look.times(start, min(end, start + SLICE))
+            found += made
+            if reached <= start:
+                break
+            start = reached
+        return found
 
 
 def looks_at(channel: Channel) -> list[ChannelLook]:

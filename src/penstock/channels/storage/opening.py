@@ -270,13 +270,15 @@ def _check_agreement(kind: Kind, channel: Channel, fd: int, requested: dict[str,
 
 
 def start_of(start: Any, names: tuple[str, ...], last: Any = None) -> tuple[str, int]:
-    """`start` for the compiled ends: a name and a position, or "last" and a number of messages. `Invalid` for anything else."""
+    """`start` for the compiled ends: a name and a position, "last" and a number of messages, or "keys" for the last value of each key. `Invalid` for anything else."""
     if last is not None:
         last = whole(last, "last")
         if start != "newest":
             raise Invalid("give either last or start, not both")
         return ("last", last) if last else ("newest", 0)
     wanted = " or ".join([*(repr(name) for name in names), "a position"])
+    if isinstance(start, str) and start == "last" and start not in names:
+        raise Unsupported(f"start is 'last', and only logs keep the last value of each key: it must be {wanted}")
     if isinstance(start, str) and start in ("newest", "earliest") and start not in names:
         raise Unsupported(
             f"start is {start!r}, and channels of this kind keep nothing to begin with: it must be {wanted}"
@@ -284,7 +286,7 @@ def start_of(start: Any, names: tuple[str, ...], last: Any = None) -> tuple[str,
     if isinstance(start, bool) or not isinstance(start, str | int) or (isinstance(start, str) and start not in names):
         raise Invalid(f"start is {start!r}: it must be {wanted}")
     if isinstance(start, str):
-        return start, 0
+        return ("keys" if start == "last" else start), 0
     if not 0 <= start < 1 << 63:
         raise Invalid(f"start is {start}: positions are from 0 to below 2**63")
     return "position", start

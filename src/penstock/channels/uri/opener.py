@@ -20,7 +20,7 @@ from penstock.util import strict
 from penstock.util.units import size
 
 FAKE_VARIABLE = "PENSTOCK_FAKE"
-SIZES = ("capacity", "term_length")  # options in bytes, which may be texts as "8MiB"
+SIZES = ("capacity", "term_length", "rate", "memory_max", "last_max")  # options in bytes, which may be texts as "8MiB"
 
 WhenFull = Literal["wait", "drop_newest", "drop_oldest"]
 WhenSlow = Literal["skip", "wait", "drop", "fail"]

@@ -5,15 +5,18 @@ Knows descriptors, deadlines and the gates of tests. It must never know messages
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 from penstock._native import core as _native
 from penstock.channels.checks import HasChannel, limit_of
+from penstock.channels.waiting import reasons
 from penstock.channels.waiting.loops import patiently, readable
 from penstock.errors import TimedOut
 
 T = TypeVar("T")
+EXPLAINED = 0.1  # seconds: a wait that gave up sooner is not explained
 
 
 async def room(
@@ -47,6 +50,28 @@ async def members(
     return await _until([publication], attempt, timeout, why, members=True)
 
 
+@contextlib.contextmanager
+def noted(handle: _native.Publication | _native.Subscription, *, timed: bool = False) -> Iterator[_native.AwaitNote]:
+    """A note of the wait in the block, which begins with the first sleep."""
+    note = _native.AwaitNote(handle, False, timed)
+    try:
+        yield note
+    finally:
+        note.end()
+
+
+def explained(
+    handle: _native.Publication | _native.Subscription, why: str | Callable[[], str], limit: float | None
+) -> Callable[[], str]:
+    """The text of the error of a wait in an event loop, which is noted at that moment, with the reason."""
+
+    def text() -> str:
+        told = why if isinstance(why, str) else why()
+        return told + reasons.of_noted(handle) if limit is not None and limit >= EXPLAINED else told
+
+    return text
+
+
 async def _until(
     handles: list[Any],
     attempt: Callable[[], T | None],
@@ -62,6 +87,7 @@ async def _until(
     if limit == 0:
         raise TimedOut(why if isinstance(why, str) else why())
     watches = [_native.EventWatch(handle, members) for handle in handles]
+    note = _native.AwaitNote(handles[0], members, limit is not None)
 
     async def again() -> T:
         while True:
@@ -70,9 +96,14 @@ async def _until(
             found = attempt()
             if found is not None:
                 return found
-            await readable(*(watch.arm() for watch in watches))
+            armed = [watch.arm() for watch in watches]
+            note.begin()
+            await readable(*armed)
 
-    return await patiently(again(), limit, why)
+    try:
+        return await patiently(again(), limit, explained(handles[0], why, limit))
+    finally:
+        note.end()
 
 
 async def message(
@@ -90,9 +121,13 @@ async def message(
     if limit == 0:
         raise TimedOut(why)
 
+    note = _native.AwaitNote(subscription, False, limit is not None)
+
     async def again() -> T:
         while True:
-            await readable(subscription.fileno())
+            fd = subscription.fileno()
+            note.begin()
+            await readable(fd)
             found = attempt()
             if found is not None:
                 return found
@@ -100,7 +135,8 @@ async def message(
                 raise TimedOut(why)
 
     try:
-        return await patiently(again(), limit if wait is None else None, why)
+        return await patiently(again(), limit if wait is None else None, explained(subscription, why, limit))
     finally:
+        note.end()
         if wait is not None:
             wait.end()
