@@ -132,6 +132,7 @@ KIND = Kind(
         inspect=_inspect,
         open_slots=lambda options: int(options.max_members),
         look=_native.ring_look,
+        waits=_native.ring_waits,
     ),
     lossy=True,
 )

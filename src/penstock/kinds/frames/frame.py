@@ -11,31 +11,69 @@ import msgspec
 import numpy as np
 from numpy import frombuffer
 
-from penstock import codecs
 from penstock._native import core as _native
 from penstock.codecs import Codec, buffers, values
-from penstock.errors import Closed, Invalid
+from penstock.codecs.frames import FrameFormat, dtype_name, plain_header
+from penstock.errors import Closed, Corrupt, Invalid
 
 _NUMPY = tuple(int(part) for part in np.__version__.split(".")[:2])  # 2.1 has DLPack's read-only capsules
 COPIED_AT_ONCE = 64 << 10  # bytes; longer frames are copied without the GIL
 
 
-class FrameKind:
-    """The shape and dtype of a channel's frames. channel: its URI, for errors."""
+class FrameKind(FrameFormat):
+    """What a channel's frames are. channel: its URI, for errors. fixed: all have one shape and one dtype, and no header."""
 
-    __slots__ = ("bytes", "channel", "dtype", "flat", "plain", "shape")
+    __slots__ = ("channel", "fixed", "flat", "plain", "whole_bytes")
 
     def __init__(self, codec: Codec, channel: str) -> None:
+        super().__init__(codec.spec)
         self.channel = channel
-        self.shape, self.dtype = tuple(codec.spec["shape"]), codecs.frame_dtype(codec)
-        self.bytes = math.prod(self.shape) * self.dtype.itemsize
         self.flat = len(self.shape) == 1
-        self.plain = self.bytes <= COPIED_AT_ONCE and self.dtype.kind not in "mM"  # times export no buffer
+        self.whole_bytes = math.prod(self.shape) * self.dtype.itemsize  # of the channel's shape and its first dtype
+        self.fixed = not self.varies and len(self.dtypes) == 1 and self.header is None
+        # Copied at once by the compiled handle; times export no buffer.
+        self.plain = self.fixed and self.bytes <= COPIED_AT_ONCE and self.dtype.kind not in "mM"
 
-    def array(self, buffer: Any) -> np.ndarray[Any, Any]:
-        """The array in these bytes, without a copy; as writable as they are."""
+    def whole(self, buffer: Any) -> np.ndarray[Any, Any]:
+        """The array of the channel's shape in these bytes, without a copy; as writable as they are."""
         array = frombuffer(buffer, self.dtype)  # it holds the buffer: `ndarray(..., buffer)` would not
         return array if self.flat else array.reshape(self.shape)
+
+    def checked(self, shape: Any, dtype: Any) -> tuple[tuple[int, ...], int]:
+        """The shape of a frame to be filled, and which of the channel's dtypes it has. None: the channel's. `Invalid` for any other."""
+        if shape is None and dtype is None:
+            return self.shape, 0
+        number = 0 if dtype is None else self.number_of(np.dtype(dtype))
+        if number is None:
+            raise Invalid(f"{self.channel}: frames here are of {self.dtypes_text}, not {np.dtype(dtype)}")
+        sizes = self.shape if shape is None else values.sizes_of(shape)
+        if not self.holds(sizes):
+            raise self.misshapen(sizes)
+        return sizes, number
+
+    def misshapen(self, shape: tuple[int, ...]) -> Invalid:
+        """The error for a frame of a shape that the channel does not have."""
+        if self.varies:
+            same = "" if len(shape) == len(self.shape) else " in as many dimensions"
+            return Invalid(
+                f"{self.channel}: frames here have at most the shape {self.shape}{same}, and this one has {shape}"
+            )
+        return Invalid(
+            f"{self.channel}: frames have the shape {self.shape}, not {shape} (a channel made with varies=True takes smaller ones)"
+        )
+
+    @property
+    def bytes_text(self) -> str:
+        """Which bytes without a shape are a frame, for errors."""
+        if self.varies and self.flat:
+            several = f", a multiple of {self.dtype.itemsize}" if self.dtype.itemsize > 1 else ""
+            return f"a frame here has at most {self.whole_bytes} bytes{several}"
+        return f"a frame has {self.whole_bytes} bytes"
+
+    @property
+    def dtypes_text(self) -> str:
+        """The dtypes, for errors."""
+        return " or ".join(str(dtype) for dtype in self.dtypes)
 
 
 class Frame:
@@ -49,26 +87,58 @@ class Frame:
     does the end of a `with` block. Not to be shared between processes: a forked child's frames are its parent's.
     """
 
-    __slots__ = ("_array", "_kind", "_lease", "_meta")
+    __slots__ = ("_array", "_kind", "_lease", "_meta", "_read")
 
     def __init__(self, lease: _native.Lease, kind: FrameKind) -> None:
         self._lease, self._kind = lease, kind
         self._array: Any = None
         self._meta: dict[str, Any] | None = None
+        self._read: tuple[tuple[int, ...], np.dtype[Any]] | None = None  # of its note: shape and dtype
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
-        """The pixels: a read-only NumPy array of the channel's shape and dtype, without a copy."""
+        """The pixels: a read-only NumPy array of this frame's shape and dtype, without a copy. `Corrupt` for a damaged note."""
         if self._array is None:
-            self._array = self._kind.array(self._lease)
+            kind = self._kind
+            self._array = kind.whole(self._lease) if kind.fixed else kind.array(self._lease, *self._form())
         array: np.ndarray[Any, Any] = self._array
         return array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's shape: the channel's, or a smaller one where the channel was made with `varies=True`."""
+        return self._kind.shape if self._kind.fixed else self._form()[0]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The array's dtype: one of the channel's."""
+        return self._kind.dtype if self._kind.fixed else self._form()[1]
+
+    def _form(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        if self._read is None:
+            lease = self._lease
+            try:
+                self._read = self._kind.own_shape(lease.shape, lease.dtype, lease.length)
+            except ValueError as error:
+                raise self._damaged(error) from error
+        return self._read
+
+    def _damaged(self, error: Exception) -> Corrupt:
+        return Corrupt(f"{self._kind.channel}: the note of frame {self.sequence} is damaged: {error}")
+
+    @property
+    def header(self) -> Any:
+        """The publisher's struct, a record of the dtype `header` of the channel; None if the channel has none."""
+        try:
+            return self._kind.read_header(self._lease.fields)
+        except ValueError as error:
+            raise self._damaged(error) from error
 
     @property
     def meta(self) -> dict[str, Any]:
         """The publisher's own fields."""
         if self._meta is None:
-            fields = self._lease.fields
+            fields = self._lease.fields[self._kind.header_bytes :]
             self._meta = msgspec.json.decode(fields) if fields else {}
         return self._meta
 
@@ -104,12 +174,14 @@ class Frame:
 
     def summary(self) -> dict[str, Any]:
         """Everything but the pixels, as plain values."""
-        return {
+        found = {
             **{name: getattr(self, name) for name in ("sequence", "id", "time_ns", "start_ns", "end_ns")},
-            "shape": list(self._kind.shape),
-            "dtype": self._kind.dtype.str,
+            "shape": list(self.shape),
+            "dtype": dtype_name(self.dtype),
             "meta": self.meta,
         }
+        header = plain_header(self.header)
+        return found if header is None else {**found, "header": header}
 
     def release(self) -> None:
         """Gives the lease back now. BufferError while an array made from this frame is still in use."""
@@ -129,11 +201,11 @@ class Frame:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy:
-            return self.array.astype(self._kind.dtype if dtype is None else dtype)
-        if dtype is None or dtype == self._kind.dtype:
+            return self.array.astype(self.dtype if dtype is None else dtype)
+        if dtype is None or dtype == self.dtype:
             return self.array
         if copy is not None:
-            raise ValueError(f"{self._kind.channel}: frames are {self._kind.dtype}, and {dtype} needs a copy")
+            raise ValueError(f"{self._kind.channel}: the frame is {self.dtype}, and {dtype} needs a copy")
         return self.array.astype(dtype)
 
     def __dlpack__(
@@ -158,32 +230,47 @@ class Frame:
         return self.array.__dlpack_device__()
 
     def __repr__(self) -> str:
-        return f"<Frame {self.sequence} id={self.id} {self._kind.shape} {self._kind.dtype}>"
+        return f"<Frame {self.sequence} id={self.id} {self.shape} {self.dtype}>"
 
 
 class OpenFrame:
     """A buffer of the publication, to be filled. As a context manager it is published at the end of the block, and given
     back unpublished if the block raises.
 
-    `array` is writable until then. `id` (default: the frame's sequence), `start_ns`, `end_ns` and the dictionary `meta` (plain
-    JSON values) go with it.
+    `array` is writable until then. `id` (default: the frame's sequence), `start_ns`, `end_ns`, the dictionary `meta` (plain
+    JSON values) and, where the channel has one, the record `header` go with it.
     """
 
-    __slots__ = ("_array", "_claim", "_kind", "end_ns", "id", "meta", "start_ns")
+    __slots__ = ("_array", "_claim", "_kind", "_number", "end_ns", "header", "id", "meta", "shape", "start_ns")
 
-    def __init__(self, claim: _native.Claim, kind: FrameKind) -> None:
-        self._claim, self._kind = claim, kind
+    def __init__(
+        self, claim: _native.Claim, kind: FrameKind, shape: tuple[int, ...] | None = None, number: int = 0
+    ) -> None:
+        """number: which of the channel's dtypes it has."""
+        self._claim, self._kind, self._number = claim, kind, number
+        self.shape = kind.shape if shape is None else shape
         self._array: Any = None
+        self.header: Any = None if kind.header is None else np.zeros((), kind.header)
         self.id: int | None = None
         self.start_ns = self.end_ns = 0
         self.meta: dict[str, Any] = {}
 
     @property
+    def channel(self) -> str:
+        """The channel's URI."""
+        return self._kind.channel
+
+    @property
     def array(self) -> np.ndarray[Any, Any]:
         """The buffer, writable until the frame is published."""
         if self._array is None:
+            kind = self._kind
             try:
-                self._array = self._kind.array(self._claim)
+                self._array = (
+                    kind.whole(self._claim)
+                    if kind.fixed
+                    else kind.array(self._claim, self.shape, kind.dtypes[self._number])
+                )
             except (BufferError, ValueError):
                 if not self._claim.ended:
                     raise
@@ -193,8 +280,8 @@ class OpenFrame:
         return array
 
     def commit(self) -> int:
-        """Publishes the frame. Returns the stream position after its note. `Invalid` if `meta` is not plain JSON: then the frame is released."""
-        if self.meta or self.id is not None or self.start_ns or self.end_ns:
+        """Publishes the frame. Returns the stream position after its note. `Invalid` if `meta` is not plain JSON, or if `header` does not fit: then the frame is released."""
+        if self.meta or self.id is not None or self.start_ns or self.end_ns or not self._kind.fixed:
             self._describe()
         array = self._array
         if array is not None:
@@ -204,16 +291,31 @@ class OpenFrame:
 
     def _describe(self) -> None:
         """The note sent with the pixels. If it cannot be sent, the buffer is released."""
+        kind = self._kind
         try:
-            fields = values.to_json(self.meta).decode() if self.meta else ""
-            _native.describe_frame(self._claim, self.id, self.start_ns, self.end_ns, fields)
+            fields = values.to_json(self.meta) if self.meta else b""
+            if kind.fixed:
+                _native.describe_frame(self._claim, self.id, self.start_ns, self.end_ns, fields)
+            else:
+                sizes, size = kind.sizes_of(self.shape, self._number), kind.dtypes[self._number].itemsize
+                header = b"" if kind.header is None else _one_record(self.header, kind.header)
+                _native.describe_frame(
+                    self._claim,
+                    self.id,
+                    self.start_ns,
+                    self.end_ns,
+                    header + fields,
+                    sizes,
+                    self._number,
+                    math.prod(self.shape) * size,
+                )
         except TypeError as error:
             self.abort()
-            why = f"{self._kind.channel}: the frame's id, start_ns, end_ns or meta cannot be sent: {error}"
+            why = f"{kind.channel}: the frame's id, start_ns, end_ns, header or meta cannot be sent: {error}"
             raise Invalid(why.split("\n")[0]) from error
         except Invalid as error:
             self.abort()
-            raise buffers.unsendable(self._kind.channel, error) from error.__cause__
+            raise buffers.unsendable(kind.channel, error) from error.__cause__
         except BaseException:
             self.abort()
             raise
@@ -239,3 +341,11 @@ class OpenFrame:
             self.abort()
         elif not self._claim.ended:
             self.commit()
+
+
+def _one_record(header: Any, dtype: np.dtype[Any]) -> bytes:
+    """A frame's header as bytes. `Invalid` if the value does not fit."""
+    found = values.fitted(header, dtype)
+    if found.size != 1:
+        raise Invalid(f"a frame has one header, not {found.size}")
+    return found.tobytes()

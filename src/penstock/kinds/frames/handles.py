@@ -34,13 +34,28 @@ class _Shaped:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of every frame."""
+        """The shape of every frame; the largest one, where `varies`."""
         return self._kind.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of every frame."""
+        """The dtype of every frame; the first one, where there are several."""
         return self._kind.dtype
+
+    @property
+    def dtypes(self) -> tuple[np.dtype[Any], ...]:
+        """The dtypes that a frame may have."""
+        return self._kind.dtypes
+
+    @property
+    def varies(self) -> bool:
+        """Whether frames may be smaller than `shape`."""
+        return self._kind.varies
+
+    @property
+    def header(self) -> np.dtype[Any] | None:
+        """The dtype of each frame's `header`; None if frames have none."""
+        return self._kind.header
 
 
 class FramePublication(_Shaped, NativePublication):
@@ -59,23 +74,36 @@ class FramePublication(_Shaped, NativePublication):
         super().__init__(writer, origin)
         self._kind = FrameKind(origin.codec, str(origin.channel))
 
-    def acquire(self, timeout: float | None = None) -> OpenFrame:
+    def acquire(
+        self, timeout: float | None = None, *, shape: tuple[int, ...] | int | None = None, dtype: Any = None
+    ) -> OpenFrame:
         """A free buffer, to be filled in place; see `OpenFrame`. Several may be open at once.
+
+        shape, dtype: of this frame, where the channel leaves it open; by default the largest one and the first one.
 
         Waits while readers lease every buffer, or have yet to receive its frame and asked for `when_slow="wait"`; `TimedOut` after
         `timeout` seconds, with the process that holds most. Buffers without a lease are reused, the oldest
         frame first, the newest last. `claim` gives the same buffer as bytes; `acquire` gives it as an array, with the fields.
         """
-        return OpenFrame(_native.claim_frame(self, timeout), self._kind)
+        if shape is None and dtype is None:
+            return OpenFrame(_native.claim_frame(self, timeout), self._kind)
+        form = self._kind.checked(shape, dtype)
+        return OpenFrame(_native.claim_frame(self, timeout), self._kind, *form)
 
-    async def acquire_async(self, timeout: float | None = None) -> OpenFrame:
+    async def acquire_async(
+        self, timeout: float | None = None, *, shape: tuple[int, ...] | int | None = None, dtype: Any = None
+    ) -> OpenFrame:
         """A free buffer as `acquire` gives it, awaited in the running event loop."""
-        return await awaiting.room(self, self.try_acquire, timeout, self._no_room)
 
-    def try_acquire(self) -> OpenFrame | None:
+        def attempt() -> OpenFrame | None:
+            return self.try_acquire(shape=shape, dtype=dtype)
+
+        return await awaiting.room(self, attempt, timeout, self._no_room)
+
+    def try_acquire(self, *, shape: tuple[int, ...] | int | None = None, dtype: Any = None) -> OpenFrame | None:
         """A free buffer, or None if there is none. Never blocks."""
         try:
-            return self.acquire(0)
+            return self.acquire(0, shape=shape, dtype=dtype)
         except TimedOut:
             return None
 
@@ -88,13 +116,19 @@ class FramePublication(_Shaped, NativePublication):
         start_ns: int = 0,
         end_ns: int = 0,
         meta: dict[str, Any] | None = None,
+        header: Any = None,
     ) -> int:
-        """Copies an array (or its bytes) into a free buffer and publishes it. Returns the stream position after its note."""
-        pixels = self._fitting(data)
-        if self._kind.plain and pixels.flags.c_contiguous and not (meta or start_ns or end_ns) and id is None:
+        """Copies an array (or its bytes) into a free buffer and publishes it. Returns the stream position after its note.
+
+        header: where the channel has one, a record or a tuple of its fields; by default zeros.
+        """
+        kind, pixels = self._kind, self._fitting(data)
+        if kind.plain and pixels.flags.c_contiguous and not (meta or start_ns or end_ns) and id is header is None:
             buffer: Any = pixels
             return super().send(buffer, timeout)
-        return self._publish(self.acquire(timeout), pixels, id, start_ns, end_ns, meta)
+        claim = _native.claim_frame(self, timeout)
+        frame = OpenFrame(claim, kind, pixels.shape, kind.number_of(pixels.dtype) or 0)
+        return self._publish(frame, pixels, id, start_ns, end_ns, meta, header)
 
     async def send_async(
         self,
@@ -105,10 +139,12 @@ class FramePublication(_Shaped, NativePublication):
         start_ns: int = 0,
         end_ns: int = 0,
         meta: dict[str, Any] | None = None,
+        header: Any = None,
     ) -> int:
         """Sends a frame as `send` does, and waits for a free buffer in the running event loop."""
         pixels = self._fitting(data)
-        return self._publish(await self.acquire_async(timeout), pixels, id, start_ns, end_ns, meta)
+        frame = await self.acquire_async(timeout, shape=pixels.shape, dtype=pixels.dtype)
+        return self._publish(frame, pixels, id, start_ns, end_ns, meta, header)
 
     def offer(self, data: Any) -> int | None:
         """Sends a frame, or returns None if no buffer is free. Never blocks."""
@@ -143,9 +179,15 @@ class FramePublication(_Shaped, NativePublication):
         start_ns: int,
         end_ns: int,
         meta: dict[str, Any] | None,
+        header: Any,
     ) -> int:
         """Fills the frame and publishes it; the position after it. Gives the buffer back if that fails."""
         frame.id, frame.start_ns, frame.end_ns, frame.meta = id, start_ns, end_ns, meta or {}
+        if header is not None:
+            if frame.header is None:
+                frame.abort()
+                raise Invalid(f"{frame.channel}: frames here have no header: the channel was made without header=")
+            frame.header = header
         try:
             frame.array[...] = pixels
         except BaseException:
@@ -158,17 +200,28 @@ class FramePublication(_Shaped, NativePublication):
         array: np.ndarray[Any, Any] = data
         if type(data) is not ndarray and isinstance(data, bytes | bytearray | memoryview):
             data = buffers.buffer_of(self.channel, data)
-            if memoryview(data).nbytes != self.max_payload:
-                raise Invalid(f"{self.channel}: a frame has {self.max_payload} bytes, not {memoryview(data).nbytes}")
-            return kind.array(data)
-        if type(data) is not ndarray or (data.dtype is not kind.dtype and data.dtype != kind.dtype):
-            try:
-                array = values.fitted(data, kind.dtype)
-            except Invalid as error:
-                raise buffers.unsendable(self.channel, error) from error.__cause__
-        if array.shape != kind.shape:
-            raise Invalid(f"{self.channel}: frames have the shape {self.shape}, not {array.shape}")
+            size = memoryview(data).nbytes
+            if kind.varies and kind.flat and size <= kind.whole_bytes and size % kind.dtype.itemsize == 0:
+                return kind.array(data, (size // kind.dtype.itemsize,), kind.dtype)
+            if size != kind.whole_bytes:
+                raise Invalid(f"{self.channel}: {kind.bytes_text}, not {size}")
+            return kind.whole(data)
+        if type(data) is not ndarray or (data.dtype is not kind.dtype and kind.number_of(data.dtype) is None):
+            array = self._converted(data)
+        if array.shape != kind.shape and not kind.holds(array.shape):
+            raise kind.misshapen(array.shape)
         return array
+
+    def _converted(self, data: Any) -> np.ndarray[Any, Any]:
+        """An array of the channel's dtype, or of one of them if the value has one."""
+        kind, found = self._kind, getattr(data, "dtype", None)
+        if isinstance(found, np.dtype) and len(kind.dtypes) > 1 and kind.number_of(found) is None:
+            raise Invalid(f"{self.channel}: frames here are of {kind.dtypes_text}, not {found}")
+        number = kind.number_of(found) if isinstance(found, np.dtype) else 0
+        try:
+            return values.fitted(data, kind.dtypes[number or 0])
+        except Invalid as error:
+            raise buffers.unsendable(self.channel, error) from error.__cause__
 
 
 class FrameSubscription(_Shaped, NativeSubscription):

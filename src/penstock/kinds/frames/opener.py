@@ -1,6 +1,6 @@
 """`frames:` channels: large arrays passed by reference. A frame that a reader holds is never overwritten.
 
-A pool of buffers of one shape. The publication fills a free one in place. Subscriptions lease the buffers that they read, and the lease
+A pool of buffers of one size. The publication fills a free one in place. Subscriptions lease the buffers that they read, and the lease
 lasts as long as the array does. Nothing is copied on the way.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock import codecs
@@ -21,10 +21,11 @@ from penstock.channels.storage.reopening import ReopenArgs
 from penstock.channels.uri.channel import Channel
 from penstock.channels.uri.value import ChannelValue
 from penstock.codecs import Codec
+from penstock.codecs.frames import dtype_names, frame_options, header_name
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.kinds.frames.frame import Frame
 from penstock.kinds.frames.handles import FramePublication, FrameSubscription
-from penstock.kinds.frames.options import FrameOptions, frame_dtype_name, frame_shape
+from penstock.kinds.frames.options import FrameOptions, frame_shape
 
 if TYPE_CHECKING:
     pass
@@ -43,7 +44,7 @@ def _format(options: FrameOptions, _: Codec, fd: int) -> None:
         start_position=options.start_position,
         start_sequence=options.start_sequence,
         epoch=secrets.randbits(63),
-        metadata=codecs.metadata(codecs.frame(options.dtype, options.shape or ()), options.attributes),
+        metadata=codecs.metadata(codecs.from_spec(options.spec), options.attributes),
         boot_id=files.boot_id(),
     )
 
@@ -51,11 +52,15 @@ def _format(options: FrameOptions, _: Codec, fd: int) -> None:
 def _inspect(fd: int, path: str) -> dict[str, Any]:
     about = _native.inspect_frames(fd, path)
     spec = codecs.from_metadata(about["metadata"], path).spec
-    about |= {"shape": tuple(spec["shape"]), "dtype": spec["dtype"]}
-    totals, frame = about["totals"], about["frame_bytes"]  # the ring below counts the bytes of its notes
-    totals |= {f"bytes_{way}": totals[f"messages_{way}"] * frame for way in ("sent", "received", "lost")}
+    about |= {"varies": False, "header": None, **frame_options(spec)}
+    # Frames that were overwritten may have had any size, and count as the largest. A recorder of notes has counted their bytes.
+    totals, frame = about["totals"], about["frame_bytes"]
+    ways, names = (
+        (("lost",), ("bytes_lost",)) if about["varies"] else (("sent", "received", "lost"), ("bytes", "bytes_lost"))
+    )
+    totals |= {f"bytes_{way}": totals[f"messages_{way}"] * frame for way in ways}
     for member in about["members"]:
-        member |= {"bytes": member["messages"] * frame, "bytes_lost": member["messages_lost"] * frame}
+        member |= {name: member[name.replace("bytes", "messages")] * frame for name in names}
     return about
 
 
@@ -121,11 +126,16 @@ def open_subscription(
 
 
 def open_tap(
-    channel: Channel, *, when_slow: str | None = None, pixels: bool = False, **options: Any
+    channel: Channel,
+    *,
+    when_slow: str | None = None,
+    pixels: bool = False,
+    last: int | None = None,
+    **options: Any,
 ) -> FrameSubscription:
     """A recorder's subscription. By default, a publication that waits for any subscription also waits for the recorder."""
     return _subscription(
-        channel, WITH_OTHERS, options.pop("start", "newest"), None, False, when_slow, 0, False, None, 0, pixels, options
+        channel, WITH_OTHERS, options.pop("start", "newest"), last, False, when_slow, 0, False, None, 0, pixels, options
     )
 
 
@@ -195,10 +205,10 @@ def _merge_codec(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[
         spec = codecs.resolve(codec).spec
         if spec["kind"] != "array" or -1 in spec["shape"]:
             raise Unsupported(
-                f"{channel}: frames are arrays of one shape: give shape= and dtype=, or codec=penstock.array(dtype, shape)"
+                f"{channel}: frames are arrays: give shape= and dtype=, or codec=penstock.array(dtype, shape)"
             )
-        named = {"shape": frame_shape(spec["shape"]), "dtype": frame_dtype_name(spec["dtype"])}
-        for name, check in (("shape", frame_shape), ("dtype", frame_dtype_name)):
+        named = {"shape": frame_shape(spec["shape"]), "dtype": dtype_names(spec["dtype"])}
+        for name, check in (("shape", frame_shape), ("dtype", dtype_names)):
             if name in requested and check(requested[name]) != named[name]:
                 raise Invalid(
                     f"{channel}: the codec has {name}={named[name]!r}, and {name}= {requested[name]!r}: give one of them"
@@ -207,15 +217,18 @@ def _merge_codec(channel: Channel, codec: Any, options: dict[str, Any]) -> dict[
     if "shape" in requested:
         requested["shape"] = frame_shape(requested["shape"])
     if "dtype" in requested:
-        requested["dtype"] = frame_dtype_name(requested["dtype"])
+        requested["dtype"] = dtype_names(requested["dtype"])
+    if "header" in requested:
+        requested["header"] = header_name(requested["header"])
     return requested
 
 
 @dataclass(frozen=True, repr=False)
 class Frames(ChannelValue[Frame]):
-    """A `frames:` channel: large arrays of one shape, passed by reference.
+    """A `frames:` channel: large arrays, passed by reference.
 
-    shape, dtype: of every frame; dtype is "u1" unless chosen. buffers: frames that exist at once, 2 to 1024. max_members: subscriptions at
+    shape, dtype: of every frame; dtype is "u1" unless chosen. varies: frames may be smaller than `shape`, and `dtype` may be a tuple of
+    those that a frame may have. header: the dtype of a struct that goes with each frame. buffers: frames that exist at once, 2 to 1024. max_members: subscriptions at
     once, 1 to 1024. attributes: other facts about the stream, as JSON values; stored in the channel. Frames have no codec.
     """
 
@@ -224,10 +237,12 @@ class Frames(ChannelValue[Frame]):
     codec: None = None
     _: KW_ONLY
     shape: tuple[int, ...] | int | None = None
-    dtype: Any = None
+    dtype: Any = field(default=None, hash=False)  # of structs, a list
+    varies: bool | None = None
+    header: Any = field(default=None, hash=False)
     buffers: int | None = None
     max_members: int | None = None
-    attributes: dict[str, Any] | None = None
+    attributes: dict[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         if self.codec is not None:
@@ -235,7 +250,9 @@ class Frames(ChannelValue[Frame]):
         if self.shape is not None:
             object.__setattr__(self, "shape", frame_shape(self.shape))
         if self.dtype is not None:
-            object.__setattr__(self, "dtype", frame_dtype_name(self.dtype))
+            object.__setattr__(self, "dtype", dtype_names(self.dtype))
+        if self.header is not None:
+            object.__setattr__(self, "header", header_name(self.header))
         super().__post_init__()
 
 
@@ -247,7 +264,7 @@ KIND = Kind(
     publish=open_publication,
     subscribe=open_subscription,
     tap=open_tap,
-    memory=Layout(format=_format, inspect=_inspect, details=("buffers", "leased")),
+    memory=Layout(format=_format, inspect=_inspect, details=("buffers", "leased"), waits=_native.frames_waits),
     lossy=True,
     by_reference=True,
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from penstock._native import core as _native
-from penstock.channels.checks import check_whole, plain_json, within
+from penstock.channels.checks import check_whole, flag, plain_json, within
+from penstock.codecs.frames import FrameFormat, frame_spec
 from penstock.codecs.values import sizes_of
 from penstock.errors import Invalid, NotFound
 
@@ -17,7 +17,9 @@ from penstock.errors import Invalid, NotFound
 class FrameOptions:
     """The options of a new frames channel. The first publication decides; `Mismatch` if a later one asks for something else.
 
-    shape, dtype: of every frame; plain numbers, every dimension fixed. dtype is "u1" unless chosen.
+    shape, dtype: of every frame; plain numbers or structs of them, every dimension fixed. dtype is "u1" unless chosen; a tuple of
+    several: each frame has one of them.
+    varies: frames may be smaller than `shape` in each dimension. header: the dtype of a struct that goes with each frame.
     buffers: frames that exist at once, 2 to 1024: one is filled, one is the newest, the rest may be leased by readers. All
     of them are allocated now, so that no later write can fail.
     max_members: how many subscriptions may exist at once, 1 to 1024.
@@ -26,7 +28,9 @@ class FrameOptions:
     """
 
     shape: tuple[int, ...] | None = None
-    dtype: str = "|u1"
+    dtype: Any = "|u1"
+    varies: bool = False
+    header: Any = None
     buffers: int = 8
     max_members: int = 64
     attributes: dict[str, Any] | None = None
@@ -40,24 +44,28 @@ class FrameOptions:
             raise Invalid(f"buffers is {self.buffers}: it must be from 2 to 1024")
         within(self, 63, "start_position")
         within(self, 64, "start_sequence")
+        flag(self.varies, "varies")
         plain_json(self.attributes, "attributes")
         if self.shape is not None:
             _ = self.file_size
 
     @property
     def frame_bytes(self) -> int:
-        """Bytes of one frame."""
-        import numpy as np
-
+        """Bytes of one frame, the largest."""
         if self.shape is None:
             raise NotFound(
                 errno.ENOENT,
                 "to publish a new one, give shape=(HEIGHT, WIDTH, ...); to wait for it, subscribe with connect_timeout=SECONDS",
             )
-        size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        size = FrameFormat(self.spec).bytes
         if size >= 1 << 63:
             raise Invalid(f"shape is {self.shape}: a frame of {size} bytes is larger than any memory")
         return size
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The description of the frames."""
+        return frame_spec(self.shape or (), self.dtype, varies=self.varies, header=self.header)
 
     @property
     def notes_capacity(self) -> int:
@@ -73,20 +81,8 @@ class FrameOptions:
             buffers=self.buffers,
             frame_bytes=self.frame_bytes,
             start_position=self.start_position,
+            fields=FrameFormat(self.spec).fields_bytes,
         )
-
-
-def frame_dtype_name(dtype: Any) -> str:
-    """How a frames channel keeps a dtype. `Invalid` for anything that is not a plain number."""
-    import numpy as np
-
-    try:
-        found = np.dtype(dtype)
-    except TypeError as error:
-        raise Invalid(f"{dtype!r} is not a dtype") from error
-    if found.hasobject or found.names or found.subdtype or found.itemsize == 0:
-        raise Invalid(f"dtype {found} cannot be shared: frames are arrays of plain numbers")
-    return str(found.str)
 
 
 def frame_shape(shape: Any) -> tuple[int, ...]:

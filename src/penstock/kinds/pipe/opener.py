@@ -309,6 +309,7 @@ LAYOUT = Layout(
     inspect=_inspect,
     open_slots=lambda options: int(options.max_members),
     details=("pipes", "max_pipes", "max_messages", "unread_messages", "redelivered", "taken_over"),
+    waits=_native.pipe_waits,
 )
 
 __all__ = [

@@ -11,7 +11,7 @@ from penstock._native import core as _native
 from penstock.channels.checks import deadline_of, limit_of
 from penstock.channels.interfaces import roles
 from penstock.channels.interfaces.patterns import Body
-from penstock.channels.waiting import loops
+from penstock.channels.waiting import awaiting, loops, reasons
 from penstock.errors import (
     DecodeError,
     Disconnected,
@@ -85,7 +85,7 @@ class PipePending(Strict):
         requester._leave_to_parent()
         if not self.done:
             late = f"{requester.channel}: no reply within the timeout"
-            await loops.patiently(requester._pumps.answered(self, requester.fileno, requester._run_turn), limit, late)
+            await loops.patiently(requester._answered(self), limit, late)
         return self._outcome()
 
     def _outcome(self) -> Any:
@@ -183,7 +183,12 @@ class PipeRequester(Socket, _Requester):
         await self._dispatch_async(pending, None, patient=pending._patient)
         if pending.done:
             return
-        await self._pumps.answered(pending, self.fileno, self._run_turn)
+        await self._answered(pending)
+
+    async def _answered(self, pending: PipePending) -> None:
+        with awaiting.noted(self._sub) as note:
+            note.begin()
+            await self._pumps.answered(pending, self.fileno, self._run_turn)
 
     def _run_turn(self) -> None:
         """One turn of an event loop: takes the replies that have arrived, and checks for dead servers from time to time. Never blocks."""
@@ -244,11 +249,17 @@ class PipeRequester(Socket, _Requester):
 
     def _wait(self, pending: PipePending, timeout: float | None) -> None:
         self._leave_to_parent()
+        if pending.done:
+            return
         deadline = deadline_of(timeout, self)
-        while not pending.done:
-            left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
-            if not self._receive(max(left, 0)) and (left <= 0 or self._is_stepped()) and not pending.done:
-                raise TimedOut(f"{self.channel}: no reply within the timeout")
+        with awaiting.noted(self._sub, timed=deadline is not None) as note:
+            note.begin()
+            while not pending.done:
+                left = SLICE if deadline is None else min(deadline - time.monotonic(), SLICE)
+                if not self._receive(max(left, 0)) and (left <= 0 or self._is_stepped()) and not pending.done:
+                    explained = timeout is not None and timeout >= awaiting.EXPLAINED
+                    why = reasons.of_noted(self._sub) if explained else ""
+                    raise TimedOut(f"{self.channel}: no reply within the timeout{why}")
 
     def _receive(self, timeout: float) -> bool:
         found = self._take(timeout)

@@ -236,7 +236,7 @@ class Socket(Strict):
     def _full(self) -> str:
         waiting, anybody = self.unread_messages, self._pub.readers != 0
         why = f"{waiting} messages wait to be read" if waiting or anybody else "there is no receiver"
-        return f"{self.channel}: no room within the timeout: {why}"
+        return f"{self.channel}: no room within the timeout: {why}{_native.take_reason(self._pub)}"
 
     def _send(self, to: int, number: int, body: Body, timeout: float | None) -> int:
         data, kind = self._pack(body)
@@ -278,8 +278,14 @@ class Socket(Strict):
     def _take(self, timeout: float | None) -> Found | None:
         return _native.pipe_take(self._sub, timeout)
 
+    def _reason_of_wait(self) -> str:
+        return _native.take_reason(self._sub)
+
     async def _wait_for_event(self) -> None:
-        await loops.readable(self.fileno())
+        fd = self.fileno()
+        with awaiting.noted(self._sub) as note:
+            note.begin()
+            await loops.readable(fd)
 
 
 class ReceivingSocket(Socket, Receiving[Found, Made]):

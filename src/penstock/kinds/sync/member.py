@@ -157,7 +157,7 @@ class SyncMember(_Base):
 
     def _no_room(self) -> str:
         """The error of a call whose timeout has passed."""
-        return f"{self.channel}: no room within the timeout: {self._slowest()}"
+        return f"{self.channel}: no room within the timeout: {self._slowest()}{_native.take_reason(self._pub)}"
 
     def _slowest(self) -> str:
         status = self.statistics()
@@ -173,11 +173,15 @@ class SyncMember(_Base):
     async def recv_async(self, timeout: float | None = None) -> SyncMessage:
         """The next message; waits in the running event loop. Cancelling it loses nothing."""
         limit = limit_of(timeout, self)
-        return await loops.patiently(self._recv_async(), limit, f"{self.channel}: no message within the timeout")
+        late = awaiting.explained(self._sub, f"{self.channel}: no message within the timeout", limit)
+        with awaiting.noted(self._sub, timed=limit is not None) as note:
+            return await loops.patiently(self._recv_async(note), limit, late)
 
-    async def _recv_async(self) -> SyncMessage:
+    async def _recv_async(self, note: _native.AwaitNote) -> SyncMessage:
         while (message := _native.SyncMember.try_recv(self)) is None:
-            await loops.readable(self.fileno())
+            fd = self.fileno()
+            note.begin()
+            await loops.readable(fd)
         return self._decode(message)
 
     def _decode(self, message: SyncMessage) -> SyncMessage:
@@ -195,14 +199,18 @@ class SyncMember(_Base):
     async def borrow_async(self, timeout: float | None = None) -> Borrowed:
         """The same; waits in the running event loop: `with await member.borrow_async() as message:`."""
         limit = limit_of(timeout, self)
-        return await loops.patiently(self._borrow_async(), limit, f"{self.channel}: no message within the timeout")
+        late = awaiting.explained(self._sub, f"{self.channel}: no message within the timeout", limit)
+        with awaiting.noted(self._sub, timed=limit is not None) as note:
+            return await loops.patiently(self._borrow_async(note), limit, late)
 
-    async def _borrow_async(self) -> Borrowed:
+    async def _borrow_async(self, note: _native.AwaitNote) -> Borrowed:
         while True:
             try:
                 return self.borrow(0)
             except TimedOut:
-                await loops.readable(self.fileno())
+                fd = self.fileno()
+                note.begin()
+                await loops.readable(fd)
 
     def poll_arrow(self, limit: int = 100_000, max_bytes: int = 64 << 20) -> pa.RecordBatch:
         """The messages that are there now, as one Arrow batch: position, session, sender, type, payload, time. Never blocks.

@@ -288,6 +288,7 @@ KIND = Kind(
         open_slots=lambda options: int(options.log.max_members),
         member_slots=2,
         look=lambda fd, path: _native.log_look(fd, path, sync=True),
+        waits=lambda fd, path: _native.log_waits(fd, path, sync=True),
     ),
     keeps=True,
 )

@@ -16,6 +16,7 @@ from penstock.channels.uri.channel import Channel
 from penstock.errors import Busy, Mismatch, NotFound, PenstockError, SystemFailure
 from penstock.kinds.udp import address as udp_address
 from penstock.kinds.udp import hosts as udp_hosts
+from penstock.kinds.udp import peers as udp_peers
 from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp.options import UdpReaderOptions
 
@@ -153,7 +154,7 @@ def _describe_option(name: str, options: dict[str, Any]) -> str:
     value = options[name]
     if name == "interface":
         return str(udp_hosts.interface_name(value[1]))
-    return udp_status.source_of(value[0], value[2]) if isinstance(value, tuple) else str(value)
+    return udp_peers.source_of(value[0], value[2]) if isinstance(value, tuple) else str(value)
 
 
 def _forget_images(channel: Channel) -> None:

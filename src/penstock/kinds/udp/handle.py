@@ -46,13 +46,14 @@ _finishes: set[int] = set()
 class Session:
     """One publication as a subscription sees it.
 
-    session: its number, as in `sub.last.session`. source: where it sends from. codec: of its messages; None: not announced yet, or the peer is not
+    session: its number, as in `sub.last.session`. initial_term_id: with it, what names the publication among all that ever had this number. source: where it sends from. codec: of its messages; None: not announced yet, or the peer is not
     a Penstock peer. joined, position, end: bytes of its stream: where this subscription began, where it is, and what has arrived without
     a gap. lag: bytes in between. state: "open"; once all of it was read "closed", if its sender said that it has ended, or "lost", if the sender fell
     silent before: it is open again when the sender comes back.
     """
 
     session: int
+    initial_term_id: int
     source: str
     codec: str | None
     joined: int
@@ -70,6 +71,7 @@ def _session(found: dict[str, Any], channel: str) -> Session:
         codec = codecs.from_metadata(found["description"], channel).kind if found["description"] else None
     return Session(
         session=found["session"],
+        initial_term_id=found["initial_term_id"],
         source=found["source"],
         codec=codec,
         joined=found["join"],
@@ -116,6 +118,13 @@ class UdpPublication(_Publication[Message]):
     __slots__ = ()
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(GenericAlias)
+
+    def progress(self) -> tuple[int, bool]:
+        """Up to which position receivers have read; and whether another receiver has taken the place of one, as after a restart.
+
+        The other one began where the stream was: it lacks what the first one had not read. Send that again, by a new publication.
+        """
+        return _native.udp_progress(self)
 
     def add_destination(self, address: str) -> bool:
         """Sends to HOST:PORT, too, from now on. False: it is a destination already. `Unsupported` unless opened with `destinations=`."""

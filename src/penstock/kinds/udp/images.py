@@ -13,6 +13,7 @@ from penstock._native import core as _native
 from penstock.channels.kind import SessionLook
 from penstock.channels.storage import files, opening
 from penstock.channels.uri.channel import Channel
+from penstock.codecs import Codec
 from penstock.errors import Corrupt, NotFound
 
 
@@ -21,6 +22,25 @@ def epoch_of(path: str) -> int:
     with contextlib.suppress(FileNotFoundError, Corrupt), _opened(path) as fd:
         return _epoch(fd, path)
     return secrets.randbits(63)
+
+
+def left(channel: Channel) -> Iterator[tuple[str, Codec]]:
+    """The path of each image that an endpoint lists, and its codec: bytes if its session has not announced one."""
+    fd = files.open_existing(channel)
+    try:
+        listed = _native.inspect_endpoint(fd, opening.place_of(channel))["images"]
+    finally:
+        os.close(fd)
+    for image in listed:
+        text = image["description"]
+        yield image["path"], codecs.from_metadata(text, str(channel)) if text else codecs.BYTES
+
+
+def first_position(path: str) -> int:
+    """Where an image began; 0 if it is gone."""
+    with contextlib.suppress(FileNotFoundError, Corrupt), _opened(path) as fd:
+        return int(_native.inspect_log(fd, path)["start_position"])
+    return 0
 
 
 def _epoch(fd: int, path: str) -> int:

@@ -6,15 +6,14 @@ import base64
 import binascii
 import os
 import secrets
-import stat
 from pathlib import Path
 
-from penstock.errors import Invalid, NotFound, SystemFailure
+from penstock.errors import Invalid, SystemFailure
+from penstock.util import secret_file
 
 VARIABLE = "PENSTOCK_KEY_FILE"
 LENGTH = 32  # bytes
 KEYS_MAX = 2
-FILE_MAX = 4096  # bytes
 
 
 def read(key_file: str | os.PathLike[str] | None) -> list[bytes]:
@@ -50,30 +49,11 @@ def create(key_file: str | os.PathLike[str]) -> Path:
 
 
 def _keys(path: str) -> list[bytes]:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise Invalid(f"the key file {path} is no file")
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise NotFound(
-            f"the key file {path} is not there: copy it from another machine of the channel, or `penstock key new FILE` makes the first one"
-        ) from None
-    except ValueError as error:
-        raise Invalid(f"key_file is {path!r}: {error}") from error
-    except OSError as error:
-        raise SystemFailure(error.errno, f"cannot read the key file {path}: {error.strerror}") from error
-    with os.fdopen(fd, "rb") as file:
-        about = os.fstat(fd)
-        if about.st_uid not in (os.geteuid(), 0):
-            raise Invalid(f"the key file {path} belongs to user {about.st_uid}: it must be yours, or root's")
-        if about.st_mode & 0o077:
-            raise Invalid(
-                f"others can read or write the key file {path} (mode {about.st_mode & 0o777:03o}): `chmod 600` it"
-            )
-        content = file.read(FILE_MAX + 1)
+    missing = "copy it from another machine of the channel, or `penstock key new FILE` makes the first one"
+    content = secret_file.read(path, "the key file", missing)
     lines = [line.strip() for line in content.splitlines()]
     found = [_key(line, path) for line in lines if line and not line.startswith(b"#")]
-    if not 1 <= len(found) <= KEYS_MAX or len(content) > FILE_MAX:
+    if not 1 <= len(found) <= KEYS_MAX:
         raise Invalid(f"the key file {path} has {len(found)} keys: it must have one, or two while keys are exchanged")
     return found
 

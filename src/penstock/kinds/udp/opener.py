@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock import codecs
 from penstock._native import core as _native
@@ -25,8 +25,10 @@ from penstock.kinds.udp import endpoint as udp_endpoint
 from penstock.kinds.udp import hosts as udp_hosts
 from penstock.kinds.udp import images as udp_images
 from penstock.kinds.udp import options as udp_options
+from penstock.kinds.udp import recorded
 from penstock.kinds.udp import status as udp_status
 from penstock.kinds.udp import tap as udp_tap
+from penstock.kinds.udp import waits as udp_waits
 from penstock.kinds.udp.handle import UdpPublication, UdpSubscription, publication, subscription
 from penstock.kinds.udp.options import (
     LINGER_DEFAULT,
@@ -36,6 +38,9 @@ from penstock.kinds.udp.options import (
     UdpOptions,
     UdpReaderOptions,
 )
+
+if TYPE_CHECKING:
+    from penstock.kinds.udp.history import HistorySubscription
 
 
 def open_publication(
@@ -135,11 +140,20 @@ def open_subscription(
     control: str | None = None,
     key_file: str | os.PathLike[str] | None = None,
     max_members: int = 64,
+    archive: str | os.PathLike[str] | None = None,
     prefault: bool = False,
-) -> UdpSubscription:
-    """A subscription: it receives, or reads the images of another process of this machine that receives at the address."""
+) -> UdpSubscription | HistorySubscription:
+    """A subscription: it receives, or reads the images of another process of this machine that receives at the address.
+
+    archive: begins with its messages if start is "earliest", and reads what the network lost from it.
+    """
     given = _merge_options(channel, "subscribe", {**locals()}, UdpReaderOptions)
     options = UdpReaderOptions(**given)
+    past = (
+        None if archive is None else recorded.opened(archive, channel, None if codec is None else codecs.resolve(codec))
+    )
+    if past is not None and (start not in ("newest", "earliest") or last is not None):
+        raise Invalid(f"{channel}: with archive=, start is 'earliest', for all that was recorded, or 'newest'")
     name, position = opening.start_of(start, ("newest", "earliest"), last)
     slow = patience(when_slow, drop_after)
     if slow < 0:
@@ -170,7 +184,11 @@ def open_subscription(
         raise Invalid(
             f"{channel}: position {position} is not kept: no session was heard here yet; start is 'newest' or 'earliest'"
         )
-    return opened
+    if past is None:
+        return opened
+    from penstock.kinds.udp.history import HistorySubscription
+
+    return HistorySubscription(opened, past, whole=start == "earliest")
 
 
 def _merge_options(channel: Channel, verb: str, arguments: dict[str, Any], options: Any) -> dict[str, Any]:
@@ -225,9 +243,11 @@ KIND = Kind(
         beside=udp_status.channel_of_file,
         in_use=udp_status.in_use,
         status=udp_status.status,
+        network_waits=udp_waits.waits,
         looks=udp_images.looks,
     ),
     tap=udp_tap.open_tap,
     sent_tap=udp_tap.open_sent_tap,
+    left_tap=udp_tap.open_left_tap,
     in_process=False,
 )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 import os
 import re
 import time
@@ -22,12 +21,13 @@ from penstock.channels.status import ChannelMember, ChannelStatus, Totals, laten
 from penstock.channels.storage import files, opening
 from penstock.channels.uri.channel import Channel
 from penstock.errors import Corrupt, NotFound
+from penstock.kinds.udp import peers
 
 _BESIDE = re.compile(r"(?P<file>.+)\.udp\.([0-9a-f]{8}\.(log|counts)|\d+\.image)(\.new)?")
 LOG_ENDING, COUNTS_ENDING = ".log", ".counts"  # a publication's log and counters
 IMAGE_ENDING = ".image"  # of a subscription
 NEW_ENDING = ".new"  # of a file that is being made, where the kernel needs a name for it
-COUNTS_BYTES = 4096
+LOOKS = 3  # at counters that change meanwhile
 SENDER_ROLE = "subscription"  # the sender's own place in its publication's log
 ABANDONED_NS = 10_000_000_000  # age of a log without members; a new log is joined at once
 COUNTED = (  # of the network, in `details`
@@ -50,6 +50,8 @@ COUNTED = (  # of the network, in `details`
     "rejected",
     "held",
     "sessions",
+    "sessions_closed",
+    "sessions_lost",
     "sessions_refused",
     "takeovers",
     "send_refused",
@@ -57,6 +59,12 @@ COUNTED = (  # of the network, in `details`
     "receive_failed",
     "unauthenticated",
     "replayed",
+    "sessions_displaced",
+    "sessions_challenged",
+    "destinations_refused",
+    "destinations_displaced",
+    "receivers_refused",
+    "naks_refused",
 )
 
 
@@ -89,7 +97,7 @@ def sweep(channel: Channel) -> None:
     for path in logs(channel):
         with contextlib.suppress(FileNotFoundError, Corrupt):
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            with _closing(fd):
+            with closing(fd):
                 found = _native.inspect_log(fd, path)
                 joined = found["slots_taken"] or time.time_ns() - found["created_ns"] > ABANDONED_NS
                 if (
@@ -98,12 +106,6 @@ def sweep(channel: Channel) -> None:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(_counts_of(path))  # first: the log's name reserves the number until both are removed
                     os.unlink(path)
-
-
-def source_of(host: bytes, port: int) -> str:
-    """An address as people write it."""
-    address = ipaddress.IPv6Address(host)
-    return f"{address.ipv4_mapped}:{port}" if address.ipv4_mapped else f"[{address}]:{port}"
 
 
 def status(channel: Channel, handle: Any = None) -> ChannelStatus:
@@ -122,6 +124,7 @@ def status(channel: Channel, handle: Any = None) -> ChannelStatus:
     for log in logs:
         counts.update(log["counts"])
     counts["sessions"] = endpoint["counts"]["sessions"] if endpoint else len(logs)
+    counts.update({name: endpoint[name] for name in ("sessions_closed", "sessions_lost")} if endpoint else {})
     totals = [log["totals"] for log in logs]
     received = Counter(endpoint["totals"] if endpoint else {})
     known = [log["metadata"] for log in logs] + [image["description"] for image in images if image["description"]]
@@ -159,6 +162,7 @@ def status(channel: Channel, handle: Any = None) -> ChannelStatus:
             **{name: counts[name] for name in COUNTED},
         },
         latency=None if endpoint is None else latency_of(endpoint),
+        network=peers.network(images, logs),
     )
 
 
@@ -179,7 +183,9 @@ def _find_files(channel: Channel, handle: Any, folder: Path) -> tuple[dict[str, 
         own: dict[str, Any] = _native.look_at_file(
             handle, lambda fd, place: {**_native.inspect_log(fd, place), **_file(fd)}
         )
-        own |= {"session": handle.session, "counts": _native.udp_sending(handle)}
+        counts = _native.udp_sending(handle)  # first: it shows the receivers as they are
+        shown = folder / f"{files.file_name(channel)}.{handle.session & 0xFFFFFFFF:08x}{COUNTS_ENDING}"
+        own |= {"session": handle.session, **_counts(str(shown)), "counts": counts}
         logs = [log for log in logs if log["inode"] != own["inode"]] + [own]
     return endpoint, logs
 
@@ -207,7 +213,7 @@ def _endpoint(channel: Channel) -> dict[str, Any] | None:
         fd = files.open_existing(channel)
     except NotFound:
         return None
-    with _closing(fd):
+    with closing(fd):
         return _inspect_endpoint(fd, opening.place_of(channel))
 
 
@@ -230,8 +236,12 @@ def _each_log(path: str) -> Iterator[dict[str, Any]]:
     """The log of a live publication, with its session and its counters. Skips logs of killed publications."""
     for found in _read(path, _native.inspect_log):
         if any(member["role"] != SENDER_ROLE for member in found["members"]):
-            session = int.from_bytes(bytes.fromhex(path[-len("00000000.log") :][:8]), signed=True)
-            yield {**found, "session": session, "counts": _counts(_counts_of(path))}
+            yield {**found, "session": session_of(path), **_counts(_counts_of(path))}
+
+
+def session_of(log: str) -> int:
+    """The session of the publication whose log has this path."""
+    return int.from_bytes(bytes.fromhex(log[-len("00000000.log") :][:8]), signed=True)
 
 
 def _counts_of(log: str) -> str:
@@ -239,13 +249,20 @@ def _counts_of(log: str) -> str:
     return log.removesuffix(LOG_ENDING) + COUNTS_ENDING
 
 
-def _counts(path: str) -> dict[str, int]:
-    """A publication's counters. Empty if it is closing."""
+def _counts(path: str) -> dict[str, Any]:
+    """A publication's counters and its receivers. Empty if it is closing."""
+    counts: dict[str, int] = {}
+    receivers = None
     with contextlib.suppress(FileNotFoundError, PermissionError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with _closing(fd):
-            return _native.udp_counts(os.pread(fd, COUNTS_BYTES, 0))
-    return {}
+        with closing(fd):
+            for _ in range(LOOKS):
+                content = os.pread(fd, _native.udp_counts_bytes, 0)
+                counts = _native.udp_counts(content)
+                receivers = _native.udp_receivers(content)
+                if receivers is not None and content == os.pread(fd, _native.udp_counts_bytes, 0):
+                    break
+    return {"counts": counts, "receivers": receivers or []}
 
 
 def _read(path: str, inspect: Callable[[int, str], dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -254,12 +271,13 @@ def _read(path: str, inspect: Callable[[int, str], dict[str, Any]]) -> Iterator[
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, PermissionError):
         return
-    with _closing(fd), contextlib.suppress(Corrupt):
+    with closing(fd), contextlib.suppress(Corrupt):
         yield {**inspect(fd, path), **_file(fd)}
 
 
 @contextlib.contextmanager
-def _closing(fd: int) -> Iterator[None]:
+def closing(fd: int) -> Iterator[None]:
+    """Closes a descriptor at the end of the block."""
     try:
         yield
     finally:

@@ -29,10 +29,11 @@ class SessionTap(_native.Tap):
 
     channel: str
     lossy: bool
+    first: int  # the position at which this machine's copy of the session began
 
-    def __init__(self, end: _native.StreamEnd, channel: str, *, lossy: bool = False) -> None:
+    def __init__(self, end: _native.StreamEnd, channel: str, *, lossy: bool = False, first: int = 0) -> None:
         super().__init__(end)
-        self.channel, self.lossy = channel, lossy
+        self.channel, self.lossy, self.first = channel, lossy, first
 
     @property
     def is_lost(self) -> bool:
@@ -41,7 +42,9 @@ class SessionTap(_native.Tap):
 
 
 class UdpTap(SessionTap):
-    """A recorder's place at an endpoint."""
+    """A recorder's place at an endpoint. is_patient: whether it waits for the codec of a session that has not announced one."""
+
+    is_patient = True
 
     def __init__(self, end: _native.StreamEnd, channel: str, path: str, *, lossy: bool) -> None:
         super().__init__(end, channel, lossy=lossy)
@@ -60,7 +63,8 @@ class UdpTap(SessionTap):
             self._announced.add(number)
             description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
             description |= {"epoch": images.epoch_of(f"{self._path}.{number}.image"), "codec": codec.spec}
-            tap = SessionTap(_native.udp_stream(self, number), self.channel, lossy=self.lossy)
+            first = images.first_position(f"{self._path}.{number}.image")
+            tap = SessionTap(_native.udp_stream(self, number), self.channel, lossy=self.lossy, first=first)
             if about["skipped"]:  # the recording begins with a gap: where the session was when it fell silent
                 description["start_position"] = tap.position - about["skipped"]
             found.append((tap, description))
@@ -73,7 +77,8 @@ class UdpTap(SessionTap):
         if about["time_ns"] is None:
             return None
         since = self._seen.setdefault(about["number"], time.monotonic())
-        return codecs.BYTES if about["time_ns"] == 0 or time.monotonic() - since > TELLS_WITHIN else None
+        waits = self.is_patient and about["time_ns"] != 0 and time.monotonic() - since <= TELLS_WITHIN
+        return None if waits else codecs.BYTES
 
 
 def open_tap(channel: Channel, *, start: str | int = "newest", drop_after: float | None = None) -> UdpTap:
@@ -88,11 +93,63 @@ def open_tap(channel: Channel, *, start: str | int = "newest", drop_after: float
     return UdpTap(end, str(channel), str(files.folder() / files.file_name(channel)), lossy=not reliable)
 
 
+class LeftTap:
+    """What the dead have left of an endpoint that no process reads any more: the images of its sessions, as they lie. It opens no socket, so
+    nothing is received, and no sender hears of it."""
+
+    is_patient = True  # nothing more arrives
+
+    def __init__(self, channel: Channel, drop_after: float | None) -> None:
+        self.channel = str(channel)
+        self._there: list[tuple[SessionTap, dict[str, Any]]] = []
+        try:
+            for path, codec in images.left(channel):
+                with contextlib.suppress(FileNotFoundError, Corrupt):
+                    tap, about, _ = _open_log(path, self.channel, ("earliest", 0), patience(None, drop_after))
+                    about |= {"epoch": images.epoch_of(path), "codec": codec.spec}
+                    self._there.append((tap, about))
+        except BaseException:
+            self.close()
+            raise
+
+    def streams(self) -> list[tuple[SessionTap, dict[str, Any]]]:
+        """The sessions, each with the description for its recording; none but the first time."""
+        there, self._there = self._there, []
+        return there
+
+    def close(self) -> None:
+        """Releases the images whose recordings have not begun."""
+        for tap, _ in self._there:
+            tap.close()
+        self._there = []
+
+
+def open_left_tap(channel: Channel, *, drop_after: float | None = None) -> LeftTap:
+    """A recorder's view of what the dead have left of an endpoint."""
+    return LeftTap(channel, drop_after)
+
+
+def _open_log(
+    path: str, channel: str, start: tuple[str, int], patience: float
+) -> tuple[SessionTap, dict[str, Any], bytes]:
+    """A recorder's reader of the log in a file, its description without epoch and codec, and the file's own description of the codec."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        about = _native.inspect_log(fd, path)
+        end = _native.log_reader(fd, path, *start, patience)
+    finally:
+        os.close(fd)
+    description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
+    return SessionTap(end, channel, first=about["start_position"]), description, about["metadata"]
+
+
 class SentTap:
     """A recorder's view of the publications of this machine: one log each, with or without receivers. Nothing is lost here.
 
     A publication waits for the recorder as for any reader. A later publication is recorded from its first message.
     """
+
+    is_patient = True  # a log has its codec
 
     def __init__(self, channel: Channel, start: str | int, drop_after: float | None) -> None:
         self.channel = str(channel)
@@ -135,15 +192,9 @@ class SentTap:
         self._there = []
 
     def _opened(self, path: str, start: str, position: int) -> tuple[SessionTap, dict[str, Any]]:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            about = _native.inspect_log(fd, path)
-            end = _native.log_reader(fd, path, start, position, self._patience)
-        finally:
-            os.close(fd)
-        description = {name: about[name] for name in ("term_length", "initial_term_id", "stream_id")}
-        codec = codecs.from_metadata(about["metadata"], self.channel)
-        return SessionTap(end, self.channel), description | {"epoch": secrets.randbits(63), "codec": codec.spec}
+        tap, about, metadata = _open_log(path, self.channel, (start, position), self._patience)
+        codec = codecs.from_metadata(metadata, self.channel)
+        return tap, about | {"epoch": secrets.randbits(63), "codec": codec.spec}
 
 
 def open_sent_tap(channel: Channel, *, start: str | int = "newest", drop_after: float | None = None) -> SentTap:

@@ -137,10 +137,11 @@ class ZmqSocket(ZmqSending):
 
     @property
     def readers(self) -> int:
-        """Peers that are connected now."""
+        """Peers that are connected now, and have shaken hands."""
         with self._lock:
-            self._open().getsockopt(self._zmq.EVENTS)
-            return len(self._read_reports().peers)
+            socket, peers = self._open(), self._read_reports().ready
+            socket.getsockopt(self._zmq.EVENTS)  # it knows of the peers that were reported: they can be sent to
+            return peers
 
     def wait_for_readers(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits until at least `count` peers are connected. `TimedOut` after `timeout` seconds."""

@@ -97,21 +97,36 @@ class ZmqSending(ZmqHandle):
         with self._lock:
             socket, zmq = self._open(), self._zmq
             try:
-                if len(frames) == 1:
-                    self._put(frames[0], self._noblock)
-                else:
-                    socket.send_multipart(frames, self._noblock)
-            except zmq.Again:
-                return None
+                taken = self._offer(socket, frames)
+                if not taken:
+                    socket.getsockopt(zmq.EVENTS)
+                    taken = self._offer(socket, frames)
             except zmq.ZMQError as error:
                 if error.errno == zmq.EHOSTUNREACH:
                     raise Disconnected(f"{self.channel}: no peer called {decoded(frames[0])!r} is connected") from error
                 raise SystemFailure(error.errno, f"{self.channel}: cannot send: {error.strerror}") from error
             finally:
                 self._refresh()
+            if not taken:
+                return None
             self._sent += 1
             self._written += sum(memoryview(frame).nbytes for frame in frames)
             return self._written
+
+    def _offer(self, socket: Any, frames: list[Any]) -> bool:
+        """Whether the socket took the message.
+
+        A send looks once a millisecond at what the io threads reported (`max_command_delay`): a peer that has just connected or
+        made room is not seen. Reading EVENTS looks at once.
+        """
+        try:
+            if len(frames) == 1:
+                self._put(frames[0], self._noblock)
+            else:
+                socket.send_multipart(frames, self._noblock)
+        except self._zmq.Again:
+            return False
+        return True
 
     def _try_all(self, messages: Sequence[Any], frames_of: Callable[[Any], list[Any]]) -> int:
         """How many messages there was room for, in order. All frames are made first: nothing is sent if one cannot be.

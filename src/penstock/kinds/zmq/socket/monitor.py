@@ -19,7 +19,7 @@ SLACK = 5.0  # seconds beyond the linger within which ZeroMQ must end
 
 
 class Monitor:
-    """Counts of connections. Used with the lock of its handle held. peers: the descriptors of those connected now."""
+    """Counts of connections. Used with the lock of its handle held. peers: the descriptors of those open now."""
 
     def __init__(self, module: Any, context: Any, socket: Any) -> None:
         self._module = module
@@ -29,7 +29,7 @@ class Monitor:
             module.EVENT_HANDSHAKE_FAILED_AUTH,
         )
         events = module.EVENT_LISTENING | module.EVENT_ACCEPTED | module.EVENT_CONNECTED | module.EVENT_DISCONNECTED
-        for event in (module.EVENT_MONITOR_STOPPED, *self._refusals):
+        for event in (module.EVENT_MONITOR_STOPPED, module.EVENT_HANDSHAKE_SUCCEEDED, *self._refusals):
             events |= event
         name = f"inproc://penstock-monitor-{next(_numbers)}"
         self._pair = context.socket(module.PAIR)
@@ -46,6 +46,7 @@ class Monitor:
             self._pair.close(0)
             raise
         self.connections = self.disconnections = self.refused = 0
+        self._greeted = self._failing = 0
         self.peers: set[int] = set()
         self._files: dict[int, int] = {}  # descriptors of this socket, and the inode of each
         self._duplicates: list[int] = []
@@ -55,6 +56,11 @@ class Monitor:
         """A descriptor that is readable after an event. `look` makes it unreadable."""
         descriptor: int = self._pair.getsockopt(self._module.FD)
         return descriptor
+
+    @property
+    def ready(self) -> int:
+        """Peers that have shaken hands. A port scanner has not, and a peer of ZeroMQ before 4.0 (ZMTP 3) tells no end of it."""
+        return min(self._greeted, len(self.peers))
 
     def look(self) -> None:
         """Reads the events that happened. Never blocks."""
@@ -79,10 +85,23 @@ class Monitor:
             self.disconnections += 1
             self.peers.discard(value)
             self._files.pop(value, None)
+            self._note_end()
         elif event == module.EVENT_MONITOR_STOPPED:
             self._over = True
+        elif event == module.EVENT_HANDSHAKE_SUCCEEDED:
+            self._greeted += 1
         elif event in self._refusals:
             self.refused += 1
+            self._failing += 1
+
+    def _note_end(self) -> None:
+        """A connection ended. Reports of handshakes name no connection; one that failed is reported before the end of it."""
+        if not self.peers:
+            self._greeted = self._failing = 0
+        elif self._failing:
+            self._failing -= 1
+        else:
+            self._greeted -= 1
 
     def hold(self) -> None:
         """Before a socket is closed: its connections stay open until their peers have read everything in them.

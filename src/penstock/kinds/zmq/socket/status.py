@@ -69,7 +69,7 @@ def of(handle: Any, seen: Monitor) -> ZmqStatus:
         totals=totals,
         members=(own,),
         details={
-            "connected": len(seen.peers),
+            "connected": seen.ready,
             "connections": seen.connections,
             "disconnections": seen.disconnections,
             "refused": seen.refused,
