@@ -63,6 +63,14 @@ def test_codecs(archive, codec, messages):
     assert [np.asarray(one).tolist() for one in found] == [np.asarray(one).tolist() for one in messages]
 
 
+def test_nothing_appended_leaves_a_sound_recording(archive):
+    archive.append("log:out", [])
+    (info,) = archive.list()
+    assert (info.state, info.messages, archive.verify()) == ("closed", 0, [])
+    archive.append("log:out", [b"a"])
+    assert [bytes(m.data) for m in archive.replay("log:out")] == [b"a"]
+
+
 def test_a_numbered_batch_goes_in_once(archive):
     for _ in range(2):
         for number in range(3):

@@ -219,11 +219,11 @@ def test_only_streams_that_overlap_in_time_are_open_at_once(archive, monkeypatch
     running, most = set(), 0
     rows = merged.__globals__["_rows"]
 
-    def counted(stream, since, until, on_skip):
+    def counted(stream, since, until, *told):
         nonlocal most
         running.add(stream[0].channel)
         most = max(most, len(running))
-        yield from rows(stream, since, until, on_skip)
+        yield from rows(stream, since, until, *told)
         running.discard(stream[0].channel)
 
     monkeypatch.setitem(merged.__globals__, "_rows", counted)
@@ -254,7 +254,7 @@ def test_merging_keeps_each_streams_order(streams):
             )
             yield Range(*about)
 
-    def rows(stream, since, until, on_skip):
+    def rows(stream, since, until, *told):
         for at, time_ns in enumerate(streams[stream[0].recording]):
             yield Merged(stream[0], time_ns, at, 0, 0, b"")
 

@@ -12,6 +12,7 @@ from penstock.record.keep.push import Pushed
 from penstock.record.keep.verify import Damage
 from penstock.record.read.archive_watch import ArchiveWatch
 from penstock.record.read.merging import Merged, merged
+from penstock.record.read.pace import Pace
 from penstock.record.read.plan import Lost, ReadPlanner, assign_losses, plan, subtract
 from penstock.record.read.player import Played
 from penstock.record.read.ranges import Range
@@ -20,6 +21,7 @@ from penstock.record.write.append import Appended
 from penstock.record.write.process import ProcessRecorder
 from penstock.record.write.recorder import ThreadRecorder
 from penstock.record.write.retention import Expired
+from penstock.record.write.snapshot import Snapshot, SnapshotPart
 from penstock.util.units import Moment, nanoseconds
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "Lost",
     "Merged",
     "Moment",
+    "Pace",
     "Played",
     "ProcessRecorder",
     "Progress",
@@ -47,6 +50,8 @@ __all__ = [
     "Recordings",
     "Repair",
     "Scanner",
+    "Snapshot",
+    "SnapshotPart",
     "ThreadRecorder",
     "Truncation",
     "assign_losses",

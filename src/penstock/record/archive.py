@@ -9,7 +9,7 @@ import builtins
 import datetime
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock import codecs
 from penstock.channels.checks import callback, flag, more_than_zero, whole
@@ -18,13 +18,14 @@ from penstock.channels.uri.channel import FAKE
 from penstock.channels.uri.value import AnyChannel, AnyChannels
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.errors import Invalid
-from penstock.record.format.archive_folder import IDENTITY
+from penstock.record.format.archive_folder import IDENTITY, ArchiveFolder
 from penstock.record.format.remote import RemoteArchive, verify_remote
 from penstock.record.format.types import Recorder
 from penstock.record.keep import consumers as consumer_files
 from penstock.record.keep import purge_guard, truncate
 from penstock.record.keep import push as pushing
 from penstock.record.keep import repair as repairing
+from penstock.record.keep import replicate as copying
 from penstock.record.keep import verify as verification
 from penstock.record.keep.change import Repair
 from penstock.record.keep.consumers import Consumer
@@ -33,17 +34,22 @@ from penstock.record.read.archive_reader import ArchiveReader
 from penstock.record.read.scan import FOR_EVER
 from penstock.record.write import append as appending
 from penstock.record.write import record_options, retention
+from penstock.record.write import snapshot as snapshots
 from penstock.record.write.append import RECORDING_LENGTH, Appended
 from penstock.record.write.connector import Channels
 from penstock.record.write.opener import Wanted, WriterOpener, any_subscription
 from penstock.record.write.pattern_watch import PatternWatch, open_named
 from penstock.record.write.recorder import SEGMENT_LENGTH, ThreadRecorder
 from penstock.record.write.retention import Expired, Limits, Retention
+from penstock.record.write.snapshot import Snapshot, Snapshotter, SnapshotWish
 from penstock.record.write.writer import PendingWriter, RecordingWriter, no_new_writers
 from penstock.util import units
 from penstock.util.clock import Clock
 from penstock.util.durable import own_errors
-from penstock.util.storage import where
+from penstock.util.storage import local, where
+
+if TYPE_CHECKING:
+    from penstock.record.serve.server import Server
 
 
 class Archive(ArchiveReader):
@@ -74,7 +80,7 @@ class Archive(ArchiveReader):
         sync_interval: float = 1.0,
         segment_length: int = SEGMENT_LENGTH,
         drop_after: float | None = None,
-        pixels: bool = True,
+        pixels: bool | str = True,
         when_slow: str | None = None,
         sent: bool = False,
         max_bytes: int | str | None = None,
@@ -87,7 +93,8 @@ class Archive(ArchiveReader):
         extend: continue the newest recording of the same channel where it ended, with a gap if the channel no longer keeps the next messages.
         sync_interval: seconds between two syncs, each of which makes everything recorded durable. drop_after: lose messages rather than make the
         channel's writers wait longer than this; losses are recorded as gaps. pixels: of frames channels, record the
-        frames themselves and not only their notes. when_slow: "wait" makes the publications of frames channels wait for this recorder, and
+        frames as they are (True or "raw"), encoded ("zstd", "png", "jpeg", with a level or a quality as "zstd:9", "png:6", "jpeg:80"; in
+        threads, and a frame for which they have no room is lost and counted), or only their notes (False). when_slow: "wait" makes the publications of frames channels wait for this recorder, and
         "skip" makes none wait; by default, publications that wait for any subscription wait. sent: on udp channels, record the publications of this machine, instead of
         the received sessions; each publication gets a recording. A channel without a publication gets its recording with the first one.
 
@@ -150,6 +157,39 @@ class Archive(ArchiveReader):
                 writer.release()
             raise
 
+    @own_errors
+    def snapshot(
+        self,
+        channels: AnyChannels,
+        *,
+        before: float | str | datetime.timedelta,
+        after: float | str | datetime.timedelta = 0,
+        note: str = "",
+        trigger: str = "call",
+        drop_after: float | None = None,
+        pixels: bool = True,
+    ) -> Snapshot:
+        """Writes what shared memory still has of channels as recordings, and what is sent until `after` later. No program of them need live.
+
+        channels: URIs and patterns. before, after: seconds, a timedelta, or a text as "30s". A channel that has less than `before` in memory
+        is written with what it has: the result's `short` names it. note, trigger: texts for the recordings' descriptions. drop_after, pixels:
+        as of `record`; by default, living writers wait for the snapshot as for any recorder.
+
+        `NotFound` if no channel matches, `Busy` if a recorder writes one of them into this archive, `SystemFailure` if there is no room: then
+        nothing of it is in the archive. Blocks for `after` seconds.
+        """
+        time_ns = self._clock.now_ns()
+        wish = snapshots.check_wish(channels, before, after, note, trigger, drop_after, pixels)
+        return self._take_snapshot(wish, time_ns)
+
+    @own_errors
+    def _take_snapshot(self, wish: SnapshotWish, time_ns: int, end_ns: Callable[[], int] | None = None) -> Snapshot:
+        """The same for a black box: around an earlier moment, and as long as `end_ns()` is in the future."""
+        self._writable()
+        self._files.check_writable()
+        taker = Snapshotter(self._files, self._lister, self._opener, self._connector, self._clock)
+        return taker.take(wish, time_ns, end_ns)
+
     def _retention(self, limits: Limits) -> Retention | None:
         if limits == Limits():
             return None
@@ -175,6 +215,7 @@ class Archive(ArchiveReader):
         Waits while another program appends to this archive.
         """
         self._writable()
+        self._files.check_writable()
         flag(encoded, "encoded")
         length = whole(recording_length, "recording_length", 1, FOR_EVER)
         given = appending.as_messages(channel, codecs.resolve(codec), messages, times_ns, encoded=encoded)
@@ -200,13 +241,55 @@ class Archive(ArchiveReader):
         self._writable()
         callback(progress, "progress")
         flag(replace, "replace")
-        place = where(target, "the target")
+        place = where(target, "the target", to_write=True)
         if place.is_local:
             raise Invalid(f"{target} is not an object storage: name one such as s3://BUCKET/FOLDER")
         self._files.identity()
         pushing.identify((self.path / IDENTITY).read_bytes(), place)
         folders = self.folders() if recording is None else [self._lister.locate(recording)]
         return pushing.push(folders, place, replace=replace, progress=progress or (lambda what, done, count: None))
+
+    @own_errors
+    def replicate(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        recording: int | AnyChannel | None = None,
+        replace: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> builtins.list[Pushed]:
+        """Copies all recordings of this archive, or one, into an archive in a folder of this machine, wherever this one is.
+
+        A second call copies only what is new, and live recordings as far as they go: those have the state `partial` there. Each block is compared
+        with its checksum. The copy has the name of this archive. Nothing is deleted, here or there; with `replace`, what was cut back or repaired
+        here since. Each result has the error of its recording, if there was one: the others continue.
+        """
+        callback(progress, "progress")
+        flag(replace, "replace")
+        folder = local(target, "the target")
+        folders = self.folders() if recording is None else [self._lister.locate(recording)]
+        there = ArchiveFolder(folder, create=True)
+        copying.identify(self._files, there)
+        return copying.replicate(folders, there, replace=replace, progress=progress or (lambda what, done, count: None))
+
+    @own_errors
+    def serve(
+        self,
+        listen: str = "127.0.0.1:4860",
+        *,
+        tls: tuple[str, str] | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+    ) -> Server:
+        """Serves the archive over Arrow Flight to other processes and machines, which can only read it, until the result is closed.
+
+        `penstock.Archive(server.uri)` is the archive there. listen: HOST:PORT; port 0 takes a free one. tls: the files of a
+        certificate and of its key. token_file: a file with a token that clients must have; only its owner may read it. An address that
+        other machines can reach needs both, unless `insecure`. The server works in threads of its own; any thread may close it.
+        """
+        from penstock.record.serve.server import Server
+
+        return Server(self, listen, tls=tls, token_file=token_file, insecure=flag(insecure, "insecure"))
 
     @own_errors
     def verify(self, recording: int | AnyChannel | None = None) -> builtins.list[verification.Damage]:

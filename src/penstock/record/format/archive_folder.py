@@ -8,12 +8,12 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from penstock._native import core as _native
-from penstock.errors import Corrupt, NotFound, PenstockError, SystemFailure
+from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure
 from penstock.record.format import removed
 from penstock.record.format.catalog import PATIENCE_SECONDS, Catalog, Row
 from penstock.record.format.folder import Description, RecordingFolder
@@ -34,6 +34,7 @@ log = logging.getLogger("penstock")
 DIGITS = 8
 STABLE_NS = 2_000_000_000  # a folder that changed later than this may change again without a new time
 IDENTITY = "id"
+COPY_OF = "copy"  # the file of an archive that `replicate` makes: it has no recordings of its own
 PURGED = (
     ".purged."  # and the greatest number that was purged: a reader that still has it must not find another recording
 )
@@ -45,7 +46,9 @@ class ArchiveFolder:
     def __init__(self, path: Path, *, create: bool) -> None:
         given, path = path, path.absolute()  # the process may change its directory while a recorder writes
         self.path, self.recordings = path, path / "recordings"
+        self._made: list[Path] = []  # the innermost first
         if create and not self.recordings.is_dir():
+            self._made = [one for one in (self.recordings, path, *path.parents) if not one.exists()]
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 make_folder(path)
@@ -58,8 +61,40 @@ class ArchiveFolder:
         self._channels: dict[str, str] = {}
         self._changed_ns = -1
 
+    @contextlib.contextmanager
+    def removed_if_it_fails(self) -> Iterator[None]:
+        """Around a job: if it fails, the folders that this object made are removed, unless a recording is in them, or a file of another kind."""
+        try:
+            yield
+        except BaseException:
+            self._remove_made()
+            raise
+
+    def _remove_made(self) -> None:
+        made, self._made = self._made, []
+        if self.path not in made:
+            return
+        own = (f"{self.catalog.path.name}*", removed.NAME, IDENTITY, f"{PURGED}*")
+        with contextlib.suppress(OSError):  # another program uses it
+            for folder in made:
+                if folder in (self.recordings, self.path):
+                    for file in (file for pattern in own for file in folder.glob(pattern)):
+                        file.unlink()
+                os.rmdir(folder)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether `replicate` made it."""
+        return (self.path / COPY_OF).exists()
+
     def check_writable(self) -> None:
-        """`SystemFailure` unless this user may make recordings here: a recorder would find out with the first message."""
+        """`SystemFailure` unless this user may make recordings here: a recorder would find out with the first message. `Invalid` for a copy,
+        where the archive's next recordings will have the numbers."""
+        if self.is_copy:
+            raise Invalid(
+                f"{self.path} is a copy that replicate made: record into another archive. If this one's source is gone, remove the "
+                f"file {COPY_OF} in it first"
+            )
         if not os.access(self.recordings, os.W_OK | os.X_OK, effective_ids=True):
             raise SystemFailure(
                 errno.EACCES,
@@ -73,7 +108,7 @@ class ArchiveFolder:
             with contextlib.suppress(FileNotFoundError):
                 return identified(path.read_bytes(), path)
             fresh = fresh_path(path)
-            write_atomically(fresh, _check_identity(secrets.token_hex(16).encode()).decode(), private=True)
+            write_atomically(fresh, written(secrets.token_hex(16)), private=True)
             with contextlib.suppress(FileExistsError):
                 os.link(fresh, path)
             fresh.unlink()
@@ -85,11 +120,7 @@ class ArchiveFolder:
         path = self.path / IDENTITY
         try:
             raw = path.read_bytes()
-            return (
-                ""
-                if raw == _check_identity(identified(raw, path).encode())
-                else f"{path} is damaged, in one of two lines"
-            )
+            return "" if raw == written(identified(raw, path)).encode() else f"{path} is damaged, in one of two lines"
         except FileNotFoundError:
             return ""
         except Corrupt as error:
@@ -103,7 +134,7 @@ class ArchiveFolder:
             name = self.identity()
         except Corrupt:
             return False
-        write_atomically(self.path / IDENTITY, _check_identity(name.encode()).decode(), private=True)
+        write_atomically(self.path / IDENTITY, written(name), private=True)
         return True
 
     def removed_signature(self) -> tuple[int, int, int]:
@@ -251,9 +282,9 @@ def _line(name: bytes) -> bytes:
     return name + b" %08x\n" % _native.crc32c(name)
 
 
-def _check_identity(name: bytes) -> bytes:
+def written(name: str) -> str:
     """The file `id`: a name and its checksum, twice, so that damage to one line costs nothing."""
-    return 2 * _line(name)
+    return (2 * _line(name.encode())).decode()
 
 
 def row_of(folder: RecordingFolder) -> Row:

@@ -56,6 +56,7 @@ class Description:
     created_ns: int
     codec: dict[str, Any] = field(default_factory=lambda: {"kind": "bytes"})
     format: int = 1  # 2: with the file `synced`
+    snapshot: dict[str, Any] | None = None  # of a snapshot: why and when it was taken. Not written if there is none
 
 
 FORMAT = 2
@@ -144,7 +145,7 @@ class RecordingFolder:
         make_folder(unnamed.path)
         lock = -1
         try:
-            content = asdict(description)
+            content = {key: value for key, value in asdict(description).items() if key != "snapshot" or value}
             text = json.dumps({**content, "crc32c": _sum(content)}, indent=1) + "\n"
             write_atomically(unnamed.path / DESCRIPTION, text, private=True)
             write_atomically(unnamed.path / COPY, text, private=True)
@@ -365,7 +366,7 @@ class RecordingFolder:
 
     def ended(self, sealed: bool) -> str:
         """The state of a recording that no recorder writes. sealed: its last segment is."""
-        return "crashed" if not sealed else "lost" if sync_marker.is_lost(self.path, self.number) else "closed"
+        return sync_marker.ended(sync_marker.sure(self.path, self.number), sealed)
 
     def is_live(self) -> bool:
         """Whether a recorder writes this recording at this moment."""

@@ -1,4 +1,5 @@
-"""An archive on an object storage: the same objects as a folder's files, read by ranges. Read-only; `push` writes there.
+"""An archive on an object storage, or one that another machine serves: the same files as a folder's, read by ranges. Read-only; `push`
+writes onto an object storage.
 
 A recording exists once its description does. An index is written after its data and was compared with them, so it is trusted.
 """
@@ -6,6 +7,7 @@ A recording exists once its description does. An index is written after its data
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +19,18 @@ import numpy as np
 
 from penstock._native import core as _native
 from penstock.errors import NotFound, PenstockError, SystemFailure, Unsupported
-from penstock.record.format import sync_marker
+from penstock.record.format import removed, sync_marker
 from penstock.record.format.archive_folder import DIGITS, IDENTITY, ArchiveFolder, identified
 from penstock.record.format.catalog import Catalog, Row
 from penstock.record.format.coverage import coverage_of
-from penstock.record.format.folder import DESCRIPTION, ENTRY, Description, RecordingFolder, Segment, description_of
+from penstock.record.format.folder import (
+    DESCRIPTION,
+    ENTRY,
+    Description,
+    RecordingFolder,
+    Segment,
+    description_of,
+)
 from penstock.record.format.numbers import is_number
 from penstock.record.format.sync_marker import SyncMarker
 from penstock.util.clock import SystemClock
@@ -29,6 +38,7 @@ from penstock.util.extras import explain_missing
 from penstock.util.storage import Place, is_remote, reaching, where
 
 AT_ONCE = 32  # requests for indexes
+WHERE = {False: "an object storage", True: "another machine"}
 STABLE_NS = (
     60_000_000_000  # an object older than this, by the storage's clock: a later one of its name has another time
 )
@@ -73,7 +83,10 @@ class RemotePath:
         return {info.base_name: info.size if info.is_file else None for info in self.entries()}
 
     def is_dir(self) -> bool:
-        """Whether there is anything below."""
+        """Whether there is anything below, or an empty folder on another machine."""
+        if self.place.is_served:
+            with reaching():
+                return bool(self.place.fs.get_file_info(self.place.path).type.name == "Directory")
         return bool(self.names())
 
     def stat(self) -> Size:
@@ -96,6 +109,11 @@ class RemotePath:
                 return bytes(file.read())
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self)) from None
+
+
+def place_of(path: Path | RemotePath) -> Place:
+    """The place of a folder or a file of an archive."""
+    return path.place if isinstance(path, RemotePath) else Place(str(path), str(path))
 
 
 class ObjectReader:
@@ -165,18 +183,15 @@ class RemoteFolder(RecordingFolder):
 
     def describe(self) -> Description:
         """The description, checked. `NotFound` or `Corrupt`."""
-        try:
-            raw = (self.path / DESCRIPTION).read_bytes()
-        except FileNotFoundError as error:
-            raise NotFound(f"no recording at {self.path}: it has no {DESCRIPTION}") from error
-        return description_of(raw, self.path / DESCRIPTION)
+        return _description(cast(RemotePath, self.path) / DESCRIPTION)
 
     def segments(self) -> list[Segment]:
         """The segments in order."""
         entries, now = cast(RemotePath, self.path).entries(), SystemClock().now_ns()
         found = {one.base_name[:-4]: one for one in entries if one.is_file and one.base_name.endswith(".idx")}
         self._states = {
-            stem: (one.size, one.mtime_ns, now if now - one.mtime_ns < STABLE_NS else 0) for stem, one in found.items()
+            stem: (one.size, one.mtime_ns, now if not self.is_served and now - one.mtime_ns < STABLE_NS else 0)
+            for stem, one in found.items()
         }
         self._sizes = {one.base_name: one.size for one in entries if one.is_file and one.base_name.endswith(".seg")}
         stems = sorted(found)
@@ -237,7 +252,42 @@ class RemoteFolder(RecordingFolder):
 
     def lock(self) -> int:
         """`Unsupported`."""
-        raise Unsupported(f"{self.path} is on an object storage, where recordings can only be read")
+        raise Unsupported(f"{self.path} is on {WHERE[self.is_served]}, where recordings can only be read")
+
+    @property
+    def is_served(self) -> bool:
+        """Whether it is on another machine, where recorders write it."""
+        return cast(RemotePath, self.path).place.is_served
+
+
+class ServedFolder(RemoteFolder):
+    """A recording in a folder of another machine: it may grow, be cut and be purged while it is read."""
+
+    def is_live(self) -> bool:
+        """Whether a recorder there writes it at this moment."""
+        path = cast(RemotePath, self.path)
+        return bool(path.place.fs.is_live(path.place.path))
+
+    def data_length(self, segment: Segment) -> int:
+        """Bytes of a segment's frames. The last segment may have grown since it was listed."""
+        if not self._order or segment.stem != self._order[-1].stem:
+            return super().data_length(segment)
+        with reaching():
+            found = cast(RemotePath, self.path).place.fs.get_file_info(cast(RemotePath, segment.data).place.path)
+        return int(found.size) if found.is_file else -1
+
+    def ended(self, sealed: bool) -> str:
+        """As a folder's."""
+        return sync_marker.ended(self.mark() or SyncMarker(0), sealed)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _description(path: RemotePath) -> Description:
+    """A recording's description, which never changes. A number is never given twice."""
+    try:
+        return description_of(path.read_bytes(), cast(Path, path))
+    except FileNotFoundError as error:
+        raise NotFound(f"no recording at {str(path).rpartition('/')[0]}: it has no {DESCRIPTION}") from error
 
 
 def _fetch(path: Any) -> bytes:
@@ -271,20 +321,32 @@ class RemoteArchive(ArchiveFolder):
         try:
             return identified(path.read_bytes(), path)
         except FileNotFoundError as error:
-            raise NotFound(f"{path} is not there: push the archive again") from error
+            raise NotFound(f"{path} is not there: {self._unnamed()}") from error
+
+    def _unnamed(self) -> str:
+        return "its server cannot write it" if self.what == WHERE[True] else "push the archive again"
+
+    @property
+    def what(self) -> str:
+        """What it is on."""
+        return WHERE[cast(RemotePath, self.path).place.is_served]
 
     def removed_signature(self) -> tuple[int, int, int]:
-        """Nothing is ever taken away here."""
-        return (0, 0, 0)
+        """Changes whenever the list of removed positions changes. From an object storage nothing is ever taken away."""
+        path = cast(RemotePath, self.path)
+        if not path.place.is_served:
+            return (0, 0, 0)
+        (found,) = path.place.fs.get_file_info([(path / removed.NAME).place.path])
+        return (0, found.mtime_ns or 0, found.size or 0)
 
     def folder(self, number: int) -> RecordingFolder:
         """A recording's folder; it need not exist."""
-        return RemoteFolder(cast(RemotePath, self.recordings) / f"{number:0{DIGITS}d}")
+        return _folder(cast(RemotePath, self.recordings) / f"{number:0{DIGITS}d}")
 
     def folders(self) -> list[RecordingFolder]:
         """Every recording that was pushed up to its description, oldest first."""
         names = sorted(name for name in cast(RemotePath, self.recordings).names() if is_number(name, DIGITS))
-        found = [RemoteFolder(cast(RemotePath, self.recordings) / name) for name in names]
+        found = [_folder(cast(RemotePath, self.recordings) / name) for name in names]
         if not found:
             return []
         paths = [cast(RemotePath, one.path) / DESCRIPTION for one in found]
@@ -295,7 +357,11 @@ class RemoteArchive(ArchiveFolder):
 
 def folder_at(path: str) -> RecordingFolder:
     """The recording at a path or a URI."""
-    return RemoteFolder(RemotePath(where(path))) if is_remote(path) else RecordingFolder(Path(path))
+    return _folder(RemotePath(where(path))) if is_remote(path) else RecordingFolder(Path(path))
+
+
+def _folder(path: RemotePath) -> RemoteFolder:
+    return ServedFolder(path) if path.place.is_served else RemoteFolder(path)
 
 
 def verify_remote(folder: RecordingFolder) -> Iterable[tuple[Any, int, int, str]]:

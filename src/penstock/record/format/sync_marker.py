@@ -16,7 +16,7 @@ from penstock.errors import Corrupt
 from penstock.record.format.numbers import seal
 
 NAME = "synced"
-CLOSED, LISTED, APPENDED, LOST = 1, 2, 4, 8
+CLOSED, LISTED, APPENDED, LOST, PARTIAL = 1, 2, 4, 8, 16
 _FIELDS = struct.Struct("<qI")
 _CRC = struct.Struct("<I")
 LENGTH = _FIELDS.size + _CRC.size
@@ -25,17 +25,25 @@ LENGTH = _FIELDS.size + _CRC.size
 @dataclass(frozen=True)
 class SyncMarker:
     """position: everything below it is durable. closed: the recorder sealed the recording. listed: the catalog has the recording's row.
-    appended: programs append to it, so that it has a file `batches`. lost: its session on the network fell silent before it closed."""
+    appended: programs append to it, so that it has a file `batches`. lost: its session on the network fell silent before it closed.
+    partial: it is a copy, and there was more to copy."""
 
     position: int
     closed: bool = False
     listed: bool = False
     appended: bool = False
     lost: bool = False
+    partial: bool = False
 
     def encode(self, recording: int) -> bytes:
         """The mark's 16 bytes, for this recording."""
-        flags = CLOSED * self.closed | LISTED * self.listed | APPENDED * self.appended | LOST * self.lost
+        flags = (
+            CLOSED * self.closed
+            | LISTED * self.listed
+            | APPENDED * self.appended
+            | LOST * self.lost
+            | PARTIAL * self.partial
+        )
         fields = _FIELDS.pack(self.position, flags)
         return fields + _CRC.pack(_native.crc32c(seal(fields, recording)))
 
@@ -61,10 +69,22 @@ def read(folder: Path, recording: int) -> SyncMarker | None:
 
 def is_lost(folder: Path, recording: int) -> bool:
     """Whether the recording's session was lost. False if the mark cannot be read: verify reports that."""
+    return sure(folder, recording).lost
+
+
+def sure(folder: Path, recording: int) -> SyncMarker:
+    """A recording's mark; one that says nothing if it has none, or if that cannot be read: verify reports that."""
     with contextlib.suppress(Corrupt):
-        mark = read(folder, recording)
-        return mark is not None and mark.lost
-    return False
+        return read(folder, recording) or SyncMarker(0)
+    return SyncMarker(0)
+
+
+def ended(mark: SyncMarker, sealed: bool) -> str:
+    """The state of a recording that no recorder writes, by its mark. sealed: its last segment is. One that programs append to has none
+    as long as they appended nothing."""
+    if mark.partial:
+        return "partial"
+    return "crashed" if not sealed and not (mark.closed and mark.appended) else "lost" if mark.lost else "closed"
 
 
 def decode(raw: bytes, path: object, recording: int) -> SyncMarker:
@@ -79,9 +99,9 @@ def _decoded(raw: bytes, recording: int) -> SyncMarker | None:
     if len(raw) != LENGTH or _CRC.pack(_native.crc32c(seal(raw[: _FIELDS.size], recording))) != raw[_FIELDS.size :]:
         return None
     position, flags = _FIELDS.unpack_from(raw)
-    if flags > CLOSED | LISTED | APPENDED | LOST:
+    if flags > CLOSED | LISTED | APPENDED | LOST | PARTIAL:
         return None
-    return SyncMarker(position, *(bool(flags & flag) for flag in (CLOSED, LISTED, APPENDED, LOST)))
+    return SyncMarker(position, *(bool(flags & flag) for flag in (CLOSED, LISTED, APPENDED, LOST, PARTIAL)))
 
 
 def _wrong(path: object) -> Corrupt:

@@ -23,6 +23,18 @@ class Connector(Protocol):
         """An open subscription."""
         ...
 
+    def subscribe_past(self, channel: str, past: Any, *, sent: bool = False, **options: Any) -> Any:
+        """A recorder's subscription that begins in the past. past: `record.write.past.Past`."""
+        ...
+
+    def owners(self, channel: str) -> list[tuple[int, str, bool]]:
+        """The members that the channel's file names: each one's process, its role, and whether it lives."""
+        ...
+
+    def receives(self, channel: str) -> bool:
+        """Whether a channel of the network has messages here that came from elsewhere, or readers that wait for some."""
+        ...
+
     def publish(self, channel: str, **options: Any) -> Any:
         """An open publication."""
         ...
@@ -112,6 +124,7 @@ class RecordingInfo:
     state: live (being recorded), closed, lost (the same, and its session on the network fell silent before it closed: messages may be missing
     at its end), crashed (its recorder died: readable up to `end_position`), partial (a part of it was pushed), or damaged: `damage` describes
     the damage and its location. For a damaged recording the other values are those that are still readable; an unreadable channel is "".
+    snapshot: of a recording that a snapshot made: its `trigger`, `note`, `time_ns`, `before_s`, `after_s` and the `processes` that were there.
     """
 
     id: int
@@ -132,11 +145,25 @@ class RecordingInfo:
     epoch: int
     path: Path
     damage: str = ""
+    snapshot: dict[str, Any] | None = None
 
     @property
     def lost_messages(self) -> int | None:
         """The number of messages in the gaps. None if messages differ in length: only the bytes are known."""
         return lost_messages(self.codec, self.lost_bytes)
+
+    @property
+    def encoding(self) -> str | None:
+        """How the pixels of a recording of frames are stored, as "jpeg:90"; None if they are raw, or no pixels."""
+        found = self.codec.get("encoding")
+        return None if found is None else str(found)
+
+    @property
+    def ratio(self) -> float | None:
+        """The bytes of a recording with an encoding, divided by those that a raw one of its frames has. None without."""
+        if self.encoding is None or not self.messages:
+            return None
+        return self.bytes / (self.messages * int(self.codec["cell"]))
 
     @property
     def seconds(self) -> float:
@@ -148,9 +175,9 @@ class RecordingInfo:
 
 
 def lost_messages(codec: dict[str, Any], lost_bytes: int) -> int | None:
-    """Messages in gaps of `lost_bytes` bytes, where all have the same size: frames with their pixels."""
+    """Messages in gaps of `lost_bytes` bytes, where all have the same size: frames with their pixels. A damaged one counts."""
     cell = codec.get("cell", 0)
-    return lost_bytes // cell if isinstance(cell, int) and cell > 0 else None if lost_bytes else 0
+    return -(-lost_bytes // cell) if isinstance(cell, int) and cell > 0 else None if lost_bytes else 0
 
 
 def _lost(info: RecordingInfo) -> str:

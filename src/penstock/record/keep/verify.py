@@ -119,9 +119,8 @@ def _verify_folder(folder: RecordingFolder, mark: SyncMarker | Corrupt | None) -
             found.append(Damage(folder.path / name, 0, _size(folder.path / name), str(error)))
     damaged, end, sealed = _verify_segments(folder, None if about is None else about.start_position)
     lone = [path for path in folder.data_without_index() if _size(path) != 0]
-    if (
-        isinstance(mark, SyncMarker) and mark.appended and mark.position == end
-    ):  # an append was killed: the next one begins there again
+    if end is not None and isinstance(mark, SyncMarker) and (mark.partial or (mark.appended and mark.position == end)):
+        # a copy, or an append, was killed: the next one begins there again
         lone = [path for path in lone if path != folder.segment_paths(end).data]
     found += [Damage(path, 0, 0, "a segment without an index") for path in lone]
     found += damaged + _verify_mark(folder, mark, about, end, sealed)
@@ -169,7 +168,7 @@ def _verify_mark(
     place = segments[-1].index if segments else folder.path
     if end is not None and (short := cut_short(folder, mark.position, end)):
         found.append(Damage(place, _size(place) if segments else 0, 0, short))
-    elif mark.closed and not sealed:
+    elif mark.closed and not sealed and (segments or not mark.appended):  # programs may append nothing
         what = "the recording was closed, but its last segment's seal is missing"
         found.append(Damage(place, _size(place) if segments else 0, 0, what))
     return found

@@ -30,6 +30,7 @@ from penstock.record.read.archive_watch import ArchiveWatch
 from penstock.record.read.follow import follow
 from penstock.record.read.lister import Lister
 from penstock.record.read.needed_segments import changes, segments_for
+from penstock.record.read.pace import Pace
 from penstock.record.read.plan import ReadPlanner
 from penstock.record.read.player import Played
 from penstock.record.read.scan import FOR_EVER, TIME_MAX, TIME_MIN, Scanner, span
@@ -69,7 +70,7 @@ class ArchiveReader(Strict):
 
     @property
     def path(self) -> Path:
-        """Its folder, or its place on an object storage."""
+        """Its folder, or its place on an object storage or another machine."""
         return self._files.path
 
     @property
@@ -82,7 +83,7 @@ class ArchiveReader(Strict):
 
     def _writable(self) -> None:
         if isinstance(self._files, RemoteArchive):
-            raise Unsupported(f"{self.path} is on an object storage, where recordings can only be read")
+            raise Unsupported(f"{self.path} is on {self._files.what}, where recordings can only be read")
 
     # ---- looking ----
 
@@ -320,28 +321,47 @@ class ArchiveReader(Strict):
         until: Moment = TIME_MAX,
         timeout: float | None = None,
         progress: Callable[[str, int, int], None] | None = None,
+        start: float = 0.0,
+        loop: bool = False,
+        pace: Pace | None = None,
+        clock: AnyChannel | None = None,
+        recorded_times: bool = False,
     ) -> Played:
         """Publishes all recordings again on one clock, in the order of send times: the whole archive, in its original rhythm.
 
         channels: URIs and patterns; a pattern skips channels whose messages go to one reader each. onto: a prefix for the names
         ("again/": log:imu is published onto log:again/imu), or a mapping of channels to channels; without it each channel is played onto
         itself. speed: 1.0 as they were sent, 2.0 twice as fast, None as fast as possible. since, until: as in `scan`. timeout: seconds that a
-        message waits for room. progress: called with (what, messages done, messages in all).
+        message waits for room. progress: called with (what, messages done, messages in all). start: begins so many recorded seconds behind the
+        first message. loop: begins again at the end, until `pace.stop()` or an exception. pace: in the place of `speed`, a pace that other threads change.
+        clock: a channel for the recorded time, as ROS 2's `/clock` in JSON: `{"clock": {"sec": 1, "nanosec": 0}}`, 40 times a second.
 
-        Messages keep their encoding and each channel its codec; they are stamped with the time at which they are sent now. Memory is bounded by
-        the number of channels. Where recordings overlap, each message is played once.
+        recorded_times: messages have the times that were recorded, instead of those at which they are sent now; `Unsupported` onto `udp:`.
+
+        Messages keep their encoding and each channel its codec. Memory is bounded by the number of channels. Where recordings overlap, each
+        message is played once.
         """
+        if pace is not None and speed != 1.0:
+            raise Invalid("speed and pace: the pace has a rate of its own")
         if speed is not None:
             more_than_zero(speed, "speed")
-        asked = _check_patterns(channels)
+        if pace is not None and not isinstance(pace, Pace):
+            raise Invalid(f"pace is {pace!r}: it must be a penstock.record.Pace")
+        asked, tell = _check_patterns(channels), None if clock is None else str(uris_of(clock))
         callback(progress, "progress")
+        flag(loop, "loop")
+        flag(recorded_times, "recorded_times")
         limit_of(timeout)
         span = interval(since, until, self._clock.now_ns)
         found = player.chosen(self.channels(asked), asked)
-        player.check_onto(onto, found)
+        player.check_onto(onto, found, recorded_times=recorded_times)
+        player.check_clock(tell, onto, found)
         ranges = ReadPlanner(self, found).plan(since=span[0], until=span[1])
-        one = player.Player(self._connector, self._clock, timeout)
-        return one.run(ranges, onto, speed, span, progress or (lambda what, done, count: None))
+        span = player.begun(ranges, span, start)
+        one = player.Player(self._connector, self._clock, timeout, tell, recorded_times=recorded_times)
+        return one.run(
+            ranges, onto, pace or Pace.steady(speed), span, progress or (lambda what, done, count: None), loop=loop
+        )
 
     @checks_names
     def follow(

@@ -229,4 +229,5 @@ def _to_info(folder: RecordingFolder, about: Description, holds: Coverage, state
         epoch=position_epoch(about),
         path=folder.path,
         damage=holds.damage,
+        snapshot=about.snapshot,
     )

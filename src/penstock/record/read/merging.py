@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.record.read.ranges import Range
-from penstock.record.read.scan import TIME_MAX, TIME_MIN, described
+from penstock.record.read.scan import TIME_MAX, TIME_MIN, LeftOut, described
 
 BATCH_ROWS, BATCH_BYTES = 512, 1 << 20  # of each stream that is open: one batch is in memory
 COLUMNS = ("timestamp_ns", "position", "session", "recorded_ns", "payload")
@@ -32,11 +32,12 @@ def merged(
     since: int = TIME_MIN,
     until: int = TIME_MAX,
     on_skip: Callable[[str], None] = lambda text: None,
+    on_damage: Callable[[Range, LeftOut], None] = lambda source, damage: None,
 ) -> Iterator[Merged]:
     """The messages of all ranges that were sent from `since` to `until`, in the order of their send times.
 
     A stream is opened when its first message may be due, so that only those that overlap in time are open at once. on_skip: called with a
-    line for each piece of damage, which is not there.
+    line for each piece of damage, which is not there. on_damage: called with each such piece before the message behind it is yielded.
     """
     streams = _streams(ranges)
     waiting: list[tuple[int, int, Merged | None]] = [
@@ -47,7 +48,7 @@ def merged(
     while waiting:
         due, number, message = heapq.heappop(waiting)
         if message is None:
-            rows[number] = _rows(streams[number], since, until, on_skip)
+            rows[number] = _rows(streams[number], since, until, on_skip, on_damage)
         else:
             yield message
         following = next(rows[number], None)
@@ -65,15 +66,28 @@ def _streams(ranges: Iterable[Range]) -> list[list[Range]]:
     return [sorted(stream, key=lambda one: one.start) for stream in found.values()]
 
 
-def _rows(stream: Sequence[Range], since: int, until: int, on_skip: Callable[[str], None]) -> Iterator[Merged]:
+def _rows(
+    stream: Sequence[Range],
+    since: int,
+    until: int,
+    on_skip: Callable[[str], None],
+    on_damage: Callable[[Range, LeftOut], None],
+) -> Iterator[Merged]:
     reported: set[str] = set()  # two ranges may meet at a piece of damage
+
+    def report(one: Range, found: Sequence[LeftOut]) -> None:
+        for damage in found:
+            if not damage.in_index and damage.what not in reported:
+                reported.add(damage.what)
+                on_damage(one, damage)
+                on_skip(f"{one.channel}: {described(damage)}")
+
     for one in stream:
-        scanner = one.scan(COLUMNS, since=since, until=until, batch_rows=BATCH_ROWS, batch_bytes=BATCH_BYTES)
+        scanner, seen = one.scan(COLUMNS, since=since, until=until, batch_rows=BATCH_ROWS, batch_bytes=BATCH_BYTES), 0
         for batch in scanner:
+            fresh, seen = scanner.left_out[seen:], len(scanner.left_out)
+            report(one, fresh)
             columns = [batch.column(name).to_pylist() for name in COLUMNS]
             for row in zip(*columns, strict=True):
                 yield Merged(one, *row)
-        for damage in scanner.left_out:
-            if not damage.in_index and damage.what not in reported:
-                reported.add(damage.what)
-                on_skip(f"{one.channel}: {described(damage)}")
+        report(one, scanner.left_out[seen:])

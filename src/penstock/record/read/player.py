@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import codecs
 from penstock.channels.uri.channel import parse
-from penstock.errors import Invalid, NotFound
+from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.record.format.types import Connector
 from penstock.record.read import replay
 from penstock.record.read.merging import merged
+from penstock.record.read.pace import Pace, Playhead
 from penstock.record.read.ranges import Range
-from penstock.util.clock import Clock
+from penstock.record.read.scan import TIME_MAX
+from penstock.util.clock import Clock, ManualClock
 
 Progress = Callable[[str, int, int], None]
 
@@ -58,9 +60,33 @@ def renamed(channel: str, onto: str | Mapping[str, str] | None) -> str:
     return f"{written.removesuffix(parsed.name)}{onto}{parsed.name}"
 
 
-def check_onto(onto: str | Mapping[str, str] | None, channels: Collection[str]) -> None:
+def begun(ranges: list[Range], span: tuple[int, int], start: float) -> tuple[int, int]:
+    """The span that begins so many seconds behind its first message. `Invalid` for anything but a number from 0 on."""
+    if isinstance(start, bool) or not isinstance(start, int | float) or not 0 <= start < float("inf"):
+        raise Invalid(f"start is {start!r}: give recorded seconds behind the first message, from 0 on")
+    if not start or not ranges:
+        return span
+    first = max(span[0], min(one.time_min for one in ranges))
+    return min(first + int(start * 1e9), TIME_MAX), span[1]
+
+
+def check_clock(clock: str | None, onto: str | Mapping[str, str] | None, channels: Collection[str]) -> None:
+    """`Invalid` for a channel of the clock that messages are played onto, or that cannot have its times."""
+    if clock is None:
+        return
+    parsed = parse(clock)
+    replay.check_target(str(parsed))
+    if parsed.kind.by_reference or parsed.kind.one_reader:
+        raise Invalid(f"clock is {clock}: give it a channel that every reader reads whole, such as log:clock")
+    if str(parsed) in {str(parse(renamed(channel, onto))) for channel in channels}:
+        raise Invalid(f"clock is {clock}, onto which a recording is played: give the clock a channel of its own")
+
+
+def check_onto(
+    onto: str | Mapping[str, str] | None, channels: Collection[str], *, recorded_times: bool = False
+) -> None:
     """`Invalid` for a prefix that names a channel, and for two channels onto one; `NotFound` for a mapping of a channel that is not played;
-    `Unsupported` for a channel that cannot be played onto."""
+    `Unsupported` for a channel that cannot be played onto, or not with recorded times."""
     if onto is not None and not isinstance(onto, str | Mapping):
         raise Invalid(f"onto is {onto!r}: it must be a prefix for names, such as 'again/', or a mapping of channels")
     if isinstance(onto, str) and (":" in onto or not onto):
@@ -73,6 +99,11 @@ def check_onto(onto: str | Mapping[str, str] | None, channels: Collection[str]) 
     for channel in sorted(channels):
         target = str(parse(renamed(channel, onto)))
         replay.check_target(target)
+        if recorded_times and parse(target).kind.name == "udp":
+            raise Unsupported(
+                f"{target}: a sender's clock paces its datagrams, so messages there have the times at which they are sent: "
+                "play it without recorded times, or onto a log:"
+            )
         if target in sources:
             raise Invalid(
                 f"{sources[target]} and {channel} would both be played to {target}: play them to two channels"
@@ -81,9 +112,18 @@ def check_onto(onto: str | Mapping[str, str] | None, channels: Collection[str]) 
 
 
 class Player:
-    """One call of `Archive.play`."""
+    """One call of `Archive.play`. tell: the channel for the recorded time. recorded_times: whether messages have theirs."""
 
-    def __init__(self, connector: Connector, clock: Clock, timeout: float | None) -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        clock: Clock,
+        timeout: float | None,
+        tell: str | None = None,
+        *,
+        recorded_times: bool = False,
+    ) -> None:
+        self._tell, self._stamps = tell, ManualClock() if recorded_times else None
         self._connector, self._clock, self._timeout = connector, clock, timeout
         self._open = contextlib.ExitStack()
         self._publications: dict[str, Any] = {}
@@ -95,24 +135,34 @@ class Player:
         self,
         ranges: list[Range],
         onto: str | Mapping[str, str] | None,
-        speed: float | None,
+        pace: Pace,
         span: tuple[int, int],
         progress: Progress,
+        *,
+        loop: bool = False,
     ) -> Played:
-        """Publishes the ranges' messages. Every channel is opened before the first message."""
+        """Publishes the ranges' messages, again and again with `loop`. Every channel is opened before the first message."""
         counts = dict.fromkeys(sorted({one.channel for one in ranges}), 0)
         with self._open:
             for one in ranges:
                 self._find(one, onto)
             playable = [one for one in ranges if self._targets[one.recording] is not None]
             total = sum(one.messages for one in playable)
-            for done, message in enumerate(self._in_rhythm(merged(playable, *span, self._left_out.append), speed), 1):
-                way = self._targets[message.source.recording]
-                assert way is not None
-                data = message.payload if way.decode is None else way.decode(message.payload)
-                replay.send(way.publication, data, way.source, way.frames, self._timeout)
-                counts[message.source.channel] += 1
-                progress("playing", done, total)
+            moved = self._open_clock() if self._tell is not None else None
+            while True:
+                head, played = Playhead(pace, self._clock, moved), 0
+                for message in head.due(merged(playable, *span, self._note_damage)):
+                    way = self._targets[message.source.recording]
+                    assert way is not None
+                    data = message.payload if way.decode is None else way.decode(message.payload)
+                    if self._stamps is not None:
+                        self._stamps.now_ns = message.time_ns
+                    replay.send(way.publication, data, way.source, way.frames, self._timeout)
+                    counts[message.source.channel] += 1
+                    played += 1
+                    progress("playing", played, total)
+                if not (loop and played) or pace.stopped:
+                    break
         return Played({name: count for name, count in counts.items() if count}, tuple(self._left_out))
 
     def _find(self, one: Range, onto: str | Mapping[str, str] | None) -> None:
@@ -132,6 +182,8 @@ class Player:
         options = replay.as_recorded(source, frames)
         carries = options if frames else codecs.bare(options["codec"].spec)
         if target not in self._publications:
+            if self._stamps is not None:
+                options["clock"] = self._stamps
             self._publications[target] = self._open.enter_context(self._connector.publish(target, **options))
             self._carries[target] = carries
         elif self._carries[target] != carries:
@@ -144,14 +196,17 @@ class Player:
         self._left_out.append(f"{one.channel}: recording {one.recording} {why}")
         self._targets[one.recording] = None
 
-    def _in_rhythm(self, found: Iterator[Any], speed: float | None) -> Iterator[Any]:
-        if speed is None:
-            yield from found
-            return
-        begun, first = self._clock.monotonic(), None
-        for message in found:
-            first = message.time_ns if first is None else first
-            ahead = begun + (message.time_ns - first) / 1e9 / speed - self._clock.monotonic()
-            if ahead > 0:
-                self._clock.sleep(ahead)
-            yield message
+    def _note_damage(self, text: str) -> None:
+        if text not in self._left_out:  # a loop meets it again
+            self._left_out.append(text)
+
+    def _open_clock(self) -> Callable[[int], None]:
+        """Opens the channel for the recorded time, and gives the function that sends it there: a message without room is left out."""
+        assert self._tell is not None
+        publication = self._open.enter_context(self._connector.publish(self._tell, codec="json"))
+
+        def moved(time_ns: int) -> None:
+            sec, nanosec = divmod(time_ns, 10**9)
+            publication.offer({"clock": {"sec": sec, "nanosec": nanosec}})
+
+        return moved

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import codecs
 from penstock._native import core as _native
+from penstock.channels import handles
 from penstock.channels.uri.channel import parse
 from penstock.codecs import multipart
+from penstock.codecs.frames import frame_options
 from penstock.errors import DecodeError, Invalid, Unsupported
 from penstock.record.format.types import Connector, Recorded, RecordingInfo
 from penstock.record.read.scan import Scanner
@@ -108,7 +110,7 @@ def send(publication: Any, data: Any, info: Source, frames: bool, timeout: float
         publication.send(data.pop("pixels"), timeout, **data)
     else:
         body = _body(data, info) if info.codec["kind"] in ("pipe", "sync") else data
-        _native.Publication.send(publication, body, timeout)
+        handles.send_encoded(publication, body, timeout)
 
 
 def _body(data: bytes, info: Source) -> bytes:
@@ -126,10 +128,16 @@ def _body(data: bytes, info: Source) -> bytes:
     return data[begin:]
 
 
+def _carried(codec: codecs.Codec) -> codecs.Codec:
+    """The codec of a channel for these messages: bytes, where a definition of ROS 2 does not fit into a channel's header."""
+    is_long = codec.kind == "ros2" and len(codecs.metadata(codec)) > _native.METADATA_MAX
+    return codecs.BYTES if is_long else codec
+
+
 def as_recorded(info: Source, frames: bool) -> dict[str, Any]:
     """The options of a channel that a recording can be published onto."""
     if not frames:
-        return {"codec": codecs.from_spec(info.codec.get("of", info.codec))}
+        return {"codec": _carried(codecs.from_spec(info.codec.get("of", info.codec)))}
     if not holds_frames(info.channel):
         raise Invalid(
             f"recording {info.id} is of {info.channel}: it holds messages of {info.codec['kind']}, and no frames"
@@ -138,4 +146,4 @@ def as_recorded(info: Source, frames: bool) -> dict[str, Any]:
         raise Invalid(
             f"recording {info.id} of {info.channel} holds no pixels: it was made with pixels=False (--no-pixels)"
         )
-    return {"shape": info.codec["shape"], "dtype": info.codec["dtype"]}
+    return frame_options(info.codec)

@@ -31,17 +31,19 @@ def table(batches: Iterable[pa.RecordBatch], names: Sequence[str], codec: dict[s
     contract = begun(codec)
     made: list[tuple[pa.RecordBatch, Decoded]] = []
     for batch in batches:
-        made.append((batch, decode(codec, contract, batch.column("payload"))))
+        kept = batch.select(
+            [name for name in batch.schema.names if name in names]
+        )  # not the payload, unless it is asked for
+        made.append((kept, decode(codec, contract, batch.column("payload"))))
         contract = made[-1][1].contract
     own = to_schema(contract)
     schema: pa.Schema | None = None
     whole = []
     for batch, found in made:
-        fields = [batch.schema.field(name) for name in batch.schema.names if name in names]
+        fields = list(batch.schema)
         schema = pa.schema([*fields, ("decode_error", pa.string()), ("_rescued", pa.string()), *own])
-        left = [batch.column(field.name) for field in fields]
         more = [pa.nulls(batch.num_rows, field.type) for field in list(own)[len(found.arrays) :]]
-        arrays = [*left, found.errors, found.rescued, *found.arrays, *more]
+        arrays = [*batch.columns, found.errors, found.rescued, *found.arrays, *more]
         whole.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
     assert schema is not None  # there is at least the empty batch
     return pa.Table.from_batches(whole, schema=schema)

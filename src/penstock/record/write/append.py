@@ -265,7 +265,7 @@ class _Appender:
             os.replace(paths.unnamed_index, paths.index)
             fsync_folder(folder.path)
             segment_totals.update(folder, target.about.start_position)
-        folder.write_mark(SyncMarker(end, closed=end > target.about.start_position, appended=True))
+        folder.write_mark(SyncMarker(end, closed=True, appended=True))
         if base == target.about.start_position:
             with contextlib.suppress(PenstockError):  # a cache: if it is locked, do not wait
                 self._files.catalog.note({target.about.id: row_of(folder)})

@@ -13,7 +13,8 @@ from penstock.channels.storage.discovery import ChannelDiscovery, local, remove
 from penstock.channels.uri.channel import FAKE
 from penstock.channels.uri.opener import TEST_ONLY, open_handle, parse
 from penstock.channels.uri.wildcards import is_pattern
-from penstock.errors import Unsupported
+from penstock.errors import NotFound, Unsupported
+from penstock.record.write.past import Past
 from penstock.record.write.process import ProcessRecorder
 
 
@@ -31,6 +32,14 @@ class Channels:
         if parsed.kind.tap is None:
             raise Unsupported(f"{channel}: channels of kind {parsed.kind.name!r} cannot be recorded")
         return parsed.kind.tap(parsed, **options)
+
+    def subscribe_past(self, channel: str, past: Past, *, sent: bool = False, **options: Any) -> Any:
+        if sent:
+            return self.subscribe(channel, sent=True, start="earliest", **options)
+        parsed = local(channel)
+        if parsed.kind.tap is None:
+            raise Unsupported(f"{channel}: channels of kind {parsed.kind.name!r} cannot be recorded")
+        return past.join(parsed, options)
 
     def publish(self, channel: str, **options: Any) -> Publication:
         tested = {name: options.pop(name) for name in TEST_ONLY & options.keys()}
@@ -52,6 +61,17 @@ class Channels:
         if isinstance(subscription, _native.StreamHandle):
             return inspection.identity_opened(subscription)
         return id(subscription)  # of the publications of an address: several files
+
+    def owners(self, channel: str) -> list[tuple[int, str, bool]]:
+        parsed = local(channel)
+        return inspection.owners(parsed.kind, parsed)
+
+    def receives(self, channel: str) -> bool:
+        try:
+            found = inspection.inspect(local(channel).kind, local(channel))
+        except NotFound:  # the files of killed publications alone
+            return False
+        return bool(found.details.get("images")) or any(member.reads for member in found.members)
 
     def discover(self, patterns: Sequence[str]) -> ChannelDiscovery:
         return ChannelDiscovery(patterns)

@@ -5,20 +5,27 @@ Gets its subscriptions from a `Connector`; knows folders.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from penstock._native import core as _native
 from penstock.channels.uri.channel import parse
+from penstock.codecs import pixels as encodings
+from penstock.codecs.frames import FrameFormat
 from penstock.errors import Invalid, NotFound, Unsupported
 from penstock.record.format.archive_folder import ArchiveFolder
 from penstock.record.format.folder import FORMAT, Description
 from penstock.record.format.types import Connector, RecordingInfo
 from penstock.record.keep import repair
 from penstock.record.read.lister import Lister
+from penstock.record.write.encoding import Encode, EncodingTap, EncodingWriter
+from penstock.record.write.past import Past
 from penstock.record.write.writer import PendingStreams, PendingWriter, RecordingWriter
 from penstock.util.clock import Clock
+
+log = logging.getLogger("penstock")
 
 Wanted = Callable[[Any], bool]
 
@@ -33,6 +40,7 @@ class WriterOpener:
 
     def __init__(self, files: ArchiveFolder, lister: Lister, connector: Connector, clock: Clock) -> None:
         self._files, self._lister, self._connector, self._clock = files, lister, connector, clock
+        self.encode: Encode = FrameFormat.encoded
 
     def open(
         self,
@@ -41,28 +49,37 @@ class WriterOpener:
         extend: bool,
         segment_length: int,
         drop_after: float | None,
-        pixels: bool = True,
+        pixels: bool | str = True,
         sent: bool = False,
         when_slow: str | None = None,
         wanted: Wanted = any_subscription,
+        past: Past | None = None,
     ) -> RecordingWriter | PendingWriter | None:
         """A channel's writer; a waiting one if the channel has had no publication yet. Arguments as in `Archive.record`.
 
-        wanted: called with the opened subscription; if it returns False, nothing is recorded and the result is None.
+        wanted: called with the opened subscription; if it returns False, nothing is recorded and the result is None. past: begin there
+        instead of at `start`.
         """
         kind = parse(channel).kind
-        pixels = pixels and kind.by_reference
-        found = self._extendable(channel, pixels) if extend and kind.sent_tap is None else None
+        encoding = encodings.encoding_of(pixels) if pixels and kind.by_reference else None
+        pixels = bool(pixels) and kind.by_reference
+        may_extend = (
+            extend and kind.sent_tap is None and encoding is None
+        )  # encoded frames have no positions of the channel
+        found = self._extendable(channel, pixels) if may_extend else None
         writer = None if found is None else self._extension(found, segment_length, drop_after, pixels, when_slow)
         if writer is not None:
             return writer
-        if pixels and start != "newest":
+        if past is None and pixels and start != "newest":
             raise Unsupported(
                 f"{channel}: start is {start!r}, and a recording of frames begins with the next one: leave start out"
             )
-        if kind.own_positions and start != "newest":
+        if past is None and kind.own_positions and start != "newest":
             raise Unsupported(f"{channel}: start is {start!r}, and it keeps nothing to begin with: leave start out")
-        if sent:
+        if past is not None:
+            options = {"drop_after": drop_after} if sent else _options(channel, drop_after, pixels, when_slow)
+            subscription = self._connector.subscribe_past(channel, past, sent=sent, **options)
+        elif sent:
             subscription = self._connector.subscribe(channel, sent=True, start=start, drop_after=drop_after)
         else:
             options = _options(channel, drop_after, pixels, when_slow)
@@ -72,11 +89,14 @@ class WriterOpener:
             return None
         if hasattr(subscription, "streams"):
             return PendingStreams(
-                subscription, lambda stream, about: self._new(channel, stream, segment_length, about=about)
+                subscription, lambda stream, about: self._new(channel, stream, segment_length, about=about, past=past)
             )
         if not _native.decided(subscription):
-            return PendingWriter(subscription, lambda: self._new(channel, subscription, segment_length, pixels))
-        return self._new(channel, subscription, segment_length, pixels)
+            return PendingWriter(
+                subscription, lambda: self._new(channel, subscription, segment_length, pixels, past=past)
+            )
+        is_named = wanted is any_subscription
+        return self._new(channel, subscription, segment_length, pixels, past=past, encoding=encoding, is_named=is_named)
 
     def _new(
         self,
@@ -85,22 +105,33 @@ class WriterOpener:
         segment_length: int,
         pixels: bool = False,
         about: dict[str, Any] | None = None,
+        past: Past | None = None,
+        encoding: encodings.Encoding | None = None,
+        is_named: bool = True,
     ) -> RecordingWriter:
         """A recording that begins at the subscription's position. about: the channel's description; None: taken from the
         subscription, because the channel may have been removed or replaced in the meantime. An earlier `start_position` in it makes the recording begin
-        with a gap."""
+        with a gap. is_named: `Invalid` for frames that the encoding does not have; else they are recorded raw."""
         try:
+            if past is not None and about is not None and past.skip_older(subscription, subscription.first):
+                about.pop("start_position", None)
             if about is None:
                 about = self._connector.describe_opened(subscription, pixels=pixels)
+            if encoding is not None and _fits(channel, encoding, FrameFormat(about["codec"]), must=is_named):
+                about["codec"]["encoding"] = str(encoding)
+                subscription = EncodingTap(subscription, about["codec"], encoding, self.encode)
             now = self._clock.now_ns()
             about = {"start_position": subscription.position, **about}
+            if past is not None:
+                about["snapshot"] = past.about
             folder, description, lock = self._files.begin(
                 Description(id=0, channel=channel, created_ns=now, format=FORMAT, **about)
             )
         except BaseException:
             subscription.close()
             raise
-        return RecordingWriter(folder, description, subscription, segment_length, description.start_position, 0, lock)
+        kind = EncodingWriter if isinstance(subscription, EncodingTap) else RecordingWriter
+        return kind(folder, description, subscription, segment_length, description.start_position, 0, lock)
 
     def follow(self, writer: RecordingWriter) -> RecordingWriter:
         """Ends a writer's recording, and continues in another one that begins where it ends. The new one exists before the first ends."""
@@ -108,7 +139,7 @@ class WriterOpener:
         folder, description, lock = self._files.begin(
             replace(writer.description, id=0, start_position=position, created_ns=now)
         )
-        following = RecordingWriter(folder, description, writer.subscription, writer.segment_length, position, 0, lock)
+        following = type(writer)(folder, description, writer.subscription, writer.segment_length, position, 0, lock)
         try:
             writer.folder.note_following(description.id)
             writer.hand_over()
@@ -167,6 +198,22 @@ class WriterOpener:
             return None
         described = self._lister.locate(found.id).describe()
         return found if (described.epoch, found.codec) == (about["epoch"], about["codec"]) else None
+
+
+def _fits(channel: str, encoding: encodings.Encoding, form: FrameFormat, *, must: bool) -> bool:
+    """Whether frames of a channel may have an encoding. If none of them may, `Invalid` with `must`, else a line in the log."""
+    shapes = [form.shape]
+    if form.varies and len(form.shape) == 3:
+        shapes = [(*form.shape[:2], channels) for channels in range(1, min(4, form.shape[2]) + 1)]
+    if any(encodings.holds(encoding.number, shape, dtype) for shape in shapes for dtype in form.dtypes):
+        return True
+    name = encodings.NAMES[encoding.number]
+    dtypes = ", ".join(map(str, form.dtypes))
+    text = f"{channel}: {name} has no frames of {form.shape} of {dtypes}"
+    if must:
+        raise Invalid(f"{text}: give pixels='zstd', or leave it out")
+    log.warning("%s: they are recorded raw", text)
+    return False
 
 
 def _options(channel: str, drop_after: float | None, pixels: bool, when_slow: str | None) -> dict[str, Any]:

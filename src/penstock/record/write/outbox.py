@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock._native import core as _native
+from penstock.channels import handles
 from penstock.channels.interfaces.publication import Publication
 from penstock.channels.uri.opener import open_handle, parse
 from penstock.channels.waiting import readiness
@@ -239,7 +240,7 @@ def check_target(channel: str) -> None:
 def send_encoded(publication: Publication[Any], body: bytes, timeout: float | None) -> None:
     """Sends a message that the channel's codec has encoded already."""
     if isinstance(publication, _native.Publication):
-        _native.Publication.send(publication, body, timeout)
+        handles.send_encoded(publication, body, timeout)
     else:
         publication.send(publication.codec.decode(body), timeout)
 

@@ -11,6 +11,7 @@ from penstock.channels.registry import kind_of, kinds
 from penstock.channels.uri.channel import parse
 from penstock.channels.uri.value import AnyChannels, uris_of
 from penstock.channels.uri.wildcards import STAR, is_pattern
+from penstock.codecs import pixels as encodings
 from penstock.errors import Invalid, Unsupported
 
 
@@ -57,19 +58,22 @@ def check_options(
     names: Sequence[str], drop_after: Any, when_slow: Any, *, process: Any, extend: Any, pixels: Any, sent: Any
 ) -> None:
     """`Invalid` for a wrong value, `Unsupported` for an option that none of the channels has."""
-    for name, value in (("process", process), ("extend", extend), ("pixels", pixels), ("sent", sent)):
+    for name, value in (("process", process), ("extend", extend), ("sent", sent)):
         flag(value, name)
+    encoding = encodings.encoding_of(pixels) if pixels is not False else None
+    if encoding is not None:
+        encodings.check_package(encoding)
     if when_slow not in (None, "wait", "skip"):
         raise Invalid(f"when_slow is {when_slow!r}: it must be 'wait' or 'skip'")
     if drop_after is not None:
         seconds(drop_after, "drop_after")
-    if when_slow is None and drop_after is None and pixels and not sent:
+    if when_slow is None and drop_after is None and pixels is True and not sent:
         return
     kinds = [kind for name in names for kind in kinds_of(name)]
     if when_slow is not None and not any(kind.by_reference for kind in kinds):
         raise Unsupported("record: when_slow= is for frames channels; drop_after= is for all others")
-    if not pixels and not any(kind.by_reference for kind in kinds):
-        raise Unsupported("record: pixels=False is for frames channels: leave it out")
+    if pixels is not True and not any(kind.by_reference for kind in kinds):
+        raise Unsupported(f"record: pixels={pixels!r} is for frames channels: leave it out")
     if drop_after is not None and all(kind.lossy for kind in kinds):
         raise Unsupported(
             "record: drop_after= is for channels whose writers wait for a recorder (log, sync, pipe, udp): leave it out"

@@ -42,8 +42,9 @@ class ThreadRecorder(Recorder):
         waiting: Sequence[PendingWriter] = (),
         new_writers: Callable[[], list[RecordingWriter | PendingWriter]] = no_new_writers,
         retention: Retention | None = None,
+        may_be_empty: bool = False,
     ) -> None:
-        if not writers and not waiting and new_writers is no_new_writers:
+        if not writers and not waiting and new_writers is no_new_writers and not may_be_empty:
             raise Invalid("record at least one channel")
         self._writers, self._waiting, self._interval = list(writers), list(waiting), sync_interval
         self._new_writers, self._retention = new_writers, retention
@@ -92,13 +93,13 @@ class ThreadRecorder(Recorder):
     def _all_writers(self) -> list[RecordingWriter | PendingWriter]:
         return [*self._writers, *self._waiting]
 
-    def _begin_new(self) -> None:
-        """Begins the recordings of new channels, and of channels with a first publication since the last call."""
+    def _begin_new(self, *, last: bool = False) -> None:
+        """Begins the recordings of new channels, and of channels with a first publication since the last call. last: there is no later call."""
         came = self._new_writers()
         self._waiting += [one for one in came if isinstance(one, PendingWriter)]
         self._writers = [*self._writers, *(one for one in came if isinstance(one, RecordingWriter))]
         for waiting in list(self._waiting):
-            writers = waiting.begin()
+            writers = waiting.begin(last=last)
             if writers:
                 self._writers = [*self._writers, *writers]  # `progress` may be looking at the list that was
                 if not waiting.lasting:
@@ -135,12 +136,15 @@ class ThreadRecorder(Recorder):
         if moved > 0:
             _native.wait_any_frames([], NAP_SECONDS, self._stop)  # let a block gather: fewer, larger index entries
             return
-        waits = [one.subscription for one in self._all_writers if isinstance(one.subscription, _native.StreamHandle)]
-        _native.wait_any_frames(waits, IDLE_SECONDS, self._stop)
+        waits = [
+            stream for one in self._all_writers for stream in one.awaits if isinstance(stream, _native.StreamHandle)
+        ]
+        is_encoding = any(writer.is_encoding for writer in self._writers)
+        _native.wait_any_frames(waits, NAP_SECONDS if is_encoding else IDLE_SECONDS, self._stop)
 
     def _record_rest(self) -> None:
         """Records all messages that were published before `stop`."""
-        self._begin_new()
+        self._begin_new(last=True)
         for writer in self._writers:
             writer.drain()
 
@@ -163,6 +167,11 @@ class ThreadRecorder(Recorder):
         and still exist are first."""
         ended = [] if self._retention is None else self._retention.ended
         return [*ended, *(writer.progress for writer in self._writers)]
+
+    @property
+    def writers(self) -> list[RecordingWriter]:
+        """The writers of the recordings that have begun."""
+        return list(self._writers)
 
     @property
     def recordings(self) -> dict[str, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,10 @@ from penstock.util.durable import fsync_folder, naming_path, open_private
 log = logging.getLogger("penstock")
 
 TURN_BYTES = 16 << 20
+DRAIN_NAPS, DRAIN_NAP_SECONDS = (
+    20,
+    0.002,
+)  # for a claim that is about to be committed, or a dead writer's that is being padded
 
 
 class RecordingWriter:
@@ -89,6 +94,16 @@ class RecordingWriter:
         fsync_folder(self.folder.path)
         return segment
 
+    @property
+    def awaits(self) -> list[Any]:
+        """The subscriptions that the recorder waits on when there is nothing to record."""
+        return [self.subscription]
+
+    @property
+    def is_encoding(self) -> bool:
+        """Whether threads are about to finish something to record."""
+        return False
+
     def turn(self) -> int:
         """Records the available messages, up to a bound. Returns the number of bytes."""
         room = self.segment_length - self.segment.length
@@ -130,8 +145,15 @@ class RecordingWriter:
         """Records the messages that were published before this call."""
         self.bytes_max = None
         target = self.subscription.position + self.subscription.lag  # a gap may precede it
-        while self.segment.position < target and self.turn() > 0:
-            pass
+        naps = 0
+        while self.segment.position < target:
+            if self.turn() > 0:
+                naps = 0
+            elif naps == DRAIN_NAPS:
+                break  # a claim that its writer does not commit
+            else:
+                naps += 1
+                time.sleep(DRAIN_NAP_SECONDS)
 
     def sync(self) -> None:
         """Makes everything recorded durable, and then raises the mark."""
@@ -225,8 +247,13 @@ class PendingWriter:
 
     lasting = False  # whether more writers may follow the first
 
-    def begin(self) -> list[RecordingWriter]:
-        """The writer; none while the channel is open."""
+    @property
+    def awaits(self) -> list[Any]:
+        """The subscriptions that the recorder waits on."""
+        return [self.subscription]
+
+    def begin(self, *, last: bool = False) -> list[RecordingWriter]:
+        """The writer; none while the channel is open. last: nothing more is waited for."""
         return [self._make()] if _native.decided(self.subscription) else []
 
     def release(self) -> None:
@@ -250,6 +277,7 @@ class PendingStreams(PendingWriter):
     def __init__(self, tap: Any, make: Callable[[Any, dict[str, Any]], RecordingWriter]) -> None:
         self.subscription, self._open = tap, make
 
-    def begin(self) -> list[RecordingWriter]:
-        """The writers of the streams that appeared since the last call."""
+    def begin(self, *, last: bool = False) -> list[RecordingWriter]:
+        """The writers of the streams that appeared since the last call. last: also those whose codec is not known yet."""
+        self.subscription.is_patient = not last
         return [self._open(stream, about) for stream, about in self.subscription.streams()]
