@@ -1,0 +1,323 @@
+"""The black box: keeps watch for triggers, and takes a snapshot when one fires. One thread waits; another one takes the snapshot.
+
+Nothing is polled but what a sampled trigger asks for. It knows triggers and archives; what to watch is the configuration's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from penstock.blackbox import config as configs
+from penstock.blackbox.calls import CallSocket
+from penstock.blackbox.config import ANY, Config, Trigger, name_of
+from penstock.blackbox.members import Ended, MemberWatch
+from penstock.blackbox.messages import MessageWatch
+from penstock.blackbox.samples import Sampled
+from penstock.errors import PenstockError
+from penstock.record.archive import Archive
+from penstock.record.write.snapshot import Snapshot, SnapshotWish, check_wish
+from penstock.util import units
+from penstock.util.strict import Strict
+
+log = logging.getLogger("penstock")
+
+SECOND = 10**9
+DIARY = "log:penstock/triggers"  # a recording with a message for each firing
+DIARY_SECONDS = 1.0  # between two writes
+NOTE_MAX = 2000
+
+
+@dataclass
+class Firing:
+    """A trigger that fired `count` times between two looks; the note is the first one's. snapshot: whether it began one."""
+
+    trigger: str
+    note: str
+    time_ns: int
+    count: int = 1
+    snapshot: bool = False
+
+
+@dataclass
+class _Running:
+    """A snapshot that is being taken."""
+
+    thread: threading.Thread
+    begun_ns: int
+    end_ns: int
+    result: Snapshot | PenstockError | None = None
+
+
+class BlackBox(Strict):
+    """Watches as its configuration says, until `close`. A context manager. Thread-safe.
+
+    on_firing, on_snapshot: called in the box's thread for each firing, and for each snapshot or the error that ended it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        on_firing: Callable[[Firing], None] | None = None,
+        on_snapshot: Callable[[Snapshot | PenstockError], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._on_firing = on_firing or (lambda firing: None)
+        self._on_snapshot = on_snapshot or (lambda done: None)
+        self._before, self._after = config.seconds("before"), config.seconds("after")
+        self._cool_down, self._longest = config.seconds("cool_down"), config.seconds("longest")
+        self._max_bytes = units.size(config.max_bytes, "max_bytes")
+        self._archive = Archive(config.archive)
+        self._asked: deque[Firing] = deque()  # by other threads
+        self._diary: list[Firing] = []
+        self._running: _Running | None = None
+        self._quiet_until = 0.0
+        self._looks: list[float] = []
+        self._diary_at = 0.0
+        self._stopped = False
+        self._wakes = 0
+        self._selector = selectors.DefaultSelector()
+        self._open = contextlib.ExitStack()
+        try:
+            with self._archive._files.removed_if_it_fails():
+                self._open_all()
+        except BaseException:
+            self._open.close()
+            raise
+        self._thread = threading.Thread(target=self._run, name="penstock-blackbox", daemon=True)
+        self._thread.start()
+
+    def _open_all(self) -> None:
+        self._open.callback(self._selector.close)
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._open.callback(os.close, self._wake_read)
+        self._open.callback(os.close, self._wake_write)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._on_wake)
+        calls = self._open.enter_context(CallSocket())
+        self._selector.register(calls.fileno(), selectors.EVENT_READ, lambda: self._on_calls(calls))
+        triggers = self._config.trigger
+        self._sampled = [Sampled(one) for one in triggers if one.watch in ("rate", "latency", "silence")]
+        self._deaths = [one for one in triggers if one.death is not None]
+        self._named_calls = [one for one in triggers if one.call is not None]
+        self._messages = [MessageWatch(one, self._selector, self._fire) for one in triggers if one.message is not None]
+        for watch in self._messages:
+            self._open.callback(watch.close)
+        self._members = MemberWatch(self._selector, self._on_end, self._on_channels, self._looks.extend)
+        self._open.callback(self._members.close)
+        self._on_channels()
+
+    # ---- what other threads call ----
+
+    def fire(self, name: str, note: str = "") -> None:
+        """Fires a trigger of this name. Safe in a signal's handler."""
+        self._asked.append(Firing(name, note, time.time_ns()))  # atomic: a handler may interrupt this thread
+        self._wake()
+
+    @property
+    def wakes(self) -> int:
+        """How often the box's thread has woken up."""
+        return self._wakes
+
+    def close(self) -> None:
+        """Ends watching. A snapshot that is being taken is completed with what has arrived. Safe to call twice."""
+        self._stopped = True
+        self._wake()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            os.write(self._wake_write, b"!")
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                ready = self._selector.select(self._timeout())
+                self._wakes += 1
+                for key, _ in ready:
+                    if self._selector.get_map().get(key.fd) is key:  # another one may have ended it
+                        self._guarded(key.data)
+                self._on_time()
+            self._end()
+        finally:
+            self._open.close()
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except (PenstockError, OSError) as error:
+            log.warning("the black box goes on after an error: %s", error)
+
+    def _timeout(self) -> float | None:
+        """Seconds until the next thing that is due by time; None: nothing is."""
+        due = [*self._looks, *(one.next for one in self._sampled)]
+        if self._diary and self._running is None:
+            due.append(self._diary_at)
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _on_time(self) -> None:
+        now = time.monotonic()
+        if any(at <= now for at in self._looks):
+            self._looks[:] = [at for at in self._looks if at > now]
+            self._guarded(self._members.look)
+        for one in self._sampled:
+            if one.next <= now:
+                one.next = now + one.interval
+                self._guarded(lambda one=one: self._sample(one, now))  # type: ignore[misc]
+        if self._running is not None and self._running.result is not None:
+            self._finish(self._running)
+        if self._diary and self._running is None and now >= self._diary_at:
+            self._write_diary()
+
+    def _sample(self, one: Sampled, now: float) -> None:
+        text = one.sample(now, self._members.about(one.trigger.target))
+        if text:
+            self._fire(name_of(one.trigger), text)
+
+    def _on_wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._wake_read, 4096):
+                pass
+        while self._asked:
+            one = self._asked.popleft()
+            self._fire(one.trigger, one.note, one.time_ns)
+
+    def _on_calls(self, calls: CallSocket) -> None:
+        for call in calls.calls():
+            known = [one for one in self._named_calls if one.call in (ANY, call["name"])]
+            if self._named_calls and not known:
+                log.info("no trigger is called %s: process %d called it", call["name"], call["pid"])
+                continue
+            note = f"process {call['pid']} called it" + (f": {call['note']}" if call["note"] else "")
+            self._fire(name_of(known[0]) if known and known[0].call != ANY else call["name"], note)
+
+    def _on_end(self, ended: Ended) -> None:
+        for one in self._deaths:
+            if _is_meant(one, ended):
+                self._fire(name_of(one), _tell_end(ended))
+
+    def _on_channels(self) -> None:
+        for watch in self._messages:
+            self._guarded(watch.open)
+
+    # ---- snapshots ----
+
+    def _fire(self, name: str, note: str, time_ns: int | None = None, count: int = 1) -> None:
+        firing = Firing(name, note[:NOTE_MAX], time.time_ns() if time_ns is None else time_ns, count)
+        if self._running is not None:
+            last = self._running.begun_ns + int(self._longest * SECOND)
+            self._running.end_ns = min(max(self._running.end_ns, firing.time_ns + int(self._after * SECOND)), last)
+        elif time.monotonic() >= self._quiet_until and not self._stopped:
+            firing.snapshot = True
+            self._begin(firing)
+        if not self._diary:
+            self._diary_at = time.monotonic() + DIARY_SECONDS
+        self._diary.append(firing)
+        self._on_firing(firing)
+
+    def _begin(self, firing: Firing) -> None:
+        wish = check_wish(
+            self._config.channels,
+            self._before,
+            self._after,
+            firing.note,
+            firing.trigger,
+            self._config.drop_after,
+            self._config.pixels,
+        )
+        thread = threading.Thread(target=self._take, args=(wish, firing), name="penstock-snapshot", daemon=True)
+        self._running = _Running(thread, firing.time_ns, firing.time_ns + int(self._after * SECOND))
+        thread.start()
+
+    def _take(self, wish: SnapshotWish, firing: Firing) -> None:
+        running = self._running
+        assert running is not None
+        try:
+            result: Snapshot | PenstockError = self._archive._take_snapshot(
+                wish, firing.time_ns, lambda: 0 if self._stopped else running.end_ns
+            )
+        except PenstockError as error:
+            result = error
+        except BaseException as error:
+            result = PenstockError(repr(error))
+        running.result = result
+        self._wake()
+
+    def _finish(self, running: _Running) -> None:
+        running.thread.join()
+        assert running.result is not None
+        self._running = None
+        self._quiet_until = time.monotonic() + self._cool_down
+        if isinstance(running.result, PenstockError):
+            log.error("the black box could not take a snapshot: %s", running.result)
+        self._write_diary()
+        try:
+            for text in self._archive.expire("*", max_bytes=self._max_bytes).kept:
+                log.warning("%s", text)
+        except PenstockError as error:
+            log.warning("the black box could not remove old recordings: %s", error)
+        self._on_snapshot(running.result)
+
+    def _write_diary(self) -> None:
+        """Appends the firings since the last time to the archive, as messages of one channel."""
+        rows, self._diary = self._diary, []
+        merged: list[Firing] = []
+        for one in rows:  # a trigger that fires often has one message for many firings
+            last = merged[-1] if merged else None
+            if last is not None and not one.snapshot and last.trigger == one.trigger:
+                last.count += one.count
+            else:
+                merged.append(one)
+        messages = [
+            {"trigger": one.trigger, "note": one.note, "count": one.count, "snapshot": one.snapshot} for one in merged
+        ]
+        try:
+            self._archive.append(DIARY, messages, codec="json", times_ns=[one.time_ns for one in merged])
+        except PenstockError as error:
+            log.warning("the black box could not note %d firings: %s", sum(one.count for one in rows), error)
+
+    def _end(self) -> None:
+        if self._running is not None:
+            self._running.thread.join()
+            self._finish(self._running)
+        if self._diary:
+            self._write_diary()
+
+
+def _is_meant(trigger: Trigger, ended: Ended) -> bool:
+    if trigger.death == ANY:
+        return bool(ended.wrote)
+    assert trigger.death is not None
+    return trigger.death in ended.command
+
+
+def _tell_end(ended: Ended) -> str:
+    who = f"process {ended.pid}" if ended.pid else "a process"
+    what = f" ({ended.command[:200].strip()})" if ended.command.strip() else ""
+    if not ended.died:
+        return f"{who}{what} ended"
+    return f"{who}{what} died without closing {', '.join(ended.died[:10])}"
+
+
+def as_dict(firing: Firing) -> dict[str, Any]:
+    """A firing for programs."""
+    return vars(firing).copy()
+
+
+__all__ = ["DIARY", "BlackBox", "Firing", "as_dict", "configs"]

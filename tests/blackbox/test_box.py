@@ -1,0 +1,180 @@
+"""The black box as a whole: one snapshot for triggers that overlap, a cool-down, a bounded disk, nothing to do while nothing happens."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from blackbox.boxes import Watched, until
+from crash.victims import kill, start
+
+import penstock
+from penstock.blackbox.box import DIARY
+from penstock.cli import run
+
+
+def diary(folder):
+    return [one.data for one in penstock.Archive(folder).replay(DIARY)]
+
+
+def test_triggers_that_overlap_make_one_snapshot(tmp_path):
+    with (
+        penstock.publish("log:a", codec="json") as pub,
+        Watched(tmp_path / "box", 'channels = ["log:a"]\nbefore = "1m"\nafter = "0.4s"\ncool_down = "1h"') as box,
+    ):
+        pub.send("before")
+        for number in range(5):
+            penstock.trigger(f"call {number}")
+        box.wait("call 4", 1)
+        pub.send("after")
+        box.wait_snapshots(1)
+    archive = penstock.Archive(tmp_path / "box")
+    assert [one.data for one in archive.replay("log:a")] == ["before", "after"]
+    assert len(box.snapshots) == 1
+    assert [(one["trigger"], one["snapshot"]) for one in diary(tmp_path / "box")] == [
+        (f"call {number}", number == 0) for number in range(5)
+    ]
+    assert archive.find("log:a").snapshot["trigger"] == "call 0"
+    assert not archive.verify()
+
+
+@pytest.mark.parametrize(("longest", "extends"), [("1h", True), ("60s", False)])
+def test_later_trigger_extends_the_snapshot(tmp_path, longest, extends):
+    """Up to `longest` after the first one."""
+    text = f'channels = ["log:a"]\nbefore = "1m"\nafter = "60s"\nlongest = "{longest}"'
+    with penstock.publish("log:a", codec="json") as pub, Watched(tmp_path / "box", text) as box:
+        pub.send(1)
+        penstock.trigger("first")
+        box.wait("first", 1)
+        running = box.box._running
+        penstock.trigger("second")
+        box.wait("second", 1)
+        assert (running.end_ns - running.begun_ns > 60 * 10**9) is extends
+    assert [one.snapshot for one in box.firings] == [True, False]
+    assert len(box.snapshots) == 1  # closing has ended it
+
+
+def test_cool_down_keeps_from_another_snapshot(tmp_path):
+    text = 'channels = ["log:a"]\nbefore = "1m"\nafter = "0s"\ncool_down = '
+    with penstock.publish("log:a", codec="json") as pub:
+        pub.send(1)
+        for number, (span, count) in enumerate((('"1h"', 1), ('"0s"', 3))):
+            with Watched(tmp_path / str(number), text + span) as box:
+                for fired in range(3):
+                    penstock.trigger("it")
+                    box.wait("it", fired + 1)
+                    box.wait_snapshots(min(fired + 1, count))
+            assert len(box.snapshots) == count
+            assert sum(one["count"] for one in diary(tmp_path / str(number))) == 3
+
+
+def test_disk_is_bounded_oldest_first(tmp_path):
+    limit = 300_000
+    with (
+        penstock.publish("log:a") as pub,
+        Watched(
+            tmp_path / "box",
+            f'channels = ["log:a"]\nbefore = "1h"\nafter = "0s"\ncool_down = "0s"\nmax_bytes = {limit}',
+        ) as box,
+    ):
+        for _ in range(10):
+            pub.send(bytes(10_000))
+        for number in range(8):
+            penstock.trigger("it")
+            box.wait_snapshots(number + 1)
+    kept = [info for info in penstock.Archive(tmp_path / "box").list() if info.channel == "log:a"]
+    assert 1 <= len(kept) < 8
+    assert sum(info.bytes for info in kept) <= limit
+    assert max(info.id for info in kept) == box.snapshots[-1].recordings["log:a"]
+
+
+def test_nothing_is_due_while_nothing_happens(tmp_path):
+    """Without a trigger that samples, the thread sleeps until the kernel wakes it."""
+    with penstock.publish("log:a", codec="json"), Watched(tmp_path / "box", 'channels = ["log:a"]') as box:
+        until(lambda: not box.box._looks, "all looks are over")
+        assert box.box._timeout() is None
+
+
+def test_box_survives_channels_that_come_and_go(tmp_path):
+    with Watched(
+        tmp_path / "box",
+        'channels = ["*"]\n[[trigger]]\nname = "d"\ndeath = "any"\n[[trigger]]\nname = "m"\nmessage = "log:late"\nwhen = "message == 7"',
+    ) as box:
+        for number in range(20):
+            with penstock.publish(f"log:x{number}", codec="json") as pub:
+                pub.send(number)
+            penstock.remove(f"log:x{number}")
+        with penstock.publish("log:late", codec="json") as pub:
+            pub.send(7)
+            box.wait("m", 1)
+        assert not box.counts["d"]
+
+
+def test_failed_snapshot_does_not_end_the_box(tmp_path, caplog):
+    with Watched(tmp_path / "box", 'channels = ["log:nope"]\nafter = "0s"\ncool_down = "0s"') as box:
+        penstock.trigger("one")
+        box.wait_snapshots(1)
+        penstock.trigger("two")
+        box.wait_snapshots(2)
+    assert all(isinstance(one, penstock.NotFound) for one in box.snapshots)
+    assert "could not take a snapshot" in caplog.text
+
+
+def test_call_without_a_box_is_heard_by_none():
+    assert penstock.trigger("it") == 0
+    with pytest.raises(penstock.Invalid):
+        penstock.trigger("")
+    with pytest.raises(penstock.Invalid):
+        penstock.trigger("x" * 65)
+
+
+def test_killed_box_does_not_hear(tmp_path):
+    def stay():
+        Watched(tmp_path / "box", 'channels = ["*"]')
+        time.sleep(1000)
+
+    child = start(stay)
+    until(lambda: penstock.trigger("it") == 1, "the box hears")
+    kill(child)
+    assert penstock.trigger("it") == 0
+    with Watched(tmp_path / "box", 'channels = ["*"]'):
+        assert penstock.trigger("it") == 1
+
+
+def test_unhandled_exception_of_a_program(tmp_path):
+    program = "import penstock.blackbox; penstock.blackbox.install(); 1 / 0"
+    with Watched(tmp_path / "box", 'channels = ["*"]\ncool_down = "1h"') as box:
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        box.wait("exception", 1)
+    assert "ZeroDivisionError" in done.stderr
+    assert "ZeroDivisionError: division by zero" in box.firings[0].note
+
+
+def test_command_watches_until_a_signal(tmp_path):
+    config = tmp_path / "box.toml"
+    config.write_text(f'archive = "{tmp_path}/box"\nchannels = ["log:a"]\nafter = "0s"\n')
+    command = [sys.executable, "-m", "penstock", "blackbox", str(config)]
+    with (
+        penstock.publish("log:a", codec="json") as pub,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as box,
+    ):
+        pub.send(1)
+        assert "watching log:a" in box.stdout.readline()
+        box.send_signal(signal.SIGUSR1)
+        assert "SIGUSR1: fired. Taking a snapshot" in box.stdout.readline()
+        assert "recording 1 of log:a: 1 message" in box.stdout.readline()
+        box.send_signal(signal.SIGINT)
+        assert box.wait() == 0
+    assert not os.listdir(os.path.join(os.environ["PENSTOCK_DIR"], ".blackbox"))
+
+
+def test_command_checks_a_configuration(tmp_path, capsys):
+    config = tmp_path / "box.toml"
+    config.write_text('archive = "a"\nchannels = ["log:a"]\n[[trigger]]\nsilence = "log:a"\nlonger = "2s"')
+    assert run(["blackbox", str(config), "--check"]) == 0
+    assert "1 trigger" in capsys.readouterr().out
+    config.write_text('archive = "a"\nchannels = ["log:a"]\n[[trigger]]\nsilense = "log:a"')
+    assert run(["blackbox", str(config)]) == 1
+    assert "is silence meant?" in capsys.readouterr().err
