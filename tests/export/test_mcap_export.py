@@ -179,16 +179,16 @@ def test_a_class_too_large_for_a_header_is_left_out(archive, tmp_path):
 
 
 def test_a_schema_that_other_tools_know_is_named(archive, tmp_path, capfd):
-    recorded(archive, penstock.objects(Pose, schema="foxglove.Pose"), [Pose(1)], "log:a")
+    recorded(archive, penstock.objects(Pose, schema="robot.Pose"), [Pose(1)], "log:a")
     recorded(archive, "json", [{"x": 1}], "log:b")
     recorded(archive, "msgpack", [{"x": 1}], "log:c")
     named = {
         topic: schema and schema.name
-        for topic, (schema, _) in exported(archive, tmp_path, schemas={"log:b": "foxglove.Log"}).items()
+        for topic, (schema, _) in exported(archive, tmp_path, schemas={"log:b": "robot.Log"}).items()
     }
-    assert named == {"log:a": "foxglove.Pose", "log:b": "foxglove.Log", "log:c": None}
+    assert named == {"log:a": "robot.Pose", "log:b": "robot.Log", "log:c": None}
     path = tmp_path / "o.mcap"
-    assert run(["export", str(archive.path), str(path), "--mcap", "--schema", "log:b=foxglove.Log"]) == 0
+    assert run(["export", str(archive.path), str(path), "--mcap", "--schema", "log:b=robot.Log"]) == 0
     again = penstock.Archive(tmp_path / "again")
     import_mcap(again, path, strict=True)
     assert {topic: schema and schema.name for topic, (schema, _) in exported(again, tmp_path).items()} == named
@@ -204,7 +204,7 @@ def test_a_schema_that_other_tools_know_is_named(archive, tmp_path, capfd):
         assert run(["export", str(archive.path), str(tmp_path / "p"), "--csv", *option]) == 1
         assert "is of --mcap" in capfd.readouterr().err
     with pytest.raises(penstock.Invalid, match="only JSON has a schema"):
-        penstock.objects(Pose, "msgpack", schema="foxglove.Pose")
+        penstock.objects(Pose, "msgpack", schema="robot.Pose")
 
 
 def frames(archive, shape, dtype, count=3, **options):
@@ -285,3 +285,27 @@ def test_a_damaged_schema_is_no_schema():
             penstock.export.mcap_schemas.form_of({"kind": "bytes", "mcap": wrong}).message_encoding
             == "application/octet-stream"
         )
+
+
+def test_frames_that_vary_are_images_of_their_own_size(archive, tmp_path):
+    sent = [np.full(shape, 7, "u1") for shape in ((4, 5, 3), (1, 2, 1), (2, 2, 2), (0, 5, 3))]
+    with (
+        penstock.publish("frames:cam", shape=(4, 5, 4), varies=True, header=[("n", "u1")], when_slow="wait") as pub,
+        archive.record("frames:cam"),
+    ):
+        pub.wait_for_readers(1, timeout=60)
+        for pixels in sent:
+            pub.send(pixels, timeout=60)
+    out = tmp_path / "o.mcap"
+    done = export_mcap(archive.path, out)
+    assert {"1 frames are left out: they are not pictures", "the fields of 3 frames are left out"} <= {
+        line.partition(": ")[2] for line in done.left_out
+    }
+    decode = penstock.codecs.from_spec(mcap_images.image_codec()).decode
+    with open(out, "rb") as file:
+        found = [decode(message.data) for _, _, message in make_reader(file).iter_messages()]
+    assert [(one["height"], one["width"], one["encoding"]) for one in found] == [
+        (4, 5, "rgb8"),
+        (1, 2, "mono8"),
+        (0, 5, "rgb8"),
+    ]

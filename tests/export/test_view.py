@@ -156,6 +156,22 @@ def test_depth_is_a_raw_picture():
         assert b"mono16" in fields(body).values()
 
 
+def test_pictures_of_several_sizes_are_shown():
+    depth = np.arange(6, dtype="u2").reshape(2, 3) * 1000
+
+    class Varying:
+        def send(self, _):
+            for shape in ((0, 4), (2, 3)):
+                pub.send(np.resize(depth, shape))
+
+    with penstock.publish("frames:depth", shape=(4, 4), dtype="u2", varies=True) as pub, Serving() as s:
+        Varying().send(None)
+        _, body = received(Varying(), s.client, None, s.client.subscribe("frames:depth"))
+        found = fields(body)
+        assert depth.tobytes() in found.values()
+        assert {2, 3} <= set(found.values())
+
+
 def test_no_writer_waits_for_it():
     with penstock.publish("log:a", capacity=1 << 16, codec="json") as pub, live.Viewed(["log:a"]) as viewed:
         assert viewed.channels == ["log:a"]

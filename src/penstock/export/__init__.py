@@ -5,7 +5,6 @@ The rows and columns are those of the pipeline's table *messages*. Knows the pla
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import shutil
@@ -21,10 +20,10 @@ from penstock.codecs import bare
 from penstock.columns import contract as contracts
 from penstock.columns.contract import Contract
 from penstock.columns.parts import Part, check, table_name
-from penstock.errors import Corrupt, Invalid, SystemFailure
+from penstock.errors import Invalid
 from penstock.export import delta, task
 from penstock.record import TIME_MAX, TIME_MIN, Moment, Range, ReadPlanner
-from penstock.util.durable import fresh_path, own_errors
+from penstock.util.durable import folder_beside, name_folder, name_place, own_errors, tell_damage
 from penstock.util.pool import Pool
 from penstock.util.storage import Place, reached, where
 from penstock.util.units import interval
@@ -98,7 +97,7 @@ def export(
     if form == "delta":
         delta.needed()
     span = interval(since, until)
-    place = where(out, "the place of the export")
+    place = where(out, "the place of the export", to_write=True)
     work = _target(place)
     damaged: list[str] = []
     try:
@@ -108,44 +107,20 @@ def export(
         job.run(ranges, processes or (1 if total < 64 << 20 else len(os.sched_getaffinity(0))))
         found = job.finish(form == "delta")
         if place.is_local:
-            os.replace(work.path, place.path)
+            name_folder(Path(work.path), Path(place.path), "the export")
     except BaseException as error:
         if place.is_local:
             shutil.rmtree(work.path, ignore_errors=True)
-            _name_place(error, work.path, place.path)
+            name_place(error, work.path, place.path)
         raise
-    if on_skip is not None:
-        for text in damaged:
-            on_skip(text)
-    elif damaged:
-        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        raise Corrupt(f"{damaged[0]}{more}; everything else is in {place}")
+    tell_damage(damaged, on_skip, place)
     return Outcome(tuple(found), tuple(damaged), tuple(damaged))
-
-
-def _name_place(error: BaseException, work: str, place: str) -> None:
-    """Makes an error's text name the requested place, not the temporary folder."""
-    if isinstance(error, SystemFailure) and error.strerror:
-        error.args = error.args[0], error.strerror.replace(work, place)
-        error.strerror = error.args[1]
 
 
 def _target(place: Place) -> Place:
     """The folder to write: one beside `place`, which is renamed at the end, or the place on an object storage itself."""
     if place.is_local:
-        path = Path(place.path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise Invalid(f"{path} exists and is not an empty folder: name a new one for the export")
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*.new"):  # of an export that was killed
-            pid = left.name.split(".")[-2]
-            if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-                shutil.rmtree(left, ignore_errors=True)
-        made = fresh_path(path)
-        try:
-            made.mkdir(parents=True)
-        except OSError as error:
-            raise SystemFailure(error.errno or 0, f"{path} cannot be made: {error.strerror}") from error
-        return where(made)
+        return where(folder_beside(Path(place.path), "the export"))
     from pyarrow import fs
 
     if place.fs.get_file_info(fs.FileSelector(place.path, allow_not_found=True, recursive=True)):

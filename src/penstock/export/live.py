@@ -18,6 +18,7 @@ from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.opener import subscription_options, takes_messages
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.export import mcap_images as pictures
+from penstock.export.latched import Latched, keeps_last, rows_of
 from penstock.export.shown import Shown, as_json, display_of
 from penstock.export.viewers import Viewers
 from penstock.util.extras import explain_missing
@@ -144,7 +145,7 @@ class Viewed:
             ready = list(shown)
         self._turned = time.monotonic()
         self._send_newest()
-        topics = [shown[one] for one in ready]
+        topics = [topic for one, topic in shown.items() if one in ready or topic.latched.owes]
         share = max(1, min(TOPIC_TURN, TURN // max(1, sum(topic.watched for topic in topics))))
         moved = sum(topic.move(share) for topic in topics)
         for topic in topics:
@@ -193,7 +194,7 @@ class Viewed:
         while self._viewers.came:
             viewer, number, count = self._viewers.came.popleft()
             for topic in self._topics.values():
-                if topic.number == number and topic.count == count:
+                if topic.number == number and (topic.latched or topic.count == count):
                     topic.repeat(viewer)
 
     def __enter__(self) -> Viewed:
@@ -224,6 +225,9 @@ class _Topic:
         possible = subscription_options(channel)
         wanted: dict[str, Any] = {"last": 1, "drop_after": 0.0}
         chosen = {name: value for name, value in wanted.items() if name in possible}
+        if keeps_last(channel):
+            chosen = {"start": "last", "drop_after": 0.0}
+        self.latched = Latched()
         self.subscription: Any = penstock.subscribe(channel, **chosen)
         self.number: int | None = None
         self.count = self.left_out = 0
@@ -253,6 +257,7 @@ class _Topic:
         if codec is None:
             return
         self._frames = codec.spec["kind"] == "frame"
+        self.latched = Latched(self.subscription)
         if not self._frames:
             self._poll_newest()
         self._make()
@@ -282,7 +287,8 @@ class _Topic:
         try:
             if self._frames:
                 return self._move_frame()
-            return self._move(share) if self.watched else self._poll_newest()
+            given = self.latched.give(self._show, share)  # a viewer takes only so many at once
+            return given + (self._move(share - given) if self.watched else self._poll_newest())
         except penstock.TooSlow:  # it is counted in `lost`
             return 0
 
@@ -290,8 +296,10 @@ class _Topic:
         """Shows the newest message to one viewer."""
         if self._frames:
             with self.subscription.latest() or contextlib.nullcontext() as frame:
-                if frame is not None and frame.sequence == self._moved:  # a newer one is shown to all
+                if frame is not None and frame.sequence == self._moved and self._shows(frame):  # a newer one: to all
                     self._topic.log(self._convert_frame(frame), log_time=max(frame.time_ns, 0), sink_id=viewer)
+        elif self.latched:
+            self.latched.owe(viewer)
         elif self._newest is not None:
             self._show(*self._newest, viewer)
 
@@ -307,9 +315,8 @@ class _Topic:
 
     def _move(self, share: int) -> int:
         batch = self.subscription.poll_arrow(share, TURN_BYTES)
-        rows = list(
-            zip(batch.column("payload").to_pylist(), batch.column("time").cast("int64").to_pylist(), strict=True)
-        )
+        rows = rows_of(batch)
+        self.latched.keep(rows)
         for body, sent in rows:
             self._show(body, sent)
         if rows:
@@ -338,6 +345,8 @@ class _Topic:
             if batch.num_rows:
                 sent = batch.column("time").cast("int64")[-1].as_py()
                 self._newest = batch.column("payload")[-1].as_py(), sent
+                if self.latched:
+                    self.latched.keep(rows_of(batch))
             count += batch.num_rows
             if batch.num_rows < DRAIN:
                 break
@@ -356,7 +365,7 @@ class _Topic:
             count += 1
         if newest is not None:
             with newest:
-                if self.watched:
+                if self.watched and self._shows(newest):
                     self._topic.log(self._convert_frame(newest), log_time=max(newest.time_ns, 0))
                     self.count += 1
                 self._moved = newest.sequence
@@ -365,8 +374,11 @@ class _Topic:
     def _is_compressed(self) -> bool:
         return self._form in pictures.JPEG and pictures.pillow() is not None
 
+    def _shows(self, frame: Any) -> bool:  # to viewers of the topic as it is
+        return self._form is None or pictures.is_picture(frame, compressed=self._is_compressed())
+
     def _convert_frame(self, frame: Any) -> Any:
-        """A frame as the topic's message."""
+        """A frame as the topic's message. A picture is shown with the channels that it has itself."""
         array = frame.array
         if self._form is None:
             return as_json(array)
@@ -382,7 +394,7 @@ class _Topic:
             **about,
             width=width,
             height=height,
-            encoding=self._form,
+            encoding=pictures.encoding(array.shape, array.dtype.str) or self._form,
             step=array.nbytes // max(1, height),
             data=array.tobytes(),
         )

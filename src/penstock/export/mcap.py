@@ -16,13 +16,16 @@ from typing import Any, BinaryIO
 from penstock import Archive, codecs
 from penstock.channels.checks import callback, flag
 from penstock.channels.uri.wildcards import matches
-from penstock.codecs import multipart
+from penstock.codecs import foxglove, multipart
+from penstock.codecs.frames import FrameFormat
+from penstock.codecs.pixels import PICTURES
 from penstock.errors import Corrupt, Invalid, NotFound, PenstockError, SystemFailure, Unsupported
 from penstock.export import Exported, Outcome, Progress, mcap_images, mcap_names, mcap_schemas
-from penstock.export.mcap_import import CHANNEL, CODEC, Imported, Renamed, import_mcap
+from penstock.export.mcap_codecs import CODEC
+from penstock.export.mcap_import import CHANNEL, Imported, Renamed, import_mcap
 from penstock.export.mcap_schemas import Form
 from penstock.record import TIME_MAX, TIME_MIN, Merged, Moment, Range, ReadPlanner, merged
-from penstock.util.durable import fresh_path, own_errors
+from penstock.util.durable import fresh_path, own_errors, remove_left
 from penstock.util.extras import explain_missing
 from penstock.util.storage import path_of
 from penstock.util.units import interval
@@ -44,15 +47,19 @@ def _package() -> Any:
 
 @dataclass
 class _Stream:
-    """A channel of the file. left_out: reasons why messages or parts of them are not in the file → how many."""
+    """A channel of the file. left_out: reasons why messages or parts of them are not in the file → how many.
+
+    raw_number: of the channel of the same topic for frames that are not in PNG or JPEG, where others are; None if there was none yet.
+    """
 
     number: int
     form: Form
-    frames: str | None
+    has_frames: bool
     left_out: dict[str, int]
     first_sequence: int | None = 0
     rows: int = 0
     bytes: int = 0
+    raw_number: int | None = None
 
 
 @own_errors
@@ -95,6 +102,7 @@ def export_mcap(
     fresh = fresh_path(path)
     try:
         fresh.parent.mkdir(parents=True, exist_ok=True)
+        remove_left(path)
         with open(fresh, "wb") as file:
             job = _Writing(package, file, compression, dict(schemas or {}))
             found = job.run(ranges, span, progress or (lambda what, done, count: None), damaged.append)
@@ -184,10 +192,10 @@ class _Writing:
             name = mcap_schemas.schema_name(first.channel, form.schema[1]) if form.name is None else form.name
             schema = self._schema(name, *form.schema)
         codec = codecs.body_spec(first.codec) or first.codec
-        frames = mcap_images.encoding_of(codec) if codec["kind"] == "frame" else None
+        frames = codec["kind"] == "frame"
         topic, about = (
             first.channel,
-            {CHANNEL: first.channel, CODEC: json.dumps(mcap_images.image_codec() if frames else codec)},
+            {CHANNEL: first.channel, CODEC: json.dumps(_image_codec(codec) if frames else codec)},
         )
         foreign = mcap_schemas.foreign_of(first.codec)
         if foreign is not None and _is_import_of(foreign, first.channel):
@@ -204,7 +212,7 @@ class _Writing:
     def _add(self, message: Merged) -> None:
         stream = self._streams[_key(message.source)]
         assert stream is not None
-        body, time = message.payload, message.time_ns
+        body, time, number = message.payload, message.time_ns, stream.number
         if time < 0:
             _count(stream, "{} messages sent before 1970 are left out: MCAP has no such times")
             return
@@ -216,26 +224,40 @@ class _Writing:
             if begin > multipart.SYNC_HEADER.size:
                 _count(stream, "the senders and types of {} messages are left out")
             body = body[begin:]
-        elif stream.frames is not None:
-            image = _image(message, stream.frames)
-            if image is None:
-                _count(stream, "{} frames are left out: they were recorded without their pixels")
+        elif stream.has_frames:
+            image = _image(message)
+            if isinstance(image, str):
+                _count(stream, image)
                 return
-            body, has_fields = image
+            body, has_fields, is_compressed = image
+            if not is_compressed and mcap_images.is_compressed(message.source.codec):
+                number = self._raw_number(stream, message.source)
             if has_fields:
                 _count(stream, "the fields of {} frames are left out")
         sequence = 0 if stream.first_sequence is None else stream.first_sequence + stream.rows & 0xFFFFFFFF
-        self._writer.add_message(stream.number, time, body, time, sequence)
+        self._writer.add_message(number, time, body, time, sequence)
         stream.rows += 1
         stream.bytes += len(body)
 
+    def _raw_number(self, stream: _Stream, source: Range) -> int:
+        """The channel of a stream of pictures for those of its frames that are neither in PNG nor in JPEG."""
+        if stream.raw_number is None:
+            schema = self._schema(mcap_images.NAME, "protobuf", mcap_images.description())
+            about = {CHANNEL: source.channel, CODEC: json.dumps(mcap_images.image_codec())}
+            stream.raw_number = self._writer.register_channel(source.channel, "protobuf", schema, about)
+        return stream.raw_number
+
+
+def _image_codec(codec: dict[str, Any]) -> dict[str, Any]:
+    return mcap_images.image_codec(compressed=mcap_images.is_compressed(codec))
+
 
 def _profile(streams: list[list[Range]]) -> str:
-    """The file's profile: ROS tools read only files with their profile. A file is one if all its topics came from such files."""
-    found = {
-        "" if (foreign := mcap_schemas.foreign_of(group[0].codec)) is None else foreign.form.message_encoding
-        for group in streams
-    }
+    """The file's profile: ROS tools read only files with their profile. A file is one if all its topics came from such files, or are of ROS 2's codec."""
+    found = set()
+    for group in streams:
+        foreign, kind = mcap_schemas.foreign_of(group[0].codec), group[0].codec["kind"]
+        found.add(foreign.form.message_encoding if foreign is not None else "cdr" if kind == "ros2" else "")
     return {"cdr": "ros2", "ros1": "ros1"}.get(found.pop(), "") if len(found) == 1 else ""
 
 
@@ -247,13 +269,23 @@ def _count(stream: _Stream, what: str) -> None:
     stream.left_out[what] = stream.left_out.get(what, 0) + 1
 
 
-def _image(message: Merged, encoding: str) -> tuple[bytes, bool] | None:
-    """A frame as an image, and whether it had fields; None without pixels."""
+def _image(message: Merged) -> tuple[bytes, bool, bool] | str:
+    """A frame as an image, whether it had fields or a header, and whether it is one in PNG or JPEG; why not, for one that is left out."""
+    name = message.source.channel.partition(":")[2]
+    if mcap_images.is_compressed(message.source.codec):
+        form = FrameFormat(message.source.codec)
+        note = form.read_note(message.payload)
+        if note.encoding in PICTURES:
+            stored = form.stored_pixels(message.payload, note)
+            return mcap_images.wrap(stored, note.encoding, message.time_ns, name), bool(note.rest), True
     found = codecs.from_spec(message.source.codec).decode(message.payload)
     if "pixels" not in found:
-        return None
-    name = message.source.channel.partition(":")[2]
-    return mcap_images.encode(found["pixels"], encoding, message.time_ns, name), bool(found["meta"])
+        return "{} frames are left out: they were recorded without their pixels"
+    encoding = mcap_images.encoding(found["pixels"].shape, found["pixels"].dtype.str)
+    if encoding is None:
+        return "{} frames are left out: they are not pictures"
+    has_fields = bool(found["meta"]) or "header" in found
+    return mcap_images.encode(found["pixels"], encoding, message.time_ns, name), has_fields, False
 
 
 def _is_import_of(foreign: mcap_schemas.Foreign, channel: str) -> bool:
@@ -280,6 +312,7 @@ def _check_schemas(asked: dict[str, str], firsts: list[Range]) -> None:
             kind = (codecs.body_spec(one.codec) or one.codec)["kind"]
             if kind != "json":
                 raise Invalid(f"{one.channel} has messages of the codec {kind}: a schema is named for those in JSON")
+            foxglove.check(asked[pattern], mcap_schemas.json_schema_of(one), one.channel)
 
 
 def _no_objects(group: list[Range]) -> list[bytes]:

@@ -14,18 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from penstock import Archive, codecs
+from penstock import Archive
 from penstock.channels import checks
 from penstock.channels.uri.wildcards import is_pattern, matches
-from penstock.codecs import protobufs
-from penstock.errors import Invalid, NotFound, PenstockError, Unsupported
-from penstock.export import Exported, Outcome, Progress, mcap_names
+from penstock.errors import Invalid, NotFound, Unsupported
+from penstock.export import Exported, Outcome, Progress, mcap_codecs, mcap_names
 from penstock.export.mcap_reading.file import McapFile
 from penstock.export.mcap_reading.order import Part
 from penstock.export.mcap_reading.records import Channel
-from penstock.export.mcap_schemas import Foreign, Form, form_of
+from penstock.export.mcap_schemas import Foreign, Form
 from penstock.export.mcap_tally import Tally
-from penstock.record import TIME_MAX, TIME_MIN, Moment
+from penstock.record import TIME_MAX, TIME_MIN, Moment, RecordingInfo
+from penstock.util import user_files
 from penstock.util.durable import own_errors
 from penstock.util.extras import check_installed
 from penstock.util.storage import path_of
@@ -33,17 +33,18 @@ from penstock.util.units import interval
 
 log = logging.getLogger("penstock")
 
-CODEC, CHANNEL = "penstock.codec", "penstock.channel"  # in a channel's metadata
+CHANNEL = "penstock.channel"  # in a channel's metadata
 BATCH_BYTES, BATCH_MESSAGES = 32 << 20, 100_000
 NAMED = 3  # of the things that a text lists
 
 
 @dataclass(frozen=True)
 class Renamed:
-    """A topic whose channel has another name."""
+    """A topic whose channel has another name. form: of a topic that has several, the name of this one's schema, or its encoding."""
 
     topic: str
     channel: str
+    form: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,14 @@ class Imported(Outcome):
     """The result of an import. left_out: a text for each kind of thing in the file that the archive does not have, with its count.
 
     damaged: of a recovery, a text for each place that was skipped, and one with the totals. renamed: the topics whose name no channel can have. unchecked: what no checksum
-    of the file covers, in words; empty if there is nothing.
+    of the file covers, in words; empty if there is nothing. opaque: a text for each topic whose messages stay bytes, or that nothing
+    here can read, with the reason. overlaps: channels that had messages of the same times before: the file may have been imported before.
     """
 
     renamed: tuple[Renamed, ...] = ()
     unchecked: str = ""
+    opaque: tuple[str, ...] = ()
+    overlaps: tuple[str, ...] = ()
 
 
 def needed() -> None:
@@ -85,7 +89,7 @@ def import_mcap(
 
     A topic that Penstock wrote becomes the same channel with the same codec. `/robot/imu` of another program becomes `log:robot/imu`;
     a topic whose name is not valid for a channel gets a unique one. Its encoding and schema are kept for the next export.
-    json, msgpack and protobuf are read by these codecs, everything else as bytes. `Corrupt` for any damage that a checksum, a count
+    json, msgpack, protobuf and CDR of ROS 2 are read by these codecs, everything else as bytes. `Corrupt` for any damage that a checksum, a count
     or the format shows; the archive is as before then.
     """
     needed()
@@ -97,6 +101,7 @@ def import_mcap(
     if asked is not None and not checks.texts(asked, "streams", "topics and channels"):
         raise Invalid("streams is empty: name a topic or a channel, or leave it out for all")
     span, path = interval(since, until), path_of(path, "the MCAP file")
+    user_files.check(path)
     try:
         file = open(path, "rb")  # noqa: SIM115
     except FileNotFoundError as error:
@@ -130,10 +135,12 @@ class _Topic:
     topic: str
     name: str
     codec: dict[str, Any]
+    opaque: str = ""
     numbers: list[int] = field(default_factory=list)
     metadata: list[dict[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
+    form: str = ""
     held: int = 0
     rows: int = 0
     bytes: int = 0
@@ -151,6 +158,8 @@ class _Importing:
             self._owner[topic.numbers] = index
         self._counted, self._late, self._published, self._sequenced = tally.total(self._owner >= 0).tolist()
         self._idle = sorted({one.topic for one in self._topics} - {channels[n].topic for n in file.contents.counts})
+        self._there: list[RecordingInfo] = []  # before the import
+        self._overlaps: list[str] = []
         self.too_late = [one.topic for one in self._topics if tally.counts[1][one.numbers].any()]
 
     def text_of_late(self) -> str:
@@ -216,6 +225,7 @@ class _Importing:
     def run(self, archive: Archive, progress: Progress) -> Imported:
         """Appends the file's messages, some thousands of a topic at a time."""
         done = held = 0
+        self._there = [one for one in archive.list() if one.messages]
         try:
             for part in self._file.parts():
                 progress("importing", done, self._counted)
@@ -232,13 +242,14 @@ class _Importing:
         progress("importing", self._counted, self._counted)
         rows = [Exported(one.name, one.name, 1, one.rows, one.bytes) for one in self._topics if one.rows]
         renamed = [
-            Renamed(one.topic, one.name)
+            Renamed(one.topic, one.name, one.form)
             for one in self._topics
             if one.rows and one.name not in (f"log:{one.topic.removeprefix('/')}", one.topic)
         ]
-        return Imported(
-            tuple(rows), tuple(self.left_out()), tuple(self.skipped()), tuple(renamed), self._describe_unchecked()
-        )
+        opaque = tuple(f"{one.topic!r}: {one.opaque}" for one in self._topics if one.rows and one.opaque)
+        texts = tuple(self.left_out()), tuple(self.skipped())
+        unchecked = self._describe_unchecked()
+        return Imported(tuple(rows), *texts, tuple(renamed), unchecked, opaque, tuple(self._overlaps))
 
     def _collect(self, part: Part) -> tuple[int, int]:
         """Messages of the file, each to its topic: how many, and how many bytes."""
@@ -262,6 +273,11 @@ class _Importing:
         """Appends the messages of a topic that are in memory; how many bytes."""
         if not topic.bodies:
             return 0
+        first, last = min(topic.times), max(topic.times)
+        if not topic.rows and any(
+            one.channel == topic.name and one.time_min <= last and first <= one.time_max for one in self._there
+        ):
+            self._overlaps.append(topic.name)
         archive.append(topic.name, topic.bodies, codec=topic.codec, encoded=True, times_ns=topic.times)
         size = topic.held
         topic.rows, topic.bytes = topic.rows + len(topic.bodies), topic.bytes + size
@@ -275,10 +291,11 @@ def _topics(channels: dict[int, Channel], tally: Tally) -> list[_Topic]:
     for number, channel in sorted(channels.items()):
         metadata = dict(channel.metadata)
         own = mcap_names.is_own(channel.topic, metadata.get(CHANNEL))
-        known = _parse_codec(metadata) if CHANNEL in metadata else None
+        known = mcap_codecs.written(metadata) if CHANNEL in metadata else None
         key = channel.topic, channel.encoding, channel.schema, json.dumps(known, sort_keys=True), own
         if key not in grouped:
-            grouped[key] = _Topic(channel.topic, channel.topic if own else "", known or _foreign(channel))
+            codec, opaque = (known, "") if known else mcap_codecs.foreign(channel)
+            grouped[key] = _Topic(channel.topic, channel.topic if own else "", codec, opaque)
         grouped[key].numbers.append(number)
         grouped[key].metadata.append(metadata)
     _name_all(grouped)
@@ -290,24 +307,12 @@ def _topics(channels: dict[int, Channel], tally: Tally) -> list[_Topic]:
             if all(one.get(key) == value for one in topic.metadata)
         }
         first = tally.first_sequence(topic.numbers[0]) if len(topic.numbers) == 1 else None
-        is_foreign = topic.name != topic.topic or not _is_usual(topic.codec, form)
+        is_foreign = topic.name != topic.topic or not mcap_codecs.is_usual(topic.codec, form)
         if is_foreign:
             topic.codec = {**topic.codec, "mcap": Foreign(topic.topic, form, common, first).packed()}
         if first is not None and (is_foreign or first == 0):  # the next export writes the same
             tally.counts[3, topic.numbers] = 0
     return list(grouped.values())
-
-
-def _is_usual(codec: dict[str, Any], form: Form) -> bool:
-    """Whether an export writes such a codec in this form by default."""
-    usual = form_of(codec)
-    if usual is None or usual.message_encoding != form.message_encoding:
-        return False
-    if codec["kind"] == "json" and "schema" not in codec:  # a name from the channel, and a schema that forbids nothing
-        return form.schema is not None and form.schema[0] == "jsonschema" and (form.name or "").startswith("penstock/")
-    return (usual.schema, usual.name) == (form.schema, form.name) or (
-        usual.name is None and usual.schema == form.schema
-    )
 
 
 def _name_all(grouped: dict[tuple[Any, ...], _Topic]) -> None:
@@ -318,6 +323,7 @@ def _name_all(grouped: dict[tuple[Any, ...], _Topic]) -> None:
         forms[topic.topic] = forms.get(topic.topic, 0) + 1
     for key, topic in sorted(grouped.items(), key=lambda one: not one[1].name):
         if forms[topic.topic] > 1:
+            topic.form = key[2].name if key[2] is not None else key[1]
             topic.name = mcap_names.marked(topic.topic, repr(key[1:4]))
         elif not topic.name:
             name = mcap_names.channel_of(topic.topic)
@@ -348,27 +354,6 @@ def _fits(asked: str, name: str) -> bool:
     if asked.startswith("/") and not is_pattern(asked):
         return False
     return matches(asked, name)
-
-
-def _parse_codec(metadata: dict[str, str]) -> dict[str, Any]:
-    """The codec that Penstock wrote."""
-    try:
-        codec: dict[str, Any] = json.loads(metadata[CODEC])
-        codecs.from_spec(codec)
-    except (KeyError, ValueError, TypeError, AttributeError, PenstockError):
-        return dict(codecs.BYTES.spec)
-    return codec if codecs.body_spec(codec) is None and codec["kind"] != "frame" else dict(codecs.BYTES.spec)
-
-
-def _foreign(channel: Channel) -> dict[str, Any]:
-    """The codec of another program's topic."""
-    encoding, schema = channel.encoding, channel.schema
-    if encoding == "protobuf" and schema is not None and schema.encoding == "protobuf":
-        try:
-            return codecs.from_spec(protobufs.described(schema.name, schema.data)).spec
-        except PenstockError:  # a description of another message
-            pass
-    return {"kind": encoding if encoding in ("json", "msgpack") else "bytes"}
 
 
 def _names(names: list[str]) -> str:

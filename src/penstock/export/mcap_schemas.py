@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from penstock import codecs
-from penstock.codecs import packing, protobufs
+from penstock.codecs import foxglove, multipart, packing, protobufs, ros2
+from penstock.errors import PenstockError
 from penstock.export import mcap_images
+from penstock.record import Range
 
 OPAQUE = "application/octet-stream"
 FLAT = {
@@ -84,6 +86,8 @@ def form_of(codec: dict[str, Any], samples: Sequence[bytes] = ()) -> Form | None
     """How messages of a codec are written; None if they cannot be. samples: of JSON, messages that may be no objects."""
     kind = codec["kind"]
     if kind == "frame":
+        if mcap_images.is_compressed(codec):
+            return Form("protobuf", ("protobuf", mcap_images.description(compressed=True)), mcap_images.COMPRESSED)
         if mcap_images.encoding_of(codec) is None:
             return None
         return Form("protobuf", ("protobuf", mcap_images.description()), mcap_images.NAME)
@@ -99,9 +103,18 @@ def form_of(codec: dict[str, Any], samples: Sequence[bytes] = ()) -> Form | None
         return Form("msgpack")
     if kind == "protobuf" and (description := protobufs.description(codec)) is not None:
         return Form("protobuf", ("protobuf", description), codec["message"])
+    if kind == "ros2" and (definition := _ros2_text(codec)) is not None:
+        return Form("cdr", ("ros2msg", definition), codec["message"])
     if kind == "struct" and (text := ros_definition(codec["dtype"])) is not None:
         return Form("ros1", ("ros1msg", text.encode()))
     return Form(OPAQUE if kind == "bytes" else f"x-penstock-{kind}")
+
+
+def _ros2_text(codec: dict[str, Any]) -> bytes | None:
+    try:
+        return ros2.definition_of(codec).encode()
+    except (KeyError, TypeError, ValueError):  # damaged
+        return None
 
 
 def schema_name(channel: str, data: bytes) -> str:
@@ -171,6 +184,23 @@ def json_schema(samples: Sequence[bytes] = ()) -> bytes:
     Foxglove wants it, unless one of the samples is another value."""
     made = {"type": "object", "properties": {}} if all(map(is_object, samples)) else {"properties": {}}
     return json.dumps({**made, "additionalProperties": True}).encode()
+
+
+def json_schema_of(one: Range) -> dict[str, Any] | None:
+    """The JSON Schema of a range's messages: the declared one, or that of its first message. None if that cannot be read."""
+    body = codecs.body_spec(one.codec)
+    declared = _read_declared((body or one.codec).get("schema"))[1]
+    if declared is not None:
+        found: dict[str, Any] = json.loads(declared)
+        return found
+    try:
+        for batch in one.scan(["payload"], batch_rows=1):
+            for payload in batch.column("payload").to_pylist():
+                text = payload if body is None else payload[multipart.pipe_parts(payload)[2] :]
+                return foxglove.schema_of(json.loads(text))
+    except (PenstockError, ValueError):  # damaged: the export will report that
+        pass
+    return None
 
 
 def is_object(body: bytes) -> bool:
