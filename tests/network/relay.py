@@ -41,7 +41,8 @@ class Relay:
     def set(self, *ways: str, **conditions: float) -> None:
         """Conditions of one way, `there` or `back`; of both if none is named.
 
-        loss, double, hold, change: shares of the datagrams. hold_us, delay_us: microseconds. cut: 1 for a partition, 0 for none.
+        loss, double, hold, change: shares of the datagrams. hold_us, delay_us: microseconds. cut: 1 for a partition, 0 for none. longest:
+        bytes; longer datagrams are lost.
         """
         for way in ways or ("there", "back"):
             for name, value in conditions.items():

@@ -1,11 +1,13 @@
 """Silence is no end: a session whose sender is not heard is lost, not closed, and continues on the same handle when it is heard again."""
 
 import signal
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
+from network import frames
 from network.relay import relay
 from ports import free_port
 
@@ -108,3 +110,50 @@ def test_a_killed_publication_is_lost_and_so_is_its_recording(archive):
         while sum(one.messages for one in recorder.progress()) < 101:
             time.sleep(0.01)
     assert [(info.state, info.messages) for info in archive.list()] == [("lost", 100), ("closed", 1)]
+
+
+BEGIN, END = 0x80, 0x40
+FRAGMENT = 1000
+
+
+@pytest.mark.parametrize("gap", [0, 64])
+def test_a_message_in_parts_survives_a_silence(gap):
+    """A sender falls silent between a message's fragments, and goes on. The message is whole, unless more was lost in between."""
+    port, session, began = free_port(), 77, frames_length(FRAGMENT)
+    with (
+        penstock.subscribe(uri(port), codec="bytes", until_end=True) as sub,
+        socket.socket(type=socket.SOCK_DGRAM) as sender,
+    ):
+        sender.settimeout(PATIENCE)
+        sender.connect(("127.0.0.1", port))
+        setup = frames.setup(session, 7, 0, 0, 0, 1 << 16)
+        joined(sub, sender, setup, session)
+        sender.send(frames.data(session, 7, 0, 0, b"a" * FRAGMENT, BEGIN))
+        with pytest.raises(penstock.Disconnected):
+            sub.recv(timeout=PATIENCE)
+        assert sub.lost == 0
+        again = frames.setup(session, 7, 0, 0, began + gap, 1 << 16)
+        joined(sub, sender, again, session)
+        sender.send(frames.data(session, 7, 0, began + gap, b"b" * FRAGMENT, END))
+        sender.send(frames.data(session, 7, 0, 2 * began + gap, b"next"))
+        first = sub.recv(timeout=PATIENCE)
+        if gap:
+            assert (first, sub.lost) == (b"next", gap)
+        else:
+            assert (first, sub.lost, sub.last.position) == (b"a" * FRAGMENT + b"b" * FRAGMENT, 0, 0)
+            assert sub.recv(timeout=PATIENCE) == b"next"
+
+
+def frames_length(payload):
+    """Bytes of the stream that a frame takes."""
+    return (32 + payload + 31) // 32 * 32
+
+
+def joined(sub, sender, setup, session):
+    """The subscription reads the session at this SETUP."""
+    until = time.monotonic() + PATIENCE
+    while not any(one.session == session and one.state == "open" for one in sub.sessions):
+        assert time.monotonic() < until
+        sender.send(setup)
+        _ = sub.lag  # which looks at the socket
+        time.sleep(0.01)
