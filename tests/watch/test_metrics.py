@@ -6,9 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 import penstock
 
@@ -19,6 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.watch import metrics
 
 ROOT = Path(__file__).parents[2]
+
+
+MEASURES = (*metrics.CHANNEL, *metrics.MEMBER, *metrics.NETWORK, *metrics.SESSION, *metrics.RECEIVER)
 
 
 def families(text):
@@ -76,7 +81,14 @@ def test_members_are_named_when_they_are_asked_for():
 
 def test_names_follow_prometheus_conventions():
     """The rules of promtool: help for each, counters end in _total, units are base units and stand last."""
-    with penstock.publish("log:a"), penstock.subscribe("log:a"):
+    uri = f"udp://127.0.0.1:{free_port()}/7"
+    with (
+        penstock.publish("log:a"),
+        penstock.subscribe("log:a"),
+        penstock.subscribe(uri),
+        penstock.publish(uri) as pub,
+    ):
+        pub.wait_for_readers(1, timeout=60)
         for family in text_string_to_metric_families(metrics.text(members=True)):
             assert family.documentation
             assert re.fullmatch("penstock(_[a-z]+)*", family.name), family.name
@@ -89,12 +101,13 @@ def test_names_follow_prometheus_conventions():
 
 
 def test_the_page_and_the_dashboard_name_what_there_is():
+    penstock.counter("a").add()
     with penstock.publish("log:a"), penstock.subscribe("log:a"):
         there = {
             sample.name
             for family in text_string_to_metric_families(metrics.text(members=True))
             for sample in family.samples
-        } | {measure.name + "_total" * measure.counts for measure in (*metrics.CHANNEL, *metrics.MEMBER)}
+        } | {measure.name + "_total" * measure.counts for measure in MEASURES}
     page = set(re.findall(r"`(penstock_\w+)`", (ROOT / "docs" / "watch" / "metrics.md").read_text()))
     assert page == there
     board = json.loads((ROOT / "deploy" / "grafana.json").read_text())
@@ -102,6 +115,30 @@ def test_the_page_and_the_dashboard_name_what_there_is():
     named = set(re.findall(r"penstock_\w+", " ".join(asked)))
     assert len(named) > 10
     assert named <= there
+
+
+def test_a_network_has_series_for_each_session_and_receiver():
+    uri = f"udp://127.0.0.1:{free_port()}/7"
+    with penstock.subscribe(uri) as sub, penstock.publish(uri) as pub, penstock.publish("log:a"):
+        pub.wait_for_readers(1, timeout=60)
+        pub.send(b"x", timeout=60)
+        sub.recv(timeout=60)
+        while not pub.statistics().network.receivers[0].round_trip_ns:  # the receiver has told how long one takes
+            time.sleep(0.01)
+        text = metrics.text()
+        assert value(text, "penstock_network_sent_naks_total") == 0  # of this channel alone
+        assert value(text, "penstock_network_received_datagrams_total", channel=uri) > 0
+        assert 0 < value(text, "penstock_network_round_trip_seconds", channel=uri) < 60
+        assert "penstock_session" not in text
+        assert "penstock_receiver" not in text
+        text, (session,) = metrics.text(members=True), sub.statistics().network.sessions
+        own = {"channel": uri, "session": str(pub.session)}
+        assert value(text, "penstock_session_open", source=session.source, **own) == 1
+        assert value(text, "penstock_session_window_bytes", **own) == session.window
+        assert value(text, "penstock_session_received_datagrams_total", **own) > 0
+        address = uri.split("/")[2]
+        assert value(text, "penstock_receiver_readers", address=address, **own) == 1
+        assert 0 < value(text, "penstock_receiver_round_trip_seconds", **own) < 60
 
 
 def get(url, path="/metrics", host=None):

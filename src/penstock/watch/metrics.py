@@ -19,8 +19,10 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import penstock
 from penstock.channels.latency import Latency
+from penstock.channels.network import NetworkReceiver, NetworkSession
 from penstock.channels.status import ChannelMember, ChannelStatus
 from penstock.channels.storage import files
+from penstock.front.counters import counters
 from penstock.util.extras import explain_missing
 from penstock.util.loopback import BACKLOG, LOOPBACK, Connections, is_local, unusable
 
@@ -82,24 +84,99 @@ CHANNEL = (
         False,
     ),
 )
+
+
+def _detail(name: str, help: str, *details: str) -> _Measure:
+    return _Measure(f"penstock_network_{name}", help, lambda s: sum(s.details[one] for one in details))
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9
+
+
+NETWORK = (
+    _detail("sent_datagrams", "Datagrams sent.", "datagrams_sent"),
+    _detail("sent_bytes", "Bytes of datagrams sent.", "bytes_sent"),
+    _detail("received_datagrams", "Datagrams received.", "datagrams_received"),
+    _detail("received_bytes", "Bytes of datagrams received.", "bytes_received"),
+    _detail("sent_naks", "Requests for what is missing, sent.", "naks_sent"),
+    _detail("received_naks", "Requests for what is missing, received.", "naks_received"),
+    _detail("retransmitted_datagrams", "Datagrams sent again.", "retransmitted"),
+    _detail("retransmitted_bytes", "Bytes sent again.", "retransmitted_bytes"),
+    _detail("duplicate_datagrams", "Datagrams that arrived twice, or too late.", "duplicates"),
+    _detail("losses", "Gaps that were given up.", "losses"),
+    _detail("refused_datagrams", "Datagrams refused.", "malformed", "rejected", "unauthenticated", "replayed"),
+    _detail("refused_sessions", "Tries to receive a session for which there was no room.", "sessions_refused"),
+    _detail("closed_sessions", "Sessions that their senders closed.", "sessions_closed"),
+    _detail("lost_sessions", "Sessions whose senders fell silent.", "sessions_lost"),
+    _detail("failed_sends", "Datagrams that the system refused to send.", "send_failed"),
+    _detail("takeovers", "Changes of the process that has the socket.", "takeovers"),
+    _Measure(
+        "penstock_network_round_trip_seconds",
+        "The longest to a session or a receiver.",
+        lambda s: _seconds(s.network.round_trip_ns),
+        False,
+    ),
+    _Measure(
+        "penstock_network_stuck_peers",
+        "Sessions and receivers that datagrams of full length do not reach.",
+        lambda s: sum(one.problem is not None for one in s.network.peers),
+        False,
+    ),
+)
 MEMBER = (
     _Measure("penstock_member_messages", "Messages that this member sent or received.", lambda m: m.messages),
     _Measure("penstock_member_bytes", "Bytes that this member sent or received.", lambda m: m.bytes),
     _Measure("penstock_member_refused_sends", "Sends of this member that found no room.", lambda m: m.back_pressure),
     _Measure("penstock_member_lost_bytes", "Bytes of the stream that this member lost.", lambda m: m.bytes_lost),
 )
+SESSION = (
+    _Measure("penstock_session_open", "1 until the session is closed or lost.", lambda s: s.state == "open", False),
+    _Measure("penstock_session_received_datagrams", "Datagrams of this session.", lambda s: s.datagrams_received),
+    _Measure("penstock_session_sent_naks", "Requests for what is missing.", lambda s: s.naks_sent),
+    _Measure("penstock_session_repaired_bytes", "Bytes that arrived after a request.", lambda s: s.bytes_repaired),
+    _Measure("penstock_session_lost_bytes", "Bytes of gaps that were given up.", lambda s: s.bytes_lost),
+    _Measure("penstock_session_window_bytes", "Bytes that its sender may be ahead.", lambda s: s.window, False),
+    _Measure("penstock_session_silence_seconds", "Since its last datagram.", lambda s: s.silent_ns / 1e9, False),
+    _Measure(
+        "penstock_session_round_trip_seconds", "To its sender and back.", lambda s: _seconds(s.round_trip_ns), False
+    ),
+    _Measure(
+        "penstock_session_clock_offset_seconds",
+        "By how much its sender's clock is ahead of this machine's.",
+        lambda s: _seconds(s.clock_offset_ns),
+        False,
+    ),
+    _Measure(
+        "penstock_session_clock_error_seconds",
+        "By how much that offset is off at most.",
+        lambda s: _seconds(s.clock_error_ns),
+        False,
+    ),
+)
+RECEIVER = (
+    _Measure("penstock_receiver_received_naks", "Its requests for what is missing.", lambda r: r.naks_received),
+    _Measure("penstock_receiver_readers", "Its subscriptions.", lambda r: r.readers, False),
+    _Measure("penstock_receiver_window_bytes", "Bytes that the publication may be ahead.", lambda r: r.window, False),
+    _Measure("penstock_receiver_lag_bytes", "Bytes by which it is behind.", lambda r: r.lag, False),
+    _Measure("penstock_receiver_silence_seconds", "Since it was heard.", lambda r: r.silent_ns / 1e9, False),
+    _Measure("penstock_receiver_round_trip_seconds", "As it measured it.", lambda r: _seconds(r.round_trip_ns), False),
+)
 LATENCY = (
     "latency_seconds",
     "Seconds from send to receive. Waiting readers' messages are measured; of others one in 61, which counts for all of them.",
 )
 FREE_BYTES = "penstock_shared_memory_free_bytes"
+COUNTER = "penstock_counter", "Counters of the programs' own: penstock.counter."
+OF_SESSION = ["channel", "kind", "session", "source"]
+OF_RECEIVER = ["channel", "kind", "session", "address", "receiver"]
 OF_CHANNEL, OF_MEMBER = ["channel", "kind"], ["channel", "kind", "role", "pid", "slot", "name"]
 
 
 class PenstockCollector(Collector):
     """All channels of this user, sampled at each request to the registry.
 
-    members: a series for each member too, with its pid: more series, and new ones with every process. A channel's name is a label, so
+    members: a series for each member too, with its pid, and for each session and receiver of a network: more series, and new ones with every process. A channel's name is a label, so
     give channels names that do not change with every start.
 
     >>> from prometheus_client import CollectorRegistry
@@ -115,7 +192,8 @@ class PenstockCollector(Collector):
         yield InfoMetricFamily("penstock", "")
         yield InfoMetricFamily("penstock_channel", "")
         yield GaugeMetricFamily(FREE_BYTES, "")
-        for measure in (*CHANNEL, *(MEMBER if self._members else ())):
+        yield CounterMetricFamily(*COUNTER)
+        for measure in (*CHANNEL, *NETWORK, *((*MEMBER, *SESSION, *RECEIVER) if self._members else ())):
             yield measure.family([])
         yield _histograms("penstock_channel", [], [])
         if self._members:
@@ -126,11 +204,14 @@ class PenstockCollector(Collector):
         found = penstock.list_channels()
         yield InfoMetricFamily("penstock", "The version of the library.", {"version": penstock.__version__})
         yield _shared_memory()
+        yield _counters()
         about = InfoMetricFamily("penstock_channel", "A channel's codec and state.", labels=OF_CHANNEL)
         for status in found:
             about.add_metric([status.channel, status.kind], {"codec": status.codec or "", "state": status.state})
         yield about
         yield from _families(CHANNEL, OF_CHANNEL, [(_channel_labels(status), status) for status in found])
+        networks = [(_channel_labels(status), status) for status in found if status.network is not None]
+        yield from _families(NETWORK, OF_CHANNEL, networks)
         yield _histograms(
             "penstock_channel", OF_CHANNEL, [(_channel_labels(status), status.latency) for status in found]
         )
@@ -138,11 +219,20 @@ class PenstockCollector(Collector):
             rows = [(_member_labels(status, member), member) for status in found for member in status.members]
             yield from _families(MEMBER, OF_MEMBER, rows)
             yield _histograms("penstock_member", OF_MEMBER, [(labels, member.latency) for labels, member in rows])
+            yield from _families(SESSION, OF_SESSION, _sessions(found))
+            yield from _families(RECEIVER, OF_RECEIVER, _receivers(found))
 
 
 def _shared_memory() -> Metric:
     family = GaugeMetricFamily(FREE_BYTES, "Free bytes on the file system of the channels.")
     family.add_metric([], files.usage().free)
+    return family
+
+
+def _counters() -> Metric:
+    family = CounterMetricFamily(*COUNTER, labels=["name"])
+    for name, count in counters().items():
+        family.add_metric([name], count)
     return family
 
 
@@ -152,6 +242,22 @@ def _channel_labels(status: ChannelStatus) -> list[str]:
 
 def _member_labels(status: ChannelStatus, member: ChannelMember) -> list[str]:
     return [status.channel, status.kind, member.role, str(member.pid), str(member.slot), member.name or ""]
+
+
+def _sessions(found: Iterable[ChannelStatus]) -> list[tuple[list[str], NetworkSession]]:
+    return [
+        ([*_channel_labels(status), str(one.session), one.source], one)
+        for status in found
+        for one in (status.network.sessions if status.network is not None else ())
+    ]
+
+
+def _receivers(found: Iterable[ChannelStatus]) -> list[tuple[list[str], NetworkReceiver]]:
+    return [
+        ([*_channel_labels(status), str(one.session), one.address, f"{one.receiver:x}"], one)
+        for status in found
+        for one in (status.network.receivers if status.network is not None else ())
+    ]
 
 
 def _histograms(prefix: str, labels: list[str], rows: list[tuple[list[str], Latency | None]]) -> Metric:

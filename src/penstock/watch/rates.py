@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from penstock.channels.latency import Latency
-from penstock.channels.status import ChannelMember, ChannelStatus
+from penstock.channels.network import NetworkReceiver, NetworkSession
+from penstock.channels.status import ChannelMember, ChannelStatus, peer_text
+from penstock.channels.waits import words
+from penstock.channels.waits.records import Wait
 
 HISTORY = 240  # samples
 
@@ -41,9 +44,10 @@ class MemberRate:
 class Rate:
     """A channel and its rates per second since the previous sample.
 
+    messages, bytes: those that were sent. Of a channel whose messages come from other machines, they are what its fastest reader received.
     lost: messages, or bytes where the kind counts bytes alone (`loses_bytes`); None where it counts no losses. refused: sends that found no
-    room. latency: from send to receive, of the messages since the previous sample; None where none are counted. history: the samples so far, the
-    newest last.
+    room. naks: requests for what the network lost, sent and received; None of a channel without a network. latency: from send to receive, of the messages since the previous sample; None where none are counted. history: the samples so far, the
+    newest last. waits: of threads and tasks on this channel, the longest first. held_s: how far back the messages reach that it keeps, in seconds; None if that is not known.
     """
 
     status: ChannelStatus
@@ -52,9 +56,12 @@ class Rate:
     refused: float
     lost: float | None
     loses_bytes: bool
+    naks: float | None
     latency: Latency | None
     members: tuple[MemberRate, ...]
     history: tuple[Sample, ...]
+    waits: tuple[Wait, ...] = ()
+    held_s: float | None = None
 
 
 @dataclass
@@ -74,16 +81,28 @@ class Rates:
         self._clock = clock
         self._known: dict[tuple[str, int], _Known] = {}
 
-    def update(self, found: Iterable[ChannelStatus]) -> list[Rate]:
-        """The rates of these channels, in their order. Channels that are not among them any more are forgotten."""
+    def update(
+        self,
+        found: Iterable[ChannelStatus],
+        waits: Iterable[Wait] = (),
+        held_s: Callable[[str], float | None] = lambda channel: None,
+    ) -> list[Rate]:
+        """The rates of these channels, in their order, with the waits on them. Channels that are not among them any more are forgotten.
+
+        held_s: asked once for each channel.
+        """
         now, before = self._clock(), self._known
+        on: dict[str, list[Wait]] = {}
+        for wait in waits:
+            on.setdefault(wait.channel, []).append(wait)
         self._known, rates = {}, []
         for status in found:
             key = (status.path, status.created_ns)  # a channel created again is another one
             old = before.get(key)
             known = _Known(status, now, old.history) if old else _Known(status, now)
             self._known[key] = known
-            rates.append(_rate(known, old))
+            those = tuple(on.get(status.channel, ()))
+            rates.append(replace(_rate(known, old), waits=those, held_s=held_s(status.channel)))
         return rates
 
 
@@ -98,7 +117,7 @@ def _rate(new: _Known, old: _Known | None) -> Rate:
     now_lost, then_lost = (
         (after.bytes_lost, before.bytes_lost) if loses_bytes else (after.messages_lost, before.messages_lost)
     )
-    messages = per_second(after.messages_sent - before.messages_sent)
+    naks = per_second(_naks(new.status) - _naks((old or new).status)) if new.status.network is not None else None
     seen = {(member.slot, member.joined_ns): member for member in (old.status.members if old else ())}
     members = []
     for member in new.status.members:
@@ -112,7 +131,12 @@ def _rate(new: _Known, old: _Known | None) -> Rate:
                 _subtract_latency(member.latency, then.latency),
             )
         )
+    messages = per_second(after.messages_sent - before.messages_sent)
     sent = per_second(after.bytes_sent - before.bytes_sent)
+    if new.status.network is not None and new.status.network.arrives:
+        readers = [one for one in members if one.member.reads]
+        messages = max((one.messages for one in readers), default=0.0)
+        sent = max((one.bytes for one in readers), default=0.0)
     refused = per_second(after.back_pressure - before.back_pressure)
     lost = None if now_lost is None or then_lost is None else per_second(now_lost - then_lost)
     latency = _subtract_latency(new.status.latency, (old or new).status.latency)
@@ -126,10 +150,15 @@ def _rate(new: _Known, old: _Known | None) -> Rate:
         refused,
         lost,
         loses_bytes,
+        naks,
         latency,
         tuple(members),
         tuple(new.history),
     )
+
+
+def _naks(status: ChannelStatus) -> int:
+    return status.details.get("naks_sent", 0) + status.details.get("naks_received", 0)
 
 
 def _subtract_latency(now: Latency | None, then: Latency | None) -> Latency | None:
@@ -141,7 +170,24 @@ def _behind(status: ChannelStatus, member: ChannelMember) -> int | None:
         return None
     if member.lag is not None:
         return member.lag
-    return None if member.position is None else status.position - member.position
+    return None if member.position is None else max(0, status.position - member.position)
+
+
+def _network(status: ChannelStatus) -> dict[str, Any] | None:
+    """The sessions and the receivers, and the counters of the network in all."""
+    if status.network is None:
+        return None
+    return {
+        "counts": dict(status.details),
+        "round_trip_ns": status.network.round_trip_ns,
+        "sessions": [_peer(one) for one in status.network.sessions],
+        "receivers": [_peer(one) for one in status.network.receivers],
+        "problems": list(status.network.problems),
+    }
+
+
+def _peer(one: NetworkSession | NetworkReceiver) -> dict[str, Any]:
+    return {**asdict(one), "text": peer_text(one)}
 
 
 def as_row(rate: Rate) -> dict[str, Any]:
@@ -157,6 +203,7 @@ def as_row(rate: Rate) -> dict[str, Any]:
         "bytes_per_s": rate.bytes,
         "refused_per_s": rate.refused,
         "lost_per_s": rate.lost,
+        "naks_per_s": rate.naks,
         "lost_unit": "bytes" if rate.loses_bytes else "messages",
         "lag": status.lag,
         "latency": None if rate.latency is None else rate.latency.summary(),
@@ -167,6 +214,11 @@ def as_row(rate: Rate) -> dict[str, Any]:
         "messages_sent": status.totals.messages_sent,
         "bytes_sent": status.totals.bytes_sent,
         "lost": status.totals.bytes_lost if rate.loses_bytes else status.totals.messages_lost,
+        "network": _network(status),
+        "waits": [
+            {"pid": one.pid, "what": one.what, "seconds": one.seconds, "text": words.wait_text(one)}
+            for one in rate.waits
+        ],
         "members": [
             {
                 "role": one.member.role,
