@@ -154,7 +154,7 @@ def value(parameter: Parameter, archives: list[str]) -> st.SearchStrategy[str]:
         return _mostly(VALID["int"], INTEGERS, nasty)
     if parameter.type is float:
         return _mostly(VALID["float"], FLOATS, nasty)
-    if name in ("channel", "channels", "onto"):
+    if name in ("channel", "channels", "onto", "source", "target", "back"):
         return _mostly(VALID["channel"], CHANNELS, nasty)
     if name in ("npz", "file", "data"):
         return _mostly(VALID["files"], FILES + PLACES, nasty)

@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 from penstock.cli.monitor import snapshots
+from penstock.cli.terminal import fitting
 
 pytest.importorskip("starlette", reason="the page needs penstock[web]")
 pytest.importorskip("uvicorn", reason="the page needs penstock[web]")
@@ -182,27 +183,30 @@ def test_dark_and_light(page):
     assert lightness(dark) > 200
 
 
-@pytest.mark.parametrize("width", [320, 420, 820, 1440])
-def test_nothing_is_wider_than_the_screen(made, page, width):
+def test_nothing_is_wider_than_the_screen(made, page):
     with (
         penstock.publish("log:" + "a-long-name/" * 8 + "end"),
         penstock.publish("ring:b"),
         penstock.subscribe("ring:b"),
     ):
-        shown = page({"width": width, "height": 800})
-        look(made, shown)
-        for key in "1234":
-            shown.keyboard.press(key)
-            assert shown.evaluate("document.documentElement.scrollWidth") <= width, key
-            shown.keyboard.press("j")
-            assert shown.evaluate("document.documentElement.scrollWidth") <= width, key
-            for edge in ("left", "right"):
-                ends = shown.eval_on_selector_all(
-                    ".node, .row, .stat, .tabs button, #detail",
-                    f"all => all.filter(one => one.offsetWidth).map(one => one.getBoundingClientRect().{edge})",
-                )
-                assert all(-1 <= end <= width + 1 for end in ends), (key, edge, ends)
-            shown.keyboard.press("Escape")
+        shown = page()
+        for width in (320, 420, 820, 1440):
+            shown.set_viewport_size({"width": width, "height": 800})
+            shown.reload()
+            shown.wait_for_selector("body[data-look]")
+            look(made, shown)
+            for key in "1234":
+                shown.keyboard.press(key)
+                assert shown.evaluate("document.documentElement.scrollWidth") <= width, key
+                shown.keyboard.press("j")
+                assert shown.evaluate("document.documentElement.scrollWidth") <= width, key
+                for edge in ("left", "right"):
+                    ends = shown.eval_on_selector_all(
+                        ".node, .row, .stat, .tabs button, #detail",
+                        f"all => all.filter(one => one.offsetWidth).map(one => one.getBoundingClientRect().{edge})",
+                    )
+                    assert all(-1 <= end <= width + 1 for end in ends), (key, edge, ends)
+                shown.keyboard.press("Escape")
 
 
 def test_a_phone_shows_one_part_at_a_time_and_details_above_it(made, page):
@@ -236,6 +240,48 @@ def test_a_phone_has_room_for_the_whole_list_of_recordings(browser, tmp_path):
         place = shown.locator("#recordings .scroll")
         assert place.evaluate("made => made.scrollWidth <= made.clientWidth")
     context.close()
+
+
+ALIKE = [f"log:robot/front_left/camera/depth/image/{name}" for name in ("info", "data", "raw")]
+ALIKE += ["log:robot/front_right/camera/depth/image/info", "log:a"]
+
+
+@pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["wide", "phone"])
+def test_channels_of_a_common_prefix_look_different(made, page, viewport):
+    opened = [penstock.publish(name, term_length=1 << 16) for name in ALIKE]
+    shown = page(viewport)
+    look(made, shown)
+    titles = shown.locator(".node.channel b").all_text_contents()
+    assert len(set(titles)) == len(ALIKE)
+    whole = "titles => titles.map(title => title.scrollWidth <= title.clientWidth)"
+    assert all(shown.eval_on_selector_all(".node.channel b", whole)), "the browser cuts none of them again"
+    assert shown.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for one in opened:
+        one.close()
+
+
+def test_a_phone_shows_whole_names_above_their_numbers(made, page):
+    opened = [penstock.publish(name, term_length=1 << 16) for name in ALIKE]
+    shown = page(PHONE)
+    look(made, shown)
+    shown.locator("#tab-channels").click()
+    boxes = [row(shown, ALIKE[0]).locator("div").nth(number).bounding_box() for number in (0, 2, 4)]
+    assert boxes[0]["width"] > boxes[1]["width"] + boxes[2]["width"]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"] == boxes[2]["y"]
+    assert row(shown, ALIKE[0]).locator(".name").text_content() == ALIKE[0]
+    short = [row(shown, "log:a").locator("div").nth(number).bounding_box()["y"] for number in (0, 2)]
+    assert abs(short[0] - short[1]) < 20, "a short name is beside its numbers"
+    for one in opened:
+        one.close()
+
+
+def test_names_are_cut_as_in_the_terminal(page):
+    many = [*ALIKE, "log:" + "x" * 60, *(f"log:robot/{n}/front_left/camera/image" for n in range(40))]
+    many += ["log:" + "y" * 30 + one + "y" * 30 for one in "abc"]
+    cut = "async ([names, letters]) => [...(await import('./format.js')).shortened(names, letters)]"
+    shown = page()
+    for letters in (8, 12, 20, 40):
+        assert dict(shown.evaluate(cut, [many, letters])) == fitting.shortened(many, letters), letters
 
 
 def test_two_hundred_channels_cost_little_work_per_look(made, page):

@@ -33,6 +33,13 @@ def test_a_whole_archive_is_played(filled):
         assert (imu.poll(), gps.poll()) == ([0, 1, 2], [b"0", b"1", b"2"])
 
 
+def test_messages_are_played_with_their_recorded_times(filled):
+    with penstock.subscribe("log:again/gps") as gps:
+        done = run_here("play", filled.path, "log:gps", "--onto", "again/", "--fast", "--recorded-times")
+        assert done.returncode == 0, done.stderr
+        assert (gps.recv(timeout=PATIENCE), gps.last.time_ns) == (b"0", 1_769_860_800_000_000_000)
+
+
 def test_a_part_of_it_is_played_elsewhere(filled):
     with penstock.subscribe("ring:copy") as copy:
         done = run_here(

@@ -72,9 +72,9 @@ def test_it_shows_transport_and_data_of_any_tables(tables, tmp_path):
     text = (tables / "report.html").read_text()
     page = Page(text)
     head, imu, raw = page.rows
-    assert head == ["stream", "messages", "rate/s", "bytes", "each", "p50", "p99", "p99.9", "max", "lost"]
-    assert (imu[0], imu[1], imu[-1]) == ("imu", "50", "0 B")
-    assert (raw[0], raw[1], raw[3], raw[4]) == ("raw", "50", "400 B", "8 B")
+    assert head == ["stream", "kind", "messages", "rate/s", "bytes", "each", "p50", "p99", "p99.9", "max", "lost"]
+    assert (imu[0], imu[1], imu[2], imu[-1]) == ("imu", "log", "50", "0 B")
+    assert (raw[0], raw[2], raw[4], raw[5]) == ("raw", "50", "400 B", "8 B")
     assert "<h2>imu</h2><p>50 rows.</p>" in text
     assert "gyro" in text
     assert "temperature" in text
@@ -172,3 +172,52 @@ def test_the_table_has_the_slowest_message_and_losses():
     assert (found["stream"], found["max"], found["p99.9"], found["lost"]) == ("a<b", "1.0 ms", "999 µs", "3")
     assert found["rate/s"] == "1,000"
     assert "3 of a<b" in report._silence([stream])
+
+
+def test_an_archive_needs_no_tables_and_its_page_is_the_same(tables, tmp_path):
+    """The same streams, counts and columns as from tables; without delta-rs."""
+    assert here("report", "archive", "from_archive.html", "--json", folder=tmp_path).status == 0
+    assert here("report", "tables", "from_tables.html", "--json", folder=tmp_path).status == 0
+    one, other = ((tmp_path / f"from_{name}.html").read_text() for name in ("archive", "tables"))
+    assert Page(one).rows == Page(other).rows
+    assert "From the archive archive." in one
+    for text in ("<h2>imu</h2><p>50 rows.</p>", "gyro", "temperature"):
+        assert text in one
+    assert "<h2>raw</h2>" not in one
+    assert here("report", "archive", folder=tmp_path).out == "Report: archive/report.html\n"
+    assert penstock.Archive(tmp_path / "archive").verify() == []
+
+
+def test_an_archive_of_frames_pipes_and_changed_codecs(tmp_path):
+    """No pixels are read. A channel that was made again with another codec has a section for each."""
+    archive = penstock.Archive(tmp_path / "archive")
+    with penstock.publish("frames:cam", shape=(4, 4)) as cam, archive.record("frames:cam", when_slow="wait"):
+        for number in range(12):
+            cam.send(np.full((4, 4), number, "u1"))
+    archive.append("log:x", [{"speed": 1.5 + n} for n in range(20)], codec="json", times_ns=range(1, 21))
+    archive.append("log:y", [{"a": n} for n in range(20)], codec="json", times_ns=range(1, 21))
+    archive.append("log:y", [(n,) for n in range(20)], codec=np.dtype([("b", "f8")]), times_ns=range(30, 50))
+    assert here("report", "archive", folder=tmp_path).status == 0
+    text = (tmp_path / "archive" / "report.html").read_text()
+    rows = {row[0]: row for row in Page(text).rows if row}
+    assert (rows["cam"][2], rows["x"][2], rows["y"][2]) == ("12", "20", "40")
+    assert rows["cam"][-1] == "0 B"
+    assert (text.count("<h2>x</h2>"), text.count("<h2>y</h2>"), text.count("<h2>cam</h2>")) == (1, 2, 0)
+
+
+def test_a_damaged_archive_has_a_report_and_says_so(tmp_path):
+    archive = penstock.Archive(tmp_path / "archive")
+    archive.append("log:x", [{"speed": 1.5 + n} for n in range(20)], codec="json", times_ns=range(1, 21))
+    archive.append("log:bad", [b"x" * 100 for _ in range(20)], times_ns=range(1, 21))
+    (segment,) = (archive.path / "recordings" / "00000002").glob("*.seg")
+    with open(segment, "r+b") as file:
+        file.seek(-300, 2)
+        file.write(b"?" * 200)
+    done = here("report", "archive", "--json", folder=tmp_path)
+    assert done.status == 1
+    warning, error = done.err.splitlines()
+    assert warning.startswith(f"warning: {segment}")
+    assert error == (
+        "penstock: 1 part of the archive is damaged and left out; everything else is in archive/report.html"
+    )
+    assert json.loads(done.out)["streams"] == 2

@@ -93,3 +93,16 @@ def test_it_waits_for_the_publication_of_frames():
 def test_it_waits_for_frames_no_longer_than_it_is_told(capfd):
     assert cli.run(["sub", "frames:never", "--timeout", "0.05"]) == 0
     assert capfd.readouterr().err.endswith("frames:never: nothing arrived for 0.05 seconds\n")
+
+
+def test_sub_begins_with_last_values(capsys):
+    with penstock.publish("log:params", codec="json", last="name") as pub:
+        for number, name in enumerate("aba"):
+            pub.send({"name": name, "value": number})
+        assert cli.run(["sub", "log:params", "--start", "last", "--limit", "2"]) == 0
+        assert capsys.readouterr().out.splitlines() == ['{"name": "b", "value": 1}', '{"name": "a", "value": 2}']
+        assert cli.run(["ls"]) == 0
+        assert "last name: 2" in " ".join(capsys.readouterr().out.split())
+    with penstock.publish("log:plain"):
+        assert cli.run(["sub", "log:plain", "--start", "last"]) == 1
+        assert "keeps no last values" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from conftest import heed_interrupts
 import penstock
 from penstock import cli
 from penstock.cli.channels import top
-from penstock.cli.terminal import screen
+from penstock.cli.terminal import fitting, screen
 from penstock.watch import rates
 
 COMMAND = (sys.executable, "-m", "penstock")
@@ -139,7 +139,7 @@ def test_two_names_never_look_the_same(width):
     names += [f"log:robot/{n}/front_left/camera/depth/image/compressed" for n in range(300)]
     names += ["log:" + "y" * 30 + one + "y" * 30 for one in "abc"]
     names += ["log:" + "z" * n for n in range(40, 50)]
-    found = top.shortened(names, width)
+    found = fitting.shortened(names, width)
     assert found.keys() == set(names)
     assert len(set(found.values())) == len(names)
     assert max(map(len, found.values())) <= width
@@ -156,7 +156,7 @@ def test_eighty_columns_have_room_for_a_members_command():
             pub.send(b"x")
             sub.recv()
         found = look(made, clock, 1)["pipe:jobs"]
-    lines = [screen.join_line(line) for line in top._members(found, 80)]
+        lines = [screen.join_line(line) for line in top._members(found, 80)]
     (reading,) = [line for line in lines if "p99" in line]
     assert "1,000/s  lag 0 B  p99" in reading
     assert f"pid {os.getpid()}" in reading
@@ -255,7 +255,8 @@ class Terminal:
         assert self.process.wait(60) is not None
         os.set_blocking(self.master, False)
         with contextlib.suppress(BlockingIOError):
-            self.said += os.read(self.master, 65536).decode()
+            while said := os.read(self.master, 65536):  # it gives a page at a time
+                self.said += said.decode()
         same = termios.tcgetattr(self.slave) == self.before
         os.close(self.master)
         os.close(self.slave)

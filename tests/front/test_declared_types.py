@@ -13,6 +13,7 @@ from ports import free_port
 import penstock
 import penstock.testing
 from penstock.front import opening
+from penstock.types import HistorySubscription
 
 VALUES = {
     "Log": lambda folder: penstock.Log("a"),
@@ -81,6 +82,8 @@ def test_a_handle_is_what_is_declared(verb, kind, role, declared, tmp_path):
             channel = penstock.testing.channel(channel)
     else:
         channel = VALUES[kind](tmp_path)
+    if declared is HistorySubscription:
+        options["archive"] = penstock.Archive(tmp_path / "archive").path
     if verb == "join" and kind == "Sync":
         options["name"] = "one"
     for given in (channel, str(channel)) if kind in VALUES and kind != "Frames" else (channel,):

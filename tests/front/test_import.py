@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import penstock
 
 HEAVY = ("asyncio", "logging", "multiprocessing", "numpy", "pyarrow", "sqlite3", "ssl", "subprocess", "zmq")
@@ -28,6 +30,22 @@ with penstock.publish("fake:log:a") as pub, penstock.subscribe("fake:log:a") as 
     assert penstock.wait([sub], 0) == []
 """
     assert set(loaded(program)) <= {"logging"}
+
+
+def test_the_command_loads_nothing_that_ls_does_not_need():
+    program = """
+import sys
+from penstock.cli import run
+assert run(["ls"]) == 0
+"""
+    heavy = ("pydantic", "psutil", "starlette", "penstock.record", "penstock.spark", "penstock.tables")
+    assert not set(loaded(program, heavy)) & {*HEAVY[3:], *heavy} - {"subprocess"}
+
+
+def test_the_data_source_loads_no_pandas():
+    """Each of Spark's Python workers imports it."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'penstock[spark]'")
+    assert set(loaded("import penstock.spark.source", ("pandas", "pyarrow.dataset"))) <= set(HEAVY)
 
 
 def test_every_public_name_is_there_and_listed():

@@ -62,6 +62,7 @@ def test_an_archive_shows_its_recordings(tmp_path):
 def test_completion_shows_public_names_only():
     assert set(dir(penstock)) == {
         *penstock.__all__,
+        "blackbox",
         "types",
         "record",
         "testing",

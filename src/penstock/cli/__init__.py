@@ -6,6 +6,7 @@ the signal's number for a signal. Knows no command's work.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -62,6 +63,9 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """The entry point."""
     output.open_descriptors()
+    os.environ.setdefault(
+        "GRPC_VERBOSITY", "NONE"
+    )  # its own lines about a connection: the command's error has the reason
     if completion.answered(app):
         return
     status = run(sys.argv[1:])

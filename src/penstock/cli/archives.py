@@ -18,7 +18,7 @@ from penstock.cli import arguments, ending
 from penstock.cli.arguments import ArchivePath
 from penstock.cli.channels.names import is_awaited, names, nothing_yet
 from penstock.cli.terminal import output
-from penstock.record import TIME_MAX, TIME_MIN, Expired
+from penstock.record import TIME_MAX, TIME_MIN, Expired, RecordingInfo
 from penstock.util.storage import where
 from penstock.util.units import shown
 
@@ -63,6 +63,13 @@ def record(
     no_pixels: Annotated[
         bool, typer.Option("--no-pixels", help="Of frames channels: only the notes of the frames.")
     ] = False,
+    pixels: Annotated[
+        str | None,
+        typer.Option(
+            help="Of frames channels: how frames are recorded: raw, zstd, png or jpeg, with a level or a quality as jpeg:80.",
+            metavar="<raw|zstd|png|jpeg>",
+        ),
+    ] = None,
     when_slow: Annotated[
         str | None,
         typer.Option(
@@ -75,21 +82,25 @@ def record(
     """Records channels into an archive."""
     if bool(channels) == every:
         raise typer.BadParameter("name channels, or give --all", param_hint="CHANNELS")
+    if no_pixels and pixels is not None:
+        raise typer.BadParameter("--no-pixels records none: give one of them", param_hint="--pixels")
     asked = ["*"] if every else list(channels or [])
     place, length = arguments.start(start), arguments.seconds(seconds, "--seconds")
     with ending.defer_end() as wait, output.working("recording") as now:
         begun = time.monotonic()
-        recorder = _open_to_write(archive, create=True).record(
-            asked,
-            start=place,
-            extend=extend,
-            drop_after=drop_after,
-            sent=sent,
-            pixels=not no_pixels,
-            when_slow=when_slow,
-            max_bytes=max_bytes,
-            max_age=max_age,
-        )
+        opened = _open_to_write(archive, create=True)
+        with opened._files.removed_if_it_fails():
+            recorder = opened.record(
+                asked,
+                start=place,
+                extend=extend,
+                drop_after=drop_after,
+                sent=sent,
+                pixels=not no_pixels if pixels is None else pixels,
+                when_slow=when_slow,
+                max_bytes=max_bytes,
+                max_age=max_age,
+            )
         for channel in asked:
             if not is_pattern(channel) and waits(channel):
                 output.note(nothing_yet(channel))
@@ -102,8 +113,9 @@ def record(
             now(f"recording {many}: {output.many(total, 'message')}, {output.size(held)}. Ctrl-C ends")
         done = recorder.stop()
     for row in done:
+        lost = f", {output.many(row.lost_messages, 'frame')} lost" if row.lost_messages else ""
         output.say(
-            f"recording {row.recording} of {row.channel}: {output.many(row.messages, 'message')} up to position {row.position:,}"
+            f"recording {row.recording} of {row.channel}: {output.many(row.messages, 'message')} up to position {row.position:,}{lost}"
         )
     if left_out := [row.channel for row in done if parse(row.channel).kind.by_reference and no_pixels]:
         output.note(
@@ -117,8 +129,10 @@ def record(
 
 def _open_to_write(archive: Path, *, create: bool = False) -> penstock.Archive:
     """An archive that is to be changed. `Unsupported` on an object storage."""
-    if not where(os.fspath(archive), "the archive").is_local:
-        raise penstock.Unsupported(f"{archive} is on an object storage, where recordings can only be read")
+    place = where(os.fspath(archive), "the archive")
+    if not place.is_local:
+        kind = "another machine" if place.is_served else "an object storage"
+        raise penstock.Unsupported(f"{place.uri} is on {kind}, where recordings can only be read")
     return penstock.Archive(archive, create=create)
 
 
@@ -140,10 +154,26 @@ def recordings(archive: ArchivePath, json: AsJson = False) -> None:
     """Lists an archive's recordings: since when, how long, how much. All numbers: --json."""
     found = penstock.Archive(archive, create=False).list()
     if json:
-        print(output.as_json(found))
+        more = ("lost_messages", "encoding", "ratio")
+        print(output.as_json([vars(info) | {name: getattr(info, name) for name in more} for info in found]))
         return
     right = ("id", "messages", "bytes", "seconds", "lost")
-    rows = output.table("id", "channel", "state", "from", "seconds", "messages", "bytes", "lost", right=right)
+    leaves = ("state", "bytes", "from", "seconds", "lost", "pixels")
+    encoded = any(info.encoding for info in found)
+    rows = output.table(
+        "id",
+        "channel",
+        "state",
+        "from",
+        "seconds",
+        "messages",
+        "bytes",
+        "lost",
+        *(["pixels"] if encoded else []),
+        right=right,
+        leaves=leaves,
+        name="channel",
+    )
     for info in found:
         rows.add_row(
             str(info.id),
@@ -154,11 +184,21 @@ def recordings(archive: ArchivePath, json: AsJson = False) -> None:
             output.count(info.messages),
             output.size(info.bytes),
             output.many(info.lost_messages, "frame") if info.lost_messages else output.size(info.lost_bytes),
+            *([_pixels_text(info)] if encoded else []),
         )
     if found:
         output.show(rows)
     else:
         output.say(f"{output.path(archive)} holds no recordings")
+
+
+def _pixels_text(info: RecordingInfo) -> str:
+    """How the frames of a recording are stored, and how much of a raw recording that is."""
+    if info.encoding is None:
+        return "raw" if info.codec.get("pixels") else ""
+    if info.ratio is None:
+        return info.encoding
+    return f"{info.encoding}, {info.ratio:.{0 if info.ratio >= 0.1 else 1}%}"
 
 
 def replay(

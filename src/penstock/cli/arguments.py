@@ -51,7 +51,10 @@ def _place(text: str, read: Callable[[str, str], Any]) -> Any:
 
 
 ArchivePath = Annotated[
-    Path, typer.Argument(help="The archive's folder, or s3://BUCKET/FOLDER.", parser=place, metavar="ARCHIVE")
+    Path,
+    typer.Argument(
+        help="The archive's folder, s3://BUCKET/FOLDER, or grpc+tls://HOST:PORT.", parser=place, metavar="ARCHIVE"
+    ),
 ]
 
 

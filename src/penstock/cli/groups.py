@@ -1,4 +1,4 @@
-"""The commands of the help, in their groups: for each the module that has it, and its line of at most 80 columns.
+"""The commands of the help, in their groups: for each the module that has it, its line of at most 80 columns, and an example.
 
 A command's module is loaded when the command is called or its own help is shown. Knows no command's work.
 """
@@ -15,47 +15,128 @@ from typer.core import TyperGroup
 
 GROUPS = {
     "Look at channels": {
-        "ls": ("channels.listing", "List channels: members, messages, lag of readers"),
-        "top": ("channels.top", "Show channels live: rates, lag, losses, members"),
-        "monitor": ("monitor", "Serve a page that shows channels, recordings and tables live"),
-        "view": ("viewing", "Serve channels live to Foxglove"),
-        "metrics": ("serving", "Serve the counters of all channels for Prometheus"),
+        "ls": ("channels.listing", "List channels: members, messages, lag of readers", "penstock ls 'robot/*'"),
+        "why": ("why", "Show who waits, on what, and what keeps them waiting", "penstock why log:imu --stack"),
+        "top": ("channels.top", "Show channels live: rates, lag, losses, members", "penstock top 'robot/*' --members"),
+        "monitor": (
+            "monitor",
+            "Serve a page that shows channels, recordings and tables live",
+            "penstock monitor --archive drive --open",
+        ),
+        "view": ("viewing", "Serve channels live to Foxglove", "penstock view 'robot/*'"),
+        "metrics": ("serving", "Serve the counters of all channels for Prometheus", "penstock metrics --port 9464"),
     },
     "Move messages": {
-        "pub": ("channels.publishing", "Publish one message per line of standard input"),
-        "sub": ("channels.subscribing", "Print messages, or count them. No writer waits for it"),
-        "rm": ("channels.listing", "Remove channels with their history"),
+        "pub": (
+            "channels.publishing",
+            "Publish one message per line of standard input",
+            "echo '{\"go\": 1}' | penstock pub log:command --codec json",
+        ),
+        "sub": (
+            "channels.subscribing",
+            "Print messages, or count them. No writer waits for it",
+            "penstock sub log:imu --start earliest --limit 10",
+        ),
+        "bridge": (
+            "bridging",
+            "Pass messages on to another channel, or to another machine",
+            "penstock bridge log:imu udp://10.0.0.2:40123/1",
+        ),
+        "rm": ("channels.listing", "Remove channels with their history", "penstock rm log:imu 'robot/*'"),
     },
     "Record": {
-        "record": ("archives", "Record channels into an archive"),
-        "recordings": ("archives", "List an archive's recordings"),
-        "replay": ("archives", "Print a recording's messages, or publish them"),
-        "play": ("playing", "Publish all recordings again, on one clock"),
-        "verify": ("archives", "Check every byte of an archive"),
-        "repair": ("archives", "Record damage as gaps of the recordings, and keep everything else"),
-        "purge": ("archives", "Delete recordings, by number or by limits"),
-        "consumers": ("archives", "List the queries that read an archive step by step"),
-        "archive": ("archives", "Copy an archive onto an object storage: archive push"),
+        "record": ("archives", "Record channels into an archive", "penstock record drive 'robot/*' --seconds 60"),
+        "snapshot": (
+            "blackbox",
+            "Record what memory still has, also if every program was killed",
+            "penstock snapshot 'robot/*' --to drive --before 30s",
+        ),
+        "blackbox": (
+            "blackbox",
+            "Watch, and take a snapshot when something happens",
+            "penstock blackbox blackbox.toml --check",
+        ),
+        "recordings": ("archives", "List an archive's recordings", "penstock recordings drive"),
+        "replay": (
+            "archives",
+            "Print a recording's messages, or publish them",
+            "penstock replay drive log:imu --since '10m ago'",
+        ),
+        "play": (
+            "playing",
+            "Publish all recordings again, on one clock",
+            "penstock play drive 'robot/*' --onto again/ --rate 2",
+        ),
+        "verify": ("archives", "Check every byte of an archive", "penstock verify drive"),
+        "repair": (
+            "archives",
+            "Record damage as gaps of the recordings, and keep everything else",
+            "penstock repair drive",
+        ),
+        "purge": (
+            "archives",
+            "Delete recordings, by number or by limits",
+            "penstock purge drive --max-bytes 20GB --max-age 7d",
+        ),
+        "consumers": ("archives", "List the queries that read an archive step by step", "penstock consumers drive"),
+        "archive": (
+            "archives",
+            "Copy an archive onto an object storage: archive push",
+            "penstock archive push drive s3://BUCKET/drive",
+        ),
+        "serve": (
+            "sharing",
+            "Serve an archive to other machines, over Arrow Flight",
+            "penstock serve drive --listen 127.0.0.1:8815 --insecure",
+        ),
+        "replicate": (
+            "sharing",
+            "Copy an archive of any place into a folder, and keep it so",
+            "penstock replicate s3://BUCKET/drive copy --follow",
+        ),
     },
     "Tables and files": {
-        "pipeline": ("tables.pipeline", "Build Delta tables from an archive, with Spark or without"),
-        "erase": ("tables.pipeline", "Delete rows from tables and from the disk, for good"),
-        "sql": ("tables.sql", "Ask the tables"),
-        "report": ("report", "Draw a page about tables"),
-        "export": ("jobs", "Write messages as Parquet, Arrow, CSV, Delta or MCAP files"),
-        "import": ("jobs", "Append the messages of an MCAP file to an archive"),
+        "pipeline": (
+            "tables.pipeline",
+            "Build Delta tables from an archive, with Spark or without",
+            "penstock pipeline drive --out tables --engine local",
+        ),
+        "erase": (
+            "tables.pipeline",
+            "Delete rows from tables and from the disk, for good",
+            "penstock erase tables log:imu --until '30 days ago'",
+        ),
+        "sql": ("tables.sql", "Ask the tables", "penstock sql \"select * from 'log:imu' limit 10\" --from drive"),
+        "report": ("report", "Draw a page about an archive or tables", "penstock report drive report.html"),
+        "dataset": (
+            "datasets",
+            "Make a training set: time-aligned rows in Parquet",
+            "penstock dataset drive --align log:camera --with log:imu --tolerance 20ms --to set",
+        ),
+        "export": (
+            "jobs",
+            "Write messages as Parquet, Arrow, CSV, Delta or MCAP files",
+            "penstock export drive files --parquet --since '10m ago'",
+        ),
+        "import": ("jobs", "Append the messages of an MCAP file to an archive", "penstock import drive bag.mcap"),
     },
     "Try and check": {
-        "demo": ("demo", "Run the main job end to end, on real data"),
-        "key": ("machine.key", "Make a key that encrypts udp: channels: key new"),
-        "doctor": ("machine.doctor", "Check this machine, and suggest fixes"),
-        "info": ("machine.info", "Show machine, versions, folders, limits, packages"),
-        "bench": ("jobs", "Run a benchmark of the checkout in this folder"),
-        "completion": ("completion", "Print a script that completes commands in your shell"),
+        "demo": ("demo", "Run the main job end to end, on real data", "penstock demo --seconds 2"),
+        "key": ("machine.key", "Make a key that encrypts udp: channels: key new", "penstock key new robot.key"),
+        "doctor": ("machine.doctor", "Check this machine, and suggest fixes", "penstock doctor --before 30s"),
+        "info": ("machine.info", "Show machine, versions, folders, limits, packages", "penstock info --json"),
+        "bench": ("jobs", "Run a benchmark of the checkout in this folder", "penstock bench log_ipc --quick"),
+        "completion": (
+            "completion",
+            "Print a script that completes commands in your shell",
+            "penstock completion bash",
+        ),
     },
 }
-HIDDEN = {"remove": "channels.listing"}  # as the library calls it
-MODULES = {name: module for lines in GROUPS.values() for name, (module, _) in lines.items()} | HIDDEN
+HIDDEN = {"remove": "channels.listing"}  # rm, as the library calls it
+COMMANDS = {name: about for lines in GROUPS.values() for name, about in lines.items()}
+MODULES = {name: module for name, (module, _, _) in COMMANDS.items()} | HIDDEN
+EXAMPLES = {name: example for name, (_, _, example) in COMMANDS.items()} | {"remove": "penstock remove log:imu"}
 
 
 class _Commands(UserDict[str, Any]):
@@ -64,7 +145,7 @@ class _Commands(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         found = self.data[name]
         if isinstance(found, str):
-            found = self.data[name] = plain(typer.main.get_group(load(found)).commands[name])
+            found = self.data[name] = plain(typer.main.get_group(load(found)).commands[name], EXAMPLES.get(name))
         return found
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -85,7 +166,7 @@ class Commands(TyperGroup):
         widest = max(len(name) for lines in GROUPS.values() for name in lines)
         for group, lines in GROUPS.items():
             with formatter.section(group):
-                formatter.write_dl([(name.ljust(widest), line) for name, (_, line) in lines.items()])
+                formatter.write_dl([(name.ljust(widest), line) for name, (_, line, _) in lines.items()])
 
 
 @cache
@@ -102,10 +183,18 @@ def plain_parameter(parameter: Any) -> None:
         parameter.metavar = ""
 
 
-def plain(command: Any) -> Any:
-    """The command, with its help in this form."""
+def plain(command: Any, example: str | None) -> Any:
+    """The command, with its help in this form, which ends with the example."""
+    if example is not None:
+        command.format_epilog = lambda _, formatter: _write_example(formatter, example)
     for parameter in (*command.params, command.get_help_option(command.context_class(command))):
         plain_parameter(parameter)
     for one in getattr(command, "commands", {}).values():
-        plain(one)
+        plain(one, example)
     return command
+
+
+def _write_example(formatter: Any, example: str) -> None:
+    """One line, however narrow the terminal is: a command that is wrapped cannot be copied."""
+    with formatter.section("Example"):
+        formatter.write(f"{'':{formatter.current_indent}}{example}\n")

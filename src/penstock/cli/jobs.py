@@ -150,6 +150,15 @@ def import_(
     from penstock.export.mcap import import_mcap
     from penstock.record import TIME_MAX, TIME_MIN
 
+    if file.is_dir():
+        there = sorted(file.glob("*.mcap"))
+        if not there:
+            raise penstock.NotFound(f"{output.path(file)} is a folder without a file of MCAP")
+        raise penstock.Invalid(
+            f"{output.path(file)} is a folder: import its {output.many(len(there), 'file')} in turn, {output.path(there[0])} first"
+            if len(there) > 1
+            else f"{output.path(file)} is a folder: import its file {output.path(there[0])}"
+        )
     if not file.is_file():
         raise penstock.NotFound(f"there is no file {output.path(file)}")
     begun = time.monotonic()
@@ -170,9 +179,16 @@ def import_(
     for text in done.left_out:
         output.note(f"left out: {text}")
     for one in done.renamed:
-        output.note(f"renamed: {one.topic!r} is {one.channel}")
+        output.note(f"renamed: {one.topic!r}{f' of {one.form}' if one.form else ''} is {one.channel}")
+    for text in done.opaque:
+        output.note(f"not decoded: {text}")
     if done.unchecked:
         output.note(f"warning: {done.unchecked}")
+    if done.overlaps:
+        channels = ", ".join(done.overlaps)
+        output.note(
+            f"warning: {channels} had messages of these times before: those of a file that is imported twice are there twice"
+        )
     if json:
         print(output.as_json(done))
     else:

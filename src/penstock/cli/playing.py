@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Annotated
 
 import typer
 
 import penstock
-from penstock.cli import arguments
+from penstock.cli import arguments, pacing
 from penstock.cli.arguments import ArchivePath
 from penstock.cli.terminal import output
-from penstock.record import TIME_MAX, TIME_MIN
+from penstock.record import TIME_MAX, TIME_MIN, Pace
 
 REPORT_SECONDS = 0.1
 
@@ -34,8 +35,29 @@ def play(
         list[str] | None,
         typer.Option("--map", help="FROM=TO, such as log:imu=ring:imu2. May be given several times.", metavar="<map>"),
     ] = None,
-    speed: Annotated[float | None, typer.Option(help="1 for the original speed, the default; 2 twice as fast.")] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            "--speed", "--rate", help="1 for the original speed, the default; 2 twice as fast.", metavar="<float>"
+        ),
+    ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="As fast as possible.")] = False,
+    start: Annotated[
+        str | None, typer.Option(help="Begin this recorded time behind the first message: 30s, 5m or 1.5.")
+    ] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="Begin again at the end, until q or Ctrl-C.")] = False,
+    pause: Annotated[bool, typer.Option("--pause", help="Begin with a pause: space goes on.")] = False,
+    control: Annotated[
+        str | None,
+        typer.Option(help=f"A channel for commands in JSON: {pacing.COMMANDS}.", metavar="<channel>"),
+    ] = None,
+    clock: Annotated[
+        str | None,
+        typer.Option(help="A channel for the recorded time, as ROS's /clock in JSON.", metavar="<channel>"),
+    ] = None,
+    recorded_times: Annotated[
+        bool, typer.Option("--recorded-times", help="Messages have their recorded times, and not those of now.")
+    ] = False,
     since: arguments.Since = None,
     until: arguments.Until = None,
     timeout: Annotated[
@@ -43,24 +65,37 @@ def play(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
-    """Replays all recordings, in the order of their times, in their original rhythm."""
+    """Replays all recordings, in the order of their times, in their original rhythm. Keys: space pauses, . plays one message, + and -
+    change the rate, q ends. Example: penstock play drive 'robot/*' --loop --rate 2 --clock log:clock"""
     if onto is not None and renamed:
         raise penstock.Invalid("--onto and --map cannot both be given")
     if fast:
         arguments.refuse_others("--fast", "it is as fast as possible", speed=speed)
     begun = last = time.monotonic()
-    with output.steps("planning", quiet=json) as bar:
+    reached = 0, 0
+    rate = None if fast else arguments.positive(1.0 if speed is None else speed, "--speed")
+    with contextlib.ExitStack() as opened:
+        bar = opened.enter_context(output.steps("planning", quiet=json))
 
         def report(what: str, done: int, total: int) -> None:
-            nonlocal last
+            nonlocal last, reached
+            reached = done, total
             if done == total or time.monotonic() - last > REPORT_SECONDS:
                 last = time.monotonic()
                 bar(what, done, total)
 
+        def changed(pace: Pace) -> None:
+            bar("paused" if pace.paused else "playing", *reached)
+
+        pace = opened.enter_context(pacing.pace(rate, pause, control, json, changed))
         played = penstock.Archive(archive, create=False).play(
             channels or "*",
             onto=arguments.pairs("--map", renamed, "FROM=TO, such as log:imu=ring:imu2") if renamed else onto,
-            speed=None if fast else arguments.positive(1.0 if speed is None else speed, "--speed"),
+            pace=pace,
+            start=0.0 if start is None else arguments.interval(start, "--start"),
+            loop=loop,
+            clock=clock,
+            recorded_times=recorded_times,
             since=arguments.moment(since, "--since", TIME_MIN),
             until=arguments.moment(until, "--until", TIME_MAX),
             timeout=arguments.seconds(timeout, "--timeout"),

@@ -11,6 +11,7 @@ from penstock.channels.uri.value import open_channel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from os import PathLike
     from typing import TypeVar, Unpack
 
     from penstock.channels.handles import NativePublication, NativeSubscription
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.codecs import Codec
     from penstock.front.options import (
         Key,
+        LogStart,
         MemberOptions,
         PublishOptions,
         SocketOptions,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from penstock.kinds.sync.member import SyncMember
     from penstock.kinds.sync.opener import Sync
     from penstock.kinds.udp.handle import UdpPublication, UdpSubscription
+    from penstock.kinds.udp.history import HistorySubscription
     from penstock.kinds.udp.opener import Udp
     from penstock.kinds.zmq.opener import Zmq
     from penstock.kinds.zmq.publication import ZmqPublication
@@ -100,7 +103,7 @@ def publish(channel: AnyChannel, **options: Any) -> Any:
     others, `TypeError` for an option that the kind does not have. `penstock.types` names the handles.
 
     codec: "bytes" (default), "json", "msgpack", a structured dtype, `penstock.array(...)`, a msgspec.Struct, dataclass or other
-    type, `penstock.objects(cls, form)`, or a protobuf message class.
+    type, `penstock.objects(cls, form)`, a protobuf message class, or `penstock.ros2msg(name)`.
 
     What this publication wants:
 
@@ -125,7 +128,7 @@ def publish(channel: AnyChannel, **options: Any) -> Any:
 def subscribe(
     channel: Log[M] | Sync[M],
     *,
-    start: Start = ...,
+    start: LogStart = ...,
     last: int | None = ...,
     when_slow: WhenSlow = ...,
     drop_after: float | None = ...,
@@ -164,6 +167,22 @@ def subscribe(
     until_end: bool = ...,
     pixels: bool = ...,
 ) -> FrameSubscription: ...
+@overload
+def subscribe(
+    channel: Udp[M],
+    *,
+    archive: str | PathLike[str],
+    start: Literal["newest", "earliest"] = ...,
+    when_slow: WhenSlow = ...,
+    drop_after: float | None = ...,
+    window: int = ...,
+    reliable: bool = ...,
+    receive_buffer: int | None = ...,
+    group_tag: int | None = ...,
+    max_members: int = ...,
+    spin: float = ...,
+    until_end: bool = ...,
+) -> HistorySubscription[M]: ...
 @overload
 def subscribe(
     channel: Udp[M],
@@ -217,12 +236,14 @@ def subscribe(channel: AnyChannel, **options: Any) -> Any:
     - every kind: spin: seconds to spin before sleeping. until_end: iteration ends when all publications have closed or died and
       everything was read, and `recv` raises `EndOfStream` (not zmq).
     - log, sync, udp: start: "newest", "earliest" or a position; last: how many of the newest messages come first; when_slow: "wait", or
-      "drop" after drop_after seconds (sync: "fail" too).
+      "drop" after drop_after seconds (sync: "fail" too). A log that keeps last values: start="last", first the newest message of each
+      key, then the stream, each message once.
     - ring: start, last; conflate: only the newest message.
     - frames: conflate, unless last or conflate=False is given; when_slow: "wait" or "skip"; connect_timeout: seconds to wait for the
       channel to be made; pixels.
     - pipe: acknowledge: "next" (taking a message acknowledges the one before) or "manual"; name.
-    - udp: window, reliable, receive_buffer, group_tag, max_members: the first subscription on a machine decides.
+    - udp: window, reliable, receive_buffer, group_tag, max_members: the first subscription on a machine decides. archive: begins
+      with its messages if start is "earliest", and reads what the network lost from it.
     - zmq: topics, conflate; endpoints, options, max_messages, linger, bind, secret_key, server_key, client_keys.
     """
     return open_channel("subscribe", channel, options)

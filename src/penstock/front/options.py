@@ -5,6 +5,7 @@ Read by type checkers and editors alone. A test compares them with what the kind
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
@@ -14,6 +15,7 @@ from penstock.kinds.udp.options import FlowControl
 WhenFull = Literal["wait", "drop_newest", "drop_oldest"]
 WhenSlow = Literal["skip", "wait", "drop", "fail"]
 Start = Literal["newest", "earliest"] | int
+LogStart = Literal["newest", "earliest", "last"] | int
 Key = str | bytes | None
 Topics = str | bytes | Sequence[str | bytes] | None
 
@@ -44,11 +46,19 @@ class PublishOptions(ChannelOptions, ZmqSocketOptions, total=False):
 
     exclusive: bool
     term_length: int | str | None
+    retain: float | str | datetime.timedelta | None
+    rate: int | str | None
+    memory_max: int | str | None
+    last: str | None
+    last_keys: int | None
+    last_max: int | str | None
     stream_id: int
     name: str | bytes | None
     when_full: WhenFull
     when_slow: WhenSlow
     dtype: Any
+    varies: bool
+    header: Any
     buffers: int
     attributes: dict[str, Any] | None
     mtu: int
@@ -67,8 +77,10 @@ class PublishOptions(ChannelOptions, ZmqSocketOptions, total=False):
 class SubscribeOptions(ChannelOptions, ZmqSocketOptions, total=False):
     """The options of `subscribe`, but for the codec."""
 
-    start: Start
-    last: int | None
+    start: LogStart
+    last: int | str | None
+    last_keys: int | None
+    last_max: int | str | None
     when_slow: WhenSlow
     drop_after: float | None
     spin: float
@@ -76,9 +88,14 @@ class SubscribeOptions(ChannelOptions, ZmqSocketOptions, total=False):
     conflate: bool | None
     name: str | None
     term_length: int | str | None
+    retain: float | str | datetime.timedelta | None
+    rate: int | str | None
+    memory_max: int | str | None
     stream_id: int
     shape: Sequence[int] | int
     dtype: Any
+    varies: bool
+    header: Any
     buffers: int
     attributes: dict[str, Any] | None
     connect_timeout: float | None
@@ -86,6 +103,7 @@ class SubscribeOptions(ChannelOptions, ZmqSocketOptions, total=False):
     topics: Topics
     window: int
     reliable: bool
+    archive: str | os.PathLike[str] | None
     interface: str | None
     receive_buffer: int | None
     group_tag: int | None

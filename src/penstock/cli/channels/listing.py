@@ -10,9 +10,12 @@ import penstock
 from penstock.channels.status import ChannelStatus
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli.channels import top as live
+from penstock.cli.channels import top_columns
 from penstock.cli.channels.names import AsJson, names
 from penstock.cli.ending import reason
 from penstock.cli.terminal import output
+
+LEAVES = ("holds", "size", "refused", "codec", "bytes", "sent", "writers", "readers")  # where the terminal is narrow
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -38,7 +41,7 @@ def ls(
     found = penstock.list_channels(channels or "*")
     if json:
         for status in found:
-            print(output.as_json(status))
+            print(output.as_json({**vars(status), "held_s": top_columns.held_seconds(status.channel)}))
         return
     if not found and channels:
         output.say(f"no channel is {' or '.join(channels)}")
@@ -48,18 +51,19 @@ def ls(
             "no channels. Make one: echo hello | penstock pub log:NAME, or in Python: penstock.publish('log:NAME')"
         )
         return
-    right = ("size", "writers", "readers", "sent", "bytes", "lag", "refused", "lost")
-    rows = output.table("channel", "codec", *right, right=right)
+    right = ("size", "writers", "readers", "sent", "bytes", "holds", "lag", "refused", "lost")
+    rows = output.table("channel", "codec", *right, right=right, leaves=LEAVES, name="channel")
     for status in found:
         t = status.totals
         rows.add_row(
             status.channel,
-            status.codec or "(open)",
+            top_columns.codec(status),
             output.size(status.size),
             str(status.writers),
             str(status.readers),
             output.count(t.messages_sent),
             output.size(t.bytes_sent),
+            top_columns.holds(top_columns.held_seconds(status.channel)),
             output.size(status.lag),
             output.count(t.back_pressure),
             output.size_or_unknown(t.bytes_lost),

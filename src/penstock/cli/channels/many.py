@@ -10,11 +10,14 @@ import penstock
 from penstock.channels.storage.discovery import ChannelDiscovery
 from penstock.channels.uri.opener import subscription_options, takes_messages
 from penstock.channels.uri.wildcards import is_pattern
+from penstock.cli.channels import log_lines
 from penstock.cli.channels.names import is_awaited
 from penstock.cli.ending import reason
 from penstock.cli.terminal import output
+from penstock.cli.terminal.fitting import shortened
 
 LOOK_SECONDS = 0.2  # between checks for new channels, and whether the output is still read
+RATES = 32  # columns of a line's numbers
 BATCH = 100  # messages of one channel before the next has its turn
 
 
@@ -98,24 +101,41 @@ def sub(
     block: bool,
     hz: bool,
     json: bool,
+    logs: bool,
 ) -> None:
     """Prints the messages of several channels, or counts them once a second. Ends when nothing arrived for `timeout` seconds."""
     several = _Several(channels, begin, block)
     try:
-        (_count if hz else _print)(several, limit, timeout, json)
+        if hz:
+            _count(several, limit, timeout, json)
+        else:
+            _print(several, limit, timeout, log_lines.say if logs else _say_json if json else _say)
     except TimeoutError:
         output.note(f"{', '.join(channels)}: nothing arrived for {timeout:g} seconds")
     finally:
         several.close()
 
 
-def _print(several: _Several, limit: int | None, timeout: float | None, json: bool) -> None:
+def _say(subscription: penstock.types.Subscription, message: Any) -> None:
+    print(f"{subscription.channel}  {output.message(message)}", flush=True)
+
+
+def _say_json(subscription: penstock.types.Subscription, message: Any) -> None:
+    print(output.as_json({"channel": subscription.channel, **about(subscription), "data": message}), flush=True)
+
+
+def _print(
+    several: _Several,
+    limit: int | None,
+    timeout: float | None,
+    say: Callable[[penstock.types.Subscription, Any], None],
+) -> None:
     count, quiet = 0, time.monotonic()
     while limit is None or count < limit:
         came = 0
         for subscription in several.ready(_patience(quiet, timeout)):
             most = BATCH if limit is None else min(BATCH, limit - count)
-            came += (printed := _print_from(subscription, most, json))
+            came += (printed := _print_from(subscription, most, say))
             count += printed
         several.discover()
         output.check_reader()
@@ -136,7 +156,9 @@ def _quiet(came: int, quiet: float, timeout: float | None) -> float:
     return quiet
 
 
-def _print_from(subscription: penstock.types.Subscription, most: int, json: bool) -> int:
+def _print_from(
+    subscription: penstock.types.Subscription, most: int, say: Callable[[penstock.types.Subscription, Any], None]
+) -> int:
     """Prints the available messages of a subscription, at most `most`; returns their number."""
     count = 0
     while count < most:
@@ -148,10 +170,7 @@ def _print_from(subscription: penstock.types.Subscription, most: int, json: bool
         if message is None:
             break
         count += 1
-        if json:
-            print(output.as_json({"channel": subscription.channel, **about(subscription), "data": message}), flush=True)
-        else:
-            print(f"{subscription.channel}  {output.message(message)}", flush=True)
+        say(subscription, message)
     return count
 
 
@@ -171,12 +190,16 @@ def _count(several: _Several, limit: int | None, timeout: float | None, json: bo
                 total += batch.num_rows
             several.discover()
         passed = time.monotonic() - begun
+        names = shortened(list(counts), max(8, output.width() - RATES))
+        widest = max(map(len, names.values()), default=0)
         for channel, (messages, size) in sorted(counts.items()):
             if json:
                 row = {"channel": channel, "messages_per_s": messages / passed, "bytes_per_s": size / passed}
                 print(output.as_json(row), flush=True)
             else:
-                output.say(f"{channel}  {messages / passed:>14,.0f} messages/s  {output.size(size / passed):>10}/s")
+                output.say(
+                    f"{names[channel]:{widest}}  {messages / passed:>7,.0f} messages/s  {output.size(size / passed):>8}/s"
+                )
         quiet = _quiet(sum(messages for messages, _ in counts.values()), quiet, timeout)
         output.check_reader()
 

@@ -15,6 +15,7 @@ import penstock
 from penstock.cli import arguments
 from penstock.cli.channels.names import Channel
 from penstock.cli.terminal import output
+from penstock.util import user_files
 
 LONG_SLEEP = 3600.0
 
@@ -86,6 +87,7 @@ def npz_records(path: Path) -> tuple[Any, Any]:
     """(structured array of one record per row, times in seconds or None) from an .npz file."""
     import numpy as np
 
+    user_files.check(path)
     try:
         with open(path, "rb") as source, np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

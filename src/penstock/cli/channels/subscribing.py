@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ import penstock
 from penstock.channels.uri.opener import subscription_options
 from penstock.channels.uri.wildcards import is_pattern
 from penstock.cli import arguments
-from penstock.cli.channels import many
+from penstock.cli.channels import log_lines, many
 from penstock.cli.channels.names import AsJson, is_awaited, names, nothing_yet
 from penstock.cli.ending import reason
 from penstock.cli.terminal import output
@@ -31,7 +32,12 @@ def sub(
             help="Channels such as log:imu, and patterns such as 'robot/*'.", metavar="CHANNEL", autocompletion=names
         ),
     ],
-    start: Annotated[str | None, typer.Option(help="newest, which is the default; earliest or a position.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help="newest, which is the default; earliest or a position; last: first the newest message of each key, of a log that keeps them."
+        ),
+    ] = None,
     last: Annotated[
         int | None, typer.Option(help="Instead: begin with this many of the newest messages that are kept.", min=0)
     ] = None,
@@ -41,6 +47,7 @@ def sub(
         bool, typer.Option("--block", help="Let writers wait for this command, so that it prints every message.")
     ] = False,
     hz: Annotated[bool, typer.Option("--hz", help="Count instead of printing: one line a second.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Print messages of penstock.LogHandler as a log.")] = False,
     json: AsJson = False,
 ) -> None:
     """Prints channels' messages, decoded by their codec, or counts them. No writer waits for it: it skips messages if it is too slow.
@@ -49,7 +56,10 @@ def sub(
     """
     if last is not None:
         arguments.refuse_others("--last", "it sets where to begin", start=start)
-    place, patience = arguments.start(start or "newest"), arguments.seconds(timeout, "--timeout")
+    if logs:
+        arguments.refuse_others("--logs", "it prints lines", hz=hz or None, json=json or None)
+    place: Any = start if start == "last" else arguments.start(start or "newest")
+    patience = arguments.seconds(timeout, "--timeout")
     arguments.limit(limit)
     for channel in channels:
         if last is not None and not is_pattern(channel) and "last" not in subscription_options(channel):
@@ -58,7 +68,7 @@ def sub(
             )
     begin: dict[str, Any] = {"start": place} if last is None else {"start": place, "last": last}
     if len(channels) > 1 or is_pattern(channels[0]):
-        many.sub(channels, begin, limit, patience, block, hz, json)
+        many.sub(channels, begin, limit, patience, block, hz, json, logs)
         return
     channel = channels[0]
     if waited := is_awaited(channel):
@@ -78,12 +88,25 @@ def sub(
             if hz:
                 _count(subscription, limit, patience, json)
             else:
-                _print(subscription, limit, patience, json)
+                _print(subscription, limit, patience, log_lines.say if logs else _say_json if json else _say)
         except TimeoutError:
             output.note(f"{channel}: nothing arrived for {timeout:g} seconds")
 
 
-def _print(subscription: penstock.types.Subscription, limit: int | None, timeout: float | None, json: bool) -> None:
+def _say(_: penstock.types.Subscription, message: Any) -> None:
+    print(output.message(message), flush=True)
+
+
+def _say_json(subscription: penstock.types.Subscription, message: Any) -> None:
+    print(output.as_json({**many.about(subscription), "data": message}), flush=True)
+
+
+def _print(
+    subscription: penstock.types.Subscription,
+    limit: int | None,
+    timeout: float | None,
+    say: Callable[[penstock.types.Subscription, Any], None],
+) -> None:
     count = 0
     while limit is None or count < limit:
         try:
@@ -92,10 +115,7 @@ def _print(subscription: penstock.types.Subscription, limit: int | None, timeout
             output.note(f"warning: {reason(error)}")
             continue
         count += 1
-        if json:
-            print(output.as_json({**many.about(subscription), "data": message}), flush=True)
-        else:
-            print(output.message(message), flush=True)
+        say(subscription, message)
 
 
 def _next(subscription: penstock.types.Subscription, timeout: float | None) -> Any:

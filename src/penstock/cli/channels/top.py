@@ -2,77 +2,41 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 import typer
 
 import penstock
-from penstock._native.core import command_of
+from penstock.channels.status import peer_text
 from penstock.channels.uri.wildcards import is_pattern
+from penstock.channels.waits.words import wait_text
+from penstock.cli.channels.top_columns import COLUMNS, SORTS, Column, held_seconds
+from penstock.cli.members import member_command
 from penstock.cli.terminal import output, screen
+from penstock.cli.terminal.fitting import cut, shortened
+from penstock.front.counters import Count, Counts
 from penstock.watch.rates import Rate, Rates, as_row
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 FASTEST, SLOWEST = 0.1, 3600.0
 GAP = 2
+LAST = 2  # columns that go only to make names readable
 NARROWEST = 7  # columns would be hard to read if their width changed with each refresh
 ROOMY = 100  # columns from which a member's line has room for both quantiles and its command
 WIDE = 120  # columns without a terminal
-KEYS = "q ends · s sorts by the next column · r turns the order · m members · space pauses · + - interval"
+KEYS = (
+    "q ends · s sorts by the next column · r turns the order · m members · space pauses · + - interval",
+    "q ends · s sorts · r turns · m members · space · + -",  # where the terminal is narrow
+    "q ends · s sorts · r turns · m members",
+)
+
 
 Line = list[output.Part]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its title, its text, its sort key, and how soon it is dropped if the terminal is narrow (0: never)."""
-
-    title: str
-    cell: Callable[[Rate], str]
-    order: Callable[[Rate], Any]
-    goes: int = 0
-    style: Callable[[Rate], str] = lambda rate: ""
-
-
-def lost(rate: Rate) -> str:
-    """Losses in messages, or in bytes if the kind counts only bytes."""
-    if not rate.lost:
-        return "–" if rate.lost is None else "0"
-    return output.size(rate.lost) if rate.loses_bytes else output.count(rate.lost)
-
-
-def quantile(share: float) -> Callable[[Rate], float | None]:
-    """The latency since the last refresh that this share of the messages did not exceed. None without messages."""
-    return lambda rate: None if rate.latency is None else rate.latency.quantile_ns(share)
-
-
-P50, P99 = quantile(0.5), quantile(0.99)
-COLUMNS = (
-    Column("codec", lambda r: r.status.codec or "(open)", lambda r: r.status.codec or "", 7),
-    Column("messages/s", lambda r: output.count(r.messages), lambda r: -r.messages),
-    Column("bytes/s", lambda r: output.size(r.bytes), lambda r: -r.bytes),
-    Column("writers", lambda r: str(r.status.writers), lambda r: -r.status.writers, 3),
-    Column("readers", lambda r: str(r.status.readers), lambda r: -r.status.readers, 3),
-    Column("lag", lambda r: output.size(r.status.lag), lambda r: -r.status.lag),
-    Column("p50", lambda r: output.duration(P50(r)), lambda r: -(P50(r) or 0), 5),
-    Column("p99", lambda r: output.duration(P99(r)), lambda r: -(P99(r) or 0), 1),
-    Column("lost/s", lost, lambda r: -(r.lost or 0), 0, lambda r: "bold red" if r.lost else ""),
-    Column(
-        "refused/s", lambda r: output.count(r.refused), lambda r: -r.refused, 4, lambda r: "yellow" if r.refused else ""
-    ),
-    Column("sent", lambda r: output.count(r.status.totals.messages_sent), lambda r: -r.status.totals.messages_sent, 6),
-    Column("memory", lambda r: output.size(r.status.size), lambda r: -r.status.size, 2),
-)
-SORTS: dict[str, Callable[[Rate], Any]] = {
-    "channel": lambda rate: rate.status.channel,
-    **{column.title.removesuffix("/s"): column.order for column in COLUMNS},
-}
 
 
 @dataclass
@@ -86,6 +50,8 @@ class View:
     every: float = 1.0
     ended: bool = False
     rates: list[Rate] = field(default_factory=list)
+    counts: list[Count] = field(default_factory=list)
+    deadlocks: int = 0
 
     def press(self, key: str) -> None:
         """Handles a key. Other keys do nothing."""
@@ -114,9 +80,10 @@ class View:
 def draw(view: View, width: int, height: int | None = None) -> list[Line]:
     """The lines of a screen of that size. height: None for all lines that there are."""
     rates = view.ordered()
-    lines = [_summary(view, rates)]
+    lines = [_drop_parts(_summary(view, rates), width)]
     if not rates:
-        return [_clip(lines[0], width), [""], ["no channels"]]
+        lines += [[""], ["no channels"]]
+        return [_clip(line, width) for line in [*lines, *_counted(view, width)]]
     columns, name_width, spark_width = _fit(rates, width)
     lines.append(_titles(view, columns, name_width, spark_width, rates))
     widths = [_width(column, rates) for column in columns]
@@ -128,8 +95,11 @@ def draw(view: View, width: int, height: int | None = None) -> list[Line]:
         for column, room in zip(columns, widths, strict=True):
             line.append((" " * GAP + column.cell(rate).rjust(room), column.style(rate)))
         lines.append(line)
+        problems = () if rate.status.network is None else rate.status.network.problems
+        lines += [[(cut(f"  {problem}", width), "yellow")] for problem in problems if not view.members]
         if view.members:
-            lines += _members(rate, width)
+            lines += [*_members(rate, width), *_peers(rate, width)]
+    lines += _counted(view, width)
     if height is not None and len(lines) > height:
         hidden = len(lines) - height + 1
         lines = [*lines[: height - 1], [(f"… {output.many(hidden, 'line')} more", "dim")]]
@@ -143,7 +113,15 @@ def _summary(view: View, rates: Sequence[Rate]) -> Line:
         (f"{output.many(len(rates), 'channel')}  ", "bold"),
         f"{output.count(total)} messages/s  {output.size(size)}/s  ",
         (f"by {view.sort}{' (turned)' if view.turned else ''}, {state}", "dim"),
+        (f"  {output.many(view.deadlocks, 'deadlock')}: penstock why" if view.deadlocks else "", "bold red"),
     ]
+
+
+def _drop_parts(line: Line, width: int) -> Line:
+    """A line without its last parts, if it is too long; a deadlock is said in any width."""
+    while len(screen.join_line(line)) > width and len(line) > 2:
+        line = [*line[:-2], line[-1]]
+    return line
 
 
 def _width(column: Column, rates: Sequence[Rate]) -> int:
@@ -152,15 +130,19 @@ def _width(column: Column, rates: Sequence[Rate]) -> int:
 
 def _fit(rates: Sequence[Rate], width: int) -> tuple[list[Column], int, int]:
     """The columns that fit, the width of the names and that of the sparklines."""
-    columns = list(COLUMNS)
+    networks = any(rate.status.network is not None for rate in rates)
+    columns = [column for column in COLUMNS if networks or not column.networks]
     longest = max(len("channel"), *(len(rate.status.channel) for rate in rates))
 
     def left(name: int) -> int:
         return width - name - sum(_width(column, rates) + GAP for column in columns)
 
-    while left(min(longest, 20)) < 8 + GAP and any(column.goes for column in columns):
+    while left(min(longest, 20)) < 8 + GAP and any(column.goes > LAST for column in columns):
+        columns.remove(max((column for column in columns if column.goes > LAST), key=lambda column: column.goes))
+    while left(min(longest, 16)) < 0 and any(column.goes for column in columns):  # without a sparkline
         columns.remove(max((column for column in columns if column.goes), key=lambda column: column.goes))
-    name = max(8, min(longest, width - sum(_width(column, rates) + GAP for column in columns) - 8 - GAP))
+    room = left(0)
+    name = max(8, min(longest, room if room < min(longest, 20) + 8 + GAP else room - 8 - GAP))
     spark = min(left(name) - GAP, 40)
     return columns, name, spark if spark >= 4 else 0
 
@@ -188,41 +170,36 @@ def _members(rate: Rate, width: int) -> list[Line]:
             words += [f"p50 {p50}"] if width >= ROOMY else []
             words.append(f"p99 {p99}")
         words += ["dropped"] if member.dropped else []
+        words += [wait_text(wait) for wait in rate.waits if wait.pid == member.pid][:1]
         drawn = (member.name or "").startswith(f"{member.pid}-")  # a peer that was given no name
-        words += ["" if drawn else member.name or "", command_of(member.pid)]
-        lines.append([(_cut("  ".join(word for word in words if word), width), "dim")])
+        words += ["" if drawn else member.name or "", member_command(member.pid, member.joined_ns)]
+        lines.append([(cut("  ".join(word for word in words if word), width), "dim")])
     return lines
 
 
-def _cut(text: str, width: int) -> str:
-    shown = output.printable(text)
-    return shown if len(shown) <= width else shown[: max(0, width - 1)] + "…"
+def _peers(rate: Rate, width: int) -> list[Line]:
+    """The sessions and the receivers of a network."""
+    network = rate.status.network
+    if network is None:
+        return []
+    styled = [(peer_text(one), "yellow" if one.problem else "dim") for one in network.peers]
+    return [[(cut(f"  {text}", width), style)] for text, style in styled]
 
 
-def shortened(names: Sequence[str], width: int) -> dict[str, str]:
-    """Each name as text of at most that width, from 8 on; two names never give the same text.
-
-    A name that is too long loses its middle. If two would look the same, each is shown from where it differs, or numbered.
-    """
-    found: dict[str, str] = {}
-    alike: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        alike.setdefault(_elide_middle(name, width), []).append(name)
-    taken = {shown for shown, group in alike.items() if len(group) == 1}
-    for shown, group in alike.items():
-        if len(group) == 1:
-            found[group[0]] = shown
-            continue
-        low, high = min(group), max(group)
-        same = next((at for at, one in enumerate(low) if one != high[at]), len(low) - 1)
-        for name in sorted(group):
-            numbered = (f"{_cut(shown, width - 4)}~{number}"[:width] for number in itertools.count(1))
-            text = next(
-                text for text in (_cut(f"…{name[same:]}", width), *itertools.islice(numbered, 999)) if text not in taken
-            )
-            taken.add(text)
-            found[name] = text
-    return found
+def _counted(view: View, width: int) -> list[Line]:
+    """The counters of the programs' own."""
+    if not view.counts:
+        return []
+    name, room = (
+        max(len(text(one)) for one in view.counts) for text in (lambda c: c.counter, lambda c: f"{c.value:,}")
+    )
+    name = min(name, max(8, width // 2))
+    titles: list[Line] = [[""], [(f"{'counter':{name}}{'count':>{room + GAP}}{'/s':>{NARROWEST + GAP}}", "bold")]]
+    shown = shortened([one.counter for one in view.counts], name)
+    return titles + [
+        [f"{shown[one.counter]:{name}}{one.value:>{room + GAP},}{output.count(one.per_s):>{NARROWEST + GAP}}"]
+        for one in view.counts
+    ]
 
 
 def sparkline(values: Iterable[float], width: int) -> str:
@@ -232,12 +209,6 @@ def sparkline(values: Iterable[float], width: int) -> str:
     steps = len(BLOCKS) - 1
     drawn = "".join(BLOCKS[max(1, round(value / top * steps))] if value > 0 else BLOCKS[0] for value in shown)
     return drawn.rjust(max(0, width))
-
-
-def _elide_middle(text: str, width: int) -> str:
-    shown = output.printable(text)
-    head = min(max(shown.find(":") + 1, (width - 1) * 2 // 5), width - 2)
-    return shown if len(shown) <= width else f"{shown[:head]}…{shown[len(shown) - (width - 1 - head) :]}"
 
 
 def _clip(line: Line, width: int) -> Line:
@@ -260,7 +231,7 @@ def top(
     sort: Annotated[str, typer.Option(help=f"One of: {', '.join(SORTS)}.")] = "messages",
     members: Annotated[bool, typer.Option("--members", "-m", help="Show each channel's members.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per channel and refresh, for programs.")
+        bool, typer.Option("--json", help="One JSON object per channel, counter and refresh, for programs.")
     ] = False,
 ) -> None:
     """Shows channels live: rates, lag, losses, members. Keys: q ends, s sorts, r turns, m members, space pauses, + - interval."""
@@ -271,14 +242,17 @@ def top(
     if sort not in SORTS:
         raise penstock.Invalid(f"--sort is {sort!r}: it must be one of {', '.join(SORTS)}")
     named = {channel for channel in channels or () if not is_pattern(channel)}
-    view, rates = View(sort=sort, members=members, every=every), Rates(time.monotonic)
+    view = View(sort=sort, members=members, every=every)
+    rates, counts = Rates(time.monotonic), Counts(time.monotonic)
 
     def look() -> None:
         found = penstock.list_channels(channels or "*")
         missing = sorted(named - {status.channel for status in found})
         if missing and not view.rates:
             raise penstock.NotFound(f"there is no channel {missing[0]}")
-        view.rates = rates.update(found)
+        seen = penstock.why()
+        view.rates, view.deadlocks = rates.update(found, seen.waits, held_seconds), len(seen.deadlocks)
+        view.counts = [] if channels else counts.update()
 
     look()
     if json:
@@ -286,7 +260,10 @@ def top(
             view,
             look,
             count,
-            lambda: [output.as_json({"time_ns": time.time_ns(), **as_row(rate)}) for rate in view.ordered()],
+            lambda: [
+                output.as_json({"time_ns": time.time_ns(), **row})
+                for row in (*map(_as_row, view.ordered()), *map(asdict, view.counts))
+            ],
         )
         return
     if screen.is_live():
@@ -295,6 +272,10 @@ def top(
         return
     width = shutil.get_terminal_size((WIDE, 1)).columns
     _stream(view, look, count, lambda: [*map(screen.join_line, draw(view, width)), ""])
+
+
+def _as_row(rate: Rate) -> dict[str, Any]:
+    return {**as_row(rate), "held_s": rate.held_s}
 
 
 def _stream(view: View, look: Callable[[], None], count: int | None, lines: Callable[[], list[str]]) -> None:
@@ -313,7 +294,12 @@ def _refresh(view: View, look: Callable[[], None], count: int | None, terminal: 
     number, due = 0, time.monotonic()
     while not view.ended:
         width, height = terminal.size()
-        terminal.show([*draw(view, width, height - 1), [(_cut(KEYS, width), "dim")]])
+        terminal.show(
+            [
+                *draw(view, width, height - 1),
+                [(cut(next((keys for keys in KEYS if len(keys) <= width), KEYS[-1]), width), "dim")],
+            ]
+        )
         key = terminal.key(max(0.0, due - time.monotonic()))
         if key:
             before = view.every

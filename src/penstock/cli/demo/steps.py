@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import penstock
+from penstock.channels.storage import access, files
 from penstock.cli import report
 from penstock.cli.demo import checks
 from penstock.cli.demo.flow import Demo, flow
 from penstock.cli.demo.network import Networks
 from penstock.cli.demo.sources import DRIVE_STREAMS, drive_streams
+from penstock.cli.report import sources
 from penstock.cli.terminal import output
 
 DEMOS: dict[str, type[Demo]] = {demo.kind: demo for demo in (Demo, Networks)}
@@ -29,17 +31,22 @@ DEMOS: dict[str, type[Demo]] = {demo.kind: demo for demo in (Demo, Networks)}
 @contextlib.contextmanager
 def _own_folder() -> Iterator[None]:
     """Channels of the demo are in a separate folder, which is removed in any case."""
-    before = os.environ.get("PENSTOCK_DIR")
-    if before:
+    before, share = os.environ.get("PENSTOCK_DIR"), os.environ.get(access.VARIABLE)
+    if share:
+        with files.opened_folder(create=True):
+            pass
+    elif before:
         os.makedirs(before, mode=0o700, exist_ok=True)
     parent = before or ("/dev/shm" if os.access("/dev/shm", os.W_OK, effective_ids=True) else None)
     with tempfile.TemporaryDirectory(prefix="penstock-demo-", dir=parent, ignore_cleanup_errors=True) as folder:
         os.environ["PENSTOCK_DIR"] = folder
+        os.environ.pop(access.VARIABLE, None)
         try:
             yield
         finally:
             del os.environ["PENSTOCK_DIR"]
             os.environ.update({} if before is None else {"PENSTOCK_DIR": before})
+            os.environ.update({access.VARIABLE: share} if share else {})
 
 
 @contextlib.contextmanager
@@ -167,9 +174,8 @@ def _draw(
         headline="Every message, end to end",
         subtitle=f"Published from {what}, read by {len(readers)} processes, recorded, and turned into tables by Spark.",
         latency="Latency is from the send's time stamp to a subscriber's read, over all subscribers.",
-        own=own,
     )
-    report.write(page, streams, tables, about)
+    report.write(page, streams, sources.parts(tables, [one.channel for one in streams if len(one.times)], own), about)
 
 
 def _print_outcome(

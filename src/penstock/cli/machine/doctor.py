@@ -8,8 +8,8 @@ import os
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,20 +18,17 @@ import typer
 import penstock
 from penstock.channels.storage import files
 from penstock.channels.storage.discovery import survey
+from penstock.channels.storage.holding import held, measured_rate
+from penstock.channels.uri.opener import parse
 from penstock.cli.ending import reason
+from penstock.cli.machine import containers
 from penstock.cli.machine.facts import existing
+from penstock.cli.machine.findings import Finding
 from penstock.cli.terminal import output
+from penstock.kinds.log import advise_retention
+from penstock.util.units import seconds
 
 STYLES = {"good": "green", "note": "yellow", "bad": "red"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of one check. level: good, note (it works, but know this) or bad (it will fail). advice: what to do."""
-
-    level: str
-    what: str
-    advice: str = ""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -39,18 +36,29 @@ def add_commands(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
-def doctor(json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False) -> None:
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
+    before: Annotated[
+        str | None,
+        typer.Option(help="Also say which channels keep less than this of their past, as 30s.", metavar="<time>"),
+    ] = None,
+) -> None:
     """Checks this machine and suggests fixes. Status 1 if something will fail."""
+    span = None if before is None else seconds(before, "--before")
     checks: list[Callable[[], Finding]] = [
         _platform,
         _folder,
         _foreign_files,
         _memory,
+        containers.check_container,
+        containers.check_elsewhere,
+        containers.check_users,
         _round_trip,
         _leftovers,
         _java,
         _pyspark,
         _clock,
+        *([] if span is None else [lambda: _retention(span)]),
     ]
     found = list(
         {finding.what: finding for finding in map(_run_check, checks)}.values()
@@ -114,11 +122,7 @@ def _memory() -> Finding:
     place = existing(files.folder())
     free, total = shutil.disk_usage(place).free, shutil.disk_usage(place).total
     what = f"shared memory at {output.path(place)}: {output.size(free)} free of {output.size(total)}; a log takes 25 MB by default"
-    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
-    above = {str(path) for path in (place.resolve(), *place.resolve().parents)}
-    kind = max(
-        (mount for mount in mounts if mount[0] in above), key=lambda mount: len(mount[0]), default=["", "tmpfs"]
-    )[1]
+    kind = containers.mounted_at(place)[1]
     if kind not in ("tmpfs", "ramfs", "hugetlbfs"):
         return Finding(
             "note",
@@ -129,7 +133,11 @@ def _memory() -> Finding:
         return Finding(
             "bad",
             what,
-            "remove channels that no process has open (penstock rm --unused), use a smaller capacity, or enlarge it (docker run --shm-size=1g)",
+            f"remove channels that no process has open (penstock rm --unused), use a smaller capacity, or enlarge it: {containers.LARGER}",
+        )
+    if containers.is_container_size(total):
+        return Finding(
+            "note", f"{what}; it has the size that a container gets by default", f"enlarge it: {containers.LARGER}"
         )
     return Finding(
         "note" if free < 128 << 20 else "good",
@@ -165,6 +173,30 @@ def _leftovers() -> Finding:
         "note",
         f"channels that no process has open hold {output.size(total)}: {names}",
         "penstock rm CHANNEL removes one with its history, penstock rm --unused all of them",
+    )
+
+
+def _retention(before: float) -> Finding:
+    """Whether a snapshot that goes back so far would have all of it."""
+    short = []
+    for status in survey()[0]:
+        found = held(parse(status.channel), time.time_ns())
+        if found is not None and not found.is_all and found.seconds < before:
+            short.append((status.channel, found.seconds))
+    if not short:
+        return Finding("good", f"no channel has overwritten messages of the last {before:g} s")
+    texts = [f"{channel} ({seconds:.1f} s)" for channel, seconds in short]
+    logs = [(measured_rate(parse(channel)), channel) for channel, _ in short if parse(channel).kind.name == "log"]
+    advice = []
+    if logs:
+        rate, channel = max(logs)
+        advice.append(f"logs: publish with {advise_retention(before, int(rate * 1.25) + 1)}, here for {channel}")
+    if len(logs) < len(short):
+        advice.append("rings, frames and queues: a larger capacity, or more buffers")
+    return Finding(
+        "note",
+        f"a snapshot of the last {before:g} s would lack a part of {', '.join(texts[:5])}{', …' if len(texts) > 5 else ''}",
+        "; ".join(advice),
     )
 
 

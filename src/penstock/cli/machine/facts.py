@@ -25,6 +25,7 @@ PACKAGES = {
     "polars": ("tables in Polars", ""),
     "pandas": ("tables in pandas", ""),
     "protobuf": ("protobuf messages as a codec", "protobuf"),
+    "rosbags": ("messages of ROS 2 as a codec", "ros2"),
     "prometheus-client": ("metrics", "metrics"),
     "uvicorn": ("the monitor's page", "cli"),
     "foxglove-sdk": ("channels live in Foxglove", "foxglove"),

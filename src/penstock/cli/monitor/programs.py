@@ -11,6 +11,7 @@ import psutil
 
 from penstock._native.core import command_of
 from penstock.channels.status import ChannelStatus
+from penstock.cli.members import member_command
 
 INTERPRETER = re.compile(r"(python|pypy)[0-9.]*|node|ruby|perl|bash|sh|java", re.ASCII)
 LONGEST = 300  # characters of a command line that the page shows
@@ -66,11 +67,11 @@ class Programs:
                 first[member.pid] = min(member.joined_ns, first.get(member.pid, member.joined_ns))
         for pid, joined in first.items():
             key = pid, joined
-            self._known[key] = known.get(key) or self._read(pid)
+            self._known[key] = known.get(key) or self._read(pid, joined)
         return {str(pid): about for (pid, _), about in self._known.items()}
 
-    def _read(self, pid: int) -> dict[str, Any]:
-        command = command_of(pid)
+    def _read(self, pid: int, joined: int) -> dict[str, Any]:
+        command = member_command(pid, joined)
         name = name_of(command)
         if is_child(command) and (parent := _parent(pid)):
             name = f"{parent} child"

@@ -15,20 +15,51 @@ from typing import Any
 from penstock import __version__
 from penstock.channels.storage import files
 from penstock.channels.storage.discovery import survey
+from penstock.channels.waits import words
+from penstock.channels.waits.graph import Why
 from penstock.cli.monitor.programs import Programs
 from penstock.cli.monitor.stored import ArchiveView, TablesView
 from penstock.cli.terminal.output import as_json
 from penstock.errors import PenstockError
+from penstock.front.why import why
 from penstock.watch.rates import HISTORY, Rate, Rates, as_row
 
 KEPT_EVERY = 2.0  # seconds between two reads of archives and tables: a read lists files
+DRAWN_MAX = 200  # processes, and arrows, of the graph of waits
+NOBODY = Why(None, (), (), (), ())
 DIGITS = 1  # of rates in the history: a chart shows no more
+
+
+def _drawn(found: Why) -> dict[str, Any]:
+    """The graph of waits as the page draws it: processes, arrows from those that wait, and the text. A large graph is cut."""
+    arrows = [
+        {
+            "from": wait.pid,
+            "to": one.pid or one.peer,
+            "channel": wait.channel,
+            "what": wait.what,
+            "seconds": wait.seconds,
+            "part": words.part_text(wait, one),
+        }
+        for wait in found.waits
+        for one in wait.on
+    ]
+    return {
+        "processes": [
+            {"pid": one.pid, "name": one.name, "state": one.state, "text": words.state_text(one)}
+            for one in found.processes[:DRAWN_MAX]
+        ],
+        "arrows": arrows[:DRAWN_MAX],
+        "waits": len(found.waits),
+        "deadlocks": found.deadlocks,
+        "text": str(found),
+    }
 
 
 class Snapshots:
     """Takes snapshots from `start` to `stop`, and calls each listener with them, in the thread that takes them.
 
-    survey: returns the channels and the stray files, as `survey` does.
+    survey: returns the channels and the stray files, as `survey` does. why: returns the waits.
     """
 
     def __init__(
@@ -38,9 +69,10 @@ class Snapshots:
         *,
         every: float = 1.0,
         survey: Callable[[], tuple[Sequence[Any], Sequence[Any]]] = survey,
+        why: Callable[[], Why] = why,
     ) -> None:
         self.every = every
-        self._survey = survey
+        self._survey, self._why = survey, why
         self._rates, self._programs = Rates(time.monotonic), Programs()
         self._archives = [ArchiveView(path) for path in archives]
         self._tables = [TablesView(path) for path in tables]
@@ -101,10 +133,11 @@ class Snapshots:
         error = None
         try:
             found, strange = self._survey()
+            waits = self._why()
         except (PenstockError, OSError) as trouble:
-            found, strange, error = [], [], str(trouble)
+            found, strange, waits, error = [], [], NOBODY, str(trouble)
         with self._lock:
-            self._now = self._rates.update(found)
+            self._now = self._rates.update(found, waits.waits)
             self._times.append(time.time_ns() // 1_000_000)
             self.number += 1
         if time.monotonic() - self._kept_at >= KEPT_EVERY:
@@ -121,6 +154,7 @@ class Snapshots:
             "channels": [as_row(rate) for rate in self._now],
             "processes": self._programs.of(rate.status for rate in self._now),
             "strange": [{"path": str(one.path), "why": one.why} for one in strange],
+            "why": _drawn(waits),
             "memory": {"free": usage.free, "total": usage.total},
             **self._kept,
         }

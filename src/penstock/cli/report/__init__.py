@@ -1,6 +1,5 @@
-"""Reports: one self-contained page about tables, and the command that makes it. `drawing` draws transport, `pictures` the data.
-
-Knows tables and this machine; measures nothing.
+"""Reports: one self-contained page about an archive or tables, and the command that makes it. `sources` reads them, `drawing` draws
+transport, `pictures` the data. Measures nothing.
 """
 
 from __future__ import annotations
@@ -8,8 +7,8 @@ from __future__ import annotations
 import datetime
 import html
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +17,8 @@ import typer
 import penstock
 from penstock.cli import arguments
 from penstock.cli.machine import facts as machine
+from penstock.cli.report import sources
+from penstock.cli.report.sources import collect as collect
 from penstock.cli.report.streams import Stream as Stream
 from penstock.cli.terminal import output
 from penstock.cli.terminal.output import count, duration, size
@@ -29,13 +30,12 @@ PERCENTILES = ((50.0, "p50"), (99.0, "p99"), (99.9, "p99.9"))
 
 @dataclass(frozen=True)
 class About:
-    """The words of a page. latency: what was measured. own: tables to show beside the streams'."""
+    """The words of a page. latency: what was measured."""
 
     title: str
     headline: str
     subtitle: str
     latency: str
-    own: Sequence[str] = field(default_factory=tuple)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -44,80 +44,81 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def report(
-    out: Annotated[Path, typer.Argument(help="A folder of tables.", parser=arguments.folder, metavar="TABLES")],
+    source: Annotated[
+        Path,
+        typer.Argument(help="An archive, or a folder of tables.", parser=arguments.folder, metavar="SOURCE"),
+    ],
     page: Annotated[
         Path | None, typer.Argument(help="The page to write. Default: report.html in that folder.", metavar="<file>")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
-    """Draws a page about tables: rates, latency, silences, and each stream's own columns. One file, without links."""
-    check_installed("pyarrow", "deltalake", "matplotlib", what="a report", extra="report")
-    from penstock.tables import reading as found
-
-    if not found.names(out) and found.names(out / "tables"):
-        out = out / "tables"
+    """Draws a page about an archive, or about tables: rates, latency, silences, and each stream's own columns. One file, without links."""
+    check_installed("pyarrow", "matplotlib", what="a report", extra="report")
+    damage: list[str] = []
+    archive = _archive(source)
     with output.working("reading"):
-        streams = collect(out)
-        made = write(page or out / "report.html", streams, out, about_tables(out))
+        if archive is not None:
+            about = about_source(source, f"From the archive {output.path(source)}.")
+            streams, columns = sources.recorded(archive, damage)
+            made = write(page or source / "report.html", streams, columns, about)
+        else:
+            check_installed("deltalake", what="a report of tables", extra="report")
+            out = _tables(source)
+            streams, about = collect(out), about_source(out, f"From the tables in {output.path(out)}.")
+            columns_of = sources.parts(out, [stream.channel for stream in streams if len(stream.times)], _own(out))
+            made = write(page or out / "report.html", streams, columns_of, about)
     if json:
         print(output.as_json({"report": made, "streams": len(streams), "messages": sum(s.messages for s in streams)}))
     else:
         output.say(f"Report: {output.path(made)}")
+    if damage:
+        what = output.many(len(damage), "part of the archive is", "parts of the archive are")
+        raise penstock.Corrupt(f"{what} damaged and left out; everything else is in {output.path(made)}")
 
 
-def about_tables(out: Path) -> About:
-    """The words for tables of which only they are known."""
+def _archive(folder: Path) -> penstock.Archive | None:
+    """The archive in this folder, if it has a recording."""
+    try:
+        found = penstock.Archive(folder, create=False)
+    except penstock.NotFound:
+        return None
+    return found if found.list() else None
+
+
+def _tables(folder: Path) -> Path:
+    from penstock.tables import reading
+
+    return folder / "tables" if not reading.names(folder) and reading.names(folder / "tables") else folder
+
+
+def _own(out: Path) -> list[str]:
+    """The user's own tables."""
     from penstock.tables.folder import STREAMS
     from penstock.tables.reading import BUILT_IN, names
 
-    own = [name for name in names(out) if name not in BUILT_IN and not name.startswith(f"{STREAMS}/")]
+    return [name for name in names(out) if name not in BUILT_IN and not name.startswith(f"{STREAMS}/")]
+
+
+def about_source(source: Path, subtitle: str) -> About:
+    """The words for an archive or tables of which nothing else is known."""
     return About(
-        title=out.resolve().name if out.name != "tables" else out.resolve().parent.name,
+        title=source.resolve().name if source.name != "tables" else source.resolve().parent.name,
         headline="Recorded messages",
-        subtitle=f"From the tables in {output.path(out)}.",
+        subtitle=subtitle,
         latency="Latency is from the send's time stamp to the recorder's.",
-        own=own,
     )
 
 
-def collect(out: Path) -> list[Stream]:
-    """The streams of the table *messages*, in the order of their names."""
-    import numpy as np
-    import pyarrow.compute as pc
-
-    from penstock.tables.reading import read
-
-    rows = read(out, "messages", columns=["stream", "timestamp_ns", "recorded_ns", "bytes"])
-    losses = read(out, "losses", columns=["stream", "bytes"])
-    found = []
-    for channel in sorted({*pc.unique(rows["stream"]).to_pylist(), *pc.unique(losses["stream"]).to_pylist()}):
-        of = rows.filter(pc.equal(rows["stream"], channel))
-        times = of["timestamp_ns"].to_numpy()
-        took = of["recorded_ns"].fill_null(-1).to_numpy() - times
-        found.append(
-            Stream(
-                channel,
-                times=np.sort(times),
-                latencies=took[took >= 0],
-                bytes=int(pc.sum(of["bytes"]).as_py() or 0),
-                messages=len(times),
-                lost=int(pc.sum(losses.filter(pc.equal(losses["stream"], channel))["bytes"]).as_py() or 0),
-                lost_unit="bytes",
-            )
-        )
-    return found
-
-
-def write(path: Path, streams: Sequence[Stream], tables: Path, about: About) -> Path:
-    """Writes the page. Returns its path. `Unsupported` without matplotlib."""
+def write(path: Path, streams: Sequence[Stream], columns: Iterable[sources.Part], about: About) -> Path:
+    """Writes the page. Returns its path. columns: its sections about data. `Unsupported` without matplotlib."""
     import numpy as np
 
     with explain_missing("a report"):
         from penstock.cli.report import drawing, pictures
-    own = [stream.channel for stream in streams if len(stream.times)]
     with drawing.styled():
         plots = drawing.plots(streams)
-        data = pictures.sections(tables, own, about.own)
+        data = pictures.sections(columns)
     every = np.concatenate([stream.latencies for stream in streams]) if streams else np.zeros(0)
     text = PAGE.read_text(encoding="utf-8").format(
         title=html.escape(about.title),
@@ -172,13 +173,24 @@ def _table(streams: Sequence[Stream]) -> str:
 
     from penstock.cli.report.drawing import COLORS
 
-    titles = ["stream", "messages", "rate/s", "bytes", "each", *(name for _, name in PERCENTILES), "max", "lost"]
+    titles = [
+        "stream",
+        "kind",
+        "messages",
+        "rate/s",
+        "bytes",
+        "each",
+        *(name for _, name in PERCENTILES),
+        "max",
+        "lost",
+    ]
     head = "".join(f"<th>{title}</th>" for title in titles)
     body = []
     for stream, color in zip(streams, COLORS * (len(streams) // len(COLORS) + 1), strict=False):
         took = stream.latencies
         latency = [float(np.percentile(took, at)) for at, _ in PERCENTILES] + [float(took.max())] if len(took) else []
         cells = [
+            stream.channel.partition(":")[0],
             count(stream.messages),
             "–" if stream.rate is None else count(stream.rate) if stream.rate >= 10 else f"{stream.rate:.2g}",
             size(stream.bytes),

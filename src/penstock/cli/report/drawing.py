@@ -17,10 +17,12 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from penstock.cli.report.streams import Stream
+from penstock.cli.terminal.fitting import shortened
 from penstock.cli.terminal.output import duration
 
 COLORS = ("#2563eb", "#ea580c", "#059669", "#9333ea", "#dc2626", "#0891b2", "#ca8a04", "#db2777", "#6b7280", "#65a30d")
 WIDE, HALF, NARROW = 11.0, 5.6, 4.6  # inches
+LETTERS, LETTERS_NARROW = 32, 24  # of a name in a picture
 WINDOWS = 60
 FAR = 20  # rates that differ by this factor need a log scale
 LINE, GRID, TEXT = "#9ca3af", "#eef0f3", "#6b7280"  # page.html names these, too
@@ -66,6 +68,11 @@ def both(draw: Callable[[float], Any], width: float = WIDE) -> str:
     return f'<div class="wide">{svg(draw(width))}</div><div class="narrow">{svg(draw(NARROW))}</div>'
 
 
+def shorten(streams: Sequence[tuple[Stream, str]], letters: int) -> dict[str, str]:
+    """Names that have room in a picture; two of them never look the same."""
+    return shortened([stream.name for stream, _ in streams], letters)
+
+
 def plots(streams: Sequence[Stream]) -> dict[str, str]:
     """The plots by their names in the page."""
     with_color = list(zip(streams, COLORS * (len(streams) // len(COLORS) + 1), strict=False))
@@ -98,11 +105,12 @@ def windows(times: Any, begun: int, width: float) -> tuple[Any, Any]:
 
 def _rates(streams: list[tuple[Stream, str]], begun: int, width: float, inches: float) -> Any:
     figure, axes = plt.subplots(figsize=(inches, 3.6))
+    names = shorten(streams, LETTERS if inches > HALF else LETTERS_NARROW)
     for stream, color in streams:
         at, rate = windows(stream.times, begun, width)
         if len(at):
             at, rate = np.append(at, at[-1] + width), np.append(rate, rate[-1])
-            axes.step(at, np.where(rate > 0, rate, np.nan), where="post", color=color, lw=1.6, label=stream.name)
+            axes.step(at, np.where(rate > 0, rate, np.nan), where="post", color=color, lw=1.6, label=names[stream.name])
     shown = [rate for line in axes.lines for rate in line.get_ydata() if rate > 0]
     if shown and max(shown) > FAR * min(shown):
         axes.set_yscale("log")
@@ -112,7 +120,7 @@ def _rates(streams: list[tuple[Stream, str]], begun: int, width: float, inches: 
     over_seconds(axes)
     axes.set_ylabel("messages/s")
     if axes.lines:
-        columns = 5 if inches > HALF else 2
+        columns = max(1, min(5 if inches > HALF else 2, int(inches * 12 / max(map(len, names.values())))))
         axes.legend(frameon=False, ncol=columns, loc="upper center", bbox_to_anchor=(0.5, -0.16), fontsize=9)
     return figure
 
@@ -183,6 +191,7 @@ def _durations(axes: Any, axis: Any, side: str, most: int) -> None:
 
 def _gaps(streams: list[tuple[Stream, str]], begun: int, inches: float) -> Any:
     shown = streams[::-1]
+    names = shorten(streams, LETTERS_NARROW if inches < HALF else LETTERS)
     narrow = inches < HALF  # names and times are above the bars, where a phone has room for them
     figure, axes = plt.subplots(figsize=(inches, 0.45 + (0.56 if narrow else 0.34) * max(len(shown), 1)))
     for place, (stream, color) in enumerate(shown):
@@ -198,11 +207,11 @@ def _gaps(streams: list[tuple[Stream, str]], begun: int, inches: float) -> Any:
         text = f"{duration(float(waits[longest]) * 1e9)}, usual {usual}"
         if narrow:
             over = {"transform": axes.get_yaxis_transform(), "va": "bottom", "fontsize": 9}
-            axes.text(0, place + 0.18, stream.name, **over)
+            axes.text(0, place + 0.18, names[stream.name], **over)
             axes.text(1, place + 0.18, text, ha="right", **over)
         else:
             axes.text(seconds[-1], place, f"  {text}", va="center", fontsize=8.5)
-    axes.set_yticks(range(len(shown)), ["" if narrow else stream.name for stream, _ in shown])
+    axes.set_yticks(range(len(shown)), ["" if narrow else names[stream.name] for stream, _ in shown])
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.06)
     axes.set_ylim(-0.6, len(shown) - 0.3)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.cli.report import drawing
+from penstock.cli.report.sources import Part
 from penstock.cli.terminal.output import count
 
 COLORS = drawing.COLORS[:6]
@@ -44,31 +44,22 @@ PARTS = 8  # of a vector, at most; a longer one is an array, not a few numbers
 APART = 100.0  # parts of a vector whose sizes differ by this factor are not drawn in one panel
 
 
-def sections(tables: Path, channels: Sequence[str], own: Sequence[str]) -> str:
+def sections(parts: Iterable[Part]) -> str:
     """A section of the page for each stream that has decoded numbers, and for each of the user's tables."""
-    from penstock.tables.reading import open_table, read, streams
-
-    known = streams(tables)
-    decoded = [channel for channel in channels if channel in known]
-    made = [_section(channel.partition(":")[2], "", read(tables, channel), data=True) for channel in decoded]
-    for name in own:
-        about = open_table(tables, name).description or ""
-        made.append(
-            _section(name, f"{about} " if not about or about.endswith(".") else f"{about}. ", read(tables, name))
-        )
-    return "".join(made)
+    return "".join(map(_section, parts))
 
 
-def _section(name: str, caption: str, found: pa.Table, data: bool = False) -> str:
-    """data: a stream's table with columns of Penstock's; it is left out if no other column can be drawn."""
-    shown = found.drop_columns([name for name in OURS if data and name in found.column_names])
+def _section(part: Part) -> str:
+    found = part.rows
+    shown = found.drop_columns([name for name in OURS if part.decoded and name in found.column_names])
     time = _time(shown)
     drawn, vectors = (shown, {}) if time is None else _spread(shown)
     lines = [] if time is None else _lines(drawn, vectors)
-    if data and not lines:
+    if part.decoded and not lines:
         return ""
     body = _plot(drawn, time, lines) if time is not None and lines else _first_rows(shown)
-    return f"<section><h2>{html.escape(name)}</h2><p>{html.escape(caption)}{count(found.num_rows)} rows.</p>{body}</section>"
+    rows = f"{html.escape(part.caption)}{count(found.num_rows)} rows."
+    return f"<section><h2>{html.escape(part.name)}</h2><p>{rows}</p>{body}</section>"
 
 
 def _is_number(kind: pa.DataType) -> bool:

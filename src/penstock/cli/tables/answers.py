@@ -91,7 +91,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 def print_table(found: Any, most: int | None) -> None:
     """A table for people, of so many rows at most."""
-    shown = output.table(*found.column_names, right=tuple(_numbers(found)))
+    shown = output.table(*found.column_names, right=tuple(_numbers(found)), blocks=True)
     rows = found if most is None else found.slice(0, most)
     for row in _cells(rows):
         shown.add_row(*row)

@@ -43,15 +43,15 @@ def check(engine: str, known: tuple[str, ...], master: str | None, what: str, *n
 @contextlib.contextmanager
 def session(engine: str, name: str, master: str | None, conf: dict[str, Any] | None = None) -> Iterator[SparkSession]:
     """A session on Spark or on Sail. conf: settings of Spark."""
-    from penstock import spark as sparks
     from penstock.spark import jvm, sail
 
     if engine == "sail":
         with sail.session() as made:
             yield made
         return
-    begun = sparks.session(name, master=master, **(conf or {}))
+    begun = jvm.build_session(name, master=master, conf=conf or {})
     try:
+        jvm.check_interpreter(begun)
         yield begun
     finally:
         jvm.stop(begun)

@@ -14,6 +14,7 @@ import penstock
 from penstock.cli import arguments, ending
 from penstock.cli.tables import engines
 from penstock.cli.terminal import output
+from penstock.util import user_files
 from penstock.util.units import seconds
 
 if TYPE_CHECKING:
@@ -124,7 +125,6 @@ def pipeline(
                 raise penstock.Invalid(f"{name} is Spark's: leave it out, or leave out --engine {engine}")
     engines.check(engine, ENGINES, master, "pipeline", "deltalake")
     from penstock.tables.options import Options
-    from penstock.tables.pipeline import Pipeline
 
     # These would fail only after work was done, or in a JVM.
     settings = arguments.pairs("--conf", conf or [], "KEY=VALUE, as spark.driver.memory=4g")
@@ -144,6 +144,8 @@ def pipeline(
         raise penstock.Invalid("ARCHIVE is missing: name the archive to read")
     penstock.Archive(archive, create=False)
     if engine == "local":
+        from penstock.tables.pipeline import Pipeline
+
         _follow(lambda report: Pipeline(archive, out, options, progress=report), out, pause, json)
     else:
         _by_spark(engine, archive, out, options, tables or [], (master, settings), pause, json)
@@ -157,7 +159,7 @@ def _schemas(given: list[str]) -> dict[str, str]:
             lines.append(text)
             continue
         try:
-            found = Path(text[1:]).read_text(encoding="utf-8-sig").splitlines()
+            found = user_files.read_text(text[1:]).splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise penstock.Invalid(f"--schema {text}: {getattr(error, 'strerror', None) or error}") from error
         lines += [line for line in found if line.strip() and not line.lstrip().startswith("#")]

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from penstock.cli.terminal.fitting import fit_table, printable, table_width
 from penstock.cli.terminal.plain import as_json
 from penstock.util.markup import count, duration, size
 
@@ -29,6 +30,7 @@ __all__ = [
     "duration",
     "many",
     "note",
+    "printable",
     "say",
     "show",
     "size",
@@ -39,7 +41,6 @@ __all__ = [
 ]
 
 Part = str | tuple[str, str]
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 ANY_WIDTH, NARROWEST = 100_000, 80
 
 
@@ -134,11 +135,6 @@ def forget_unwritten() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def printable(text: str) -> str:
-    """A text without control characters: a newline as \\n, an escape as \\x1b."""
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
 def path(value: os.PathLike[str] | str | bytes) -> str:
     r"""A path as text: bytes that are not UTF-8 as \xff."""
     return printable(os.fsencode(value).decode("utf-8", "backslashreplace"))
@@ -162,11 +158,17 @@ def _console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width, height=25)
 
 
+def width() -> int:
+    """The columns of standard output: many without a terminal."""
+    return _console().width
+
+
 def message(data: Any) -> str:
-    """A message as a line: bytes as text, records and arrays as NumPy prints them, everything else as JSON."""
+    """A message as a line: bytes as text, arrays of numbers as NumPy prints them, everything else as JSON."""
     if isinstance(data, bytes):
         return data.decode("utf-8", "backslashreplace")
-    return str(data) if hasattr(data, "dtype") else as_json(data)
+    is_array = hasattr(data, "tobytes") and data.dtype.names is None  # a frame has a dtype, too
+    return str(data) if is_array else as_json(data)
 
 
 def say(*parts: Part) -> None:
@@ -180,27 +182,50 @@ def note(*parts: Part) -> None:
 
 
 class Rows:
-    """A table of texts, with some columns to the right."""
+    """A table of texts, with some columns to the right. leaves, name: as of `fit_table`.
 
-    def __init__(self, *columns: str, right: tuple[str, ...] = ()) -> None:
-        from rich.table import Table
+    blocks: where the terminal is too narrow, each row is a block, with a line for each column.
+    """
 
-        self._table = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in columns:
-            self._table.add_column(_text(name), justify="right" if name in right else "left", overflow="fold")
+    def __init__(
+        self,
+        *columns: str,
+        right: tuple[str, ...] = (),
+        leaves: tuple[str, ...] = (),
+        name: str = "",
+        blocks: bool = False,
+    ) -> None:
+        self._columns, self._right, self._leaves, self._name, self._blocks = columns, right, leaves, name, blocks
+        self._rows: list[list[str]] = []
 
     def add_row(self, *cells: str) -> None:
         """One more row."""
-        self._table.add_row(*map(_text, cells))
+        self._rows.append([printable(cell) for cell in cells])
 
     def show(self) -> None:
         """Prints it: as wide as the terminal, or as its texts without a terminal.
 
-        On a narrow terminal it is wider, which wraps whole lines: words cut into columns of two letters could not be read.
+        On a narrow terminal it is wider if it cannot be cut, which wraps whole lines: words cut into columns of two letters could not be read.
         """
+        from rich.table import Table
+
         console = _console()
-        console.width = max(console.width, NARROWEST)
-        console.print(self._table)
+        columns, rows = fit_table(self._columns, self._rows, console.width, self._leaves, self._name)
+        if self._blocks and table_width(columns, rows) > console.width:
+            widest = max(map(len, columns))
+            for row in rows:
+                console.print(
+                    *(f"{column:{widest}}  {cell}" for column, cell in zip(columns, row, strict=True)), "", sep="\n"
+                )
+            return
+        drawn = Table(header_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in columns:
+            drawn.add_column(_text(column), justify="right" if column in self._right else "left", overflow="fold")
+        for row in rows:
+            drawn.add_row(*map(_text, row))
+        if not self._name:
+            console.width = max(console.width, NARROWEST)
+        console.print(drawn)
 
 
 table = Rows
@@ -255,13 +280,15 @@ def redrawn() -> Iterator[Callable[[Sequence[Sequence[Part]]], None]]:
 @contextlib.contextmanager
 def steps(first: str, *, quiet: bool = False, counted: bool = True) -> Iterator[Callable[[str, int, int], None]]:
     """A bar on a terminal; call the value with (what, done, all). counted: whether the steps are counted."""
+    console = _console(stderr=True)
+    if quiet or not (console.is_terminal and console.is_interactive):
+        yield lambda what, done, total: None
+        return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = _console(stderr=True)
     about = TextColumn("{task.description}", markup=False)
     columns = (about, BarColumn(), MofNCompleteColumn()) if counted else (SpinnerColumn(), about)
-    off = quiet or not (console.is_terminal and console.is_interactive)
-    bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=not counted, disable=off)
+    bar = Progress(*columns, TimeElapsedColumn(), console=console, transient=not counted)
     try:
         bar.start()
         task = bar.add_task(printable(first), total=None)

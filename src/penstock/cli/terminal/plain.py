@@ -98,13 +98,13 @@ def _special(value: Any) -> Any:
 
 
 def _numpy(value: Any) -> Any:
-    """NumPy's scalars and arrays; of a record each field's value, in order."""
+    """NumPy's scalars and arrays; records by field."""
     import numpy as np
 
     if value.dtype.names is not None:
         if value.ndim:
             return [_numpy(item) for item in value]
-        return [_numpy(np.asarray(value[name])) for name in value.dtype.names]
+        return {text(name): _numpy(np.asarray(value[name])) for name in value.dtype.names}
     if value.ndim:
         return [_numpy(item) for item in value] if value.ndim > 1 else [_scalar(item) for item in value]
     return _scalar(value[()])

@@ -51,7 +51,14 @@ class Screen:
 
 @contextlib.contextmanager
 def take_over_terminal() -> Iterator[Screen]:
-    """Takes over the terminal for the block, and restores it at the end.
+    """Takes over the terminal for the block, and restores it at the end."""
+    with single_keys() as has_keys, output.redrawn() as show:
+        yield Screen(show, has_keys)
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[bool]:
+    """Gives each key at once for the block, without a line's end; the terminal is restored at the end. False: there is no terminal.
 
     Ctrl-Z does nothing: it would leave the shell on a screen without a cursor.
     """
@@ -62,8 +69,7 @@ def take_over_terminal() -> Iterator[Screen]:
             attributes = termios.tcgetattr(sys.stdin)
             attributes[6][termios.VSUSP] = b"\0"
             termios.tcsetattr(sys.stdin, termios.TCSANOW, attributes)
-        with output.redrawn() as show:
-            yield Screen(show, before is not None)
+        yield before is not None
     finally:
         if before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

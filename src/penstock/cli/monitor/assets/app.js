@@ -3,10 +3,11 @@
 import { spark, colour } from "./chart.js";
 import { Detail } from "./detail.js";
 import { Flow } from "./flow.js";
-import { count, mark, one, rate, say, size } from "./format.js";
+import { count, mark, middle, one, rate, say, size } from "./format.js";
 import { badge, Kept } from "./kept.js";
 import { DRAWN, List } from "./list.js";
 import { Store } from "./store.js";
+import { Waits } from "./waits.js";
 
 const TABS = ["flow", "channels", "recordings", "tables"];
 const WIDE = matchMedia("(min-width: 1100px)");
@@ -17,6 +18,7 @@ let chosen = null, paused = false, events = null, shown = 0, waiting = null;
 const flow = new Flow(one("#flow"), (channel, pid) => (channel ? choose(channel) : ask(String(pid))));
 const list = new List(one("#channels"), choose);
 const detail = new Detail(one("#detail"), () => choose(null));
+const waits = new Waits(one("#waits"));
 const kept = new Kept(one("#recordings"), one("#tables"));
 
 function choose(channel) {
@@ -42,6 +44,7 @@ function draw() {
   list.show(store, found, chosen);
   detail.show(store, chosen);
   kept.show(store);
+  waits.show(store.look.why);
   const { look } = store;
   badge(one("#tab-channels"), found.length);
   badge(one("#tab-recordings"), look.archives.reduce((sum, archive) => sum + archive.total, 0));
@@ -51,6 +54,11 @@ function draw() {
   trouble(look.error);
   shown = look.look;
   document.body.dataset.look = shown; // tests wait for it
+}
+
+// A channel's name in an element of small letters, which may be narrow.
+function named(element, channel) {
+  return middle(channel, Math.max(12, Math.floor(element.clientWidth / 6.8)));
 }
 
 function stats() {
@@ -64,9 +72,9 @@ function stats() {
   say(one("#s-messages"), rate(rows.reduce((sum, row) => sum + row.messages_per_s, 0)));
   say(one("#s-bytes"), size(rows.reduce((sum, row) => sum + row.bytes_per_s, 0)));
   say(one("#s-lag"), worst ? size(worst.lag) : "0 B");
-  say(one("#s-lag-of"), worst ? worst.channel : "every reader is up to date");
+  say(one("#s-lag-of"), worst ? named(one("#s-lag-of"), worst.channel) : "all up to date");
   say(one("#s-lost"), losing.length ? `${losing.length} channel${losing.length === 1 ? "" : "s"}` : "none");
-  say(one("#s-lost-of"), losing.length ? losing.map((row) => row.channel).join(", ") : "no message is lost");
+  say(one("#s-lost-of"), losing.length ? losing.map((row) => named(one("#s-lost-of"), row.channel)).join(", ") : "nothing is lost");
   mark(one("#s-loss"), "loses", losing.length > 0);
   say(one("#s-free"), size(look.memory.free));
   one("#s-used").style.width = `${(100 * (1 - look.memory.free / Math.max(1, look.memory.total))).toFixed(1)}%`;

@@ -3,6 +3,8 @@
 import { Charts } from "./chart.js";
 import { ago, count, duration, make, mark, put, rate, say, size } from "./format.js";
 
+const PEERS_MAX = 16; // that the panel lists
+
 export class Detail {
   constructor(panel, close) {
     this.panel = panel;
@@ -69,8 +71,20 @@ export class Detail {
       ["found no room", `${rate(row.refused_per_s)}/s`],
       ...(row.latency ? [["latency lately", row.latency.measured ? `p50 ${duration(row.latency.p50_ns)} · p99 ${duration(row.latency.p99_ns)}` : "–"]] : []),
       ["memory", `${size(row.size)}, room ${size(row.capacity)}`],
+      ...(row.network ? this.network(row.network) : []),
     ]);
     this.list(row.members.map((member) => ({ member, program: store.program(member.pid), capacity: row.capacity })));
+  }
+
+  network({ counts, sessions, receivers }) {
+    const lost = `${count(counts.naks_sent + counts.naks_received)} NAKs · ${count(counts.retransmitted)} sent again · ${count(counts.losses)} given up`;
+    const refused = counts.malformed + counts.rejected + counts.unauthenticated + counts.replayed;
+    return [
+      ["network", lost],
+      ["refused", `${count(refused)} datagrams · ${count(counts.sessions_refused)} sessions`],
+      ["sessions ended", `${count(counts.sessions_closed)} closed · ${count(counts.sessions_lost)} lost`],
+      ...[...sessions, ...receivers].slice(0, PEERS_MAX).map(({ source, text }) => [source ? "session" : "receiver", text]),
+    ];
   }
 
   tell(facts) {

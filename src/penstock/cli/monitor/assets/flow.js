@@ -1,13 +1,14 @@
 // Who is connected to whom: programs and channels as a graph. Elements are kept from look to look; only what changed is written.
 
 import { layout, HEIGHT } from "./layout.js";
-import { make, mark, one, put, rate, say, size } from "./format.js";
+import { make, mark, one, put, rate, say, shortened, size } from "./format.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const MOST = 60; // channels that are drawn unless all are asked for
 const BEND = 16, BELOW = 5; // of an edge that leads back: how far it reaches beside and below the boxes
 const MOVING = 160; // edges that move at most: more would cost a laptop its battery
 const NARROW = 560;
+const LETTER = [7.6, 7], BESIDE = 24; // pixels: a letter of a wide and of a narrow page, and what is beside a name
 
 export class Flow {
   constructor(panel, choose) {
@@ -146,6 +147,9 @@ export class Flow {
       known.dots.setAttribute("d", path);
       this.edges.set(id, known);
     }
+    const channels = [...graph.nodes.values()].filter((node) => node.channel);
+    const letters = Math.max(8, Math.floor((Math.min(...channels.map(width)) - BESIDE) / LETTER[narrow ? 1 : 0]));
+    this.names = shortened(channels.map((node) => node.channel), letters);
     const height = placed.height + 2 * BELOW;
     this.board.style.height = `${height}px`;
     this.board.style.width = `${Math.max(room, full)}px`;
@@ -178,7 +182,7 @@ export class Flow {
     const [title, small] = element.children;
     if (node.channel) {
       const row = node.row;
-      say(title.firstChild, row.channel);
+      say(title.firstChild, this.names.get(row.channel) || row.channel);
       const loses = node.losing;
       say(small, loses ? `${rate(row.messages_per_s)}/s · loses` : `${rate(row.messages_per_s)}/s${known.width > 175 ? ` · ${size(row.bytes_per_s)}/s` : ""}`);
       mark(element, "loses", loses);

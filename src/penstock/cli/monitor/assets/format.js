@@ -60,6 +60,34 @@ export function moment(ms) {
   return new Date(ms).toLocaleString("sv-SE").replace("T", " ");
 }
 
+// A text of at most so many letters, without its middle. The kind of a channel stays.
+export function middle(text, letters) {
+  if (text.length <= letters) return text;
+  const head = Math.min(Math.max(text.indexOf(":") + 1, Math.floor(((letters - 1) * 2) / 5)), letters - 2);
+  return `${text.slice(0, head)}…${text.slice(text.length - (letters - 1 - head))}`;
+}
+
+// Each name as a text of at most so many letters: name → text. Names that would look the same are shown from where they differ, or numbered.
+export function shortened(names, letters) {
+  const alike = new Map(), found = new Map();
+  for (const name of names) alike.set(middle(name, letters), [...(alike.get(middle(name, letters)) || []), name]);
+  const taken = new Set([...alike].filter(([, group]) => group.length === 1).map(([text]) => text));
+  for (const [text, group] of alike) {
+    if (group.length === 1) { found.set(group[0], text); continue; }
+    const sorted = [...group].sort(), last = sorted[sorted.length - 1];
+    let same = 0;
+    while (sorted[0][same] === last[same] && same < last.length - 1) same += 1;
+    for (const name of sorted) {
+      const rest = `…${name.slice(same)}`;
+      let shown = rest.length > letters ? `${rest.slice(0, letters - 1)}…` : rest;
+      for (let number = 1; taken.has(shown); number += 1) shown = `${text.slice(0, letters - 5)}…~${number}`;
+      taken.add(shown);
+      found.set(name, shown);
+    }
+  }
+  return found;
+}
+
 // A nice number from `value` up, so that a chart's upper end does not move with each look.
 export function ceiling(value) {
   if (value <= 0) return 1;

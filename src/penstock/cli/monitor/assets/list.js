@@ -16,6 +16,7 @@ const COLUMNS = [
   { title: "readers", cell: (row) => count(row.readers), order: (row) => -row.readers, hides: true },
 ];
 const SPARK = [92, 22];
+const SHORT = 12; // letters that have room beside the numbers on a phone
 export const DRAWN = { rows: 0 }; // sparklines drawn so far, for tests
 
 export class List {
@@ -115,6 +116,7 @@ export class List {
     });
     element.append(...cells);
     const known = { element, cells, canvas, name };
+    mark(element, "long", row.channel.length > SHORT);
     this.known.set(row.channel, known);
     this.seen.observe(element);
     return known;

@@ -1,0 +1,139 @@
+"""The commands snapshot and blackbox: recordings of what memory still has, on request and when something happens."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import penstock
+from penstock.blackbox.box import BlackBox, Firing
+from penstock.blackbox.config import load
+from penstock.cli import arguments, ending
+from penstock.cli.channels.names import names
+from penstock.cli.terminal import output
+from penstock.record import Snapshot
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds these commands to the app."""
+    app.command("snapshot")(snapshot)
+    app.command("blackbox")(blackbox)
+
+
+def snapshot(
+    channels: Annotated[
+        list[str],
+        typer.Argument(
+            help="Channels such as log:imu, and patterns such as 'robot/*'.", metavar="CHANNELS", autocompletion=names
+        ),
+    ],
+    to: Annotated[Path, typer.Option("--to", help="The archive's folder.", parser=arguments.folder, metavar="ARCHIVE")],
+    before: Annotated[str, typer.Option(help="How far back, as 30s or 5m.", metavar="<time>")] = "30s",
+    after: Annotated[str, typer.Option(help="How long to go on.", metavar="<time>")] = "0s",
+    note: Annotated[str, typer.Option(help="A text that the recordings keep.")] = "",
+    drop_after: Annotated[
+        float | None, typer.Option(help="Lose data rather than make writers wait longer than this.")
+    ] = None,
+    no_pixels: Annotated[
+        bool, typer.Option("--no-pixels", help="Of frames channels: only the notes of the frames.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
+) -> None:
+    """Writes what shared memory still has of channels into an archive, also if every program was killed.
+
+    Status 1 if memory had less than --before, or if a channel was left out: everything else is written.
+    """
+    archive = penstock.Archive(to)
+    with output.working("taking a snapshot"), archive._files.removed_if_it_fails():
+        done = archive.snapshot(
+            channels,
+            before=before,
+            after=after,
+            note=note,
+            trigger="command",
+            drop_after=drop_after,
+            pixels=not no_pixels,
+        )
+    if json:
+        print(output.as_json(done))
+    else:
+        show(done)
+    lacks = shortages(done, before)
+    for text in lacks:
+        output.note(f"warning: {text}")
+    if lacks:
+        raise penstock.PenstockError(f"{output.many(len(lacks), 'channel')} could not be recorded as asked")
+
+
+def show(done: Snapshot) -> None:
+    """The recordings of a snapshot, one line each."""
+    for part in done.parts:
+        lost = f", {output.size(part.lost_bytes)} lost" if part.lost_bytes else ""
+        output.say(
+            f"recording {part.recording} of {part.channel}: {output.many(part.messages, 'message')} from the last "
+            f"{part.held:.1f} s, {output.size(part.bytes)}{lost}"
+        )
+    if not done.parts:
+        output.say("memory has no message of these channels from that time: nothing is recorded")
+
+
+def shortages(done: Snapshot, before: str) -> list[str]:
+    """A text for each thing that a snapshot does not have."""
+    found = [
+        f"{part.channel}: memory had {part.held:.1f} s of the {before} asked for, and that is written. A larger capacity keeps more"
+        for part in done.short
+    ]
+    return found + list(done.left_out)
+
+
+WAIT_SECONDS = 3600.0
+
+
+def blackbox(
+    config: Annotated[
+        Path, typer.Argument(help="A TOML file: what to watch, and where snapshots go.", metavar="CONFIG")
+    ],
+    check: Annotated[bool, typer.Option("--check", help="Only check the file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON, for programs: one line for each event.")] = False,
+) -> None:
+    """Keeps watch, and takes a snapshot when a trigger fires, until Ctrl-C. SIGUSR1 is a trigger, too."""
+    found = load(config)
+    if check:
+        output.say(f"{output.path(config)}: {output.many(len(found.trigger), 'trigger')}, all well")
+        return
+
+    def tell_firing(firing: Firing) -> None:
+        if json:
+            print(output.as_json({"event": "firing", **vars(firing)}), flush=True)
+        elif firing.snapshot:
+            output.say(f"{firing.trigger}: {firing.note or 'fired'}. Taking a snapshot")
+
+    def tell_snapshot(done: Snapshot | penstock.PenstockError) -> None:
+        if isinstance(done, penstock.PenstockError):
+            if json:
+                print(output.as_json({"event": "failure", "error": str(done)}), flush=True)
+            return  # it is in the log
+        if json:
+            print(output.as_json({"event": "snapshot", "snapshot": done}), flush=True)
+        else:
+            show(done)
+        for text in shortages(done, f"{found.seconds('before'):g} s"):
+            output.note(f"warning: {text}")
+
+    with ending.defer_end() as wait, BlackBox(found, on_firing=tell_firing, on_snapshot=tell_snapshot) as box:
+        before = signal.signal(signal.SIGUSR1, lambda *_: box.fire("SIGUSR1")) if found.signal else None
+        try:
+            output.say(
+                f"watching {', '.join(found.channels)} with {output.many(len(found.trigger), 'trigger')}. Ctrl-C ends"
+            )
+            ended = wait(0)
+            while not ended:
+                ended = wait(WAIT_SECONDS)
+        finally:
+            if found.signal:
+                signal.signal(signal.SIGUSR1, before)
+    if ended != signal.SIGINT:
+        raise ending.Signalled(ended)

@@ -1,0 +1,140 @@
+"""Python stacks of other processes: by a handler that the process installed, or by py-spy.
+
+A process that called `install_stack_handler` has a file in a folder beside the channels. Its name says the process, when it began, and the signal
+that makes the handler write the stacks of all threads into it. A signal is sent only to the very process that the name is of, and only while it
+catches that signal: another one would end by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import IO
+
+from penstock.channels.storage import files
+from penstock.channels.waits.records import WaitingProcess
+from penstock.errors import Invalid
+from penstock.util import processes
+
+FOLDER = ".stacks"
+PATIENCE = 1.0  # seconds for an answer
+SETTLED = 0.02  # the stacks are written in pieces
+ADVICE = "no stack: call penstock.install_stack_handler() in the program, or install py-spy (pip install py-spy)"
+_installed: dict[int, IO[bytes]] = {}  # open as long as the handler may write
+
+
+def install_stack_handler(signum: int = signal.SIGUSR2) -> None:
+    """Lets `penstock why --stack` show the stacks of this process, also while its main thread is in a call that does not return.
+
+    signum: the signal that asks for them; its earlier handler is replaced. Only this user's processes can ask. A forked child installs its own.
+    `Invalid` for a signal that cannot be caught. Call it in the main thread.
+    """
+    found = processes.find(os.getpid())
+    if found is None:
+        raise Invalid("this process is not to be seen in /proc: its stacks cannot be asked for")
+    folder = files.private_folder(FOLDER, create=True)
+    _sweep(folder)
+    path = folder / f"{found.pid}.{found.start}.{int(signum)}"
+    file = _locked(path)
+    try:
+        faulthandler.register(signum, file=file, all_threads=True)
+    except (ValueError, RuntimeError, OSError) as error:
+        file.close()
+        path.unlink(missing_ok=True)
+        raise Invalid(f"signal {int(signum)} cannot be used for stacks: {error}") from error
+    _installed[os.getpid()] = file
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A process's own file, with a lock that lasts until the process and its forked children end."""
+    while True:
+        file = open(path, "wb", opener=lambda name, flags: os.open(name, flags | os.O_APPEND | os.O_NOFOLLOW, 0o600))  # noqa: SIM115
+        fcntl.flock(file, fcntl.LOCK_SH)
+        if os.fstat(file.fileno()).st_nlink:  # else it was swept before it was locked
+            return file
+        file.close()
+
+
+def stack_of(process: WaitingProcess) -> str:
+    """The Python stacks of a process, or one line that says why there are none. Takes up to a few seconds."""
+    if process.state == "dead":
+        return "no stack: it is dead"
+    if process.state == "foreign":
+        return f"no stack: pid {process.pid} is of user {process.user}"
+    if process.state == "hidden":
+        return "no stack: it is in another PID namespace"
+    return _by_handler(process.pid) or _by_py_spy(process.pid) or ADVICE
+
+
+def _by_handler(pid: int) -> str:
+    """What its handler writes. Empty if it has none."""
+    found = processes.find(pid)
+    if found is None:
+        return ""
+    for path in _files_of(found):
+        signum = int(path.suffix[1:])
+        if not _catches(pid, signum):
+            continue
+        before = path.stat().st_size
+        if found.state == "stopped":
+            return "no stack: it is stopped, and answers when it continues (kill -CONT)"
+        os.kill(pid, signum)
+        return _answer(path, before)
+    return ""
+
+
+def _files_of(found: processes.SystemProcess) -> list[Path]:
+    return sorted(files.private_folder(FOLDER).glob(f"{found.pid}.{found.start}.*"))
+
+
+def _catches(pid: int, signum: int) -> bool:
+    """Whether a process has a handler for a signal, which would end it otherwise."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        mask = next(line for line in lines if line.startswith("SigCgt:"))
+        return bool(int(mask.split()[1], 16) >> (signum - 1) & 1)
+    return False
+
+
+def _answer(path: Path, before: int) -> str:
+    """What is appended to the file, once no more is."""
+    ends = time.monotonic() + PATIENCE
+    size = before
+    while time.monotonic() < ends:
+        time.sleep(SETTLED)
+        now = path.stat().st_size
+        if now == size > before:
+            return path.read_bytes()[before:].decode("utf-8", "replace").strip()
+        size = now
+    return "no stack: its handler did not answer within a second"
+
+
+def _by_py_spy(pid: int) -> str:
+    """What py-spy says. Empty if it is not installed, or may not look."""
+    program = shutil.which("py-spy")
+    if program is None:
+        return ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        ran = subprocess.run(
+            [program, "dump", "--pid", str(pid)], capture_output=True, text=True, timeout=10, check=False
+        )
+        if ran.returncode == 0:
+            return ran.stdout.strip()
+        return f"no stack: py-spy: {(ran.stderr.strip().splitlines() or ['failed'])[-1]}"
+    return ""
+
+
+def _sweep(folder: Path) -> None:
+    """Removes the files of processes that have ended. A process that lives holds a lock on its own, also in another PID namespace, where its
+    number says nothing here."""
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError), open(path, "rb") as file:  # of another user: that one removes it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
