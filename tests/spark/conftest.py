@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import subprocess
 import tempfile
 
 import numpy as np
@@ -22,7 +23,10 @@ def end_jvm():
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait()
+        try:
+            gateway.proc.wait(60)
+        except subprocess.TimeoutExpired:  # a process that was forked here holds its standard input open
+            gateway.proc.kill()
         SparkContext._gateway = SparkContext._jvm = None
 
 

@@ -63,6 +63,19 @@ def test_the_pipeline(spark, pushed, tmp_path):
     assert tables.run(uri, tmp_path / "far").rows == 0
 
 
+def test_an_archive_of_another_machine(spark, pushed, tmp_path):
+    """In batches, as a stream, and by the pipeline: the rows of the folder."""
+    archive, _ = pushed
+    columns = ["stream", "position", "timestamp_ns", "session", "payload"]
+    with archive.serve("127.0.0.1:0") as server:
+        there = penstock.spark.load(spark, server.uri, columns=columns).orderBy("stream", "position").toArrow()
+        here = penstock.spark.load(spark, archive.path, columns=columns).orderBy("stream", "position").toArrow()
+        assert there.num_rows == 6000
+        assert there.equals(here)
+        assert pipeline.run(spark, server.uri, tmp_path / "far").rows == 6000
+        assert tables.run(archive.path, tmp_path / "far").rows == 0  # it is the same archive
+
+
 def flat(batches):
     return [number for batch in batches for number in batch]
 

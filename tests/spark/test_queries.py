@@ -89,7 +89,7 @@ def test_the_drives_example(spark, archive, drive, tmp_path):
     """Its one table, row by row: each speed has the last value of everything else up to its time."""
     from penstock import tables
     from penstock.cli.demo.sources import drive_records
-    from penstock.cli.report import drawing, pictures
+    from penstock.cli.report import drawing, pictures, sources
     from penstock.spark import pipeline
 
     names = ["can", "speed", "steering_angle"]
@@ -129,7 +129,7 @@ def test_the_drives_example(spark, archive, drive, tmp_path):
         times, data = bus(address)
         assert table[name].to_pylist() == last(times, values(data).tolist()), name
     with drawing.styled():
-        page = pictures.sections(tmp_path / "out", [], ["drive", "can_rates"])
+        page = pictures.sections(sources.parts(tmp_path / "out", [], ["drive", "can_rates"]))
     assert page.count("<svg") == 2  # wide and narrow
     assert page.count("<tr>") == 11
     for text in ("Speed, steering and CAN at each message", "can steering", "m/s", "4,974 rows", "2E4"):

@@ -18,6 +18,7 @@ from typing import Any
 from penstock.errors import Invalid, NotFound
 from penstock.spark.naming import BUILT_IN, PLAIN, Names
 from penstock.spark.statements import statements
+from penstock.util import user_files
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def load(files: Sequence[str | os.PathLike[str]]) -> list[Definition]:
     for given in files:
         path = Path(given)
         try:
-            source = path.read_text(encoding="utf-8-sig")
+            source = user_files.read_text(path)
         except FileNotFoundError:
             raise NotFound(f"there is no file of tables {path}") from None
         except (OSError, UnicodeDecodeError) as error:

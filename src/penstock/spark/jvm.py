@@ -47,7 +47,15 @@ UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_ch
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a `java` program, or None if it does not run."""
+    """The major version of a `java` program, or None if it does not run. A JDK's own file tells it without a start of the program."""
+    try:
+        told = re.search(
+            r'^JAVA_VERSION="(?:1\.)?(\d+)', (java.resolve().parents[1] / "release").read_text(), re.MULTILINE
+        )
+    except (OSError, UnicodeDecodeError):
+        told = None
+    if told and os.access(java, os.X_OK):
+        return int(told.group(1))
     try:
         out = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
@@ -217,6 +225,7 @@ def _launch(conf: Any) -> Any:
     with ThreadPoolExecutor(1, "penstock-launch") as pool:
         coming = pool.submit(launch_gateway, conf, {"process_group": 0})
         try:
+            _preload()
             return coming.result()
         except BaseException:
             while not coming.done():
@@ -226,6 +235,12 @@ def _launch(conf: Any) -> Any:
             if coming.exception() is None:
                 _end(coming.result())
             raise
+
+
+def _preload() -> None:
+    """Imports, while the JVM starts, what PySpark asks with its first value for the JVM whether there is pandas; that loads pandas."""
+    with contextlib.suppress(ImportError):
+        import pyspark.testing.utils  # noqa: F401
 
 
 def _launching() -> list[int]:

@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 
 from penstock.columns.contract.types import PLAIN
 from penstock.errors import Invalid, PenstockError
-from penstock.spark import live
 from penstock.spark.options import DEFAULT, TYPES, Request, chosen, path_of
 from penstock.spark.sail import cast_to, is_server
 from penstock.spark.streaming import RangePartition, Refused, StreamReader, rows_of
@@ -106,6 +105,8 @@ class PenstockReader(DataSourceReader):
         """Ranges that the options leave."""
         request = self.request
         if request.live:
+            from penstock.spark import live  # it brings pandas: half of what a worker would take to start
+
             return live.partitions(request) or [InputPartition(None)]
         return [RangePartition(one, request.since, request.until) for one in request.plan()] or [InputPartition(None)]
 
@@ -114,8 +115,11 @@ class PenstockReader(DataSourceReader):
         """The rows of one range."""
         gc.freeze()
         found: Iterator[pa.RecordBatch] = iter(())
-        if isinstance(partition, live.LivePartition):
-            found = live.rows_of(partition, self.columns, self.request)
-        elif isinstance(partition, RangePartition):
+        if isinstance(partition, RangePartition):
             found = rows_of(partition, self.columns, self.request.batch_rows)
+        elif self.request.live:
+            from penstock.spark import live
+
+            if isinstance(partition, live.LivePartition):
+                found = live.rows_of(partition, self.columns, self.request)
         yield from cast_to(self.schema, found)

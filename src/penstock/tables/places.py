@@ -24,7 +24,7 @@ class Place(storage.Place):
         """The place that a user named: a path, or a URI. `Invalid` if no Delta table can be there."""
         if isinstance(given, Place):
             return given
-        found = storage.where(given, "the folder of tables")
+        found = storage.where(given, "the folder of tables", to_write=True)
         for path in (found.path, os.path.realpath(found.path)) if found.is_local else ():
             if odd := REFUSED.search(path):
                 raise Invalid(

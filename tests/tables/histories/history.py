@@ -1,8 +1,10 @@
 """A random history of an archive, its tables and others who work on them; after each step the tables are compared with a model."""
 
 import contextlib
+import json
 import time
 from functools import partial
+from pathlib import Path
 
 from tables.histories import deaths, others, reader, values
 from tables.histories.model import Bounds, Message, Model, after, bounds
@@ -328,7 +330,8 @@ class History:
             now.unsure |= (old | lost) & held  # they may have been there, and gone, if the run was not done
             if is_done:
                 now.done, now.is_restored, now.unsure = model.done | held, False, set()
-            if error not in ("died", "refused") and now.id and now.version != before.get(name):
+            is_told = error not in ("died", "refused") or self.died_at_its_end(name, now)
+            if is_told and now.id and now.version != before.get(name):
                 self.known[name] = now.copy()
                 self.known[name].commit = reader.commit(self.table(name), now.version)
             if is_done:
@@ -337,6 +340,18 @@ class History:
         if is_done:
             self.runs += 1
             self.check_losses()
+
+    def died_at_its_end(self, name, model):
+        """Whether a run that died has said how it leaves the table: it says so last."""
+        folder = self.table(name)
+        if folder is None:
+            return False
+        try:
+            found = json.loads((self.out / ".known.json").read_text())["tables"]
+            row = found[str(Path(folder).relative_to(self.out))]
+        except (OSError, ValueError, KeyError):
+            return False
+        return (row["id"], row["version"]) == (model.id, model.version)
 
     def check_commits(self, name, before, *, allowed):
         """Only cuts, erasures and what was asked for remove rows, and every file is some commit's."""
